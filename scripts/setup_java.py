@@ -1,0 +1,162 @@
+"""Find Java 17 or newer, or install it where that is allowed, and write its home to `.tools/java-home`.
+
+Looks at JAVA_HOME, then PATH, then the usual places. Without Java, everything but Apache Kafka and Spark
+works, so the one line that says what to install is advice and not a failure of the set-up.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from quietly import TOOLS, StepFailed, say, step
+
+OLDEST = 17
+USUAL_PLACES = [
+    "/usr/lib/jvm/*",
+    "/usr/java/*",
+    "/opt/java/*",
+    "/opt/jdk*",
+    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
+    "/opt/homebrew/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
+    "/usr/local/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
+    "~/.sdkman/candidates/java/*",
+    "~/.jdks/*",
+]
+
+
+def candidates() -> Iterator[Path]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home)
+    # macOS has a /usr/bin/java that only opens a window; `version` then finds nothing.
+    if on_path := shutil.which("java"):
+        yield Path(on_path).resolve().parent.parent
+    for place in USUAL_PLACES:
+        pattern = Path(place).expanduser()
+        yield from sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))), reverse=True)
+
+
+def version(home: Path) -> int | None:
+    """The major version of the Java in `home`; None when there is none that runs."""
+    java = home / "bin" / "java"
+    if not os.access(java, os.X_OK):
+        return None
+    try:
+        said = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+        ).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(\d+)', said)
+    return int(found.group(1)) if found else None
+
+
+def find() -> tuple[Path | None, list[str]]:
+    """The best Java that is new enough, and those that were passed over.
+
+    One with a compiler is better: the tests of the Java client come as source files.
+    """
+    good: list[Path] = []
+    too_old: list[str] = []
+    for home in dict.fromkeys(candidates()):
+        major = version(home)
+        if major is not None and major >= OLDEST:
+            good.append(home)
+            if (home / "bin" / "javac").exists():
+                return home, too_old
+        elif major is not None:
+            too_old.append(f"Java {major} in {home}")
+    return (good[0] if good else None), too_old
+
+
+def as_root() -> list[str] | None:
+    """How to run a command as root without asking anybody; None when that is not allowed."""
+    if os.geteuid() == 0:
+        return []
+    sudo = ["sudo", "-n"]
+    if (
+        shutil.which("sudo")
+        and subprocess.run([*sudo, "true"], capture_output=True, check=False).returncode == 0
+    ):
+        return sudo
+    return None
+
+
+def install_first_of(command: list[str], packages: list[str]) -> None:
+    """Install the first package that this release of the system still carries."""
+    *earlier, last = packages
+    for package in earlier:
+        try:
+            step(f"installing {package}", [*command, package])
+            return
+        except StepFailed:
+            continue
+    step(f"installing {last}", [*command, last])
+
+
+def install() -> None:
+    """Install Java with the system's package manager. Raises StepFailed when there is no way to."""
+    if platform.system() == "Darwin":
+        if not shutil.which("brew"):
+            raise StepFailed("Homebrew is not installed")
+        install_first_of(["brew", "install"], ["openjdk@17"])
+        return
+    root = as_root()
+    if root is None:
+        raise StepFailed("no right to install packages (not root, and sudo asks for a password)")
+    if shutil.which("apt-get"):
+        # sudo drops the environment, so the answer to apt's questions goes through env(1).
+        apt = [
+            *root,
+            "env",
+            "DEBIAN_FRONTEND=noninteractive",
+            "apt-get",
+            "-qq",
+            "-y",
+            "--no-install-recommends",
+        ]
+        # One dead source among many fails the update, and Java may come from another.
+        with suppress(StepFailed):
+            step("updating the package lists", [*apt, "update"])
+        install_first_of([*apt, "install"], ["openjdk-17-jdk-headless", "default-jdk-headless"])
+    elif shutil.which("dnf"):
+        packages = ["java-17-openjdk-devel", "java-21-openjdk-devel", "java-latest-openjdk-devel"]
+        install_first_of([*root, "dnf", "-q", "-y", "install"], packages)
+    else:
+        raise StepFailed("no package manager that this script knows (apt-get, dnf, brew)")
+
+
+def main() -> int:
+    home, too_old = find()
+    reason = ""
+    if home is None:
+        try:
+            install()
+        except StepFailed as failure:
+            reason = str(failure).splitlines()[0]
+        home, too_old = find()
+    TOOLS.mkdir(exist_ok=True)
+    record = TOOLS / "java-home"
+    if home is not None:
+        record.write_text(f"{home}\n")
+        return 0
+    record.unlink(missing_ok=True)
+    found = f" (found only {', '.join(too_old)})" if too_old else ""
+    why = f"; not installed for you: {reason}" if reason else ""
+    say(
+        f"note: no Java {OLDEST} or newer{found}, so the tests that need it are skipped; install a JDK "
+        "(Debian, Ubuntu: apt-get install openjdk-17-jdk-headless; macOS: brew install openjdk@17) "
+        f"or set JAVA_HOME{why}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

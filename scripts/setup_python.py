@@ -1,0 +1,67 @@
+"""Make `.venv` from the lock file. Needs Python 3.11+ with venv, and nothing else.
+
+setup_python.py env        the project with its tests and tools
+setup_python.py engines    the same, plus PySpark
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from quietly import ROOT, TOOLS, StepFailed, say, step
+
+# uv itself is pinned here; everything that it installs is pinned in uv.lock.
+UV_VERSION = "0.13.7"
+ENVIRONMENT = ROOT / ".venv"
+GROUPS = {"env": ["dev"], "engines": ["dev", "engines"]}
+
+
+def runs(python: Path) -> bool:
+    """Whether an environment is alive: a moved or upgraded interpreter leaves a dead link behind."""
+    try:
+        return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def uv() -> Path:
+    home = TOOLS / "uv"
+    binary = home / "bin" / "uv"
+    if (home / UV_VERSION).exists() and runs(home / "bin" / "python"):
+        return binary
+    venv.create(home, with_pip=True, clear=True)
+    step("installing uv", [home / "bin" / "python", "-m", "pip", "install", "--quiet", f"uv=={UV_VERSION}"])
+    (home / UV_VERSION).touch()
+    return binary
+
+
+def sync(groups: list[str]) -> None:
+    if not runs(ENVIRONMENT / "bin" / "python"):
+        venv.create(ENVIRONMENT, with_pip=False, clear=True)
+    # `--inexact`: a step that needs fewer groups must not take PySpark away again.
+    command: list[str | Path] = [uv(), "sync", "--frozen", "--inexact", "--no-default-groups"]
+    for group in groups:
+        command += ["--group", group]
+    what = "installing PySpark (400 MB, once)" if "engines" in groups else "installing the Python packages"
+    python = str(ENVIRONMENT / "bin" / "python")
+    step(what, command, env={"UV_PYTHON": python, "UV_PYTHON_DOWNLOADS": "never"})
+    # Where Python may not write bytecode while it runs, every start of the broker would compile it anew.
+    used = [path for name in ("click", "confluent_kafka", "rich", "uvloop") for path in ENVIRONMENT.rglob(name)]
+    subprocess.run([python, "-m", "compileall", "-q", ROOT / "src", *used], check=False)
+
+
+def main() -> int:
+    try:
+        sync(GROUPS[sys.argv[1]])
+    except (StepFailed, OSError, subprocess.CalledProcessError) as failure:
+        say(f"error: {failure}")
+        say("hint: the lines above come from pip or uv; set-up needs to reach the Python package index")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""Fencepost: exactly once, for Kafka, from Python and Spark."""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"

@@ -1,0 +1,110 @@
+"""Java, for tests that need it: where it is, and how to run a program against Kafka's jars.
+
+The set-up leaves the path of a Java home in `.tools/java-home` and jars in `.tools/jars/kafka-VERSION/`;
+JAVA_HOME and FENCEPOST_KAFKA_JARS name others. What is missing skips the test, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+KAFKA_VERSION = "4.3.1"
+OLDEST_JAVA = 17
+
+# Programs here live for seconds: a small heap and a quick compiler start sooner.
+SHORT_LIVED = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+QUIET = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+
+
+def kafka_jars() -> Path:
+    """The folder of Apache Kafka's jars, whether it is there or not."""
+    if named := os.environ.get("FENCEPOST_KAFKA_JARS"):
+        return Path(named)
+    return ROOT / ".tools" / "jars" / f"kafka-{KAFKA_VERSION}"
+
+
+@cache
+def java_home() -> Path | None:
+    """The home of a Java that is new enough, or None."""
+    recorded = ROOT / ".tools" / "java-home"
+    places = [recorded.read_text().strip()] if recorded.is_file() else []
+    if named := os.environ.get("JAVA_HOME"):
+        places.append(named)
+    if on_path := shutil.which("java"):
+        places.append(str(Path(on_path).resolve().parent.parent))
+    return next((Path(place) for place in places if _major_version(Path(place)) >= OLDEST_JAVA), None)
+
+
+def _major_version(home: Path) -> int:
+    try:
+        said = subprocess.run(
+            [home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(\d+)', said.stderr)
+    return int(found.group(1)) if found else 0
+
+
+def why_no_java() -> str | None:
+    """Why Java programs cannot run against Kafka's jars here, or None if they can."""
+    if java_home() is None:
+        return f"no Java {OLDEST_JAVA} or newer; `make setup` says how to get one"
+    if not list(kafka_jars().glob("kafka-clients-*.jar")):
+        return f"no Apache Kafka jars in {kafka_jars()}; `make setup` fetches them"
+    return None
+
+
+def why_no_compiler() -> str | None:
+    """Why Java source files cannot run here, or None if they can."""
+    missing = why_no_java()
+    home = java_home()
+    if missing is None and home is not None and not (home / "bin" / "javac").exists():
+        return f"the Java in {home} has no compiler; install a JDK"
+    return missing
+
+
+def java_command(*arguments: str | Path, options: Sequence[str] = ()) -> list[str]:
+    """The command line of a Java program with Kafka's jars on its class path. Skips without Java."""
+    if reason := why_no_java():
+        pytest.skip(reason)
+    home = java_home()
+    assert home is not None
+    command = [str(home / "bin" / "java"), *QUIET, *options, "-cp", str(kafka_jars() / "*")]
+    return command + [str(argument) for argument in arguments]
+
+
+def start_java(source: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start the program in one `.java` file; its stdout and stderr are pipes. The caller ends it."""
+    if reason := why_no_compiler():
+        pytest.skip(reason)
+    return subprocess.Popen(
+        java_command(source, *arguments, options=SHORT_LIVED),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_java(source: Path, *arguments: str, timeout_s: float = 90) -> str:
+    """Run the program in one `.java` file to its end and return its stdout. Fails if it fails."""
+    program = start_java(source, *arguments)
+    try:
+        stdout, stderr = program.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        program.kill()
+        stdout, stderr = program.communicate()
+        pytest.fail(f"{source.name} did not end in {timeout_s:g} s\n{stdout}\n{stderr}")
+    if program.returncode != 0:
+        pytest.fail(f"{source.name} ended with {program.returncode}\n{stdout}\n{stderr}")
+    return stdout

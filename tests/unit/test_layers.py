@@ -1,0 +1,160 @@
+"""Who may import whom. The table is the architecture; this test keeps it true."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "protocol": set(),
+    "machines": {"protocol"},
+    "broker": {"protocol", "machines"},
+    "client": {"protocol"},
+    "server": {"protocol", "machines", "broker"},
+    "diagnose": {"protocol", "machines", "client"},
+    # The sink works against any Kafka, so it knows nothing of our broker.
+    "spark": {"protocol", "client"},
+    "verify": {"protocol", "machines", "broker", "client", "server", "diagnose"},
+    "testing": {"protocol", "client", "server", "broker"},
+    "demo": {"protocol", "client", "testing", "spark"},
+    "web": {"protocol", "client", "diagnose"},
+    "cli": {"protocol", "client", "server", "diagnose", "demo", "spark", "testing", "verify", "web"},
+    # `import fencepost` must stay cheap; `python -m fencepost` is the command line.
+    "__init__": set(),
+    "__main__": {"cli"},
+}
+
+# Pure code takes the clock and the dice as arguments, and leaves I/O to the shell around it.
+PURE = ["protocol", "machines", "broker", "client/session.py", "verify/checkers"]
+BANNED_IN_PURE = {
+    "asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "select",
+    "selectors", "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uvloop",
+}  # fmt: skip
+
+
+def imports(source: str, module: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
+    """Yield (line, absolute name) of every import in `source`, wherever in the file it stands.
+
+    `from a import b` yields `a.b`: b may be a module, and the rules only look at the front of a name.
+    """
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield node.lineno, f"{origin}.{alias.name}"
+
+
+def layer(module: str) -> str:
+    """The part of the package that a module belongs to: `fencepost.broker.node` is in `broker`."""
+    return [*module.split("."), "__init__"][1]
+
+
+def forbidden_imports(source: str, module: str, is_package: bool = False) -> list[str]:
+    """The imports of `source` that the table does not allow."""
+    own = layer(module)
+    wrong = []
+    for line, name in imports(source, module, is_package):
+        if name.split(".")[0] != "fencepost":
+            continue
+        target = layer(name)
+        # `from fencepost import __version__` names no layer: it reads the root package.
+        if target in MAY_IMPORT and target not in MAY_IMPORT[own] | {own, "__init__"}:
+            wrong.append(f"line {line}: {own} may not import {target} ({name})")
+    return wrong
+
+
+def impure_imports(source: str, module: str) -> list[str]:
+    """The imports of `source` that reach for a clock, chance, files, threads or the network."""
+    return [
+        f"line {line}: {name} in pure code"
+        for line, name in imports(source, module)
+        if name.split(".")[0] in BANNED_IN_PURE
+    ]
+
+
+def module_of(path: Path) -> tuple[str, bool]:
+    parts = list(path.relative_to(SOURCE).with_suffix("").parts)
+    is_package = parts[-1] == "__init__"
+    return ".".join(parts[:-1] if is_package else parts), is_package
+
+
+ALL_FILES = sorted((SOURCE / "fencepost").rglob("*.py"))
+PURE_FILES = [
+    path for path in ALL_FILES if any(path.is_relative_to(SOURCE / "fencepost" / pure) for pure in PURE)
+]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SOURCE / "fencepost").as_posix()
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=name_of)
+def test_a_file_imports_only_the_layers_below_it(path: Path) -> None:
+    module, is_package = module_of(path)
+    assert layer(module) in MAY_IMPORT, f"{layer(module)} has no row in MAY_IMPORT: decide what it may import"
+    assert forbidden_imports(path.read_text(), module, is_package) == []
+
+
+@pytest.mark.parametrize("path", PURE_FILES, ids=name_of)
+def test_a_pure_file_has_no_clock_chance_or_io(path: Path) -> None:
+    module, _ = module_of(path)
+    assert impure_imports(path.read_text(), module) == []
+
+
+def test_the_table_has_no_cycles() -> None:
+    below: set[str] = set()
+    while len(below) < len(MAY_IMPORT):
+        settled = {name for name, allowed in MAY_IMPORT.items() if allowed <= below}
+        assert settled - below, f"a cycle among {sorted(set(MAY_IMPORT) - below)}"
+        below |= settled
+
+
+@pytest.mark.parametrize(
+    ("source", "module"),
+    [
+        ("import fencepost.server.shell", "fencepost.broker.node"),
+        ("from fencepost.server import shell", "fencepost.broker.node"),
+        ("from fencepost import server", "fencepost.broker.node"),
+        ("from ..server import shell", "fencepost.broker.node"),
+        ("from ... import server", "fencepost.broker.api.k26_end_txn"),
+        ("from .. import cli", "fencepost.testing.plugin"),
+        ("def later():\n    from fencepost.broker.node import Node", "fencepost.machines.txn"),
+        ("if TYPE_CHECKING:\n    from fencepost.machines.txn import Txn", "fencepost.protocol.records"),
+    ],
+)
+def test_an_import_from_above_is_found_however_it_is_written(source: str, module: str) -> None:
+    assert len(forbidden_imports(source, module)) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "module"),
+    [
+        ("from fencepost.protocol import errors", "fencepost.broker.node"),
+        ("from . import partition", "fencepost.machines.txn"),
+        ("from ..machines.txn import Txn", "fencepost.broker.node"),
+        ("from fencepost import __version__", "fencepost.protocol.records"),
+        ("import struct", "fencepost.protocol.records"),
+    ],
+)
+def test_an_import_from_below_or_beside_is_allowed(source: str, module: str) -> None:
+    assert forbidden_imports(source, module) == []
+
+
+def test_a_relative_import_in_a_package_file_starts_at_the_package_itself() -> None:
+    assert forbidden_imports("from .node import Node", "fencepost.broker", is_package=True) == []
+    assert len(forbidden_imports("from ..cli import main", "fencepost.broker", is_package=True)) == 1
+
+
+@pytest.mark.parametrize("source", ["import time", "from os import path", "import os.path as p"])
+def test_a_banned_module_is_found_however_it_is_written(source: str) -> None:
+    assert len(impure_imports(source, "fencepost.machines.txn")) == 1
