@@ -1,0 +1,315 @@
+"""The v2 record batch: its header, its checksum, and the few batches that a broker writes itself.
+
+A broker keeps a client's batch as the bytes that came. It reads the header, checks the checksum, and
+stamps offset and leader epoch, which lie outside the checksum. What is inside is `records.py`'s matter.
+
+    Corrupt            the bytes are not a batch; says where, and both values
+    +-- Truncated      they end too early
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fencepost.protocol.crc import crc32c
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
+assert HEADER_BYTES == 61
+# Base offset and length come before the bytes that the length counts.
+PREFIX_BYTES = 12
+CRC_AT = 17
+# The checksum begins at the attributes: it leaves out the leader epoch, so a broker can stamp that.
+CHECKED_AT = 21
+MAX_TIMESTAMP_AT = 35
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+ABORT_MARKER = 0
+COMMIT_MARKER = 1
+NO_TIMESTAMP = -1
+MAX_SEQUENCE = 2**31 - 1
+# Length, attributes, timestamp and offset deltas, key and value lengths, header count: a byte each.
+SMALLEST_RECORD_BYTES = 7
+
+_STAMP = struct.Struct(">qii")
+_HEAD = struct.Struct(">qiibI")
+_CHECKED = struct.Struct(">hiqqqhii")
+_INT32 = struct.Struct(">i")
+
+
+class Corrupt(ValueError):
+    """The bytes are not what they should be."""
+
+    def __init__(self, problem: str, at: int) -> None:
+        super().__init__(f"{problem} (at byte {at})")
+        self.at = at
+
+
+class Truncated(Corrupt):
+    """The bytes end before the thing that they begin."""
+
+    def __init__(self, what: str, need: int, have: int, at: int) -> None:
+        super().__init__(f"{what} needs {need} bytes, there are {have}", at)
+        self.need = need
+        self.have = have
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.length + PREFIX_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def last_sequence(self) -> int:
+        return advance_sequence(self.base_sequence, self.last_offset_delta)
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+    @property
+    def has_log_append_time(self) -> bool:
+        return self.attributes & LOG_APPEND_TIME != 0
+
+
+class Marker(NamedTuple):
+    """A control batch that ends a transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    offset: int
+    timestamp: int
+
+
+def advance_sequence(sequence: int, by: int) -> int:
+    """The sequence number `by` records later. After 2^31-1 comes 0; no sequence (-1) stays none."""
+    if sequence < 0:
+        return sequence
+    return (sequence + by) & MAX_SEQUENCE
+
+
+def decode_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """Decode the header at `pos` without asking for the records behind it, or looking at the checksum."""
+    if len(buf) - pos < HEADER_BYTES:
+        raise Truncated("batch header", need=HEADER_BYTES, have=len(buf) - pos, at=pos)
+    header = BatchHeader._make(HEADER.unpack_from(buf, pos))
+    if header.magic != 2:
+        raise Corrupt(f"magic is {header.magic}, expected 2", at=pos + 16)
+    if header.length < HEADER_BYTES - PREFIX_BYTES:
+        raise Corrupt(f"length is {header.length}, a header alone has {HEADER_BYTES - PREFIX_BYTES}", at=pos + 8)
+    return header
+
+
+def decode_batch(buf: Buffer, pos: int = 0) -> tuple[BatchHeader, int]:
+    """Decode the header of the whole batch at `pos` and check it; return it and where the batch ends."""
+    header = decode_header(buf, pos)
+    end = pos + PREFIX_BYTES + header.length
+    if end > len(buf):
+        raise Truncated("batch", need=end - pos, have=len(buf) - pos, at=pos)
+    crc = crc32c(memoryview(buf)[pos + CHECKED_AT : end])
+    if crc != header.crc:
+        raise Corrupt(f"crc is {crc:#010x}, the header says {header.crc:#010x}", at=pos + CRC_AT)
+    return header, end
+
+
+def stamp(batch: Buffer, base_offset: int, leader_epoch: int) -> bytes:
+    """The batch as it is stored: with its offset and the leader's epoch, both outside the checksum."""
+    return _STAMP.pack(base_offset, len(batch) - PREFIX_BYTES, leader_epoch) + memoryview(batch)[16:]
+
+
+def stamp_append_time(batch: Buffer, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
+    """As `stamp`, for a topic with LogAppendTime. The time is under the checksum, which is done anew."""
+    out = bytearray(batch)
+    _STAMP.pack_into(out, 0, base_offset, len(batch) - PREFIX_BYTES, leader_epoch)
+    out[CHECKED_AT + 1] |= LOG_APPEND_TIME
+    out[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = now_ms.to_bytes(8, "big", signed=True)
+    out[CRC_AT:CHECKED_AT] = crc32c(memoryview(out)[CHECKED_AT:]).to_bytes(4, "big")
+    return bytes(out)
+
+
+# A marker's record varies only in its type and the coordinator epoch, so both kinds are laid out once:
+# length 16, attributes, two deltas; a key of 4 bytes: version 0 and the type; a value of 6: version 0 and
+# the epoch.
+_MARKER = struct.Struct(">hiqqqhii12sib")
+_MARKER_RECORDS = (b"\x20\0\0\0\x08\0\0\0\0\x0c\0\0", b"\x20\0\0\0\x08\0\0\0\1\x0c\0\0")
+_MARKER_LENGTH = _MARKER.size + 9
+MARKER_BYTES = _MARKER_LENGTH + PREFIX_BYTES
+
+
+def encode_marker(
+    producer_id: int,
+    producer_epoch: int,
+    commit: bool,
+    coordinator_epoch: int,
+    now_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = 0,
+) -> bytes:
+    """The control batch that ends a transaction on one partition."""
+    record = _MARKER_RECORDS[commit]
+    checked = _MARKER.pack(
+        0x30, 0, now_ms, now_ms, producer_id, producer_epoch, -1, 1, record, coordinator_epoch, 0
+    )  # fmt: skip
+    return _HEAD.pack(base_offset, _MARKER_LENGTH, leader_epoch, 2, crc32c(checked)) + checked
+
+
+def decode_marker(batch: Buffer, pos: int = 0) -> Marker | None:
+    """The marker in the control batch at `pos`; None if it is of another kind, or emptied by compaction."""
+    header = decode_header(batch, pos)
+    if not header.is_control or header.record_count == 0:
+        return None
+    # Control records are never compressed and their sizes fit one byte, so the places are fixed; a version
+    # above 0 may lengthen the value, but not move what version 0 has.
+    at = pos + HEADER_BYTES
+    if len(batch) < at + 17:
+        raise Truncated("control record", need=17, have=len(batch) - at, at=at)
+    if batch[at + 4] != 8:
+        raise Corrupt(f"control record key has length {batch[at + 4] >> 1}, expected 4", at=at + 4)
+    kind = int.from_bytes(batch[at + 7 : at + 9], "big")
+    if kind not in (ABORT_MARKER, COMMIT_MARKER):
+        return None
+    (coordinator_epoch,) = _INT32.unpack_from(batch, at + 12)
+    return Marker(
+        header.producer_id,
+        header.producer_epoch,
+        kind == COMMIT_MARKER,
+        coordinator_epoch,
+        header.base_offset,
+        header.max_timestamp,
+    )
+
+
+def encode_varint(value: int) -> bytes:
+    """A signed integer in zigzag form, seven bits a byte."""
+    value = value << 1 if value >= 0 else (-value << 1) - 1
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+# Nearly every length in an internal topic's record is one of these. The last one is -1: null.
+_SMALL = [encode_varint(n) for n in range(2048)] + [encode_varint(-1)]
+
+
+def _varint(value: int) -> bytes:
+    return _SMALL[value] if value < 2048 else encode_varint(value)
+
+
+def encode_record(key: bytes | None, value: bytes | None, offset_delta: int = 0) -> bytes:
+    """One record at the batch's base timestamp, without headers."""
+    # -1 for null is also the index of its varint.
+    key_length = -1 if key is None else len(key)
+    value_length = -1 if value is None else len(value)
+    body = b"".join(
+        (
+            b"\0\0",
+            _varint(offset_delta),
+            _varint(key_length),
+            key or b"",
+            _varint(value_length),
+            value or b"",
+            b"\0",
+        )
+    )
+    return _varint(len(body)) + body
+
+
+def encode_batch(
+    records: Sequence[tuple[bytes | None, bytes | None]],
+    now_ms: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+) -> bytes:
+    """An uncompressed batch of (key, value) pairs, all with the timestamp `now_ms`, from offset 0 on."""
+    assert records, "a batch has at least one record"
+    if len(records) == 1:
+        payload = encode_record(*records[0])
+    else:
+        payload = b"".join([encode_record(key, value, i) for i, (key, value) in enumerate(records)])
+    return assemble(
+        payload,
+        len(records),
+        TRANSACTIONAL if transactional else 0,
+        now_ms,
+        now_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+    )
+
+
+def encode_stored_record(
+    key: bytes | None, value: bytes | None, now_ms: int, base_offset: int, leader_epoch: int
+) -> bytes:
+    """One plain record as the batch that is stored: what a coordinator writes, three times for each transaction."""
+    checked = _CHECKED.pack(0, 0, now_ms, now_ms, -1, -1, -1, 1) + encode_record(key, value)
+    return _HEAD.pack(base_offset, len(checked) + 9, leader_epoch, 2, crc32c(checked)) + checked
+
+
+def assemble(
+    payload: bytes,
+    record_count: int,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytes:
+    """Put the header before records that are encoded (and compressed, if `attributes` say so) already."""
+    checked = (
+        _CHECKED.pack(
+            attributes,
+            record_count - 1,
+            base_timestamp,
+            max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            record_count,
+        )
+        + payload
+    )
+    return _HEAD.pack(0, len(checked) + 9, 0, 2, crc32c(checked)) + checked

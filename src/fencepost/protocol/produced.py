@@ -1,0 +1,181 @@
+"""What a client may produce to one partition: one sound v2 batch of data. Answers as Kafka does.
+
+The header and the checksum are judged always, the records only as far as that is cheap: a broker that read
+them all could do little else. Follows Kafka's ProduceRequest, UnifiedLog and LogValidator.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from fencepost.protocol import errors
+from fencepost.protocol.batch import (
+    CHECKED_AT,
+    CODEC_MASK,
+    CODECS,
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    PREFIX_BYTES,
+    SMALLEST_RECORD_BYTES,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    Corrupt,
+)
+from fencepost.protocol.crc import crc32c
+from fencepost.protocol.records import count_records, uncompressed_records
+
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+# The records of a batch this small are counted: next to the request itself that costs little.
+COUNTED_RECORDS = 32
+COUNTED_COMPRESSED_BYTES = 4096
+UNCOMMON = CODEC_MASK | LOG_APPEND_TIME | CONTROL
+# Kafka reads as far as the magic before it believes that something is a batch of any version.
+UP_TO_MAGIC_BYTES = 17
+SMALLEST_LENGTH = 14
+
+_INT32 = struct.Struct(">i")
+
+
+class Refused(NamedTuple):
+    """What a client is told about a batch that is not accepted."""
+
+    code: int
+    message: str
+
+
+def check_produce_batch(
+    records: Buffer, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+) -> BatchHeader | Refused:
+    """The header of what was produced, or why it is refused.
+
+    Kafka: bytes after the batch that are too few to be another one are ignored; it ends at `size_bytes`.
+    """
+    have = len(records)
+    if have < HEADER_BYTES:
+        return _refuse_scrap(records)
+    header = BatchHeader._make(HEADER.unpack_from(records))
+    size = header.length + PREFIX_BYTES
+    if header.magic != 2 or size != have:
+        refused = _refuse_shape(records, size, header.magic)
+        if refused is not None:
+            return refused
+    if header.base_offset != 0:
+        return Refused(errors.INVALID_RECORD, f"the batch has base offset {header.base_offset}, expected 0")
+    if size > max_message_bytes:
+        return Refused(
+            errors.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {max_message_bytes}"
+        )
+    crc = crc32c(memoryview(records)[CHECKED_AT:size])
+    if crc != header.crc:
+        return Refused(errors.CORRUPT_MESSAGE, f"the crc is {crc:#010x}, the header says {header.crc:#010x}")
+    count = header.record_count
+    if count != header.last_offset_delta + 1 or count <= 0:
+        return Refused(
+            errors.INVALID_RECORD,
+            f"the batch says {count} records and a last offset delta of {header.last_offset_delta}",
+        )
+    if header.producer_id < 0:
+        uncommon = header.attributes & (UNCOMMON | TRANSACTIONAL)
+    else:
+        uncommon = header.attributes & UNCOMMON or header.base_sequence < 0 or header.producer_epoch < 0
+    if uncommon:
+        refused = _refuse_uncommon(header)
+        if refused is not None:
+            return refused
+    if count == 1 and not header.attributes & CODEC_MASK:
+        # One record that ends where the batch does: the smallest batch, and the most frequent.
+        first = records[HEADER_BYTES]
+        if first < 0x80:
+            if HEADER_BYTES + 1 + (first >> 1) == size:
+                return header
+        elif records[HEADER_BYTES + 1] < 0x80 and (
+            HEADER_BYTES + 2 + ((first & 0x7F | records[HEADER_BYTES + 1] << 7) >> 1) == size
+        ):
+            return header
+    return _refuse_count(records, header) or header
+
+
+def _refuse_scrap(records: Buffer) -> Refused:
+    """Why bytes too few for a header are refused."""
+    have = len(records)
+    if have >= UP_TO_MAGIC_BYTES:
+        (length,) = _INT32.unpack_from(records, 8)
+        refused = _refuse_shape(records, length + PREFIX_BYTES, records[16])
+        if refused is not None:
+            return refused
+    return Refused(errors.INVALID_RECORD, f"expected a record batch, there are {have} bytes")
+
+
+def _refuse_shape(records: Buffer, size: int, magic: int) -> Refused | None:
+    """Judge what stands at the start, and whether another batch follows."""
+    have = len(records)
+    if size < PREFIX_BYTES + SMALLEST_LENGTH:
+        return Refused(errors.CORRUPT_MESSAGE, f"the batch says {size} bytes, less than any batch has")
+    if not 0 <= magic <= 2:
+        return Refused(errors.CORRUPT_MESSAGE, f"the batch has magic {magic}, expected 2")
+    if size > have:
+        return Refused(errors.INVALID_RECORD, f"the batch says {size} bytes, there are {have}")
+    if magic != 2:
+        return Refused(errors.INVALID_RECORD, f"the batch has magic {magic}, expected 2")
+    if size < HEADER_BYTES:
+        return Refused(errors.CORRUPT_MESSAGE, f"the batch says {size} bytes, a header has {HEADER_BYTES}")
+    rest = have - size
+    if rest >= UP_TO_MAGIC_BYTES:
+        (length,) = _INT32.unpack_from(records, size + 8)
+        if length < SMALLEST_LENGTH or not 0 <= records[size + 16] <= 2:
+            return Refused(errors.CORRUPT_MESSAGE, f"{rest} bytes follow the batch, and they are no batch")
+        if length + PREFIX_BYTES <= rest:
+            return Refused(errors.INVALID_RECORD, "there is more than one record batch for the partition")
+    return None
+
+
+def _refuse_uncommon(header: BatchHeader) -> Refused | None:
+    """Judge what an ordinary batch has not: a codec, control records, a producer without a sequence."""
+    if header.codec >= len(CODECS):
+        # Differs: Kafka has no answer of its own and says UNKNOWN_SERVER_ERROR.
+        return Refused(errors.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is unknown")
+    if header.is_control:
+        return Refused(errors.INVALID_RECORD, "clients may not write control records")
+    # Differs: Kafka lets a producer without an epoch (-1) write, and without order then.
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        return Refused(
+            errors.INVALID_RECORD,
+            f"producer {header.producer_id}: epoch {header.producer_epoch}, sequence {header.base_sequence}",
+        )
+    if header.is_transactional and header.producer_id < 0:
+        return Refused(errors.INVALID_RECORD, "a transactional batch needs a producer id")
+    # Differs: Kafka clears the bit for a CreateTime topic; no client sets it, and clearing means a new crc.
+    if header.has_log_append_time:
+        return Refused(errors.INVALID_TIMESTAMP, "producers may not set the timestamp type to LogAppendTime")
+    return None
+
+
+def _refuse_count(records: Buffer, header: BatchHeader) -> Refused | None:
+    """Catch a record count that lies, where that costs little or where it is hard to believe.
+
+    Differs: Kafka reads the records of every batch.
+    """
+    count = header.record_count
+    room = header.length + PREFIX_BYTES - HEADER_BYTES
+    try:
+        if header.attributes & CODEC_MASK:
+            # Ordinary data does not shrink to less than a byte a record: if so, it is worth looking, too.
+            if count <= room and (count > COUNTED_RECORDS or room > COUNTED_COMPRESSED_BYTES):
+                return None
+            payload = uncompressed_records(header, records)
+            found = count_records(payload, 0, len(payload))
+        elif count <= COUNTED_RECORDS:
+            found = count_records(records, HEADER_BYTES, HEADER_BYTES + room)
+        else:
+            found = count if count <= room // SMALLEST_RECORD_BYTES else -1
+    except Corrupt as e:
+        return Refused(errors.INVALID_RECORD, f"the records cannot be read: {e}")
+    if found != count:
+        return Refused(
+            errors.INVALID_RECORD, f"the batch says {count} records, its bytes do not hold as many"
+        )
+    return None
