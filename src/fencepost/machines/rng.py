@@ -1,0 +1,11 @@
+"""Chance, as the pure code asks for it: `random.Random` in the broker, a seeded one in a simulation."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Rng(Protocol):
+    def randbytes(self, n: int, /) -> bytes: ...
+
+    def randrange(self, start: int, stop: int, /) -> int: ...
