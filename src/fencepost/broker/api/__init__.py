@@ -1,0 +1,71 @@
+"""The APIs that the broker serves: one module per API key, and one table with the versions of each.
+
+A module is imported when its API is first asked for. It has a function `handle(ctx, req)` that returns the
+response, or None when it has arranged for `ctx.reply` to be called later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from fencepost.protocol import messages
+
+
+class Api(NamedTuple):
+    key: int
+    name: str
+    first: int
+    last: int
+    # Produce must be advertised from v0: old librdkafka looks for that before it trusts the rest.
+    advertised_first: int
+
+    @property
+    def module(self) -> str:
+        words = "".join("_" + c.lower() if c.isupper() else c for c in self.name).lstrip("_")
+        return f"fencepost.broker.api.k{self.key:02d}_{words}"
+
+    def load(self) -> tuple[Callable[..., Any], Any]:
+        """The handler, and the class of its requests."""
+        return import_module(self.module).handle, getattr(messages, f"{self.name}Request")
+
+
+def _api(key: int, name: str, first: int, last: int, advertised_first: int | None = None) -> Api:
+    return Api(key, name, first, last, first if advertised_first is None else advertised_first)
+
+
+APIS: dict[int, Api] = {
+    api.key: api
+    for api in (
+        _api(0, "Produce", 3, 13, advertised_first=0),
+        _api(1, "Fetch", 4, 18),
+        _api(2, "ListOffsets", 1, 11),
+        _api(3, "Metadata", 0, 13),
+        _api(8, "OffsetCommit", 2, 10),
+        _api(9, "OffsetFetch", 1, 10),
+        _api(10, "FindCoordinator", 0, 6),
+        _api(11, "JoinGroup", 0, 9),
+        _api(12, "Heartbeat", 0, 4),
+        _api(13, "LeaveGroup", 0, 5),
+        _api(14, "SyncGroup", 0, 5),
+        _api(15, "DescribeGroups", 0, 6),
+        _api(16, "ListGroups", 0, 5),
+        _api(18, "ApiVersions", 0, 4),
+        _api(19, "CreateTopics", 2, 7),
+        _api(20, "DeleteTopics", 1, 6),
+        _api(22, "InitProducerId", 0, 5),
+        _api(23, "OffsetForLeaderEpoch", 2, 4),
+        _api(24, "AddPartitionsToTxn", 0, 5),
+        _api(25, "AddOffsetsToTxn", 0, 4),
+        _api(26, "EndTxn", 0, 5),
+        _api(27, "WriteTxnMarkers", 1, 2),
+        _api(28, "TxnOffsetCommit", 0, 5),
+        _api(32, "DescribeConfigs", 1, 4),
+        _api(37, "CreatePartitions", 0, 3),
+        _api(60, "DescribeCluster", 0, 2),
+        _api(61, "DescribeProducers", 0, 0),
+        _api(65, "DescribeTransactions", 0, 0),
+        _api(66, "ListTransactions", 0, 2),
+    )
+}

@@ -1,0 +1,164 @@
+"""Produce (key 0), v3-13: append one record batch to each of some partitions.
+
+v5 log start offset; v8 record errors and messages; v11 TRANSACTION_ABORTABLE is understood; v12 adds a partition to
+the transaction implicitly (TV2, KIP-890); v13 topic ids. The response is encoded here: it is on the hot path.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from fencepost.broker.cluster import INTERNAL_TOPICS, Cluster
+from fencepost.broker.node import Context
+from fencepost.machines.partition import AppendResult, Partition
+from fencepost.protocol import errors
+from fencepost.protocol.messages import ProduceRequest
+from fencepost.protocol.schema import write_uvarint
+
+_COUNT = struct.Struct(">i")
+_SIZE = struct.Struct(">h")
+_RESULT_V3 = struct.Struct(">ihqq")
+_RESULT_V5 = struct.Struct(">ihqqq")
+TRANSACTIONAL_BIT = 0x10
+BATCH_ATTRIBUTES_AT = 22
+_PRODUCER = struct.Struct(">qh")
+PRODUCER_AT = 43
+# What the coordinator's refusals look like to a producer: only these pass as they are.
+_AS_SEEN_BY_PRODUCER = {
+    errors.COORDINATOR_LOAD_IN_PROGRESS: errors.NOT_ENOUGH_REPLICAS,
+    errors.COORDINATOR_NOT_AVAILABLE: errors.NOT_ENOUGH_REPLICAS,
+    errors.NOT_COORDINATOR: errors.NOT_ENOUGH_REPLICAS,
+    errors.NETWORK_EXCEPTION: errors.NOT_ENOUGH_REPLICAS,
+    errors.PRODUCER_FENCED: errors.INVALID_PRODUCER_EPOCH,
+}
+NO_APPEND = -1
+ACKS = (-1, 0, 1)
+
+
+def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
+    version, cluster = ctx.version, ctx.cluster
+    request_error = errors.NONE
+    if req.acks not in ACKS:
+        request_error = errors.INVALID_REQUIRED_ACKS
+    elif req.transactional_id is None or len(req.topic_data) != 1 or len(req.topic_data[0].partition_data) != 1:
+        request_error = _check_producers(req)
+    results = bytearray()
+    flexible = version >= 9
+    by_id = version >= 13
+    results += write_uvarint(len(req.topic_data) + 1) if flexible else _COUNT.pack(len(req.topic_data))
+    failed = False
+    for topic_data in req.topic_data:
+        name = topic_data.name
+        if by_id:
+            results += topic_data.topic_id
+            topic = cluster.topics_by_id.get(topic_data.topic_id)
+            missing = errors.UNKNOWN_TOPIC_ID
+        else:
+            raw = name.encode()
+            results += (write_uvarint(len(raw) + 1) if flexible else _SIZE.pack(len(raw))) + raw
+            topic = cluster.topics.get(name)
+            missing = errors.UNKNOWN_TOPIC_OR_PARTITION
+        partition_data = topic_data.partition_data
+        results += write_uvarint(len(partition_data) + 1) if flexible else _COUNT.pack(len(partition_data))
+        for data in partition_data:
+            index = data.index
+            if request_error:
+                result = _refused(request_error)
+            elif topic is None or not 0 <= index < len(topic.partitions):
+                result = _refused(missing if topic is None else errors.UNKNOWN_TOPIC_OR_PARTITION)
+            elif topic.name in INTERNAL_TOPICS:
+                result = _refused(errors.INVALID_TOPIC_EXCEPTION, f"clients may not produce to {topic.name}")
+            else:
+                result = append(
+                    cluster, topic.partitions[index], data.records, req.transactional_id, version, ctx.now_ms
+                )
+            failed = failed or result.error != errors.NONE
+            _encode_result(results, index, result, version)
+        if flexible:
+            results += b"\0"
+    if req.acks == 0:
+        # Nobody waits for the answer; the only way to say that something failed is to close the connection.
+        if failed:
+            ctx.close_connection("a Produce request with acks=0 failed")
+        ctx.reply_nothing()
+        return None
+    results += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    return bytes(results)
+
+
+def append(
+    cluster: Cluster,
+    partition: Partition,
+    records: bytes | None,
+    transactional_id: str | None,
+    version: int,
+    now_ms: int,
+) -> AppendResult:
+    """Append one batch, after asking the coordinator where a transaction's first write to a partition needs that."""
+    if records is None:
+        return _refused(errors.INVALID_RECORD, "there is no record batch for the partition")
+    if len(records) < 61 or not records[BATCH_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
+        return partition.append(records, now_ms)
+    producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
+    tv2 = version >= 12
+    if partition.has_open_txn(producer_id, epoch):
+        return partition.append(records, now_ms, tv2=tv2)
+    if epoch < partition.epoch_of(producer_id):
+        return partition.append(records, now_ms, tv2=tv2)  # Refused, unless it is a duplicate.
+    assert transactional_id is not None
+    where = (partition.topic, partition.index)
+    if tv2:
+        error = cluster.txns.add_partitions(transactional_id, producer_id, epoch, {where}, 2, now_ms)
+    elif cluster.config["transaction.partition.verification.enable"]:
+        error = cluster.txns.verify(transactional_id, producer_id, epoch, where)
+    else:
+        error = errors.NONE
+    if error:
+        return _refused(_seen_by_producer(error, version))
+    return partition.append(records, now_ms, verified=True, tv2=tv2)
+
+
+def _seen_by_producer(error: int, version: int) -> int:
+    if error == errors.CONCURRENT_TRANSACTIONS:
+        return error if version >= 12 else errors.NOT_ENOUGH_REPLICAS
+    if error == errors.TRANSACTION_ABORTABLE:
+        return error if version >= 11 else errors.INVALID_TXN_STATE
+    return _AS_SEEN_BY_PRODUCER.get(error, error)
+
+
+def _check_producers(req: ProduceRequest) -> int:
+    """Transactional batches need the request to name its transactional id, and come from one producer."""
+    producer = None
+    for topic in req.topic_data:
+        for data in topic.partition_data:
+            records = data.records
+            if records and len(records) >= 61 and records[BATCH_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
+                if req.transactional_id is None:
+                    return errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                found = _PRODUCER.unpack_from(records, PRODUCER_AT)
+                if producer not in (None, found):
+                    return errors.INVALID_PRODUCER_ID_MAPPING
+                producer = found
+    return errors.NONE
+
+
+def _refused(error: int, message: str | None = None) -> AppendResult:
+    return AppendResult(error, -1, NO_APPEND, -1, message)
+
+
+def _encode_result(out: bytearray, index: int, result: AppendResult, version: int) -> None:
+    error, base_offset, append_time, start_offset, message, _ = result
+    if version < 5:
+        out += _RESULT_V3.pack(index, error, base_offset, append_time)
+        return
+    out += _RESULT_V5.pack(index, error, base_offset, append_time, start_offset)
+    if version >= 9:
+        out += b"\1"
+        if message is None:
+            out += b"\0\0"
+        else:
+            raw = message.encode()
+            out += write_uvarint(len(raw) + 1) + raw + b"\0"
+    elif version == 8:
+        raw = message.encode() if message is not None else b""
+        out += b"\0\0\0\0" + _SIZE.pack(len(raw) if message is not None else -1) + raw

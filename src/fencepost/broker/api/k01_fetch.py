@@ -1,0 +1,255 @@
+"""Fetch (key 1), v4-18: read batches from partitions, waiting up to max_wait_ms for min_bytes.
+
+v4 isolation level, LSO and aborted list; v5 log start offset; v7 sessions (KIP-227); v9 leader epochs; v12 flexible;
+v13 topic ids. The response is encoded here: it is on the hot path, and records are never copied into it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fencepost.broker.cluster import Cluster, Topic
+from fencepost.broker.fetch_sessions import FINAL_EPOCH, FetchSession, Wanted
+from fencepost.broker.node import Context
+from fencepost.machines.log import StorageFailed
+from fencepost.machines.partition import Fetched, Partition
+from fencepost.protocol import errors
+from fencepost.protocol.messages import FetchRequest
+from fencepost.protocol.schema import write_uvarint
+
+_COUNT = struct.Struct(">i")
+_SIZE = struct.Struct(">h")
+_HEAD_V4 = struct.Struct(">i")
+_HEAD_V7 = struct.Struct(">ihi")
+_PARTITION_V4 = struct.Struct(">ihqq")
+_PARTITION_V5 = struct.Struct(">ihqqq")
+_ABORTED = struct.Struct(">qq")
+NO_REPLICA = _COUNT.pack(-1)
+READ_COMMITTED = 1
+MAX_BYTES = 2**31 - 1
+
+
+class Result(NamedTuple):
+    wanted: Wanted
+    fetched: Fetched
+
+
+def handle(ctx: Context, req: FetchRequest) -> list[bytes] | None:
+    session, error = _session_of(ctx, req)
+    if error:
+        return _encode(ctx.version, error, 0, [])
+    wanted = list(session.wanted.values()) if session.is_incremental else _wanted_by(req, ctx)
+    read_committed = req.isolation_level == READ_COMMITTED
+    max_bytes = min(req.max_bytes, ctx.cluster.config["fetch.max.bytes"])
+    min_bytes = min(req.min_bytes, max_bytes)
+    cluster, version = ctx.cluster, ctx.version
+    results = _read(cluster, wanted, max_bytes, read_committed)
+    if req.max_wait_ms <= 0 or not wanted or _is_enough(results, min_bytes):
+        return _answer(version, session, results)
+
+    def run(force: bool) -> bool:
+        if min_bytes > 1 and not force and _available(cluster, wanted, read_committed) < min_bytes:
+            return False  # Without reading what would be read again and again until it is enough.
+        results = _read(cluster, wanted, max_bytes, read_committed)
+        if force or _is_enough(results, min_bytes):
+            ctx.reply(_answer(version, session, results))
+            return True
+        return False
+
+    partitions = [p for w in wanted if (p := cluster.partition(w.topic, w.partition)) is not None]
+    fetch = cluster.fetches.wait(partitions, read_committed, ctx.now_ms + req.max_wait_ms, run)
+    ctx.connection.on_close(lambda: cluster.fetches.cancel(fetch))
+    return None
+
+
+# --- which partitions -------------------------------------------------------------------------------------
+
+
+def _topic_of(cluster: Cluster, version: int, name: str, topic_id: bytes) -> Topic | None:
+    return cluster.topics_by_id.get(topic_id) if version >= 13 else cluster.topics.get(name)
+
+
+def _wanted_by(req: FetchRequest, ctx: Context) -> list[Wanted]:
+    wanted = []
+    for topic in req.topics:
+        found = _topic_of(ctx.cluster, ctx.version, topic.topic, topic.topic_id)
+        name = found.name if found else topic.topic
+        for p in topic.partitions:
+            wanted.append(
+                Wanted(name, topic.topic_id, p.partition, p.fetch_offset, p.partition_max_bytes, p.current_leader_epoch)
+            )
+    if len(wanted) > 1:
+        # Kafka: of a partition that is named more than once, the last counts.
+        wanted = list({w[:3]: w for w in wanted}.values())
+    return wanted
+
+
+def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:
+    """The session that this fetch belongs to, brought up to date; without a session, a throw-away one."""
+    sessions = ctx.node.fetch_sessions
+    if ctx.version < 7 or req.session_epoch == FINAL_EPOCH:
+        if req.session_id:
+            sessions.remove(req.session_id)
+        return FetchSession(0), errors.NONE
+    if req.session_epoch == 0:
+        if req.session_id:
+            sessions.remove(req.session_id)
+        session = sessions.create(ctx.cluster.rng, ctx.now_ms)
+        sessions.update(session, _wanted_by(req, ctx), ())
+        return session, errors.NONE
+    session, error = sessions.resume(req.session_id, req.session_epoch, ctx.now_ms)
+    if error:
+        return session, error
+    forgotten = []
+    for topic in req.forgotten_topics_data:
+        found = _topic_of(ctx.cluster, ctx.version, topic.topic, topic.topic_id)
+        forgotten += [(found.name if found else topic.topic, index) for index in topic.partitions]
+    sessions.update(session, _wanted_by(req, ctx), forgotten)
+    return session, errors.NONE
+
+
+# --- reading ----------------------------------------------------------------------------------------------
+
+
+def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_committed: bool) -> list[Result]:
+    results = []
+    is_empty = True
+    for w in wanted:
+        partition = cluster.partition(w.topic, w.partition)
+        if partition is None:
+            unknown_id = w.topic_id != bytes(16) and w.topic_id not in cluster.topics_by_id
+            error = errors.UNKNOWN_TOPIC_ID if unknown_id else errors.UNKNOWN_TOPIC_OR_PARTITION
+            results.append(Result(w, _nothing(error)))
+            continue
+        error = partition.check_leader_epoch(w.leader_epoch)
+        if error:
+            results.append(Result(w, _nothing(error)))
+            continue
+        # Kafka: the first batch of a response is sent whole, however large; later partitions fit in or wait.
+        limit = max(min(w.max_bytes, max_bytes), 0)
+        if is_empty or limit:
+            fetched = _fetch(partition, w.offset, limit, read_committed)
+            if fetched.error:
+                fetched = _nothing(fetched.error)
+            elif len(fetched.records) > limit and not is_empty:
+                fetched = fetched._replace(records=b"", aborted=[] if read_committed else None)
+                if limit == max_bytes:
+                    max_bytes = 0  # Or all that follow are read as well, and do not fit either.
+        else:
+            fetched = _only_offsets(partition, read_committed)
+        if fetched.records:
+            is_empty = False
+            max_bytes -= len(fetched.records)
+        results.append(Result(w, fetched))
+    return results
+
+
+def _fetch(partition: Partition, offset: int, max_bytes: int, read_committed: bool) -> Fetched:
+    try:
+        return partition.fetch(offset, max_bytes, read_committed)
+    except StorageFailed:
+        return _nothing(errors.KAFKA_STORAGE_ERROR)
+
+
+def _available(cluster: Cluster, wanted: Iterable[Wanted], read_committed: bool) -> int:
+    """How much there is to read at most; a partition with an error counts as enough, as its reader must hear of it."""
+    size = 0
+    for w in wanted:
+        partition = cluster.partition(w.topic, w.partition)
+        if partition is None or partition.check_leader_epoch(w.leader_epoch):
+            return MAX_BYTES
+        end = partition.stable_address if read_committed else partition.log.end_address
+        size += max(end - partition.log.address_of(w.offset), 0)
+    return size
+
+
+def _nothing(error: int) -> Fetched:
+    return Fetched(error, b"", -1, -1, -1, None)
+
+
+def _only_offsets(partition: Partition, read_committed: bool) -> Fetched:
+    return Fetched(
+        errors.NONE,
+        b"",
+        partition.high_watermark,
+        partition.last_stable_offset,
+        partition.log.start_offset,
+        [] if read_committed else None,
+    )
+
+
+def _is_enough(results: list[Result], min_bytes: int) -> bool:
+    size = 0
+    for _, fetched in results:
+        if fetched.error:
+            return True
+        size += len(fetched.records)
+    return size >= min_bytes
+
+
+# --- answering --------------------------------------------------------------------------------------------
+
+
+def _answer(version: int, session: FetchSession, results: list[Result]) -> list[bytes]:
+    if session.is_incremental:
+        results = [r for r in results if session.is_news(r.wanted, r.fetched)]
+    elif session.session_id:
+        for r in results:
+            session.is_news(r.wanted, r.fetched)
+        session.is_incremental = True
+    return _encode(version, errors.NONE, session.session_id, results)
+
+
+def _encode(version: int, error: int, session_id: int, results: list[Result]) -> list[bytes]:
+    flexible = version >= 12
+    parts: list[bytes] = []
+    out = bytearray(_HEAD_V7.pack(0, error, session_id) if version >= 7 else _HEAD_V4.pack(0))
+    topics: dict[tuple[str, bytes], list[Result]] = {}
+    for r in results:
+        topics.setdefault((r.wanted.topic, r.wanted.topic_id), []).append(r)
+    out += write_uvarint(len(topics) + 1) if flexible else _COUNT.pack(len(topics))
+    for (name, topic_id), group in topics.items():
+        if version >= 13:
+            out += topic_id
+        else:
+            raw = name.encode()
+            out += (write_uvarint(len(raw) + 1) if flexible else _SIZE.pack(len(raw))) + raw
+        out += write_uvarint(len(group) + 1) if flexible else _COUNT.pack(len(group))
+        for wanted, fetched in group:
+            _encode_partition(out, version, flexible, wanted.partition, fetched)
+            if fetched.records:
+                parts += (bytes(out), fetched.records)
+                out = bytearray()
+            if flexible:
+                out += b"\0"
+        if flexible:
+            out += b"\0"
+    if flexible:
+        out += b"\0"
+    parts.append(bytes(out))
+    return parts
+
+
+def _encode_partition(out: bytearray, version: int, flexible: bool, index: int, fetched: Fetched) -> None:
+    """Everything of a partition up to the length of its records."""
+    if version >= 5:
+        out += _PARTITION_V5.pack(
+            index, fetched.error, fetched.high_watermark, fetched.last_stable_offset, fetched.log_start_offset
+        )
+    else:
+        out += _PARTITION_V4.pack(index, fetched.error, fetched.high_watermark, fetched.last_stable_offset)
+    aborted = fetched.aborted
+    if aborted is None:
+        out += b"\0" if flexible else b"\xff\xff\xff\xff"
+    else:
+        out += write_uvarint(len(aborted) + 1) if flexible else _COUNT.pack(len(aborted))
+        for producer_id, first_offset in aborted:
+            out += _ABORTED.pack(producer_id, first_offset)
+            if flexible:
+                out += b"\0"
+    if version >= 11:
+        out += NO_REPLICA
+    size = len(fetched.records)
+    out += write_uvarint(size + 1) if flexible else _COUNT.pack(size)

@@ -1,0 +1,57 @@
+"""ListOffsets (key 2), v1-11: the offset for a time: the earliest, the latest, or the first not before a timestamp.
+
+v2 isolation level: for read_committed the latest offset is the last stable one. v4 leader epochs. v7 max timestamp.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fencepost.broker.node import Context
+from fencepost.machines.log import StorageFailed
+from fencepost.protocol import errors
+from fencepost.protocol.messages import ListOffsetsRequest, ListOffsetsResponse
+
+READ_COMMITTED = 1
+Wanted = ListOffsetsRequest.ListOffsetsPartition
+TopicResponse = ListOffsetsResponse.ListOffsetsTopicResponse
+PartitionResponse = ListOffsetsResponse.ListOffsetsPartitionResponse
+
+
+def handle(ctx: Context, req: ListOffsetsRequest) -> ListOffsetsResponse:
+    read_committed = req.isolation_level == READ_COMMITTED
+    times = Counter((topic.name, p.partition_index) for topic in req.topics for p in topic.partitions)
+    responses = []
+    for topic in req.topics:
+        found: dict[int, PartitionResponse] = {}
+        for p in topic.partitions:
+            # Kafka: a partition may be asked for once.
+            if times[topic.name, p.partition_index] > 1:
+                found[p.partition_index] = PartitionResponse(p.partition_index, errors.INVALID_REQUEST)
+            else:
+                found[p.partition_index] = _find(ctx, topic.name, p, read_committed)
+        responses.append(TopicResponse(topic.name, list(found.values())))
+    return ListOffsetsResponse(topics=responses)
+
+
+def _oldest_wish(version: int) -> int:
+    """The lowest of the special timestamps (-1 latest, -2 earliest, -3 newest, ...) that a version knows."""
+    if version < 7:
+        return -2
+    return {7: -3, 8: -4, 9: -5, 10: -5}.get(version, -6)
+
+
+def _find(ctx: Context, topic: str, wanted: Wanted, read_committed: bool) -> PartitionResponse:
+    if wanted.timestamp < _oldest_wish(ctx.version):
+        return PartitionResponse(wanted.partition_index, errors.UNSUPPORTED_VERSION)
+    partition = ctx.cluster.partition(topic, wanted.partition_index)
+    if partition is None:
+        return PartitionResponse(wanted.partition_index, errors.UNKNOWN_TOPIC_OR_PARTITION)
+    error = partition.check_leader_epoch(wanted.current_leader_epoch)
+    if error:
+        return PartitionResponse(wanted.partition_index, error)
+    try:
+        found = partition.offset_for(wanted.timestamp, read_committed)
+    except StorageFailed:
+        return PartitionResponse(wanted.partition_index, errors.KAFKA_STORAGE_ERROR)
+    return PartitionResponse(wanted.partition_index, errors.NONE, found.timestamp, found.offset, found.leader_epoch)

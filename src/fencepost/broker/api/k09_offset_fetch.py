@@ -1,0 +1,79 @@
+"""OffsetFetch (key 9), v1-10: a group's committed offsets.
+
+v2 null asks for all; v7 require_stable: an offset with a transaction open on it is UNSTABLE_OFFSET_COMMIT; v8 several
+groups; v9 member id and epoch; v10 topic ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fencepost.broker.node import Context
+from fencepost.machines.offsets import FetchedOffset
+from fencepost.protocol import errors
+from fencepost.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
+from fencepost.protocol.schema import NO_UUID
+
+Topic = OffsetFetchResponse.OffsetFetchResponseTopic
+Partition = OffsetFetchResponse.OffsetFetchResponsePartition
+GroupResponse = OffsetFetchResponse.OffsetFetchResponseGroup
+GroupTopic = OffsetFetchResponse.OffsetFetchResponseTopics
+GroupPartition = OffsetFetchResponse.OffsetFetchResponsePartitions
+Found = list[tuple[str, bytes, list[tuple[int, FetchedOffset]]]]
+
+
+def handle(ctx: Context, req: OffsetFetchRequest) -> OffsetFetchResponse:
+    if ctx.version >= 8:
+        # Differs: a group that is named more than once, with all its topics, is answered once.
+        named = [(group.group_id if group.topics is None else i, group) for i, group in enumerate(req.groups)]
+        distinct = dict(named).values()
+        return OffsetFetchResponse(groups=[_fetch_group(ctx, group, req.require_stable) for group in distinct])
+    wanted = None if req.topics is None else [(t.name, NO_UUID, t.partition_indexes) for t in req.topics]
+    found = _fetch(ctx, req.group_id, wanted, req.require_stable)
+    return OffsetFetchResponse(
+        topics=[Topic(name, [Partition(index, *_fields(offset)) for index, offset in rows]) for name, _, rows in found]
+    )
+
+
+def _fetch_group(
+    ctx: Context, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
+) -> GroupResponse:
+    wanted = None
+    if group.topics is not None:
+        by_id = ctx.cluster.topics_by_id
+        wanted = []
+        for t in group.topics:
+            name = t.name
+            if ctx.version >= 10:
+                topic = by_id.get(t.topic_id)
+                name = topic.name if topic else ""
+            wanted.append((name, t.topic_id, t.partition_indexes))
+    topics = []
+    for name, topic_id, rows in _fetch(ctx, group.group_id, wanted, require_stable):
+        topics.append(GroupTopic(name, topic_id, [GroupPartition(index, *_fields(offset)) for index, offset in rows]))
+    return GroupResponse(group.group_id, topics)
+
+
+def _fetch(
+    ctx: Context, group_id: str, wanted: list[tuple[str, bytes, Sequence[int]]] | None, require_stable: bool
+) -> Found:
+    offsets = ctx.cluster.groups.shard_of(group_id, ctx.now_ms).offsets
+    if wanted is None:
+        topics = ctx.cluster.topics
+        return [
+            (name, topics[name].topic_id if name in topics else NO_UUID, rows)
+            for name, rows in offsets.fetch_all(group_id, require_stable).items()
+        ]
+    found: Found = []
+    for name, topic_id, indexes in wanted:
+        if not name:
+            unknown = FetchedOffset(errors.UNKNOWN_TOPIC_ID)
+            found.append((name, topic_id, [(index, unknown) for index in indexes]))
+        else:
+            rows = [(index, offsets.fetch(group_id, name, index, require_stable, topic_id)) for index in indexes]
+            found.append((name, topic_id, rows))
+    return found
+
+
+def _fields(offset: FetchedOffset) -> tuple[int, int, str, int]:
+    return offset.offset, offset.leader_epoch, offset.metadata, offset.error_code

@@ -1,0 +1,19 @@
+"""Heartbeat (key 12), v0-4: a member is alive; the answer tells it of a rebalance. v3 static members."""
+
+from __future__ import annotations
+
+from fencepost.broker.node import Context
+from fencepost.machines.group_requests import Heartbeat
+from fencepost.protocol.messages import HeartbeatRequest, HeartbeatResponse
+
+
+def handle(ctx: Context, req: HeartbeatRequest) -> HeartbeatResponse:
+    cmd = Heartbeat(
+        group_id=req.group_id,
+        generation_id=req.generation_id,
+        member_id=req.member_id,
+        group_instance_id=req.group_instance_id,
+    )
+    return HeartbeatResponse(
+        error_code=ctx.cluster.groups.shard_of(req.group_id, ctx.now_ms).heartbeat(cmd, ctx.now_ms)
+    )

@@ -1,0 +1,29 @@
+"""DescribeGroups (key 15), v0-6: state and members of groups. v6 an unknown group is an error, not `Dead`."""
+
+from __future__ import annotations
+
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeGroupsRequest, DescribeGroupsResponse
+
+Group = DescribeGroupsResponse.DescribedGroup
+Member = DescribeGroupsResponse.DescribedGroupMember
+
+
+def handle(ctx: Context, req: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    # Differs: a group that is named more than once is described once.
+    return DescribeGroupsResponse(groups=[_describe(ctx, group_id) for group_id in dict.fromkeys(req.groups)])
+
+
+def _describe(ctx: Context, group_id: str) -> Group:
+    found = ctx.cluster.groups.shard_of(group_id, ctx.now_ms).describe(group_id)
+    if found is None:
+        if ctx.version >= 6:
+            message = f"Group {group_id} not found."
+            return Group(errors.GROUP_ID_NOT_FOUND, message, group_id, "Dead")
+        return Group(group_id=group_id, group_state="Dead")
+    members = [
+        Member(m.member_id, m.group_instance_id, m.client_id, m.client_host, m.metadata, m.assignment)
+        for m in found.members
+    ]
+    return Group(errors.NONE, None, group_id, found.group_state, found.protocol_type, found.protocol_data, members)

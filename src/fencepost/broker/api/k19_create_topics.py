@@ -1,0 +1,104 @@
+"""CreateTopics (key 19), v2-7: create topics. v4 -1 asks for the default number; v5 shows the settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fencepost.broker.api.k32_describe_configs import topic_settings
+from fencepost.broker.cluster import Topic, TopicRefused
+from fencepost.broker.node import Context
+from fencepost.machines.log import StorageFailed
+from fencepost.protocol import errors
+from fencepost.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
+
+MAX_PARTITIONS_PER_REQUEST = 10_000
+Wanted = CreateTopicsRequest.CreatableTopic
+Result = CreateTopicsResponse.CreatableTopicResult
+ConfigResult = CreateTopicsResponse.CreatableTopicConfigs
+
+
+def handle(ctx: Context, req: CreateTopicsRequest) -> CreateTopicsResponse:
+    times = Counter(wanted.name for wanted in req.topics)
+    results: dict[str, Result] = {}
+    try:
+        with ctx.cluster.one_save():
+            is_too_much = _total_partitions(ctx, req) > MAX_PARTITIONS_PER_REQUEST
+            for wanted in req.topics:
+                if times[wanted.name] > 1:
+                    error = "the request names this topic more than once"
+                    results[wanted.name] = Result(
+                        wanted.name, error_code=errors.INVALID_REQUEST, error_message=error
+                    )
+                elif is_too_much:
+                    # Kafka: its limit and its words.
+                    error = "Excessively large number of partitions per request."
+                    results[wanted.name] = Result(
+                        wanted.name, error_code=errors.POLICY_VIOLATION, error_message=error
+                    )
+                else:
+                    results[wanted.name] = _create(ctx, wanted, req.validate_only)
+    except StorageFailed as e:
+        for name, result in results.items():
+            if not result.error_code:
+                results[name] = Result(name, error_code=errors.KAFKA_STORAGE_ERROR, error_message=str(e))
+    return CreateTopicsResponse(topics=list(results.values()))
+
+
+def _total_partitions(ctx: Context, req: CreateTopicsRequest) -> int:
+    default: int = ctx.cluster.config["num.partitions"]
+    return sum(
+        len(wanted.assignments) or (default if wanted.num_partitions == -1 else max(wanted.num_partitions, 0))
+        for wanted in req.topics
+    )
+
+
+def _create(ctx: Context, wanted: Wanted, validate_only: bool) -> Result:
+    cluster = ctx.cluster
+    try:
+        configs = _configs_of(wanted)
+        count = _partition_count(ctx, wanted)
+        cluster.check_new_topic(wanted.name, count, configs)
+        if validate_only:
+            topic, count = Topic(wanted.name, bytes(16), configs), count
+        else:
+            topic = cluster.create_topic(wanted.name, count, configs, ctx.now_ms)
+    except TopicRefused as e:
+        return Result(wanted.name, error_code=e.code, error_message=str(e))
+    shown = [ConfigResult(s.name, s.value, s.is_read_only, s.source, False) for s in topic_settings(cluster, topic)]
+    return Result(
+        topic.name, topic.topic_id, error_message=None, num_partitions=count, replication_factor=1, configs=shown
+    )
+
+
+def _configs_of(wanted: Wanted) -> dict[str, str]:
+    configs = {}
+    for config in wanted.configs:
+        if config.value is None:
+            raise TopicRefused(errors.INVALID_CONFIG, f"Null value not supported for topic configs: {config.name}")
+        configs[config.name] = config.value
+    return configs
+
+
+def _partition_count(ctx: Context, wanted: Wanted) -> int:
+    if wanted.assignments:
+        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
+            raise TopicRefused(
+                errors.INVALID_REQUEST, "with a replica assignment, partitions and replication factor must be -1"
+            )
+        known = {broker.node_id for broker in ctx.cluster.brokers}
+        for assignment in wanted.assignments:
+            if len(assignment.broker_ids) != 1 or not set(assignment.broker_ids) <= known:
+                raise TopicRefused(
+                    errors.INVALID_REPLICA_ASSIGNMENT,
+                    f"each partition has one replica, on one of {sorted(known)}; asked: {list(assignment.broker_ids)}",
+                )
+        if sorted(a.partition_index for a in wanted.assignments) != list(range(len(wanted.assignments))):
+            raise TopicRefused(errors.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
+        return len(wanted.assignments)
+    if wanted.replication_factor not in (-1, 1):
+        raise TopicRefused(
+            errors.INVALID_REPLICATION_FACTOR,
+            f"replication factor is {wanted.replication_factor}; one broker keeps each partition, so it must be 1",
+        )
+    count: int = ctx.cluster.config["num.partitions"] if wanted.num_partitions == -1 else wanted.num_partitions
+    return count

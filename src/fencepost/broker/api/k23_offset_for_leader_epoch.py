@@ -1,0 +1,30 @@
+"""OffsetForLeaderEpoch (key 23), v2-4: where a leader's epoch ended, so that a client can see a truncated log."""
+
+from __future__ import annotations
+
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+
+Wanted = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+def handle(ctx: Context, req: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            TopicResult(topic.topic, [_find(ctx, topic.topic, p) for p in topic.partitions]) for topic in req.topics
+        ]
+    )
+
+
+def _find(ctx: Context, topic: str, wanted: Wanted) -> EpochEndOffset:
+    partition = ctx.cluster.partition(topic, wanted.partition)
+    if partition is None:
+        return EpochEndOffset(errors.UNKNOWN_TOPIC_OR_PARTITION, wanted.partition)
+    error = partition.check_leader_epoch(wanted.current_leader_epoch)
+    if error:
+        return EpochEndOffset(error, wanted.partition)
+    epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
+    return EpochEndOffset(errors.NONE, wanted.partition, epoch, end_offset)

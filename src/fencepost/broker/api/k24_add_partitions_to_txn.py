@@ -1,0 +1,121 @@
+"""AddPartitionsToTxn (key 24), v0-5: make partitions part of a transaction.
+
+v0-3 come from clients, one transaction each; v4-5 from brokers, several at once, and may only ask (verify_only).
+v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. The response to clients is encoded here: it is on the hot path.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from fencepost.broker.cluster import INTERNAL_TOPICS
+from fencepost.broker.node import Context
+from fencepost.machines.txn import TopicPartition
+from fencepost.protocol import errors
+from fencepost.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from fencepost.protocol.schema import write_uvarint
+
+Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+TxnResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+# One error code for all partitions, or one for each.
+Outcome = int | dict[TopicPartition, int]
+
+_COUNT = struct.Struct(">i")
+_HEAD = struct.Struct(">ii")
+_SIZE = struct.Struct(">h")
+_RESULT = struct.Struct(">ih")
+
+
+def handle(ctx: Context, req: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | bytes:
+    if ctx.version < 4:
+        topics = req.v3_and_below_topics
+        outcome = _add(
+            ctx,
+            req.v3_and_below_transactional_id,
+            req.v3_and_below_producer_id,
+            req.v3_and_below_producer_epoch,
+            topics,
+            0,
+        )
+        return encode(ctx.version, topics, outcome)
+    results = []
+    for txn in req.transactions:
+        who = (txn.transactional_id, txn.producer_id, txn.producer_epoch)
+        outcome = _verify(ctx, *who, txn.topics) if txn.verify_only else _add(ctx, *who, txn.topics, 2)
+        results.append(TxnResult(txn.transactional_id, _results(txn.topics, outcome)))
+    return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+def _add(
+    ctx: Context, transactional_id: str, producer_id: int, epoch: int, topics: Sequence[Topic], client_version: int
+) -> Outcome:
+    partitions = _partitions_of(topics)
+    refused = _check(ctx, partitions)
+    if refused:
+        return refused
+    error = ctx.cluster.txns.add_partitions(
+        transactional_id, producer_id, epoch, partitions, client_version, ctx.now_ms
+    )
+    if error == errors.PRODUCER_FENCED and ctx.version < 2:
+        return errors.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def _verify(ctx: Context, transactional_id: str, producer_id: int, epoch: int, topics: Sequence[Topic]) -> Outcome:
+    partitions = _partitions_of(topics)
+    verify = ctx.cluster.txns.verify
+    return _check(ctx, partitions) or {
+        where: verify(transactional_id, producer_id, epoch, where) for where in partitions
+    }
+
+
+def _partitions_of(topics: Sequence[Topic]) -> set[TopicPartition]:
+    return {(topic.name, index) for topic in topics for index in topic.partitions}
+
+
+def _check(ctx: Context, partitions: set[TopicPartition]) -> Outcome:
+    refused = {where: error for where in partitions if (error := _check_partition(ctx, *where))}
+    if refused:
+        # All or nothing: the partitions that could be added are not added either.
+        return {where: refused.get(where, errors.OPERATION_NOT_ATTEMPTED) for where in partitions}
+    return errors.NONE
+
+
+def _check_partition(ctx: Context, topic: str, index: int) -> int:
+    if topic in INTERNAL_TOPICS and ctx.version < 4:
+        return errors.TOPIC_AUTHORIZATION_FAILED  # Clients have AddOffsetsToTxn for that.
+    return errors.NONE if ctx.cluster.partition(topic, index) else errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _error_of(outcome: Outcome, topic: str, index: int) -> int:
+    return outcome if isinstance(outcome, int) else outcome[topic, index]
+
+
+def _results(topics: Sequence[Topic], outcome: Outcome) -> list[TopicResult]:
+    return [
+        TopicResult(t.name, [PartitionResult(index, _error_of(outcome, t.name, index)) for index in t.partitions])
+        for t in topics
+    ]
+
+
+def encode(version: int, topics: Sequence[Topic], outcome: Outcome) -> bytes:
+    """The response in v0-3."""
+    flexible = version >= 3
+    out = bytearray(b"\0\0\0\0" + write_uvarint(len(topics) + 1) if flexible else _HEAD.pack(0, len(topics)))
+    for topic in topics:
+        name = topic.name.encode()
+        out += (write_uvarint(len(name) + 1) if flexible else _SIZE.pack(len(name))) + name
+        count = len(topic.partitions)
+        out += write_uvarint(count + 1) if flexible else _COUNT.pack(count)
+        for index in topic.partitions:
+            out += _RESULT.pack(index, _error_of(outcome, topic.name, index))
+            if flexible:
+                out += b"\0"
+        if flexible:
+            out += b"\0"
+    if flexible:
+        out += b"\0"
+    return bytes(out)

@@ -1,0 +1,22 @@
+"""AddOffsetsToTxn (key 25), v0-4: make a group's offsets part of a transaction.
+
+The same as adding the group's partition of `__consumer_offsets`. v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH.
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.cluster import OFFSETS_TOPIC
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+
+
+def handle(ctx: Context, req: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    index = ctx.cluster.groups.partition_of(req.group_id, ctx.now_ms)
+    # Kafka: a client of any version is treated as one of transaction version 0 here.
+    error = ctx.cluster.txns.add_partitions(
+        req.transactional_id, req.producer_id, req.producer_epoch, {(OFFSETS_TOPIC, index)}, 0, ctx.now_ms
+    )
+    if error == errors.PRODUCER_FENCED and ctx.version < 2:
+        error = errors.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=error)

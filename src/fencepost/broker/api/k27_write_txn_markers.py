@@ -1,0 +1,51 @@
+"""WriteTxnMarkers (key 27), v1-2: write the markers that end transactions. Brokers send it, and `abort` tools.
+
+v2 names the transaction version, which decides whether a marker must have a newer epoch than the data (KIP-1228).
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.cluster import OFFSETS_TOPIC
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+Marker = WriteTxnMarkersRequest.WritableTxnMarker
+MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
+TopicResult = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+PartitionResult = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+
+
+def handle(ctx: Context, req: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        [
+            MarkerResult(
+                marker.producer_id,
+                [
+                    TopicResult(
+                        topic.name,
+                        [PartitionResult(i, _write(ctx, marker, topic.name, i)) for i in topic.partition_indexes],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in req.markers
+        ]
+    )
+
+
+def _write(ctx: Context, marker: Marker, topic: str, index: int) -> int:
+    partition = ctx.cluster.partition(topic, index)
+    if partition is None:
+        return errors.UNKNOWN_TOPIC_OR_PARTITION
+    error = partition.write_marker(
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.transaction_result,
+        marker.coordinator_epoch,
+        ctx.now_ms,
+        marker.transaction_version,
+    )
+    if topic == OFFSETS_TOPIC and not error:
+        ctx.cluster.groups.marker_written(index, marker.producer_id, marker.transaction_result)
+    return error

@@ -1,0 +1,90 @@
+"""TxnOffsetCommit (key 28), v0-5: offsets of a group as part of a transaction; they count when it commits.
+
+v3 member and generation are checked (KIP-447); v4 TRANSACTION_ABORTABLE; v5 adds the group to the transaction (TV2).
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.cluster import OFFSETS_TOPIC
+from fencepost.broker.node import Context
+from fencepost.machines.offsets import Committer, OffsetToCommit
+from fencepost.protocol import errors
+from fencepost.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+TopicResponse = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+PartitionResponse = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+
+
+def handle(ctx: Context, req: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+    responses: list[TopicResponse] = []
+    asked: list[OffsetToCommit] = []
+    slots: list[PartitionResponse] = []
+    for topic in req.topics:
+        found = ctx.cluster.topics.get(topic.name)
+        partitions = []
+        for p in topic.partitions:
+            slot = PartitionResponse(p.partition_index)
+            partitions.append(slot)
+            if found is None or not 0 <= p.partition_index < len(found.partitions):
+                slot.error_code = errors.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            slots.append(slot)
+            asked.append(
+                OffsetToCommit(
+                    topic.name,
+                    p.partition_index,
+                    p.committed_offset,
+                    p.committed_leader_epoch,
+                    p.committed_metadata,
+                    topic_id=found.topic_id,
+                )
+            )
+        responses.append(TopicResponse(topic.name, partitions))
+    if asked:
+        error, codes = _commit(ctx, req, asked)
+        for i, slot in enumerate(slots):
+            slot.error_code = error or codes[i]
+    return TxnOffsetCommitResponse(topics=responses)
+
+
+def _commit(ctx: Context, req: TxnOffsetCommitRequest, asked: list[OffsetToCommit]) -> tuple[int, tuple[int, ...]]:
+    groups = ctx.cluster.groups
+    if not req.group_id:
+        return errors.INVALID_GROUP_ID, ()
+    is_verified = False
+    if not groups.has_open_txn(req.group_id, req.producer_id, req.producer_epoch, ctx.now_ms):
+        error = _verify(ctx, req)
+        if error:
+            return _seen_by_client(error, ctx.version), ()
+        is_verified = True
+    decision = groups.commit_txn_offsets(
+        req.group_id,
+        Committer(req.generation_id, req.member_id, req.group_instance_id),
+        asked,
+        req.producer_id,
+        req.producer_epoch,
+        is_verified,
+        ctx.now_ms,
+    )
+    return _seen_by_client(decision.error_code, ctx.version), decision.partition_errors
+
+
+def _verify(ctx: Context, req: TxnOffsetCommitRequest) -> int:
+    """The group's partition must be in the transaction; from v5 on it is put there."""
+    txns = ctx.cluster.txns
+    where = (OFFSETS_TOPIC, ctx.cluster.groups.partition_of(req.group_id, ctx.now_ms))
+    if ctx.version >= 5:
+        return txns.add_partitions(req.transactional_id, req.producer_id, req.producer_epoch, {where}, 2, ctx.now_ms)
+    if not ctx.cluster.config["transaction.partition.verification.enable"]:
+        return errors.NONE
+    return txns.verify(req.transactional_id, req.producer_id, req.producer_epoch, where)
+
+
+def _seen_by_client(error: int, version: int) -> int:
+    if error == errors.PRODUCER_FENCED:
+        return errors.INVALID_PRODUCER_EPOCH
+    if error == errors.TRANSACTION_ABORTABLE and version < 4:
+        return errors.INVALID_TXN_STATE
+    if error == errors.COORDINATOR_LOAD_IN_PROGRESS and version < 2:
+        return errors.COORDINATOR_NOT_AVAILABLE
+    return error

@@ -1,0 +1,104 @@
+"""DescribeConfigs (key 32), v1-4: the settings of topics and of the broker, with where each value comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from fencepost.broker.cluster import Cluster, Topic
+from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS, Setting
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
+
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+# Where a value comes from.
+SOURCE_TOPIC, SOURCE_STATIC_BROKER, SOURCE_DEFAULT = 1, 4, 5
+TYPES = {"bool": 1, "str": 2, "int": 5}
+
+Wanted = DescribeConfigsRequest.DescribeConfigsResource
+Result = DescribeConfigsResponse.DescribeConfigsResult
+ResourceResult = DescribeConfigsResponse.DescribeConfigsResourceResult
+Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
+
+
+class Shown(NamedTuple):
+    name: str
+    value: str
+    source: int
+    is_read_only: bool
+    setting: Setting
+    synonyms: tuple[tuple[str, str, int], ...] = ()
+
+
+def topic_settings(cluster: Cluster, topic: Topic) -> list[Shown]:
+    config, own = cluster.config, topic.configs
+    shown = []
+    for name, fallback in TOPIC_SETTINGS.items():
+        setting = SETTINGS[fallback]
+        synonyms = [(fallback, _text(setting.default), SOURCE_DEFAULT)]
+        if fallback in config.given:
+            synonyms.insert(0, (fallback, _text(config[fallback]), SOURCE_STATIC_BROKER))
+        if name in own:
+            synonyms.insert(0, (name, own[name], SOURCE_TOPIC))
+        _, value, source = synonyms[0]
+        shown.append(Shown(name, value, source, False, setting, tuple(synonyms)))
+    for name, default in INERT_TOPIC_SETTINGS.items():
+        setting = Setting("str", default, "Accepted, and without effect on this broker.")
+        source = SOURCE_TOPIC if name in own else SOURCE_DEFAULT
+        shown.append(Shown(name, own.get(name, default), source, False, setting))
+    return sorted(shown)
+
+
+def _broker_settings(cluster: Cluster) -> list[Shown]:
+    shown = []
+    for name, setting in SETTINGS.items():
+        source = SOURCE_STATIC_BROKER if name in cluster.config.given else SOURCE_DEFAULT
+        value = _text(cluster.config[name])
+        shown.append(Shown(name, value, source, True, setting, ((name, value, source),)))
+    return sorted(shown)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def handle(ctx: Context, req: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    # Differs: what is named more than once is described once.
+    distinct = {(wanted.resource_type, wanted.resource_name): wanted for wanted in req.resources}.values()
+    return DescribeConfigsResponse(results=[_describe(ctx, wanted, req) for wanted in distinct])
+
+
+def _describe(ctx: Context, wanted: Wanted, req: DescribeConfigsRequest) -> Result:
+    found: Iterable[Shown]
+    if wanted.resource_type == TOPIC_RESOURCE:
+        topic = ctx.cluster.topics.get(wanted.resource_name)
+        if topic is None:
+            return _refused(wanted, errors.UNKNOWN_TOPIC_OR_PARTITION, "this broker has no such topic")
+        found = topic_settings(ctx.cluster, topic)
+    elif wanted.resource_type == BROKER_RESOURCE:
+        ids = {str(broker.node_id) for broker in ctx.cluster.brokers}
+        if wanted.resource_name not in ids | {""}:
+            return _refused(
+                wanted, errors.INVALID_REQUEST, f"broker {wanted.resource_name} was asked for, there is {ids}"
+            )
+        # Without a name, the settings that were changed for all brokers at run time: none.
+        found = _broker_settings(ctx.cluster) if wanted.resource_name else []
+    else:
+        found = []
+    keys = wanted.configuration_keys
+    configs = []
+    for shown in found:
+        if keys and shown.name not in keys:
+            continue
+        synonyms = [Synonym(*s) for s in shown.synonyms] if req.include_synonyms else []
+        kind = TYPES.get(shown.setting.kind, 2)
+        doc = shown.setting.doc if req.include_documentation else None
+        configs.append(
+            ResourceResult(shown.name, shown.value, shown.is_read_only, shown.source, False, synonyms, kind, doc)
+        )
+    return Result(errors.NONE, None, wanted.resource_type, wanted.resource_name, configs)
+
+
+def _refused(wanted: Wanted, error: int, message: str) -> Result:
+    return Result(error, message, wanted.resource_type, wanted.resource_name)

@@ -1,0 +1,31 @@
+"""DescribeProducers (key 61), v0: the producers that a partition remembers, with their open transactions."""
+
+from __future__ import annotations
+
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeProducersRequest, DescribeProducersResponse
+
+TopicResponse = DescribeProducersResponse.TopicResponse
+PartitionResponse = DescribeProducersResponse.PartitionResponse
+ProducerState = DescribeProducersResponse.ProducerState
+
+
+def handle(ctx: Context, req: DescribeProducersRequest) -> DescribeProducersResponse:
+    # Differs: a partition that is named more than once is described once.
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in req.topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return DescribeProducersResponse(
+        topics=[
+            TopicResponse(name, [_describe(ctx, name, index) for index in indexes])
+            for name, indexes in wanted.items()
+        ]
+    )
+
+
+def _describe(ctx: Context, topic: str, index: int) -> PartitionResponse:
+    partition = ctx.cluster.partition(topic, index)
+    if partition is None:
+        return PartitionResponse(index, errors.UNKNOWN_TOPIC_OR_PARTITION)
+    return PartitionResponse(index, active_producers=[ProducerState(*p) for p in partition.describe_producers()])

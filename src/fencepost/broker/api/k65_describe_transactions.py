@@ -1,0 +1,34 @@
+"""DescribeTransactions (key 65), v0: everything the coordinator knows of some transactional ids."""
+
+from __future__ import annotations
+
+from fencepost.broker.node import Context
+from fencepost.machines.txn_log import group_by_topic
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
+
+TransactionState = DescribeTransactionsResponse.TransactionState
+TopicData = DescribeTransactionsResponse.TopicData
+
+
+def handle(ctx: Context, req: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    # Differs: an id that is named more than once is described once.
+    ids = dict.fromkeys(req.transactional_ids)
+    return DescribeTransactionsResponse(transaction_states=[_describe(ctx, id_) for id_ in ids])
+
+
+def _describe(ctx: Context, transactional_id: str) -> TransactionState:
+    txn = ctx.cluster.txns.find(transactional_id)
+    if not transactional_id or txn is None:
+        error = errors.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else errors.INVALID_REQUEST
+        return TransactionState(error_code=error, transactional_id=transactional_id)
+    return TransactionState(
+        errors.NONE,
+        transactional_id,
+        txn.state.kafka_name,
+        txn.timeout_ms,
+        txn.start_ms,
+        txn.producer_id,
+        txn.producer_epoch,
+        [TopicData(topic, indexes) for topic, indexes in group_by_topic(txn.partitions).items()],
+    )

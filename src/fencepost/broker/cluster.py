@@ -1,0 +1,342 @@
+"""What all brokers of one process share: topics, partitions, producer ids, timers and the two coordinators.
+
+The cluster's own facts (topics, ids, features) are one small JSON document that storage replaces atomically;
+everything else is in the partitions' logs. `start` brings all of it back; there is no other way in.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from fencepost.broker.config import Config, check_topic_settings
+from fencepost.broker.fetches import WaitingFetches
+from fencepost.machines.log import Log, LogConfig, Storage, StorageFailed
+from fencepost.machines.partition import Partition
+from fencepost.machines.rng import Rng
+from fencepost.machines.timers import Timers
+from fencepost.protocol import errors
+
+TXN_TOPIC = "__transaction_state"
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset({TXN_TOPIC, OFFSETS_TOPIC})
+PRODUCER_ID_BLOCK = 1000
+MAX_PARTITIONS_PER_TOPIC = 10_000
+# A partition takes about 1.5 KB of memory before its first record.
+MAX_PARTITIONS = 100_000
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class DataFolderMismatch(Exception):
+    """The data folder was made with settings that cannot be changed afterwards."""
+
+
+class TopicRefused(Exception):
+    """A topic cannot be created or changed: Kafka's code, and a sentence for the client."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Broker(NamedTuple):
+    node_id: int
+    host: str
+    port: int
+
+
+class Topic:
+    __slots__ = ("configs", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, configs: dict[str, str]) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.configs = configs
+        self.partitions: list[Partition] = []
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+def check_topic_name(name: str) -> None:
+    if name in (".", "..") or not _LEGAL_TOPIC.fullmatch(name):
+        raise TopicRefused(
+            errors.INVALID_TOPIC_EXCEPTION,
+            f"topic name {name!r} is not allowed: 1 to 249 letters, digits, '.', '_' or '-', and neither '.' nor '..'",
+        )
+
+
+class Cluster:
+    def __init__(
+        self,
+        storage: Storage,
+        config: Config,
+        rng: Rng,
+        notice: Callable[[str], None] = lambda text: None,
+        crash_at: Callable[[str], None] | None = None,
+    ) -> None:
+        # Imported here, as both coordinators need to know what a cluster is.
+        from fencepost.broker.group_coordinator import GroupCoordinator
+        from fencepost.broker.txn_coordinator import TxnCoordinator
+
+        self.storage = storage
+        self.config = config
+        self.rng = rng
+        self.notice = notice  # One line for whoever runs the broker.
+        self.crash_at = crash_at  # Named points at which a test may kill the process.
+        self.timers = Timers()
+        self.fetches = WaitingFetches(self.timers)
+        self.brokers: list[Broker] = []
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[bytes, Topic] = {}
+        self.partition_count = 0
+        self.cluster_id = ""
+        self.transaction_version = int(config["transaction.version"])
+        self.features_epoch = 0
+        self.metadata_version = 0  # Grows with every change of topics.
+        self._next_producer_id = 0
+        self._producer_id_block_end = 0
+        # Inside `one_save`: what to do once it is saved.
+        self._after_save: list[Callable[[], None]] | None = None
+        self._is_unsaved = False
+        self.txns = TxnCoordinator(self)
+        self.groups = GroupCoordinator(self)
+
+    # --- starting and stopping ----------------------------------------------------------------------------
+
+    def start(self, now_ms: int) -> None:
+        document = self.storage.load_metadata()
+        if document is None:
+            self.cluster_id = base64.urlsafe_b64encode(self.rng.randbytes(16)).decode().rstrip("=")
+            self._save()
+        else:
+            self._restore(json.loads(document), now_ms)
+        self.txns.load(now_ms)
+        self.groups.load(now_ms)
+        self.txns.finish_recovery(now_ms)
+        self.timers.every(self.config["producer.id.expiration.check.interval.ms"], now_ms, self._expire_producers)
+
+    def stop(self) -> None:
+        """A clean stop: state is snapshotted, so that the next start replays nothing."""
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                partition.save_snapshot()
+        self.storage.close()
+
+    def _restore(self, document: dict[str, Any], now_ms: int) -> None:
+        self.cluster_id = document["cluster_id"]
+        self.transaction_version = document["transaction_version"]
+        self._next_producer_id = self._producer_id_block_end = document["next_producer_id"]
+        self._check_fixed_counts(document["topics"])
+        for name, entry in document["topics"].items():
+            topic = Topic(name, bytes.fromhex(entry["id"]), entry["configs"])
+            self._open_partitions(topic, entry["partitions"], now_ms)
+
+    def _check_fixed_counts(self, topics: Mapping[str, Any]) -> None:
+        for name, setting in (
+            (TXN_TOPIC, "transaction.state.log.num.partitions"),
+            (OFFSETS_TOPIC, "offsets.topic.num.partitions"),
+        ):
+            if name in topics and topics[name]["partitions"] != self.config[setting]:
+                raise DataFolderMismatch(
+                    f"{setting} is {self.config[setting]}, but {name} in this data folder has "
+                    f"{topics[name]['partitions']} partitions: ids would be looked for where they are not\n\n"
+                    f"hint: start with --set {setting}={topics[name]['partitions']}, or with a new data folder"
+                )
+
+    def _save(self) -> None:
+        document = {
+            "version": 1,
+            "cluster_id": self.cluster_id,
+            "transaction_version": self.transaction_version,
+            "next_producer_id": self._producer_id_block_end,
+            "topics": {
+                t.name: {"id": t.topic_id.hex(), "partitions": len(t.partitions), "configs": t.configs}
+                for t in self.topics.values()
+            },
+        }
+        self.storage.save_metadata(json.dumps(document, indent=1).encode())
+
+    @contextmanager
+    def one_save(self) -> Iterator[None]:
+        """Topics that change inside are saved together at the end: all of them, or none if that raises StorageFailed.
+
+        A request may change thousands, and each save writes all that the cluster knows.
+        """
+        if self._after_save is not None:
+            yield  # It belongs to a larger change.
+            return
+        before = {topic: len(topic.partitions) for topic in self.topics.values()}
+        afterwards: list[Callable[[], None]] = []
+        self._after_save = afterwards
+        try:
+            yield
+            if self._is_unsaved:
+                self._save()
+        except Exception:
+            self._take_back(before)
+            raise
+        finally:
+            self._after_save = None
+            self._is_unsaved = False
+        for action in afterwards:
+            action()
+
+    def _take_back(self, before: Mapping[Topic, int]) -> None:
+        """Back to the topics of before, with as many partitions as they had. The new ones have no records yet."""
+        for topic in self.topics.values():
+            had = before.get(topic, 0)
+            self._close_logs(topic, had)
+            del topic.partitions[had:]
+        self.topics = {topic.name: topic for topic in before}
+        self.topics_by_id = {topic.topic_id: topic for topic in before}
+        self.partition_count = sum(before.values())
+
+    def _close_logs(self, topic: Topic, first: int = 0) -> None:
+        for index in range(first, len(topic.partitions)):
+            # Nobody knows of them any more; what stays behind is a stray, which the next start removes.
+            with suppress(StorageFailed):
+                self.storage.delete_log(topic.name, index)
+
+    def _expire_producers(self, now_ms: int) -> None:
+        expiration_ms = self.config["producer.id.expiration.ms"]
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                partition.expire_producers(now_ms, expiration_ms)
+
+    # --- producer ids -------------------------------------------------------------------------------------
+
+    def allocate_producer_id(self) -> int:
+        """A producer id that was never given out, whatever happens: a block is claimed on disk before its use."""
+        if self._next_producer_id >= self._producer_id_block_end:
+            self._producer_id_block_end += PRODUCER_ID_BLOCK
+            try:
+                self._save()
+            except Exception:
+                self._producer_id_block_end -= PRODUCER_ID_BLOCK
+                raise
+        producer_id = self._next_producer_id
+        self._next_producer_id += 1
+        return producer_id
+
+    # --- topics -------------------------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Partition | None:
+        found = self.topics.get(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        return found.partitions[index]
+
+    def leader_of(self, index: int) -> Broker:
+        """Partitions take turns over the brokers."""
+        return self.brokers[index % len(self.brokers)]
+
+    def create_topic(self, name: str, partition_count: int, configs: Mapping[str, str], now_ms: int) -> Topic:
+        self.check_new_topic(name, partition_count, configs)
+        topic = Topic(name, self.rng.randbytes(16), dict(configs))
+        with self.one_save():
+            self._open_partitions(topic, partition_count, now_ms)
+            self._is_unsaved = True
+        self.metadata_version += 1
+        return topic
+
+    def check_new_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
+        check_topic_name(name)
+        if name in self.topics:
+            raise TopicRefused(errors.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if not 1 <= partition_count <= MAX_PARTITIONS_PER_TOPIC:
+            raise TopicRefused(
+                errors.INVALID_PARTITIONS,
+                f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions, {partition_count} were asked for",
+            )
+        if name not in INTERNAL_TOPICS:
+            self.check_room(partition_count)
+        try:
+            check_topic_settings(configs)
+        except ValueError as e:
+            raise TopicRefused(errors.INVALID_CONFIG, str(e)) from None
+
+    def check_room(self, more_partitions: int) -> None:
+        if self.partition_count + more_partitions > MAX_PARTITIONS:
+            raise TopicRefused(
+                errors.POLICY_VIOLATION,
+                f"{more_partitions} partitions more than {self.partition_count} would be above {MAX_PARTITIONS}",
+            )
+
+    def _open_partitions(self, topic: Topic, partition_count: int, now_ms: int) -> None:
+        self.topics[topic.name] = topic
+        self.topics_by_id[topic.topic_id] = topic
+        log_config = self.log_config(topic)
+        self.partition_count += partition_count - len(topic.partitions)
+        for index in range(len(topic.partitions), partition_count):
+            log = self.storage.open_log(topic.name, index, topic.topic_id, log_config)
+            topic.partitions.append(
+                Partition.recover(
+                    log,
+                    topic.name,
+                    index,
+                    now_ms=now_ms,
+                    producer_id_expiration_ms=self.config["producer.id.expiration.ms"],
+                )
+            )
+        self.apply_topic_settings(topic)
+
+    def apply_topic_settings(self, topic: Topic) -> None:
+        for partition in topic.partitions:
+            partition.max_message_bytes = self.config.for_topic(topic.configs, "max.message.bytes")
+            partition.log_append_time = (
+                self.config.for_topic(topic.configs, "message.timestamp.type") == "LogAppendTime"
+            )
+            partition.compacted = "compact" in self.config.for_topic(topic.configs, "cleanup.policy").split(",")
+
+    def log_config(self, topic: Topic) -> LogConfig:
+        def setting(name: str) -> Any:
+            return self.config.for_topic(topic.configs, name)
+
+        return LogConfig(setting("segment.bytes"), setting("segment.ms"), setting("index.interval.bytes"))
+
+    def ensure_internal_topic(self, name: str, now_ms: int) -> Topic:
+        """The internal topic, created with all its partitions when it is first needed."""
+        topic = self.topics.get(name)
+        if topic is not None:
+            return topic
+        prefix = "transaction.state.log" if name == TXN_TOPIC else "offsets.topic"
+        configs = {"cleanup.policy": "compact", "segment.bytes": str(self.config[f"{prefix}.segment.bytes"])}
+        return self.create_topic(name, self.config[f"{prefix}.num.partitions"], configs, now_ms)
+
+    def add_partitions(self, topic: Topic, new_count: int, now_ms: int) -> None:
+        with self.one_save():
+            self._open_partitions(topic, new_count, now_ms)
+            self._is_unsaved = True
+        self.metadata_version += 1
+
+    def delete_topic(self, topic: Topic, now_ms: int) -> None:
+        """Forget the topic first, then its data: a crash in between leaves folders that the next start removes."""
+        with self.one_save():
+            del self.topics[topic.name], self.topics_by_id[topic.topic_id]
+            self.partition_count -= len(topic.partitions)
+            self._is_unsaved = True
+            assert self._after_save is not None
+            self._after_save.append(lambda: self._delete_data(topic, now_ms))
+        self.metadata_version += 1
+
+    def _delete_data(self, topic: Topic, now_ms: int) -> None:
+        self.groups.topic_deleted(topic.name, now_ms)
+        for partition in topic.partitions:
+            self.fetches.partition_deleted(partition, now_ms)
+        self._close_logs(topic)
+
+    def set_features(self, transaction_version: int) -> None:
+        self.transaction_version = transaction_version
+        self.features_epoch += 1
+        self._save()
+
+    # --- durability ---------------------------------------------------------------------------------------
+
+    def sync(self, logs: list[Log], then: Callable[[], None]) -> None:
+        self.storage.sync(logs, then)

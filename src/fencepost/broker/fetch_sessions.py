@@ -1,0 +1,110 @@
+"""Fetch sessions (KIP-227): the broker remembers what a consumer wants, and sends only what is new.
+
+A session has an id, and an epoch that counts its fetches; a fetch with another epoch was lost or repeated,
+and is refused. When all slots are taken, or the sessions remember too many partitions together, the one that was
+silent longest makes room; its client is told, and begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fencepost.machines.partition import Fetched
+from fencepost.machines.rng import Rng
+from fencepost.protocol import errors
+
+FINAL_EPOCH = -1  # The client wants no session, or an end of it.
+MAX_EPOCH = 2**31 - 1
+# Over all sessions of a broker; one partition takes about half a kilobyte.
+MAX_PARTITIONS = 200_000
+
+
+class Wanted(NamedTuple):
+    """One partition of a fetch."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    offset: int
+    max_bytes: int
+    leader_epoch: int
+
+
+class FetchSession:
+    __slots__ = ("_sent", "counted", "epoch", "is_incremental", "last_used_ms", "session_id", "wanted")
+
+    def __init__(self, session_id: int) -> None:
+        self.session_id = session_id
+        self.epoch = 1  # The epoch that the next fetch must have.
+        self.last_used_ms = 0
+        self.is_incremental = False  # From the second fetch on.
+        self.wanted: dict[tuple[str, int], Wanted] = {}
+        self.counted = 0  # The partitions that all sessions together were told of.
+        self._sent: dict[tuple[str, int], tuple[int, int]] = {}
+
+    def update(self, wanted: Iterable[Wanted], forgotten: Iterable[tuple[str, int]]) -> None:
+        for where in forgotten:
+            self.wanted.pop(where, None)
+            self._sent.pop(where, None)
+        for w in wanted:
+            self.wanted[(w.topic, w.partition)] = w
+
+    def is_news(self, wanted: Wanted, fetched: Fetched) -> bool:
+        """Whether a partition has anything that the client does not know; it will know it now."""
+        where = (wanted.topic, wanted.partition)
+        offsets = (fetched.high_watermark, fetched.log_start_offset)
+        before = self._sent.get(where)
+        self._sent[where] = offsets
+        if fetched.error:
+            del self._sent[where]
+            return True
+        if fetched.records:
+            # The next partition that has data goes first next time, so that none is starved.
+            self.wanted[where] = self.wanted.pop(where, wanted)
+            return True
+        return before != offsets
+
+
+class FetchSessions:
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._sessions: dict[int, FetchSession] = {}
+        self._partitions = 0
+
+    def create(self, rng: Rng, now_ms: int) -> FetchSession:
+        if self._slots == 0:
+            return FetchSession(0)
+        if len(self._sessions) >= self._slots:
+            self.remove(next(iter(self._sessions)))
+        session_id = rng.randrange(1, 2**31)
+        while session_id in self._sessions:
+            session_id = rng.randrange(1, 2**31)
+        session = self._sessions[session_id] = FetchSession(session_id)
+        session.last_used_ms = now_ms
+        return session
+
+    def resume(self, session_id: int, epoch: int, now_ms: int) -> tuple[FetchSession, int]:
+        session = self._sessions.get(session_id)
+        if session is None:
+            return FetchSession(0), errors.FETCH_SESSION_ID_NOT_FOUND
+        if epoch != session.epoch:
+            return session, errors.INVALID_FETCH_SESSION_EPOCH
+        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions[session_id] = self._sessions.pop(session_id)  # Silent longest stays first.
+        return session, errors.NONE
+
+    def update(self, session: FetchSession, wanted: Iterable[Wanted], forgotten: Iterable[tuple[str, int]]) -> None:
+        """Bring a session up to date, and see that all of them together stay small enough."""
+        session.update(wanted, forgotten)
+        if session.session_id in self._sessions:
+            self._partitions += len(session.wanted) - session.counted
+            session.counted = len(session.wanted)
+            while self._partitions > MAX_PARTITIONS:
+                self.remove(next(iter(self._sessions)))
+
+    def remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= session.counted

@@ -1,0 +1,271 @@
+"""The group coordinator: groups and their offsets, kept in `__consumer_offsets`, one shard per partition of it.
+
+The rules are in `machines/group_shard.py`. Here their records are appended, replies that waited are sent, deadlines
+become timers, and a transaction's marker makes its offsets count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fencepost.broker.internal_topic import load_batches
+from fencepost.machines.group import GroupConfig
+from fencepost.machines.group_log import decode, encode_group, encode_offset
+from fencepost.machines.group_requests import (
+    GroupRecord,
+    Join,
+    JoinResult,
+    Leaver,
+    LeaveResult,
+    Reply,
+    Sync,
+    SyncResult,
+)
+from fencepost.machines.group_shard import Deletion, DescribedGroup, GroupShard, GroupTombstone
+from fencepost.machines.log import StorageFailed
+from fencepost.machines.offsets import CommitDecision, Committer, OffsetRecord, OffsetToCommit
+from fencepost.machines.partition import Partition
+from fencepost.machines.timers import Timer
+from fencepost.machines.txn_log import partition_for
+from fencepost.protocol import errors
+from fencepost.protocol.batch import encode_batch
+
+if TYPE_CHECKING:
+    from fencepost.broker.cluster import Cluster
+
+Answer = Callable[[JoinResult | SyncResult | LeaveResult], None]
+NO_PRODUCER = -1
+
+
+class _Home:
+    """A partition of `__consumer_offsets`, its shard, and the alarm for the shard's next deadline."""
+
+    __slots__ = ("alarm", "partition", "shard")
+
+    def __init__(self, partition: Partition, shard: GroupShard) -> None:
+        self.partition = partition
+        self.shard = shard
+        self.alarm: Timer | None = None
+
+
+class GroupCoordinator:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        config = cluster.config
+        self._group_config = GroupConfig(
+            group_min_session_timeout_ms=config["group.min.session.timeout.ms"],
+            group_max_session_timeout_ms=config["group.max.session.timeout.ms"],
+            group_max_size=config["group.max.size"],
+            group_initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
+            offset_metadata_max_bytes=config["offset.metadata.max.bytes"],
+            offsets_retention_ms=config["offsets.retention.minutes"] * 60_000,
+        )
+        self._homes: list[_Home] = []
+        self._now_ms = 0  # Of the request or timer being handled: for records that the shard appends itself.
+
+    # --- finding things -----------------------------------------------------------------------------------
+
+    def partition_of(self, group_id: str, now_ms: int) -> int:
+        """The partition of `__consumer_offsets` that keeps the group. Creates the topic when it is first needed."""
+        if not self._homes:
+            self._open(now_ms)
+        return partition_for(group_id, len(self._homes))
+
+    def _home_of(self, group_id: str, now_ms: int) -> _Home:
+        self._now_ms = now_ms
+        index = self.partition_of(group_id, now_ms)  # First, as it may open them.
+        return self._homes[index]
+
+    def _open(self, now_ms: int) -> None:
+        from fencepost.broker.cluster import OFFSETS_TOPIC
+
+        topic = self._cluster.ensure_internal_topic(OFFSETS_TOPIC, now_ms)
+        self._homes = [self._new_home(partition) for partition in topic.partitions]
+
+    def _new_home(self, partition: Partition) -> _Home:
+        shard = GroupShard(self._group_config, partial(self._append_group, partition), self._new_uuid)
+        return _Home(partition, shard)
+
+    def _new_uuid(self) -> str:
+        raw = bytearray(self._cluster.rng.randbytes(16))
+        raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
+        text = raw.hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    # --- members ------------------------------------------------------------------------------------------
+
+    def join(self, cmd: Join, answer: Answer, now_ms: int) -> None:
+        home = self._home_of(cmd.group_id, now_ms)
+        self._settle(home, home.shard.join(cmd, answer, now_ms))
+
+    def sync(self, cmd: Sync, answer: Answer, now_ms: int) -> None:
+        home = self._home_of(cmd.group_id, now_ms)
+        self._settle(home, home.shard.sync(cmd, answer, now_ms))
+
+    def leave(self, group_id: str, leavers: list[Leaver], answer: Answer, now_ms: int) -> None:
+        home = self._home_of(group_id, now_ms)
+        self._settle(home, home.shard.leave(group_id, leavers, answer, now_ms))
+
+    def shard_of(self, group_id: str, now_ms: int) -> GroupShard:
+        """For questions that need no more than an answer: heartbeats, descriptions, committed offsets."""
+        return self._home_of(group_id, now_ms).shard
+
+    def all_groups(self) -> Iterable[DescribedGroup]:
+        for home in self._homes:
+            yield from home.shard.listed()
+
+    def _settle(self, home: _Home, replies: list[Reply]) -> None:
+        for reply in replies:
+            reply.token(reply.result)  # type: ignore[operator]
+        self._set_alarm(home)
+
+    def _set_alarm(self, home: _Home) -> None:
+        due_ms = home.shard.next_deadline_ms()
+        if home.alarm is not None:
+            if home.alarm.deadline_ms == due_ms and home.alarm.action is not None:
+                return
+            home.alarm.cancel()
+            home.alarm = None
+        if due_ms is not None:
+            home.alarm = self._cluster.timers.at(due_ms, partial(self._expire, home))
+
+    def _expire(self, home: _Home, now_ms: int) -> None:
+        self._now_ms = now_ms
+        self._settle(home, home.shard.expire(now_ms))
+
+    def _append_group(self, partition: Partition, group_id: str, record: GroupRecord) -> int:
+        batch = encode_batch([encode_group(group_id, record)], self._now_ms)
+        if len(batch) > partition.max_message_bytes:
+            return errors.MESSAGE_TOO_LARGE
+        try:
+            partition.append_internal(batch)
+        except StorageFailed:
+            return errors.NOT_COORDINATOR
+        return errors.NONE
+
+    # --- offsets ------------------------------------------------------------------------------------------
+
+    def commit_offsets(
+        self,
+        group_id: str,
+        committer: Committer,
+        asked: list[OffsetToCommit],
+        version: int,
+        retention_time_ms: int,
+        now_ms: int,
+    ) -> CommitDecision:
+        home = self._home_of(group_id, now_ms)
+        decision = home.shard.offset_commit(
+            group_id, committer, asked, version=version, retention_time_ms=retention_time_ms, now_ms=now_ms
+        )
+        decision = self._write_offsets(home, decision, NO_PRODUCER, NO_PRODUCER, now_ms)
+        self._set_alarm(home)
+        return decision
+
+    def commit_txn_offsets(
+        self,
+        group_id: str,
+        committer: Committer,
+        asked: list[OffsetToCommit],
+        producer_id: int,
+        epoch: int,
+        is_verified: bool,
+        now_ms: int,
+    ) -> CommitDecision:
+        """Offsets that count once the transaction's marker says so."""
+        home = self._home_of(group_id, now_ms)
+        error = home.partition.check_offset_commit(producer_id, epoch, is_verified)
+        if error:
+            return CommitDecision(error)
+        decision = home.shard.txn_offset_commit(group_id, committer, asked, now_ms=now_ms)
+        return self._write_offsets(home, decision, producer_id, epoch, now_ms)
+
+    def has_open_txn(self, group_id: str, producer_id: int, epoch: int, now_ms: int) -> bool:
+        return self._home_of(group_id, now_ms).partition.has_open_txn(producer_id, epoch)
+
+    def _write_offsets(
+        self, home: _Home, decision: CommitDecision, producer_id: int, epoch: int, now_ms: int
+    ) -> CommitDecision:
+        if decision.error_code or not decision.records:
+            return decision
+        self._reach("offsets.append.before")
+        batch = encode_batch(
+            [encode_offset(record) for record in decision.records],
+            now_ms,
+            producer_id,
+            epoch,
+            transactional=producer_id != NO_PRODUCER,
+        )
+        try:
+            base_offset = home.partition.append_internal(batch)
+        except StorageFailed:
+            return CommitDecision(errors.NOT_COORDINATOR)
+        for delta, record in enumerate(decision.records):
+            home.shard.apply_offset(record, None if producer_id == NO_PRODUCER else producer_id, base_offset + delta)
+        self._reach("offsets.append.after")
+        return decision
+
+    def marker_written(self, index: int, producer_id: int, commit: bool) -> None:
+        """A transaction ended on this partition of `__consumer_offsets`: its offsets count now, or never."""
+        if self._homes:
+            self._homes[index].shard.apply_marker(producer_id, commit)
+
+    def _reach(self, point: str) -> None:
+        if self._cluster.crash_at is not None:
+            self._cluster.crash_at(point)
+
+    # --- things that go away ------------------------------------------------------------------------------
+
+    def topic_deleted(self, topic: str, now_ms: int) -> None:
+        for home in self._homes:
+            self._delete(home, home.shard.topics_deleted({topic}), now_ms)
+
+    def cleanup(self, now_ms: int) -> None:
+        for home in self._homes:
+            self._delete(home, home.shard.cleanup(now_ms), now_ms)
+
+    def _delete(self, home: _Home, deletion: Deletion, now_ms: int) -> int:
+        if deletion.error_code or not deletion.records:
+            return deletion.error_code
+        records = [
+            encode_group(record.group_id, None) if isinstance(record, GroupTombstone) else encode_offset(record)
+            for record in deletion.records
+        ]
+        try:
+            base_offset = home.partition.append_internal(encode_batch(records, now_ms))
+        except StorageFailed:
+            return errors.NOT_COORDINATOR
+        home.shard.apply(deletion, base_offset)
+        return errors.NONE
+
+    # --- loading ------------------------------------------------------------------------------------------
+
+    def load(self, now_ms: int) -> None:
+        from fencepost.broker.cluster import OFFSETS_TOPIC
+
+        self._now_ms = now_ms
+        topic = self._cluster.topics.get(OFFSETS_TOPIC)
+        self._homes = [self._new_home(partition) for partition in topic.partitions] if topic else []
+        for home in self._homes:
+            self._load(home)
+            self._settle(home, home.shard.resume(now_ms))
+        interval_ms = self._cluster.config["offsets.retention.check.interval.ms"]
+        self._cluster.timers.every(interval_ms, now_ms, self.cleanup)
+
+    def _load(self, home: _Home) -> None:
+        shard = home.shard
+        for batch in load_batches(home.partition):
+            header = batch.header
+            if batch.marker is not None:
+                shard.apply_marker(batch.marker.producer_id, batch.marker.commit)
+            producer_id = header.producer_id if header.is_transactional else None
+            for record in batch.records:
+                if record.key is None:
+                    continue
+                loaded = decode(record.key, record.value, record.offset)
+                if isinstance(loaded, OffsetRecord):
+                    shard.apply_offset(loaded, producer_id, record.offset)
+                elif loaded is not None:
+                    shard.apply_group(*loaded)

@@ -1,0 +1,184 @@
+"""One broker: request frames in, reply frames out. Knows no socket and no clock.
+
+`Node.handle` takes one whole frame from a connection, finds its API (`api/`), and sees to it that the
+connection gets exactly one answer: at once, or when the handler's reason to wait has passed (a long poll, a
+rebalance, a sync to disk). The shell feeds a connection's next frame only after the answer to the one before.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fencepost.broker.api import APIS
+from fencepost.broker.fetch_sessions import FetchSessions
+from fencepost.machines.log import StorageFailed
+from fencepost.protocol import errors, messages
+from fencepost.protocol.schema import Malformed, Message, read_uvarint_rest, skip_tags
+
+if TYPE_CHECKING:
+    from fencepost.broker.cluster import Cluster
+
+_HEADER = struct.Struct(">hhih")
+_FRAME_V0 = struct.Struct(">ii")
+_FRAME_V1 = struct.Struct(">iib")
+API_VERSIONS = 18
+# Produce, JoinGroup and SyncGroup carry what clients made; the others only names and numbers.
+# Differs: Kafka takes any request up to socket.request.max.bytes; here, to read millions of names would keep everybody
+# else waiting.
+BULKY = frozenset({0, 11, 14})
+MAX_PLAIN_REQUEST_BYTES = 1 << 24
+
+
+class Connection(Protocol):
+    """A client, as far as the broker needs to know it."""
+
+    host: str
+
+    def reply(self, parts: list[bytes]) -> None:
+        """Send the answer to the request last handled. No parts: the request wanted no answer."""
+        ...
+
+    def close(self, reason: str) -> None: ...
+
+    def on_close(self, action: Callable[[], None]) -> None:
+        """Call `action` if the connection ends before the answer to the request being handled."""
+        ...
+
+
+class Context:
+    """One request on its way through the broker."""
+
+    __slots__ = (
+        "api_key",
+        "client_id",
+        "cluster",
+        "connection",
+        "correlation_id",
+        "is_flexible",
+        "node",
+        "now_ms",
+        "version",
+    )
+
+    node: Node
+    cluster: Cluster
+    connection: Connection
+    now_ms: int
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    is_flexible: bool
+
+    def reply(self, response: Message | bytes | list[bytes]) -> None:
+        """Answer, now or later. Bytes are a response that its handler encoded itself."""
+        if type(response) is bytes:
+            parts = [response]
+        elif type(response) is list:
+            parts = response
+        else:
+            out = bytearray()
+            response.encode_into(out, self.version)  # type: ignore[union-attr]
+            parts = [bytes(out)]
+        size = sum(map(len, parts))
+        # Kafka: ApiVersions always answers with the old header, as the client cannot know better yet.
+        if self.is_flexible and self.api_key != API_VERSIONS:
+            head = _FRAME_V1.pack(size + 5, self.correlation_id, 0)
+        else:
+            head = _FRAME_V0.pack(size + 4, self.correlation_id)
+        self.connection.reply([head, *parts])
+
+    def reply_nothing(self) -> None:
+        self.connection.reply([])
+
+    def close_connection(self, reason: str) -> None:
+        self.connection.close(reason)
+
+
+class Node:
+    def __init__(self, node_id: int, cluster: Cluster) -> None:
+        self.node_id = node_id
+        self.cluster = cluster
+        self.fetch_sessions = FetchSessions(cluster.config["max.incremental.fetch.session.cache.slots"])
+        self._handlers: dict[int, tuple[Any, Any, int, int, int]] = {}
+
+    def handle(self, frame: bytes, connection: Connection, now_ms: int) -> None:
+        """Answer one request. Raises Malformed if it cannot be understood: the connection is then beyond help."""
+        try:
+            api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
+        except struct.error:
+            raise Malformed(f"a request of {len(frame)} bytes has no room for its header") from None
+        if len(frame) > MAX_PLAIN_REQUEST_BYTES and api_key not in BULKY:
+            raise Malformed(
+                f"API key {api_key} needs no more than {MAX_PLAIN_REQUEST_BYTES} bytes, a request has {len(frame)}"
+            )
+        entry = self._handlers.get(api_key) or self._load(api_key)
+        handle, request_class, first, last, flexible_from = entry
+        pos = 10 + max(client_id_size, 0)
+        if pos > len(frame):
+            raise Malformed(f"the client id claims {client_id_size} bytes, but {len(frame) - 10} are left")
+        ctx = Context()
+        ctx.node = self
+        ctx.cluster = self.cluster
+        ctx.connection = connection
+        ctx.now_ms = now_ms
+        ctx.api_key = api_key
+        ctx.version = version
+        ctx.correlation_id = correlation_id
+        try:
+            ctx.client_id = frame[10:pos].decode() if client_id_size >= 0 else None
+        except UnicodeDecodeError as e:
+            raise Malformed(f"the client id is not UTF-8: {e}") from None
+        ctx.is_flexible = version >= flexible_from
+        if version < first or version > last:
+            self._refuse_version(ctx)
+            return
+        if ctx.is_flexible:
+            try:
+                count = frame[pos]
+                pos += 1
+                if count:
+                    if count >= 128:
+                        count, pos = read_uvarint_rest(frame, pos, count)
+                    pos = skip_tags(frame, pos, count)
+            except IndexError:
+                raise Malformed("the request header ends too early") from None
+        req, _ = request_class.decode(frame, pos, version)
+        try:
+            response = handle(ctx, req)
+        except StorageFailed as e:
+            self._storage_failed(ctx, e)
+            return
+        if response is not None:
+            ctx.reply(response)
+
+    def _load(self, api_key: int) -> tuple[Any, Any, int, int, int]:
+        api = APIS.get(api_key)
+        if api is None:
+            raise Malformed(f"API key {api_key} is unknown")
+        handle, request_class = api.load()
+        entry = (handle, request_class, api.first, api.last, request_class.definition.flexible_from)
+        self._handlers[api_key] = entry
+        return entry
+
+    def _storage_failed(self, ctx: Context, error: StorageFailed) -> None:
+        """The disk refused what the handler could not do without, such as a coordinator's topic at its first use."""
+        response_class = getattr(messages, f"{APIS[ctx.api_key].name}Response")
+        fields = response_class.definition.fields
+        if any(f.name == "error_code" and ctx.version in f.versions for f in fields):
+            ctx.reply(response_class(error_code=errors.COORDINATOR_NOT_AVAILABLE))
+        else:
+            ctx.close_connection(f"{APIS[ctx.api_key].name} could not be served: {error}")
+
+    def _refuse_version(self, ctx: Context) -> None:
+        """Kafka: only ApiVersions has an answer for a version it does not know, in v0; else the connection ends."""
+        api = APIS[ctx.api_key]
+        if ctx.api_key != API_VERSIONS:
+            raise Malformed(f"{api.name} v{ctx.version} is not supported, only v{api.first} to v{api.last}")
+        from fencepost.broker.api.k18_api_versions import unsupported_version
+
+        ctx.version = 0
+        ctx.is_flexible = False
+        ctx.reply(unsupported_version())

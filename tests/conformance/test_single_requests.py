@@ -1,0 +1,42 @@
+"""Requests that need no story, on a real Apache Kafka: it must answer what we answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.test_against_apache_kafka import QUICK, ApacheTarget
+from tests.support.apache_kafka import apache_kafka
+from tests.support.raw_client import Closed, RawClient
+from tests.support.single_requests import FRAMES, REQUESTS, Stage
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[ApacheTarget]:
+    with apache_kafka(**{name.replace(".", "_"): value for name, value in QUICK.items()}) as kafka:
+        yield ApacheTarget(kafka)
+
+
+@pytest.fixture(scope="module")
+def stage(target: ApacheTarget) -> Stage:
+    return Stage(target)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_apache_kafka_answers_as_we_do(name: str, stage: Stage) -> None:
+    ask, expected = REQUESTS[name]
+    assert ask(stage) == expected
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_apache_kafka_closes_the_connection_where_we_do(name: str, target: ApacheTarget) -> None:
+    frame, expected = FRAMES[name]
+    with RawClient("127.0.0.1", target.kafka.port, timeout_s=10) as client:
+        if expected is None:
+            with pytest.raises(Closed):
+                client.send_frame(frame)
+        else:
+            assert client.send_frame(frame) == expected
