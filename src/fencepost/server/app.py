@@ -1,0 +1,256 @@
+"""The broker as a process: a data folder, a cluster, listeners, a clock. `serve` runs until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from fencepost.broker.cluster import Broker, Cluster
+from fencepost.broker.config import Config
+from fencepost.broker.node import Node
+from fencepost.machines.log import LogTailUnknown, Storage
+from fencepost.machines.memory_log import MemoryStorage
+from fencepost.server import memory
+from fencepost.server.listener import Listener
+
+
+class CannotListen(Exception):
+    """The address is taken or not ours."""
+
+
+@dataclass(kw_only=True)
+class Settings:
+    host: str = "127.0.0.1"
+    port: int = 9092
+    data: str | None = None  # No folder: everything in memory, gone when the process ends.
+    brokers: int = 1
+    config: Config = field(default_factory=Config)
+    advertised_host: str | None = None
+
+
+def _say(line: str) -> None:
+    with suppress(OSError, ValueError):  # Standard error may be a file on the disk that is full.
+        print(line, file=sys.stderr, flush=True)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class App:
+    """Start, run, stop; used by the command line and, in a thread, by `fencepost.testing`."""
+
+    def __init__(self, settings: Settings, log: Callable[[str], None] | None = None) -> None:
+        self.settings = settings
+        self.log = log or _say
+        self.cluster: Cluster
+        self._listeners: list[Listener] = []
+        self._servers: list[asyncio.Server] = []
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_ms = 0
+        self._loop: asyncio.AbstractEventLoop
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="fencepost-disk")
+
+    async def start(self) -> list[Broker]:
+        """Bind, recover, serve. Returns where clients can connect."""
+        self._loop = asyncio.get_running_loop()
+        sockets = _bind(self.settings)
+        try:
+            storage = self._open_storage()
+        except Exception:
+            for sock in sockets:
+                sock.close()
+            raise
+        config = self.settings.config
+        for warning in config.warnings():
+            self.log(f"warning: {warning}")
+        self.cluster = Cluster(storage, config, random.Random(), notice=self.log, crash_at=_crash_hook(config))
+        first_id = config["broker.id"]
+        host = self.settings.advertised_host or self.settings.host
+        if host in ("0.0.0.0", "::"):
+            host = socket.gethostname()
+        self.cluster.brokers = [Broker(first_id + i, host, sock.getsockname()[1]) for i, sock in enumerate(sockets)]
+        try:
+            self._recover(storage)
+        except Exception:
+            storage.close()
+            raise
+        self.cluster.timers.on_earlier = self._set_alarm
+        for broker, sock in zip(self.cluster.brokers, sockets, strict=True):
+            listener = Listener(Node(broker.node_id, self.cluster), self.log, self._after_work, self.die)
+            self._listeners.append(listener)
+            self._servers.append(await self._loop.create_server(listener.protocol, sock=sock, backlog=4096))
+        self._after_work()
+        return self.cluster.brokers
+
+    def _recover(self, storage: Storage) -> None:
+        is_new = storage.load_metadata() is None
+        if self.settings.data is None:
+            self.cluster.start(now_ms())
+            return
+        from fencepost.server.storage import DataFolder, DataFolderUnusable
+
+        assert isinstance(storage, DataFolder)
+        if is_new and storage.strays():
+            raise DataFolderUnusable(
+                f"{storage.path} has logs ({storage.strays()[0]} ...), but not the document that says what they are",
+                "restore the file fencepost.metadata, or choose a new folder",
+            )
+        self.cluster.start(now_ms())
+        storage.note_cluster(self.cluster.cluster_id, self.cluster.brokers[0].node_id)
+        # What is left now belongs to topics that were deleted when the last process died.
+        storage.delete_strays()
+
+    def _open_storage(self) -> Storage:
+        if self.settings.data is None:
+            return MemoryStorage()
+        from fencepost.server.storage import DataFolder
+
+        return DataFolder(
+            self.settings.data,
+            flush=self.settings.config["fencepost.flush.on.commit"],
+            defer=self._defer,
+            stop=self.die,
+            report=self.log,
+            at=_crash_hook(self.settings.config) or (lambda point: None),
+            node_id=self.settings.config["broker.id"],
+        )
+
+    def _defer(self, work: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
+        """Run `work` in a thread, then `then` on the loop."""
+
+        def run() -> None:
+            error: BaseException | None = None
+            try:
+                work()
+            except BaseException as e:
+                error = e
+            self._loop.call_soon_threadsafe(then, error)
+
+        self._threads.submit(run)
+
+    def die(self, error: LogTailUnknown) -> None:
+        """What is on disk is not what was promised: stop at once, and let recovery find out."""
+        self.log(f"error: {error}\n\nhint: look at the disk; the next start recovers what is there")
+        os._exit(1)
+
+    async def stop(self) -> None:
+        """A clean stop: no new clients, state on disk, nothing to recover next time."""
+        for server in self._servers:
+            server.close()
+        for listener in self._listeners:
+            listener.close()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        await asyncio.sleep(0)  # Let the transports say goodbye.
+        self.cluster.stop()
+        self._threads.shutdown(wait=True)
+
+    # --- the clock ----------------------------------------------------------------------------------------
+
+    def _after_work(self) -> None:
+        """Timers that are due now run now; the alarm is set for the next."""
+        deadline_ms = self.cluster.timers.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms <= now_ms():
+            self._ring()
+
+    def _set_alarm(self, deadline_ms: int) -> None:
+        if self._alarm is not None:
+            if self._alarm_ms <= deadline_ms:
+                return
+            self._alarm.cancel()
+        self._alarm_ms = deadline_ms
+        self._alarm = self._loop.call_later(max(deadline_ms - now_ms(), 0) / 1000, self._ring)
+
+    def _ring(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        try:
+            self.cluster.timers.advance(now_ms())
+        except LogTailUnknown as e:
+            self.die(e)
+        except Exception:
+            self.log(traceback.format_exc())
+        deadline_ms = self.cluster.timers.next_deadline_ms()
+        if deadline_ms is not None:
+            self._set_alarm(deadline_ms)
+
+
+def _bind(settings: Settings) -> list[socket.socket]:
+    """One socket per broker: port 0 picks free ports, else PORT, PORT+1, and so on."""
+    sockets: list[socket.socket] = []
+    for i in range(settings.brokers):
+        port = settings.port + i if settings.port else 0
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((settings.host, port))
+        except OSError as e:
+            for opened in [*sockets, sock]:
+                opened.close()
+            raise CannotListen(
+                f"cannot listen on {settings.host}:{port}: {e.strerror}\n\n"
+                "hint: choose another address with --listen HOST:PORT; port 0 picks a free one"
+            ) from None
+        sockets.append(sock)
+    return sockets
+
+
+def _crash_hook(config: Config) -> Callable[[str], None] | None:
+    """`fencepost.crash.at=POINT[:N]` kills the process when it gets to the point for the Nth time."""
+    wanted = config["fencepost.crash.at"]
+    if not wanted:
+        return None
+    point, _, times = wanted.partition(":")
+    left = int(times or 1)
+
+    def crash_at(reached: str) -> None:
+        nonlocal left
+        if reached == point:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return crash_at
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+async def _run(app: App, ready: Callable[[list[Broker]], None]) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sig in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sig, stopping.set)
+    ready(await app.start())
+    loop.call_later(memory.SHORTEST_INTERVAL_S, _collect_now_and_then, loop)
+    await stopping.wait()
+    await app.stop()
+
+
+def _collect_now_and_then(loop: asyncio.AbstractEventLoop) -> None:
+    loop.call_later(memory.collect(), _collect_now_and_then, loop)
+
+
+def serve(settings: Settings, ready: Callable[[list[Broker]], None]) -> None:
+    """Run a broker until SIGTERM or Ctrl-C."""
+    memory.tune()
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(_run(App(settings), ready))

@@ -1,0 +1,75 @@
+"""What the broker says about clients that misbehave: enough to find them, and never more than a few lines a second.
+
+Bad input is one line without a traceback. An error of our own shows where it happened, once for each place.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+LINES_A_SECOND = 20
+MAX_LINE = 400
+MAX_PLACES = 1000
+
+_HTTP = (b"GET ", b"PUT ", b"HEAD", b"POST", b"PATC", b"DELE", b"OPTI", b"CONN", b"TRAC", b"PRI ")
+_OTHERS = {b"SSH-": "SSH", b"HELO": "SMTP", b"EHLO": "SMTP"}
+
+
+def guess_protocol(head: bytes) -> str:
+    """What a client speaks whose first bytes make no sense as the length of a request; empty if unknown."""
+    if head[:4] in _HTTP:
+        return "HTTP"
+    # A TLS record: handshake, and a version that begins with 3.
+    if head[:2] == b"\x16\x03":
+        return "TLS"
+    return _OTHERS.get(head[:4], "")
+
+
+class Complaints:
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log = log
+        self._second = 0
+        self._lines = 0
+        self._suppressed = 0
+        self._places: set[tuple[str, int, str]] = set()
+
+    def line(self, text: str) -> None:
+        """Log one line; past the limit it is only counted, and `flush` tells how many there were."""
+        second = int(time.monotonic())
+        if second != self._second:
+            self.flush()
+            self._second, self._lines = second, 0
+        if self._lines < LINES_A_SECOND:
+            self._lines += 1
+            self._say(_printable(text))
+        else:
+            self._suppressed += 1
+
+    def flush(self) -> None:
+        """Called now and then, so that the count does not wait for the next complaint."""
+        if self._suppressed:
+            count, self._suppressed = self._suppressed, 0
+            self._say(f"{count} more lines like these within a second")
+
+    def bug(self, error: BaseException) -> None:
+        """Show where an error of our own comes from, the first time it comes from there."""
+        frames = traceback.extract_tb(error.__traceback__)
+        place = (frames[-1].filename, frames[-1].lineno or 0, type(error).__name__) if frames else ("", 0, "")
+        if place not in self._places and len(self._places) < MAX_PLACES:
+            self._places.add(place)
+            self._say("".join(traceback.format_exception(error)).rstrip())
+
+    def _say(self, text: str) -> None:
+        # The log may be a file on a full disk: that must not keep anybody from being closed.
+        with suppress(OSError, ValueError):
+            self._log(text)
+
+
+def _printable(text: str) -> str:
+    """A line stays a line, whatever a client put into it."""
+    if len(text) > MAX_LINE:
+        text = text[:MAX_LINE] + "…"
+    return text if text.isprintable() else text.encode("unicode_escape").decode()

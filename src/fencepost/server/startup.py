@@ -1,0 +1,112 @@
+"""From what the user wrote to a broker's settings, and from what went wrong to a sentence for the user.
+
+Settings come from a file in Java's properties format and from `name=value` pairs, which win.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import re
+from collections.abc import Iterable, Iterator
+
+from fencepost.broker.cluster import Broker, DataFolderMismatch
+from fencepost.broker.config import BadSetting, Config, parse
+from fencepost.machines.log import StorageFailed
+from fencepost.server.app import CannotListen
+
+DISK_REFUSES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+
+_ESCAPED = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
+_SEPARATOR = re.compile(r"(?:[^\\=:\s]|\\.)*")
+_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def read_properties(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield (line number, key, value) of a document in Java's properties format."""
+    lines = enumerate(text.splitlines(), 1)
+    for number, line in lines:
+        logical = line.lstrip(" \t\f")
+        if not logical or logical[0] in "#!":
+            continue
+        while _ends_in_odd_backslashes(logical):
+            _, following = next(lines, (0, ""))
+            logical = logical[:-1] + following.lstrip(" \t\f")
+        match = _SEPARATOR.match(logical)
+        assert match is not None
+        rest = logical[match.end() :].lstrip(" \t\f")
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(" \t\f")
+        yield number, _unescape(match.group()), _unescape(rest)
+
+
+def _ends_in_odd_backslashes(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else _CONTROL.get(m[2], m[2]), text)
+
+
+def load_config(file: str | None, pairs: Iterable[str]) -> Config:
+    """The settings in `file`, then those in `pairs`. BadSetting says where the wrong one stands."""
+    found: dict[str, str] = {}
+    for origin, name, value in [*_settings_of_file(file), *_settings_of_pairs(pairs)]:
+        try:
+            parse({name: value})
+        except BadSetting as error:
+            raise BadSetting(f"{origin}: {error}") from None
+        found[name] = value
+    return parse(found)
+
+
+def _settings_of_file(file: str | None) -> Iterator[tuple[str, str, str]]:
+    if file is None:
+        return
+    try:
+        with open(file, encoding="utf-8") as opened:
+            text = opened.read()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise BadSetting(f"cannot read the settings in {file}: {reason}") from None
+    for line, name, value in read_properties(text):
+        yield f"{file} line {line}", name, value.strip()
+
+
+def _settings_of_pairs(pairs: Iterable[str]) -> Iterator[tuple[str, str, str]]:
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise BadSetting(
+                f"--set {pair} is not a setting\n\n"
+                "hint: write name=value, for example --set transaction.max.timeout.ms=60000"
+            )
+        yield "--set", name.strip(), value.strip()
+
+
+def ready_line(brokers: Iterable[Broker]) -> str:
+    """What a program that started this process waits for."""
+    hosts = [(f"[{b.host}]" if ":" in b.host else b.host, b.port) for b in brokers]
+    return "ready " + ",".join(f"{host}:{port}" for host, port in hosts)
+
+
+def explain(error: Exception, data: str | None = None) -> str | None:
+    """What to tell whoever started the broker; None if it is not theirs to mend."""
+    from fencepost.server.storage import CorruptLog, DataFolderUnusable
+
+    if isinstance(error, BadSetting | CannotListen | DataFolderMismatch | DataFolderUnusable | CorruptLog):
+        return str(error)
+    if isinstance(error, StorageFailed):
+        hint = "make room, or choose another folder with --data"
+        return f"the data folder {data} cannot be written: {error}\n\nhint: {hint}"
+    if isinstance(error, json.JSONDecodeError):
+        hint = "it was changed from outside; restore the folder from a copy, or give another one with --data"
+        return f"the metadata in {data} cannot be read: {error}\n\nhint: {hint}"
+    if isinstance(error, OSError) and error.errno in DISK_REFUSES:
+        hint = "make room, or choose a folder that this user may write to with --data"
+        return f"the data folder {data} cannot be written: {error.strerror}\n\nhint: {hint}"
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        # Two brokers may both bind while neither listens; the later one learns of it here.
+        hint = "another program took the port; choose another one with --listen HOST:PORT"
+        return f"cannot listen: {error.strerror}\n\nhint: {hint}"
+    return None

@@ -1,0 +1,9 @@
+"""Logs on disk, in Kafka's layout. `DataFolder` is the storage of a broker; the rest serves it."""
+
+from __future__ import annotations
+
+from fencepost.server.storage.file_log import FileLog
+from fencepost.server.storage.folder import DataFolder, DataFolderUnusable, Defer
+from fencepost.server.storage.segment import CorruptLog
+
+__all__ = ["CorruptLog", "DataFolder", "DataFolderUnusable", "Defer", "FileLog"]

@@ -1,0 +1,90 @@
+"""The small text files of a data folder, in Kafka's layouts, and how one is replaced."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from fencepost.server.storage.syncing import sync_directory
+
+EPOCHS_NAME = "leader-epoch-checkpoint"
+TOPIC_ID_NAME = "partition.metadata"
+RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
+
+
+def replace_file(path: str, content: bytes, durable: bool, before: Callable[[], None] | None = None) -> None:
+    """Readers and crashes meet the old content or the new. `before` is called before it gets its name."""
+    temporary = path + ".tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            written = 0
+            while written < len(content):
+                written += os.write(fd, content[written:])
+            if durable:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        if before is not None:
+            before()
+        os.rename(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+    if durable:
+        sync_directory(os.path.dirname(path))
+
+
+def read_file(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def encode_checkpoint(lines: Iterable[str]) -> bytes:
+    """Kafka's checkpoint layout: version 0, the number of lines, the lines."""
+    lines = list(lines)
+    return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
+
+
+def decode_checkpoint(content: bytes | None) -> list[list[str]] | None:
+    """The fields of every line; None if the file is not whole (its caller then assumes the worst)."""
+    if content is None:
+        return None
+    lines = content.decode(errors="replace").splitlines()
+    if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
+        return None
+    return [line.split() for line in lines[2:]]
+
+
+def write_leader_epochs(directory: str, epochs: list[tuple[int, int]]) -> None:
+    content = encode_checkpoint(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
+    replace_file(f"{directory}/{EPOCHS_NAME}", content, durable=False)
+
+
+def read_leader_epochs(directory: str) -> list[tuple[int, int]]:
+    lines = decode_checkpoint(read_file(f"{directory}/{EPOCHS_NAME}")) or []
+    try:
+        return [(int(epoch), int(start_offset)) for epoch, start_offset in lines]
+    except ValueError:
+        return []
+
+
+def encode_topic_id(topic_id: bytes) -> bytes:
+    return b"version: 0\ntopic_id: " + base64.urlsafe_b64encode(topic_id).rstrip(b"=")
+
+
+def decode_topic_id(content: bytes | None) -> bytes | None:
+    """None if the file is missing or not whole."""
+    if content is None or not content.startswith(b"version: 0\ntopic_id: "):
+        return None
+    try:
+        topic_id = base64.urlsafe_b64decode(content.split()[-1] + b"==")
+    except ValueError:
+        return None
+    return topic_id if len(topic_id) == 16 else None

@@ -1,0 +1,80 @@
+"""The few fields of a v2 batch header that storage needs, and the walk from batch to batch.
+
+Everything else in a batch is opaque here. The walk trusts nothing: whatever does not look like a batch
+is a `BadBatch` with its position, which recovery takes as the end of the log and a reader as damage.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+
+from fencepost.protocol.crc import crc32c
+
+HEADER_BYTES = 61
+CONTROL = 0x20
+LEADER_EPOCH = slice(12, 16)
+
+# base_offset, length, magic, crc, attributes, last_offset_delta, max_timestamp
+_FIELDS = struct.Struct(">qi4xbIhi8xq")
+_LENGTH_FROM = 12  # The length field counts the bytes after itself.
+_CRC_FROM = 21
+
+Read = Callable[[int, int], bytes]
+# position, size_bytes, base_offset, last_offset, max_timestamp, attributes, buf, the batch's place in buf
+Placed = tuple[int, int, int, int, int, int, bytes, int]
+
+
+class BadBatch(Exception):
+    """At `position` there is no whole, valid batch."""
+
+    def __init__(self, position: int, why: str) -> None:
+        super().__init__(f"position {position}: {why}")
+        self.position = position
+        self.why = why
+
+
+def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool = False) -> Iterator[Placed]:
+    """Every batch from `position` to `end`. `read(position, size_bytes)` may give fewer bytes at the end."""
+    buf = b""
+    view = memoryview(buf)
+    start = position
+    unpack_from = _FIELDS.unpack_from
+    while position < end:
+        at = position - start
+        if len(buf) - at < HEADER_BYTES:
+            buf = read(position, min(chunk_bytes, end - position))
+            view = memoryview(buf)
+            start = position
+            at = 0
+            if len(buf) < HEADER_BYTES:
+                raise BadBatch(position, f"{len(buf)} bytes are too few for a batch header")
+        base_offset, length, magic, crc, attributes, delta, max_timestamp = unpack_from(buf, at)
+        size = length + _LENGTH_FROM
+        if magic != 2:
+            raise BadBatch(position, f"magic is {magic}, expected 2")
+        if size < HEADER_BYTES or delta < 0 or base_offset < 0:
+            raise BadBatch(position, f"length {length}, base offset {base_offset}, last offset delta {delta}")
+        if size > end - position:
+            raise BadBatch(position, f"the batch has {size} bytes, the file {end - position} more")
+        if check_crc:
+            if at + size <= len(buf):
+                found = crc32c(view[at + _CRC_FROM : at + size])
+            else:
+                found = _crc_of_long_batch(read, position + _CRC_FROM, position + size, chunk_bytes)
+            if found != crc:
+                raise BadBatch(position, f"crc is {found:#010x}, the header says {crc:#010x}")
+        yield position, size, base_offset, base_offset + delta, max_timestamp, attributes, buf, at
+        position += size
+
+
+def _crc_of_long_batch(read: Read, position: int, end: int, chunk_bytes: int) -> int:
+    """In pieces: a torn header may claim two gigabytes."""
+    crc = 0
+    while position < end:
+        piece = read(position, min(chunk_bytes, end - position))
+        if not piece:
+            raise BadBatch(position, "the file ended within a batch")
+        crc = crc32c(piece, crc)
+        position += len(piece)
+    return crc

@@ -1,0 +1,79 @@
+"""The open `.log` files of all logs: opened on use, and at most `limit` at a time.
+
+A segment says that it was used by setting `used`, which costs the hot path one store. When there are too
+many, the first one that was not used since the last look is closed (the clock algorithm).
+The writes of the whole data folder pass here too, so that a test can make the disk fail.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Protocol
+
+PWrite = Callable[[int, bytes, int], int]
+At = Callable[[str], None]
+
+
+class OnDisk(Protocol):
+    """What is kept open: a segment."""
+
+    path: str
+    fd: int
+    used: bool
+
+
+def go_on(point: str) -> None:
+    """The crash hook of a process that does not crash."""
+
+
+class OpenFiles:
+    def __init__(self, limit: int, pwrite: PWrite = os.pwrite, at: At = go_on) -> None:
+        self.pwrite = pwrite
+        self.at = at
+        self._limit = limit
+        self._open: dict[OnDisk, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, file: OnDisk) -> int:
+        """Open for reading and writing, if it is not; the descriptor is valid until the next `open`."""
+        if file.fd < 0:
+            while len(self._open) >= self._limit:
+                self._close_one()
+            file.fd = self._with_room(lambda: os.open(file.path, os.O_RDWR | os.O_CLOEXEC))
+            self._open[file] = None
+        file.used = True
+        return file.fd
+
+    def duplicate(self, file: OnDisk) -> int:
+        """A descriptor that belongs to the caller: another thread may use it while this one is closed."""
+        return self._with_room(lambda: os.dup(self.open(file)))
+
+    def close(self, file: OnDisk) -> None:
+        if file.fd >= 0:
+            del self._open[file]
+            fd, file.fd = file.fd, -1
+            os.close(fd)
+
+    def _close_one(self) -> None:
+        while True:
+            file = next(iter(self._open))
+            if not file.used:
+                self.close(file)
+                return
+            file.used = False
+            del self._open[file]
+            self._open[file] = None
+
+    def _with_room(self, open_one: Callable[[], int]) -> int:
+        """Connections use descriptors too: when they took all, ours make room."""
+        while True:
+            try:
+                return open_one()
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or len(self._open) <= 1:
+                    raise
+                self._close_one()

@@ -1,0 +1,262 @@
+"""Open the directory of one log: believe what can be believed, check the rest, cut what is not whole.
+
+    clean          the process before stopped in order: it noted the ends of the logs
+    same boot      it was killed, but the page cache is intact: only the end of the active segment, past
+                   the last index entry, can hold an unfinished batch
+    other boot     the machine went down: everything past the recovery point, the last end that was synced
+                   together with its indexes and snapshot, is read and its checksums compared
+
+What is derived is put right from what is not: offset and time indexes from the `.log`; the
+aborted-transaction index by the partition's replay, for which snapshots that saw a lost entry are dropped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+
+from fencepost.machines.log import LogConfig
+from fencepost.server.storage.checkpoints import (
+    EPOCHS_NAME,
+    read_leader_epochs,
+    write_leader_epochs,
+)
+from fencepost.server.storage.file_log import FileLog
+from fencepost.server.storage.heads import BadBatch
+from fencepost.server.storage.open_files import OpenFiles
+from fencepost.server.storage.segment import SUFFIXES, CorruptLog, Segment
+
+# A batch that is torn takes its own index entry along; more bad entries mean that the index is bad.
+_TRIED_ENTRIES = 3
+
+Report = Callable[[str], None]
+
+
+class Trust(Enum):
+    CLEAN = "clean"
+    SAME_BOOT = "same boot"
+    OTHER_BOOT = "other boot"
+
+
+def open_file_log(
+    directory: str,
+    topic_id: bytes,
+    config: LogConfig,
+    files: OpenFiles,
+    trust: Trust,
+    clean_end: tuple[int, int] | None,
+    recovery_point: int | None,
+    report: Report,
+) -> FileLog:
+    """The log in `directory`, or a new one. `report` gets one line for everything that was put right.
+
+    `clean_end` is the end offset and the size that a clean stop left; files of another size are not believed.
+    """
+    try:
+        names = set(os.listdir(directory))
+    except FileNotFoundError:
+        return FileLog(directory, topic_id, config, files, [], 0, [], [])
+    opening = _Opening(directory, names, config, files, report)
+    segments = opening.find_segments()
+    if not segments:
+        opening.drop_snapshots_above(-1)
+        return FileLog(directory, topic_id, config, files, [], 0, [], [])
+    point = recovery_point or 0
+    size = segments[-1].address + segments[-1].size
+    if trust is Trust.CLEAN and clean_end is not None and clean_end[1] == size:
+        opening.put_indexes_in_place(segments, len(segments))
+        end_offset = clean_end[0]
+    else:
+        if trust is Trust.CLEAN:
+            opening.report(f"has {size} bytes, the clean stop left {clean_end[1] if clean_end else 0}: checked")
+        checked_from = len(segments) - 1
+        if trust is Trust.OTHER_BOOT:
+            checked_from = max((i for i, s in enumerate(segments) if s.base_offset <= point), default=0)
+        opening.put_indexes_in_place(segments, checked_from)
+        end_offset = opening.check(segments, checked_from, point if trust is Trust.OTHER_BOOT else None)
+    snapshots = opening.find_snapshots(end_offset)
+    epochs = read_leader_epochs(directory) if EPOCHS_NAME in names else []
+    if epochs and epochs[-1][1] >= end_offset:
+        epochs = [entry for entry in epochs if entry[1] < end_offset]
+        write_leader_epochs(directory, epochs)
+    log = FileLog(directory, topic_id, config, files, segments, end_offset, snapshots, epochs)
+    log.recovery_point = min(point, end_offset)
+    with suppress(CorruptLog):  # Whoever reads that part will be told.
+        log.recovery_address = log.address_of(log.recovery_point)
+    if trust is Trust.CLEAN and log.end_offset == point:
+        log.synced_address = log.end_address
+    else:
+        # Nobody knows whether the process before got that far.
+        log.directory_changed = log.directory_created = True
+    return log
+
+
+class _Opening:
+    """One directory while it is opened."""
+
+    def __init__(self, directory: str, names: set[str], config: LogConfig, files: OpenFiles, report: Report) -> None:
+        self.directory = directory
+        self.names = names
+        self.config = config
+        self.files = files
+        self._report = report
+
+    def report(self, line: str) -> None:
+        self._report(f"{os.path.basename(self.directory)}: {line}")
+
+    def find_segments(self) -> list[Segment]:
+        segments = []
+        address = 0
+        for name in sorted(name for name in self.names if _is_numbered(name, "log")):
+            size = os.stat(f"{self.directory}/{name}").st_size
+            segments.append(Segment(self.files, self.directory, int(name[:20]), address, size))
+            address += size
+        bases = {segment.base_offset for segment in segments}
+        for name in self.names:
+            if name.endswith(".tmp") or any(
+                _is_numbered(name, suffix) and int(name[:20]) not in bases for suffix in SUFFIXES
+            ):
+                # Left by a process that was killed while it made a segment or replaced a file.
+                os.unlink(f"{self.directory}/{name}")
+        return segments
+
+    def put_indexes_in_place(self, segments: list[Segment], checked_from: int) -> None:
+        for index, segment in enumerate(segments):
+            stem = f"{segment.base_offset:020d}"
+            have = [f"{stem}.{suffix}" in self.names for suffix in SUFFIXES]
+            if index >= checked_from and not all(have) and not self.has_snapshot_above(segment.base_offset):
+                # The process was killed before it wrote the indexes for the first time.
+                segment.forget_indexes()
+                segment.txns.remove()
+                continue
+            if not (have[0] and have[1]):
+                self.report(f"an index of {stem}.log is missing: made again from the log")
+                if index < checked_from:
+                    segment.rebuild_indexes(self.config.index_interval_bytes)
+                else:
+                    segment.forget_indexes()
+            if not have[2]:
+                self.replay_txns_from(segments[index:], "is missing")
+            elif segment.txns.is_torn() or not _are_entries_in_order(segment):
+                self.replay_txns_from(segments[index:], "is damaged")
+
+    def check(self, segments: list[Segment], first: int, recovery_point: int | None) -> int:
+        """Check the segments from `segments[first]` on, cut where they are not whole; return the end offset.
+
+        With a recovery point, what lies beyond it is not believed of any file. Without, the files are as
+        the process left them, and only its last write may be unfinished.
+        """
+        end_offset = segments[first].base_offset
+        for index in range(first, len(segments)):
+            segment = segments[index]
+            end_offset, bad = self.check_segment(segment, recovery_point)
+            if bad is None and index + 1 < len(segments) and end_offset != segments[index + 1].base_offset:
+                bad = BadBatch(segment.size, f"the next segment begins at offset {segments[index + 1].base_offset}")
+            if bad is not None:
+                self.cut(segments, index, bad, end_offset)
+                break
+            if index + 1 < len(segments):
+                segment.seal()
+        self.keep_vouched_txns(segments, end_offset if recovery_point is None else min(recovery_point, end_offset))
+        return end_offset
+
+    def check_segment(self, segment: Segment, recovery_point: int | None) -> tuple[int, BadBatch | None]:
+        """Walk from the last index entry that holds; return the end offset, and what is wrong there."""
+        if recovery_point is not None:
+            segment.offsets.keep_ordered()
+            segment.times.keep_ordered()
+            segment.offsets.keep_below(0, recovery_point - segment.base_offset)
+        entry = self.last_good_entry(segment)
+        start = 0
+        next_offset: int | None = segment.base_offset
+        end_offset = segment.base_offset
+        if entry is not None:
+            # The walk begins with the entry's own batch, whose base offset the entry does not tell.
+            start = entry[1]
+            next_offset = None
+        segment.load_max_timestamp()
+        segment.unindexed_bytes = 0
+        try:
+            for placed in segment.check(start, next_offset):
+                segment.note(placed, self.config.index_interval_bytes)
+                end_offset = placed[3] + 1
+        except BadBatch as bad:
+            return end_offset, bad
+        return end_offset, None
+
+    def last_good_entry(self, segment: Segment) -> tuple[int, ...] | None:
+        """Cut offset and time index after the last entry whose batch is whole; that entry of the offset index."""
+        segment.offsets.keep_below(1, segment.size)
+        for _ in range(0 if segment.times.is_torn() else _TRIED_ENTRIES):
+            entry = segment.offsets.last()
+            if entry is None:
+                segment.times.truncate(0)
+                return None
+            if segment.entry_fits(entry, check_crc=True):
+                segment.times.keep_below(1, entry[0] + 1)
+                if not segment.has_good_times():
+                    break  # What is below the entry must be read again to know its greatest timestamp.
+                return entry
+            segment.offsets.truncate(segment.offsets.stored - 1)
+        segment.forget_indexes()
+        return None
+
+    def cut(self, segments: list[Segment], index: int, bad: BadBatch, end_offset: int) -> None:
+        segment = segments[index]
+        lost = segment.size - bad.position
+        for later in segments[index + 1 :]:
+            lost += later.size
+            later.remove_files()
+        del segments[index + 1 :]
+        name = os.path.basename(segment.path)
+        self.report(f"cut {lost} bytes of {name} after offset {end_offset - 1} ({bad})")
+        self.drop_snapshots_above(end_offset)
+        with open(segment.path, "r+b") as file:
+            file.truncate(bad.position)
+        segment.size = bad.position
+
+    def keep_vouched_txns(self, segments: list[Segment], vouched_for: int) -> None:
+        """Keep of the aborted-transaction index what the newest good snapshot saw; replay gives the rest."""
+        snapshots = self.find_snapshots(vouched_for)
+        until = snapshots[-1] if snapshots else segments[0].base_offset
+        for segment in reversed(segments):
+            segment.txns.keep_below(3, until)
+            if segment.base_offset <= until:
+                break
+
+    def replay_txns_from(self, segments: list[Segment], why: str) -> None:
+        """Empty the aborted-transaction indexes of these segments, and have the partition replay them."""
+        self.report(f"{os.path.basename(segments[0].txns.path)} {why}: made again from the log")
+        self.drop_snapshots_above(segments[0].base_offset)
+        for segment in segments:
+            segment.txns.create()
+            self.names.add(os.path.basename(segment.txns.path))
+
+    def find_snapshots(self, until_offset: int) -> list[int]:
+        """The offsets of usable snapshots, in order; the others are removed."""
+        self.drop_snapshots_above(until_offset)
+        return sorted(int(name[:20]) for name in self.names if _is_numbered(name, "snapshot"))
+
+    def has_snapshot_above(self, offset: int) -> bool:
+        return any(_is_numbered(name, "snapshot") and int(name[:20]) > offset for name in self.names)
+
+    def drop_snapshots_above(self, offset: int) -> None:
+        for name in sorted(self.names):
+            if _is_numbered(name, "snapshot") and int(name[:20]) > offset:
+                os.unlink(f"{self.directory}/{name}")
+                self.names.discard(name)
+
+
+def _is_numbered(name: str, suffix: str) -> bool:
+    return len(name) == 21 + len(suffix) and name[:20].isdecimal() and name[20:] == "." + suffix
+
+
+def _are_entries_in_order(segment: Segment) -> bool:
+    last_offset = segment.base_offset - 1
+    for version, _, _, entry_offset, _ in segment.txns.starting(3, -(1 << 62)):
+        if version != 0 or entry_offset <= last_offset:
+            return False
+        last_offset = entry_offset
+    return True

@@ -1,0 +1,110 @@
+"""Waiting for the disk: fsync of files and directories, one by one or a whole file system at once.
+
+A group of commits touches many files, and every fdatasync costs its own round trip to the disk. Linux can
+sync all of a file system in one, which takes about as long as two files. It also waits for what other
+programs wrote, so whenever it is slow, the files are synced one by one for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+_AT_LEAST_FILES = 3
+_SLOW_S = 0.050
+_SLOW_GROUPS = 200
+_THREADS = 8
+
+
+def sync_file(path: str) -> None:
+    """fdatasync by name; a file that is gone needs none."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fdatasync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_directory(path: str) -> None:
+    """Make new, renamed and removed names durable."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+class FolderSync:
+    """Syncs parts of one folder. Used by one thread at a time."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._syncfs: Callable[[int], int] | None = None
+        self._looked_for_syncfs = False
+        self._one_by_one = 0  # For this many groups.
+
+    def sync_group(self, fds: list[int], directories: Iterable[str]) -> None:
+        """Everything in these files, and the names in these directories. Closes `fds`."""
+        try:
+            if len(fds) >= _AT_LEAST_FILES and self._one_by_one == 0 and self._sync_file_system(fds[0]):
+                return
+            self._one_by_one = max(0, self._one_by_one - 1)
+            for fd in fds:
+                os.fdatasync(fd)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        for path in dict.fromkeys(directories):
+            sync_directory(path)
+
+    def sync_paths(self, paths: list[str], directories: Iterable[str]) -> None:
+        """The same by name, for many files."""
+        fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if len(paths) >= _AT_LEAST_FILES and self._sync_file_system(fd):
+                return
+        finally:
+            os.close(fd)
+        # Side by side, for then the file system puts many into one commit of its journal.
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(sync_file, paths))
+            list(pool.map(sync_directory, dict.fromkeys(directories)))
+
+    def _sync_file_system(self, fd: int) -> bool:
+        """Whether the file system of `fd` is on disk now; False where the system has no such call."""
+        if not self._looked_for_syncfs:
+            self._looked_for_syncfs = True
+            self._syncfs = _find_syncfs()
+        if self._syncfs is None:
+            return False
+        began = monotonic()
+        if self._syncfs(fd) != 0:
+            raise OSError(f"syncfs failed for {self._path}")
+        if monotonic() - began > _SLOW_S:
+            self._one_by_one = _SLOW_GROUPS
+        return True
+
+
+def _find_syncfs() -> Callable[[int], int] | None:
+    # Before Linux 5.8 it did not tell of failed writes.
+    if sys.platform != "linux" or _kernel() < (5, 8):
+        return None
+    import ctypes
+
+    try:
+        return ctypes.CDLL(None).syncfs
+    except (OSError, AttributeError):
+        return None
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2] if part.isdecimal())

@@ -1,0 +1,506 @@
+"""The listener without sockets: a transport that remembers, a broker that answers as it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from fencepost.broker.config import parse
+from fencepost.machines.log import LogTailUnknown
+from fencepost.protocol.schema import Malformed
+from fencepost.server import complaints, listener
+from fencepost.server.complaints import Complaints, guess_protocol
+from fencepost.server.listener import Connection, Listener
+
+KB, MB = 1 << 10, 1 << 20
+
+
+def frame(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+class FakeTransport:
+    """What asyncio would do, on demand: `takes` says how much the client reads of what is written."""
+
+    def __init__(self, port: int = 1) -> None:
+        self.protocol: Connection
+        self.port = port
+        self.takes = 1 << 40
+        self.written = bytearray()
+        self.unsent = 0
+        self.is_reading = True
+        self.end: str | None = None
+        self._high, self._low = 64 * KB, 16 * KB
+        self._is_paused = False
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return ("127.0.0.1", self.port)
+
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
+        self._high, self._low = high, low
+
+    def write(self, data: bytes) -> None:
+        assert self.end is None
+        self.written += data
+        self.unsent += len(data)
+        self.drain()
+
+    def writelines(self, parts: list[bytes]) -> None:
+        self.write(b"".join(parts))
+
+    def drain(self, more: int = 0) -> None:
+        self.takes += more
+        taken = min(self.takes, self.unsent)
+        self.takes -= taken
+        self.unsent -= taken
+        if self.unsent > self._high and not self._is_paused:
+            self._is_paused = True
+            self.protocol.pause_writing()
+        elif self.unsent <= self._low and self._is_paused:
+            self._is_paused = False
+            self.protocol.resume_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def close(self) -> None:
+        self.end = self.end or "closed"
+
+    def abort(self) -> None:
+        self.end = "aborted"
+
+    def lose(self) -> None:
+        self.protocol.connection_lost(None)
+
+    def receive(self, data: bytes) -> int:
+        """Bytes arrive; returns how many were read."""
+        given = 0
+        while given < len(data) and self.is_reading and self.end is None:
+            buffer = self.protocol.get_buffer(-1)
+            part = data[given : given + len(buffer)]
+            buffer[: len(part)] = part
+            given += len(part)
+            self.protocol.buffer_updated(len(part))
+        return given
+
+
+class FakeNode:
+    """Answers each frame with itself; `wait…` not before `answer`, `bad…` with an error."""
+
+    def __init__(self, **settings: str) -> None:
+        self.cluster = self
+        self.config = parse({name.replace("_", "."): value for name, value in settings.items()})
+        self.handled: list[bytes] = []
+        self.waiting: list[Connection] = []
+        self.gone = 0
+        self.errors: dict[bytes, Exception] = {}
+        self.on_handle: Callable[[], None] = lambda: None
+
+    def handle(self, data: bytes, connection: Connection, now_ms: int) -> None:
+        assert type(data) is bytes
+        self.handled.append(data)
+        self.on_handle()
+        if data[:3] == b"bad":
+            raise self.errors[data]
+        if data[:4] == b"wait":
+            self.waiting.append(connection)
+            connection.on_close(self._go)
+        elif data[:5] == b"large":
+            connection.reply([frame(b"")[:4], bytes(int(data[5:]))])
+        else:
+            connection.reply([frame(data)[:4], data])
+
+    def _go(self) -> None:
+        self.gone += 1
+
+    def answer(self) -> None:
+        self.waiting.pop(0).reply([b"answer"])
+
+
+class World:
+    def __init__(self, **settings: str) -> None:
+        self.node = FakeNode(**settings)
+        self.lines: list[str] = []
+        self.turns = 0
+        self.died: list[LogTailUnknown] = []
+        self.listener = Listener(self.node, self.lines.append, self._after_work, self.died.append)  # type: ignore[arg-type]
+        self._ports = 0
+
+    def _after_work(self) -> None:
+        self.turns += 1
+
+    def connect(self) -> FakeTransport:
+        self._ports += 1
+        transport = FakeTransport(self._ports)
+        transport.protocol = self.listener.protocol()
+        transport.protocol.connection_made(transport)  # type: ignore[arg-type]
+        return transport
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    run.__name__ = test.__name__
+    run.__signature__ = __import__("inspect").signature(test)  # type: ignore[attr-defined]
+    return run
+
+
+# --- cutting ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 7, 1000, 1 << 20])
+@in_loop
+async def test_frames_are_the_same_however_they_are_cut(size: int) -> None:
+    world = World()
+    transport = world.connect()
+    frames = [b"a", b"", b"x" * 300, b"y" * 70_000, b"b", b"z" * 300_000, b"c"]
+    stream = b"".join(map(frame, frames))
+    for at in range(0, len(stream), size):
+        transport.receive(stream[at : at + size])
+        if world.listener.held_bytes:
+            await asyncio.sleep(0)
+    await settle()
+    assert world.node.handled == frames
+    assert transport.written == stream
+    assert world.listener.held_bytes == 0
+    assert not world.listener.arriving
+
+
+@in_loop
+async def test_answers_that_are_ready_together_leave_in_one_write() -> None:
+    world = World()
+    transport = world.connect()
+    writes: list[bytes] = []
+    transport.write = writes.append  # type: ignore[method-assign, assignment]
+    transport.receive(frame(b"a") + frame(b"b") + frame(b"c"))
+    assert writes == [frame(b"a") + frame(b"b") + frame(b"c")]
+
+
+@in_loop
+async def test_a_request_waits_for_the_answer_to_the_one_before() -> None:
+    world = World()
+    transport = world.connect()
+    transport.receive(frame(b"wait") + frame(b"a") + frame(b"wait2") + frame(b"b"))
+    assert world.node.handled == [b"wait"]
+    world.node.answer()
+    assert world.node.handled == [b"wait"], "not in the middle of what the answer came from"
+    await settle()
+    assert world.node.handled == [b"wait", b"a", b"wait2"]
+    world.node.answer()
+    await settle()
+    assert transport.written == b"answer" + frame(b"a") + b"answer" + frame(b"b")
+
+
+@in_loop
+async def test_a_deep_pipeline_is_served_in_turns() -> None:
+    world = World()
+    deep, other = world.connect(), world.connect()
+    deep.receive(frame(b"x") * 10_000)
+    assert len(world.node.handled) == listener.FRAMES_A_TURN
+    other.receive(frame(b"other"))
+    assert world.node.handled[-1] == b"other"
+    while len(world.node.handled) < 10_001:
+        await asyncio.sleep(0)
+    assert deep.written == frame(b"x") * 10_000
+    assert world.listener.held_bytes == 0
+
+
+@in_loop
+async def test_a_turn_ends_early_when_requests_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(listener, "monotonic", lambda: now[0])
+    world = World()
+    transport = world.connect()
+
+    def take_a_millisecond() -> None:
+        now[0] += 0.001
+
+    world.node.on_handle = take_a_millisecond
+    transport.receive(frame(b"x") * 100)
+    assert len(world.node.handled) == listener.FRAMES_A_LOOK
+
+
+# --- what is wrong ----------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_malformed_request_ends_the_connection_after_the_answers_before_it() -> None:
+    world = World()
+    transport = world.connect()
+    world.node.errors[b"bad"] = Malformed("it makes no sense")
+    transport.receive(frame(b"a") + frame(b"bad") + frame(b"b"))
+    assert transport.end == "closed"
+    assert transport.written == frame(b"a")
+    assert world.lines == ["closed 127.0.0.1:1: malformed request: it makes no sense"]
+    assert world.node.handled == [b"a", b"bad"]
+
+
+@in_loop
+async def test_a_bug_costs_its_connection_and_shows_its_place_once() -> None:
+    world = World()
+    world.node.errors[b"bad"] = KeyError("oops")
+    other = world.connect()
+    for _ in range(3):
+        transport = world.connect()
+        transport.receive(frame(b"bad"))
+        assert transport.end == "aborted"
+    assert sum("Traceback" in line for line in world.lines) == 1
+    assert sum("could not be served: KeyError: 'oops'" in line for line in world.lines) == 3
+    other.receive(frame(b"a"))
+    assert other.written == frame(b"a")
+
+
+@in_loop
+async def test_a_log_whose_end_is_unknown_stops_the_process() -> None:
+    world = World()
+    world.node.errors[b"bad"] = LogTailUnknown("sync failed")
+    world.connect().receive(frame(b"bad"))
+    assert [str(e) for e in world.died] == ["sync failed"]
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, 100 * MB + 1])
+@in_loop
+async def test_a_size_that_cannot_be_ends_the_connection(size: int) -> None:
+    world = World()
+    transport = world.connect()
+    transport.receive(struct.pack(">i", size))
+    assert transport.end == "closed"
+    assert f"claims {size} bytes" in world.lines[0]
+
+
+def test_other_protocols_are_recognised() -> None:
+    assert guess_protocol(b"GET / HT") == "HTTP"
+    assert guess_protocol(b"\x16\x03\x01\x02\0") == "TLS"
+    assert guess_protocol(b"\0\0\0\x20") == ""
+
+
+def test_lines_past_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [10.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    lines: list[str] = []
+    said = Complaints(lines.append)
+    for i in range(complaints.LINES_A_SECOND + 7):
+        said.line(f"line {i}")
+    assert len(lines) == complaints.LINES_A_SECOND
+    now[0] += 1
+    said.line("next")
+    assert lines[-2:] == ["7 more lines like these within a second", "next"]
+    said.flush()
+    assert lines[-1] == "next"
+
+
+def test_a_line_stays_one_line_and_is_cut() -> None:
+    lines: list[str] = []
+    Complaints(lines.append).line("a\nb\x1b[31m" + "x" * 10_000)
+    assert lines[0].startswith("a\\nb\\x1b[31mxxx")
+    assert len(lines[0]) < 1000
+
+
+# --- memory -----------------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_a_client_that_does_not_read_is_not_served() -> None:
+    world = World()
+    transport = world.connect()
+    transport.takes = 0
+    transport.receive(frame(b"large20000") * 10)
+    assert len(world.node.handled) == 2
+    read = transport.receive(frame(b"a") * 1_000_000)
+    assert read < 4 * listener.MAX_WAITING_BYTES
+    assert not transport.is_reading
+    transport.drain(1 << 40)
+    while not transport.is_reading:
+        await asyncio.sleep(0)
+    assert len(world.node.handled) > 10
+
+
+@in_loop
+async def test_a_client_that_waits_is_not_read_from_for_ever() -> None:
+    world = World()
+    transport = world.connect()
+    transport.receive(frame(b"wait"))
+    assert transport.receive(frame(b"a") * 1_000_000) < 4 * listener.MAX_WAITING_BYTES
+    assert not transport.is_reading
+    world.node.answer()
+    while not transport.is_reading:
+        await asyncio.sleep(0)
+    assert len(world.node.handled) > 10_000
+
+
+@in_loop
+async def test_a_large_request_takes_the_memory_it_announces_but_uses_only_what_came() -> None:
+    world = World()
+    transport = world.connect()
+    transport.receive(struct.pack(">i", 90 * MB) + b"x" * 1000)
+    assert world.listener.held_bytes == 90 * MB + 4
+    assert len(transport.protocol._held) < 10_000
+    transport.lose()
+    assert world.listener.held_bytes == 0
+
+
+@in_loop
+async def test_large_requests_wait_in_line_for_memory() -> None:
+    world = World(queued_max_request_bytes=str(2 * MB))
+    body = bytes(MB)
+    first, second, third, fourth = (world.connect() for _ in range(4))
+    for transport in (first, second):
+        assert transport.receive(frame(body)[:500_000]) == 500_000
+    for transport in (third, fourth):
+        assert transport.receive(frame(body)[:500_000]) <= listener.SMALL_BYTES
+        assert not transport.is_reading
+    # Small requests are served all the same.
+    bystander = world.connect()
+    bystander.receive(frame(b"a") * 3)
+    assert bystander.written == frame(b"a") * 3
+
+    first.receive(frame(body)[500_000:])
+    await settle()
+    assert third.is_reading
+    assert not fourth.is_reading
+    third.receive(frame(body)[listener.SMALL_BYTES :])
+    await settle()
+    assert fourth.is_reading
+    assert [len(data) for data in world.node.handled] == [1, 1, 1, MB, MB]
+    for transport in (second, fourth):
+        transport.lose()
+    assert world.listener.held_bytes == 0
+
+
+@in_loop
+async def test_a_large_request_that_does_not_come_gives_its_memory_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(listener, "monotonic", lambda: now[0])
+    world = World(queued_max_request_bytes=str(2 * MB))
+    stuck, waiting = world.connect(), world.connect()
+    stuck.receive(frame(bytes(8 * MB))[:100_000])
+    waiting.receive(frame(bytes(MB))[: listener.SMALL_BYTES])
+    world.listener._on_tick()
+    assert stuck.end is None
+    now[0] = listener.ARRIVAL_S + 3
+    world.listener._on_tick()
+    assert stuck.end == "aborted"
+    assert "a request of 8388612 bytes is still not there" in world.lines[0]
+    await settle()
+    assert waiting.is_reading
+
+
+@in_loop
+async def test_slow_readers_that_stand_still_are_closed_when_answers_fill_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(listener, "monotonic", lambda: now[0])
+    world = World(queued_max_request_bytes=str(2 * MB))
+    slow = [world.connect() for _ in range(3)]
+    for transport in slow:
+        transport.takes = 0
+        transport.receive(frame(b"large600000"))
+    # One more would be above twice the limit, so it is the newest that goes.
+    newest = world.connect()
+    newest.takes = 0
+    newest.receive(frame(b"large600000"))
+    assert newest.end == "aborted"
+    now[0] += 0.5
+    slow[1].drain(1000)
+    world.listener._on_tick()
+    assert [transport.end for transport in slow] == [None, None, None]
+    now[0] += 0.6
+    world.listener._on_tick()
+    assert [transport.end for transport in slow] == ["aborted", None, "aborted"], "the one that reads stays"
+    assert world.listener.unsent_bytes < MB
+    assert "does not read its answers" in world.lines[-1]
+
+
+# --- coming and going -------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_whoever_waits_is_forgotten_when_it_goes() -> None:
+    world = World()
+    transport = world.connect()
+    transport.receive(frame(b"wait") + frame(b"a"))
+    transport.lose()
+    assert world.node.gone == 1
+    world.node.answer()
+    await settle()
+    assert transport.written == b""
+    assert world.node.handled == [b"wait"]
+    assert not world.listener.connections
+
+
+@in_loop
+async def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(listener, "monotonic", lambda: now[0])
+    world = World(connections_max_idle_ms="5000")
+    idle, waiting, active = (world.connect() for _ in range(3))
+    waiting.receive(frame(b"wait"))
+    now[0] = 4
+    active.receive(frame(b"a"))
+    now[0] = 6
+    world.listener.close_idle()
+    assert (idle.end, waiting.end, active.end) == ("aborted", None, None)
+
+
+@in_loop
+async def test_past_the_limit_the_oldest_connection_that_said_nothing_makes_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(listener, "monotonic", lambda: now[0])
+    world = World(max_connections="2")
+    busy, silent = world.connect(), world.connect()
+    busy.receive(frame(b"a"))
+    silent.receive(b"\0\0\0\x10half")
+    refused = world.connect()
+    assert (refused.end, silent.end) == ("aborted", None)
+    now[0] = 2
+    welcome = world.connect()
+    assert (welcome.end, silent.end, busy.end) == (None, "aborted", None)
+    silent.lose()
+    welcome.receive(frame(b"b"))
+    assert world.connect().end == "aborted"
+
+
+@in_loop
+async def test_a_stop_closes_everybody_without_a_word() -> None:
+    world = World()
+    waiting, plain = world.connect(), world.connect()
+    waiting.receive(frame(b"wait"))
+    plain.receive(frame(b"a"))
+    world.listener.close()
+    assert (waiting.end, plain.end) == ("closed", "closed")
+    assert world.connect().end == "aborted"
+    assert world.node.gone == 1
+    assert len(world.lines) == 1  # Of the one who came too late.
+
+
+@in_loop
+async def test_a_client_that_does_not_read_cannot_hold_up_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "CLOSING_S", 0.01)
+    world = World()
+    transport = world.connect()
+    transport.takes = 0
+    transport.receive(frame(b"large1000") + b"\xff\xff\xff\xff")
+    assert transport.end == "closed"
+    await asyncio.sleep(0.05)
+    assert transport.end == "aborted"

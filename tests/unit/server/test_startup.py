@@ -1,0 +1,74 @@
+"""Settings as users write them: a properties file, `name=value` pairs, and what is said when they are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fencepost.broker.config import BadSetting
+from fencepost.server.startup import load_config, read_properties
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a=b", [(1, "a", "b")]),
+        ("a = b", [(1, "a", "b")]),
+        ("a:b", [(1, "a", "b")]),
+        ("a b", [(1, "a", "b")]),
+        ("  a\t=\tb", [(1, "a", "b")]),
+        ("a", [(1, "a", "")]),
+        ("a=", [(1, "a", "")]),
+        ("a=b=c:d e", [(1, "a", "b=c:d e")]),
+        ("# no\n! no\n\n   \na=b", [(5, "a", "b")]),
+        ("a=b,\\\n    c\nd=e", [(1, "a", "b,c"), (3, "d", "e")]),
+        ("a=b\\\\\nc=d", [(1, "a", "b\\"), (2, "c", "d")]),
+        ("a\\=b\\:c=d", [(1, "a=b:c", "d")]),
+        ("a=\\u00e9\\t\\q", [(1, "a", "é\tq")]),
+        ("a=b\\", [(1, "a", "b")]),
+        ("a=b\r\nc=d\r\n", [(1, "a", "b"), (2, "c", "d")]),
+    ],
+)
+def test_properties_are_read_as_java_reads_them(text: str, expected: list[tuple[int, str, str]]) -> None:
+    assert list(read_properties(text)) == expected
+
+
+def test_a_pair_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("transaction.max.timeout.ms=1000\nnum.partitions=3\n")
+    config = load_config(str(file), ["transaction.max.timeout.ms=2000"])
+    assert (config["transaction.max.timeout.ms"], config["num.partitions"]) == (2000, 3)
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("transaction.max.timeout=1", "hint: did you mean transaction.max.timeout.ms?"),
+        ("num.partitions=many", "num.partitions=many is not a whole number"),
+        ("num.partitions=0", "num.partitions=0 is below its minimum 1"),
+        ("num.partitions", "hint: write name=value"),
+        ("=1", "hint: write name=value"),
+    ],
+)
+def test_a_wrong_pair_is_refused(pair: str, said: str) -> None:
+    with pytest.raises(BadSetting) as refused:
+        load_config(None, [pair])
+    assert said in str(refused.value)
+
+
+def test_a_wrong_line_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("# ours\nnum.partitons=3\n")
+    with pytest.raises(BadSetting) as refused:
+        load_config(str(file), [])
+    assert str(refused.value) == (f"{file} line 2: unknown setting num.partitons\n\nhint: did you mean num.partitions?")
+
+
+@pytest.mark.parametrize("content", [None, b"a=\xff\xfe"])
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "server.properties"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(BadSetting, match=r"cannot read the settings in .*server\.properties"):
+        load_config(str(file), [])
