@@ -1,0 +1,61 @@
+"""The command line: `fencepost COMMAND …`. One file per group of commands.
+
+Data goes to stdout, all else to stderr. The exit code is 0 only on success, 1 when the work failed, 2 when
+the command was called wrongly. Commands import what they need when they are called: a broker should not
+wait for what only demos use.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from fencepost import __version__
+from fencepost.cli.broker import broker
+from fencepost.cli.demo import demo
+from fencepost.cli.groups import HelpfulGroup
+
+
+@click.group(cls=HelpfulGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="fencepost", message="%(prog)s %(version)s")
+def fencepost() -> None:
+    """Exactly once, for Kafka, from Python and Spark
+
+    \b
+    Example:
+        fencepost demo brew
+        fencepost broker --data ./brew-data
+    """
+
+
+fencepost.add_command(broker)
+fencepost.add_command(demo)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    try:
+        code = fencepost.main(args=arguments, prog_name="fencepost", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        print(f"error: {_message(error)}", file=sys.stderr)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has gone, as `head` does; Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _message(error: click.ClickException) -> str:
+    message = error.format_message()
+    if isinstance(error, click.UsageError) and "hint:" not in message:
+        path = error.ctx.command_path if error.ctx is not None else "fencepost"
+        message += f"\n\nhint: `{path} --help` shows what it takes, with an example"
+    return message

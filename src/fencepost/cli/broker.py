@@ -1,0 +1,90 @@
+"""`fencepost broker`: run a broker until it is told to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import click
+
+from fencepost.cli.errors import Failure, WrongUse
+
+
+@click.command()
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:9092",
+    show_default=True,
+    help="Where clients connect. Port 0 picks a free one; IPv6 as [::1]:9092.",
+)
+@click.option("--data", metavar="DIR", help="The folder that keeps everything; made if it is not there.")
+@click.option("--memory", is_flag=True, help="Keep everything in memory, for as long as the broker runs.")
+@click.option("--brokers", metavar="N", type=int, default=1, help="How many brokers; only 1 for now.")
+@click.option("--config", "file", metavar="FILE", help="Settings, one name=value per line (Java properties).")
+@click.option("--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One setting; wins over FILE. Repeatable.")
+@click.option("--until-stdin-closes", is_flag=True, hidden=True)
+def broker(
+    listen: str,
+    data: str | None,
+    memory: bool,
+    brokers: int,
+    file: str | None,
+    pairs: tuple[str, ...],
+    until_stdin_closes: bool,
+) -> None:
+    """Run a Kafka broker
+
+    Prints `ready HOST:PORT` on stdout once clients can connect. Ctrl-C or SIGTERM stops it cleanly; after
+    kill -9 the next start on the same folder recovers. Settings have Kafka's names and defaults.
+
+    \b
+    Example:
+        fencepost broker --data ./brew-data
+        fencepost broker --listen 127.0.0.1:0 --memory --set transaction.max.timeout.ms=60000
+    """
+    host, port = parse_address(listen)
+    # `--data "$UNSET"` is empty, and an empty path would mean the current folder.
+    if data is not None and not data.strip():
+        raise WrongUse("--data is empty", "name a folder, for example --data ./brew-data; `.` is the current one")
+    if data is None and not memory:
+        raise WrongUse("no place for the data", "give a folder with --data DIR, or keep all in memory with --memory")
+    if data is not None and memory:
+        raise WrongUse(f"both --data {data} and --memory", "choose one of them")
+    if brokers != 1:
+        raise WrongUse(f"--brokers {brokers} is not possible yet: one process is one broker", "leave it out")
+    if until_stdin_closes:
+        threading.Thread(target=_stop_when_stdin_closes, daemon=True).start()
+
+    from fencepost.server.app import Settings, serve
+    from fencepost.server.startup import explain, load_config, ready_line
+
+    try:
+        settings = Settings(host=host, port=port, data=data, config=load_config(file, pairs))
+        serve(settings, lambda brokers: print(ready_line(brokers), flush=True))
+    except Exception as error:
+        reason = explain(error, data)
+        if reason is None:
+            raise
+        raise Failure(reason) from None
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Split HOST:PORT; an IPv6 host stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    if not colon or not host or (":" in host) != bracketed or not (port.isascii() and port.isdigit()):
+        raise WrongUse(f"{text} is not an address", "write HOST:PORT, for example 127.0.0.1:9092 or [::1]:9092")
+    if int(port) > 65535:
+        raise WrongUse(f"there is no port {port}", "ports go up to 65535; 0 picks a free one")
+    return host, int(port)
+
+
+def _stop_when_stdin_closes() -> None:
+    """A child process should not outlive a parent that was killed: its end of the pipe closes with it."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,172 @@
+"""The three topics of the brew story, and what different readers see of them.
+
+Works on any Kafka cluster, also where the topics have data already: a reader starts at the offsets that
+were the ends when the story began.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+
+from fencepost.demo.report import DemoFailed
+
+ORDERS, PAYMENTS, SHIPMENTS = TOPICS = ("brew.orders.v1", "brew.payments.v1", "brew.shipments.v1")
+
+LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+CONNECT_TIMEOUT_S = 5.0
+REQUEST_TIMEOUT_S = 20.0
+# The client would write to stderr what the demo tells in its own words.
+QUIET = {"log_level": 0}
+
+SEE_LOG = "the broker's log may say more"
+# Not every broker of a cluster has heard of a new topic, or of a new leader, at once.
+NEWS_ON_ITS_WAY = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
+
+Offsets = Mapping[tuple[str, int], int]
+
+
+class Seen(NamedTuple):
+    """A record as a consumer got it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} offset {self.offset}: {self.key} {self.value}"
+
+
+class Topics:
+    """What is in the three topics of one cluster."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET})
+
+    def create(self) -> None:
+        """Create those that are not there."""
+        try:
+            there = self._admin.list_topics(timeout=CONNECT_TIMEOUT_S).topics
+        except KafkaException as error:
+            raise DemoFailed(
+                f"no broker answers at {self.bootstrap_servers}: {error.args[0].str()}",
+                "start one with `fencepost broker`, or leave --bootstrap out for one of the demo's own",
+            ) from None
+        missing = [NewTopic(topic, num_partitions=1) for topic in TOPICS if topic not in there]
+        if not missing:
+            return
+        for topic, created in self._admin.create_topics(missing, request_timeout=REQUEST_TIMEOUT_S).items():
+            try:
+                created.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise DemoFailed(
+                        f"cannot create {topic}: {error.args[0].str()}", "create it by hand, or ask who may"
+                    ) from None
+
+    def ends(self, committed: bool = False) -> dict[tuple[str, int], int]:
+        """The end offset of every partition; the last stable offset for a read_committed reader."""
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        while True:
+            try:
+                return self._ask_for_ends(committed)
+            except KafkaException as error:
+                if error.args[0].code() not in NEWS_ON_ITS_WAY or time.monotonic() > deadline:
+                    raise DemoFailed(f"cannot get the end offsets: {error.args[0].str()}", SEE_LOG) from None
+            time.sleep(0.02)
+
+    def _ask_for_ends(self, committed: bool) -> dict[tuple[str, int], int]:
+        known = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+        if not all(topic in known and known[topic].partitions for topic in TOPICS):
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        asked = {TopicPartition(t, p): LATEST for t in TOPICS for p in known[t].partitions}
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_TIMEOUT_S)
+        return {(tp.topic, tp.partition): answer.result().offset for tp, answer in answers.items()}
+
+    def await_stable(self, timeout_s: float = 30.0) -> dict[tuple[str, int], int]:
+        """Wait until every transaction that has records on a partition now is over; return the end offsets.
+
+        A broker may answer EndTxn before the markers are written, as Apache Kafka does.
+        """
+        deadline = time.monotonic() + timeout_s
+        ends = self.ends()
+        while True:
+            stable = self.ends(committed=True)
+            still_open = [f"{t}-{p}" for (t, p), end in ends.items() if stable[t, p] < end]
+            if not still_open:
+                # Asked again, since the markers may have come in the meantime.
+                return self.ends()
+            if time.monotonic() > deadline:
+                raise DemoFailed(
+                    f"a transaction is still open on {', '.join(still_open)} after {timeout_s:g} s",
+                    "another producer may be writing to these topics; try again when it has ended",
+                )
+            time.sleep(0.02)
+
+    def read(self, start: Offsets, committed: bool) -> list[Seen]:
+        """Read all partitions from `start` to their ends, as a reader of this isolation level."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": "fencepost-demo",
+                "isolation.level": isolation(committed),
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                # The end of a partition is reported by an empty fetch: do not wait for more data there.
+                "fetch.wait.max.ms": 10,
+                **QUIET,
+            }
+        )
+        seen: list[Seen] = []
+        unfinished = set(start)
+        try:
+            consumer.assign([TopicPartition(t, p, offset) for (t, p), offset in start.items()])
+            deadline = time.monotonic() + REQUEST_TIMEOUT_S
+            while unfinished:
+                message = consumer.poll(max(deadline - time.monotonic(), 0))
+                if message is None:
+                    raise DemoFailed(
+                        f"no answer from {self.bootstrap_servers} for {REQUEST_TIMEOUT_S:g} s while reading",
+                        "is the broker still running?",
+                    )
+                error = message.error()
+                if error is None:
+                    seen.append(_seen(message))
+                    deadline = time.monotonic() + REQUEST_TIMEOUT_S
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unfinished.discard((message.topic(), message.partition()))
+                elif error.code() not in NEWS_ON_ITS_WAY:
+                    raise DemoFailed(f"cannot read: {error.str()}", SEE_LOG)
+        finally:
+            consumer.close()
+        return sorted(seen)
+
+
+def isolation(committed: bool) -> str:
+    return "read_committed" if committed else "read_uncommitted"
+
+
+def by_topic(seen: list[Seen]) -> dict[str, list[str]]:
+    """The keys in each topic, in the order of the log."""
+    keys: dict[str, list[str]] = {topic: [] for topic in TOPICS}
+    for record in seen:
+        keys[record.topic].append(record.key)
+    return keys
+
+
+def _seen(message: Any) -> Seen:
+    key, value = message.key() or b"", message.value() or b""
+    return Seen(message.topic(), message.partition(), message.offset(), key.decode(), value.decode())

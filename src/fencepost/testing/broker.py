@@ -1,0 +1,207 @@
+"""A broker in a child process, for the length of a `with` block.
+
+    with Broker() as broker:                      # in memory; Broker(data=path) on disk
+        Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+The child is `python -m fencepost broker`, the same program that a user runs, so `kill` is a real kill -9 and
+`restart` a real recovery. It ends with its parent, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from fencepost.testing.child import child_environment, python_module
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+LOG_TAIL_CHARS = 4000
+
+
+class BrokerFailed(Exception):
+    """The broker did not start, ended when nobody asked it to, or did not stop cleanly."""
+
+
+class Broker:
+    """A broker that is started on entry and stopped on exit; or by hand, with `start` and `stop`."""
+
+    def __init__(
+        self,
+        *,
+        data: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        self.data = None if data is None else Path(data)
+        self.settings = dict(settings or {})
+        self.host = host
+        self.port = port  # 0 until the first start picked one; restarts keep it.
+        self.start_timeout_s = start_timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._exit_code: int | None = None
+        self._stderr: IO[bytes]
+        self._log_before = ""  # Of the processes that have ended.
+
+    @property
+    def bootstrap_servers(self) -> str:
+        assert self.port, "the broker was never started"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """Everything that the broker wrote to stderr so far, over all its restarts."""
+        return self._log_before if self._process is None else self._log_before + self._log_now()
+
+    def start(self) -> None:
+        """Start and wait until clients can connect. Raises BrokerFailed, with the broker's own words."""
+        assert not self.is_running, f"the broker is running already, as process {self.pid}"
+        # A file, not a pipe: a broker that nobody listens to must not block.
+        self._stderr = tempfile.TemporaryFile(prefix="fencepost-broker-")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            self._command(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            env=child_environment(),
+            # Ctrl-C in a terminal is for the test run, which then stops its brokers in order.
+            process_group=0,
+        )
+        try:
+            self._await_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """SIGTERM, and wait. Raises BrokerFailed if the stop was not clean."""
+        self._running().send_signal(signal.SIGTERM)
+        exit_code = self.wait_for_exit(STOP_TIMEOUT_S)
+        if exit_code != 0:
+            raise BrokerFailed(f"the broker stopped with exit code {exit_code}\n{self._log_tail()}")
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone. Nothing happens if it is gone already."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._let_go()
+
+    def restart(self) -> None:
+        """Start again on the same folder and the same port; a running broker is stopped first."""
+        if self.is_running:
+            self.stop()
+        elif self._process is not None:
+            self._let_go()
+        self.start()
+
+    def wait_for_exit(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
+        """Wait until the broker ends by itself, as at `fencepost.crash.at`; return its exit code.
+
+        It is -9 where the process was killed. A broker that has ended before answers at once.
+        """
+        if self._process is None:
+            assert self._exit_code is not None, "the broker was never started"
+            return self._exit_code
+        try:
+            exit_code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise BrokerFailed(
+                f"process {self._process.pid} still runs after {timeout_s} s\n{self._log_tail()}"
+            ) from None
+        self._let_go()
+        return exit_code
+
+    def __enter__(self) -> Broker:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._process is None:
+                return
+            ended_by_itself = self._process.poll()
+            if error is not None:
+                # What went wrong in the block matters more than how the broker ends.
+                self.kill()
+            elif ended_by_itself is not None:
+                self._let_go()
+                raise BrokerFailed(f"the broker ended by itself with exit code {ended_by_itself}\n{self._log_tail()}")
+            else:
+                self.stop()
+        finally:
+            self.kill()
+
+    def _command(self) -> list[str]:
+        place = ["--memory"] if self.data is None else ["--data", str(self.data)]
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        command = python_module("fencepost", "broker", "--listen", f"{host}:{self.port}")
+        command += place
+        for name, value in self.settings.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            command += ["--set", f"{name}={text}"]
+        return [*command, "--until-stdin-closes"]
+
+    def _await_ready(self) -> None:
+        process = self._running()
+        assert process.stdout is not None
+        ready = select.poll()
+        ready.register(process.stdout, select.POLLIN)
+        deadline = time.monotonic() + self.start_timeout_s
+        said = b""
+        while not said.endswith(b"\n"):
+            if not ready.poll(max(deadline - time.monotonic(), 0) * 1000):
+                raise BrokerFailed(f"not ready after {self.start_timeout_s} s\n{self._log_tail()}")
+            chunk = os.read(process.stdout.fileno(), 4096)
+            if not chunk:
+                exit_code = process.wait(STOP_TIMEOUT_S)
+                raise BrokerFailed(f"the broker ended with exit code {exit_code}\n{self._log_tail()}")
+            said += chunk
+        word, _, address = said.decode().strip().partition(" ")
+        assert word == "ready", f"the broker said {said!r}"
+        self.port = int(address.rpartition(":")[2])
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise BrokerFailed("the broker is not running")
+        return self._process
+
+    def _let_go(self) -> None:
+        """The process has ended and was waited for: keep its last words, close our ends of its pipes."""
+        process = self._running()
+        assert process.returncode is not None
+        self._log_before += self._log_now()
+        self._stderr.close()
+        self._process = None
+        self._exit_code = process.returncode
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
+        process.stdout.close()
+
+    def _log_now(self) -> str:
+        fd = self._stderr.fileno()
+        return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
+
+    def _log_tail(self) -> str:
+        return self.log[-LOG_TAIL_CHARS:] or "It wrote nothing to stderr."

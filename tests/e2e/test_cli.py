@@ -1,0 +1,228 @@
+"""`fencepost broker` as its user meets it: the ready line, the signals, and an answer to every mistake."""
+
+from __future__ import annotations
+
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from fencepost.testing import Broker
+from fencepost.testing.child import child_environment, python_module
+from tests.support.command_line import run_fencepost, start_fencepost
+
+READY_LIMIT_S = 3.0
+
+
+@contextmanager
+def running(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`fencepost broker` and the address in its ready line."""
+    with start_fencepost("broker", *arguments) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            match = re.fullmatch(r"ready (\S+)\n", line)
+            assert match is not None, f"{line!r} {process.stderr.read() if process.stderr else ''}"
+            yield process, match[1]
+        finally:
+            process.kill()
+
+
+def refusal(*arguments: str | Path, exit_code: int = 1) -> str:
+    """The error of a broker that does not start; it has a hint, and no traceback."""
+    done = run_fencepost("broker", *arguments, timeout_s=20)
+    assert (done.returncode, done.stdout) == (exit_code, "")
+    error, empty, hint = done.stderr.splitlines()
+    assert error.startswith("error: ")
+    assert empty == ""
+    assert hint.startswith("hint: ")
+    return error
+
+
+def broker_setting(bootstrap_servers: str, name: str) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    resource = ConfigResource(ConfigResource.Type.BROKER, "1")
+    return admin.describe_configs([resource])[resource].result(10)[name].value
+
+
+@pytest.mark.parametrize("place", ["disk", "memory"])
+def test_the_broker_is_ready_soon(place: str, tmp_path: Path) -> None:
+    arguments = ["--memory"] if place == "memory" else ["--data", tmp_path / "data"]
+    began = time.monotonic()
+    with running("--listen", "127.0.0.1:0", *arguments) as (_, address):
+        took_s = time.monotonic() - began
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=5):
+            pass
+    assert took_s < READY_LIMIT_S
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_a_signal_stops_it_cleanly(sent: signal.Signals, tmp_path: Path) -> None:
+    with running("--listen", "127.0.0.1:0", "--data", tmp_path / "data") as (process, _):
+        process.send_signal(sent)
+        assert process.wait(20) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_the_broker_command_imports_nothing_of_the_demos() -> None:
+    code = """
+import sys
+from fencepost.cli import main
+main(["broker", "--memory", "--listen", "127.0.0.1:99999"])
+import fencepost.server.app, fencepost.server.startup
+print([name for name in ("rich", "confluent_kafka", "fencepost.demo", "fencepost.testing") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=child_environment())
+    assert done.stdout == "[]\n"
+
+
+def test_ipv6_addresses_stand_in_brackets() -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            pass
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    with running("--listen", "[::1]:0", "--memory") as (_, address):
+        assert re.fullmatch(r"\[::1\]:\d+", address)
+        known = AdminClient({"bootstrap.servers": address}).list_topics(timeout=10)
+        assert [(b.host, b.port) for b in known.brokers.values()] == [("::1", int(address.rpartition(":")[2]))]
+
+
+def test_settings_come_from_the_file_and_then_from_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("transaction.max.timeout.ms = 1000\nnum.partitions: 3\n")
+    arguments = ["--config", file, "--set", "transaction.max.timeout.ms=2000"]
+    with running("--listen", "127.0.0.1:0", "--memory", *arguments) as (_, address):
+        assert broker_setting(address, "transaction.max.timeout.ms") == "2000"
+        assert broker_setting(address, "num.partitions") == "3"
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert f"cannot listen on {address}" in refusal("--listen", address, "--memory")
+
+
+def test_a_folder_in_use_is_refused_with_the_pid_of_its_broker(tmp_path: Path) -> None:
+    with Broker(data=tmp_path) as broker:
+        error = refusal("--listen", "127.0.0.1:0", "--data", tmp_path)
+        assert str(tmp_path) in error
+        assert f"process {broker.pid}" in error
+        # The one that was there first is none the worse for it.
+        assert AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=10).brokers
+
+
+@pytest.mark.parametrize("setting", ["transaction.state.log.num.partitions", "offsets.topic.num.partitions"])
+def test_a_folder_with_another_partition_count_is_refused(setting: str, tmp_path: Path) -> None:
+    with Broker(data=tmp_path, settings={setting: 7}) as broker:
+        write_in_a_transaction_with_offsets(broker.bootstrap_servers)
+    error = refusal("--listen", "127.0.0.1:0", "--data", tmp_path)
+    assert f"{setting} is 50" in error
+    with Broker(data=tmp_path, settings={setting: 7}):
+        pass
+
+
+def write_in_a_transaction_with_offsets(bootstrap_servers: str) -> None:
+    """Both internal topics are made when they are first needed."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": "t"})
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "g"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("orders", "placed")
+    group = consumer.consumer_group_metadata()
+    producer.send_offsets_to_transaction([TopicPartition("orders", 0, 0)], group, 20)
+    producer.commit_transaction(20)
+    consumer.close()
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert str(tmp_path / "file" / "data") in refusal("--listen", "127.0.0.1:0", "--data", tmp_path / "file" / "data")
+    assert str(tmp_path / "file") in refusal("--listen", "127.0.0.1:0", "--data", tmp_path / "file")
+
+
+def test_a_folder_whose_metadata_is_damaged_is_refused(tmp_path: Path) -> None:
+    with Broker(data=tmp_path):
+        pass
+    (tmp_path / "fencepost.metadata").write_text("damaged")
+    assert f"the metadata in {tmp_path} cannot be read" in refusal("--listen", "127.0.0.1:0", "--data", tmp_path)
+
+
+def test_a_disk_without_room_at_the_start_is_told(tmp_path: Path) -> None:
+    command = [
+        "sh",
+        "-c",
+        'ulimit -f 0; exec "$@"',
+        "sh",
+        *python_module("fencepost", "broker", "--listen", "127.0.0.1:0", "--data", str(tmp_path)),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, env=child_environment())
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: the data folder {tmp_path} cannot be written: ")
+    assert done.stderr.splitlines()[-1].startswith("hint: make room")
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("\ntransaction.max.timeout=1000\n")
+    done = run_fencepost("broker", "--memory", "--config", file)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"error: {file} line 2: unknown setting transaction.max.timeout\n\n"
+        "hint: did you mean transaction.max.timeout.ms?\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "no place for the data"),
+        (["--data", ""], "--data is empty"),
+        (["--memory", "--data", "folder"], "both"),
+        (["--memory", "--brokers", "3"], "--brokers 3 is not possible yet"),
+        (["--memory", "--listen", "9092"], "9092 is not an address"),
+    ],
+    ids=["nowhere", "empty", "both", "three brokers", "no host"],
+)
+def test_a_wrong_call_is_refused(arguments: list[str], said: str) -> None:
+    assert said in refusal(*arguments, exit_code=2)
+
+
+def test_the_broker_ends_with_the_program_that_started_it() -> None:
+    code = """
+import signal
+from fencepost.testing import Broker
+broker = Broker()
+broker.start()
+print(broker.port, flush=True)
+signal.pause()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=child_environment()
+    ) as parent:
+        assert parent.stdout is not None
+        with socket.create_connection(("127.0.0.1", int(parent.stdout.readline())), timeout=20) as connection:
+            parent.kill()
+            assert connection.recv(1) == b""
+
+
+def test_nobody_reading_our_output_is_no_traceback() -> None:
+    with start_fencepost("demo", "brew", "--help") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        select.select([process.stderr], [], [], 20)
+        assert process.stderr.read() == ""

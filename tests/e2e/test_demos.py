@@ -1,0 +1,168 @@
+"""The demos, as commands: they hold, they say so with the exit code, and they notice when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from fencepost.demo.brew import play_brew
+from fencepost.demo.topics import TOPICS
+from fencepost.testing import Broker
+from tests.support.apache_kafka import apache_kafka
+from tests.support.command_line import run_fencepost, start_fencepost
+
+
+def play(*arguments: str) -> dict[str, Any]:
+    """Run a demo with --json and return its document."""
+    done = run_fencepost("demo", *arguments, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    assert document["holds"] is True
+    return document
+
+
+def checks(document: dict[str, Any]) -> list[tuple[Any, Any]]:
+    return [(c["expected"], c["found"]) for section in document["sections"] for c in section["checks"]]
+
+
+def test_brew_counts_what_each_reader_sees() -> None:
+    document = play("brew", "--attempts", "20", "--commit-prob", "0.7", "--seed", "7")
+    commits = document["commits"]
+    assert 0 < commits < 20
+    assert commits == sum(order["end"] == "commit" for order in document["orders"])
+    assert checks(document) == [(commits * 3, commits * 3), ([], []), (60, 60), (120, 120)]
+    assert [row["markers"] for row in document["sections"][0]["table"]] == [20, 20, 20]
+
+
+@pytest.mark.parametrize(("probability", "commits"), [("0", 0), ("1", 5)])
+def test_brew_with_a_loaded_coin(probability: str, commits: int) -> None:
+    document = play("brew", "--attempts", "5", "--commit-prob", probability)
+    assert document["commits"] == commits
+    assert checks(document)[0] == (commits * 3, commits * 3)
+
+
+def test_brew_tells_progress_on_stderr_and_the_story_on_stdout() -> None:
+    done = run_fencepost("demo", "brew", "--attempts", "3", "--seed", "7")
+    assert done.returncode == 0
+    assert [line[:5] for line in done.stderr.splitlines()] == ["[1/3]", "[2/3]", "[3/3]"]
+    assert done.stdout.splitlines()[-1] == "all 4 checks hold"
+    assert "--seed 7" in done.stdout
+    # A pipe gets plain text, without the terminal's colours and boxes.
+    assert "\x1b" not in done.stdout
+
+
+def test_brew_works_on_topics_with_data_and_several_partitions() -> None:
+    with Broker() as broker:
+        servers = broker.bootstrap_servers
+        producer = Producer({"bootstrap.servers": servers})
+        for topic in TOPICS:
+            producer.produce(topic, "not of this run")
+        assert producer.flush(20) == 0
+        play("brew", "--attempts", "5", "--bootstrap", servers, "--seed", "1")
+        grown = [NewPartitions(topic, 3) for topic in TOPICS[:2]]
+        admin = AdminClient({"bootstrap.servers": servers})
+        for done in admin.create_partitions(grown).values():
+            done.result(20)
+        document = play("brew", "--attempts", "10", "--bootstrap", servers, "--seed", "1")
+        assert checks(document)[2:] == [(30, 30), (60, 60)]
+
+
+def test_brew_notices_a_record_that_should_not_be_there() -> None:
+    with Broker() as broker:
+        intruder = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+        def intrude(line: str) -> None:
+            if line.startswith("[2/3]"):
+                intruder.produce(TOPICS[0], "intruder", "from elsewhere")
+                assert intruder.flush(20) == 0
+
+        report = play_brew(broker.bootstrap_servers, 3, 1.0, 1, intrude)
+    assert not report.holds
+    by_records, by_order, by_all, by_offsets = report.checks
+    assert (by_records.expected, by_records.found) == (9, 10)
+    assert by_order.found == ["not expected: brew.orders.v1-0 offset 4: from elsewhere intruder"]
+    assert (by_all.expected, by_all.found) == (9, 10)
+    assert (by_offsets.expected, by_offsets.found) == (18, 19)
+    assert "brew.orders.v1 moved by 7, expected 6" in by_offsets.evidence
+
+
+def test_a_crash_without_transactions_doubles_the_payment_and_with_them_does_not() -> None:
+    document = play("brew", "--no-transactions", "--crash")
+    assert checks(document) == [
+        ([1, 1, 0], [1, 1, 0]),
+        ([2, 2, 1], [2, 2, 1]),
+        ([0, 0, 0], [0, 0, 0]),
+        ([1, 1, 1], [1, 1, 1]),
+        ([2, 2, 1], [2, 2, 1]),
+    ]
+
+
+def test_a_crash_with_transactions_alone() -> None:
+    assert len(play("brew", "--crash")["sections"]) == 1
+
+
+def test_recovery_finishes_what_was_decided() -> None:
+    document = play("recovery")
+    committed, aborted, undecided = document["sections"]
+    for section, states in (
+        (committed, ["Ongoing", "PrepareCommit", "CompleteCommit", "CompleteCommit"]),
+        (aborted, ["Ongoing", "PrepareAbort", "CompleteAbort", "CompleteAbort"]),
+        (undecided, ["Ongoing", "Ongoing", "Ongoing", "CompleteCommit"]),
+    ):
+        assert [row["state on disk"] for row in section["table"]] == states
+    assert [section["table"][-1]["read_committed sees"] for section in document["sections"]] == [3, 0, 3]
+
+
+def test_recovery_needs_a_broker_that_it_may_kill() -> None:
+    done = run_fencepost("demo", "recovery", "--bootstrap", "127.0.0.1:9092")
+    assert done.returncode == 2
+    assert "this demo kills its broker" in done.stderr
+
+
+def test_a_demo_without_a_broker_to_talk_to_says_so() -> None:
+    done = run_fencepost("demo", "brew", "--bootstrap", "127.0.0.1:1")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: no broker answers at 127.0.0.1:1")
+    assert "hint: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_demos_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    play("brew", "--attempts", "2")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("demo", "moment"),
+    [(["brew", "--attempts", "9999"], "[   3/"), (["brew", "--crash"], "kill -9"), (["recovery"], "calls commit")],
+    ids=["brew", "crash", "recovery"],
+)
+def test_ctrl_c_ends_a_demo_at_once_and_cleans_up(
+    demo: list[str], moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with start_fencepost("demo", *demo) as process:
+        assert process.stderr is not None
+        while moment not in (line := process.stderr.readline()):
+            assert line, "the demo ended before it came to this"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert process.stderr.read().split()[-1] == "interrupted"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_brew_holds_on_apache_kafka_too() -> None:
+    with apache_kafka() as kafka:
+        document = play("brew", "--attempts", "20", "--bootstrap", kafka.bootstrap_servers, "--seed", "7")
+        assert checks(document)[2:] == [(60, 60), (120, 120)]
+        play("brew", "--no-transactions", "--crash", "--bootstrap", kafka.bootstrap_servers)

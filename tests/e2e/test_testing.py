@@ -1,0 +1,205 @@
+"""`fencepost.testing`: the context manager, the fixtures, and every example of the guide."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from fencepost.testing import Broker, BrokerFailed
+from fencepost.testing.child import child_environment
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "testing.md"
+
+
+def write(broker: Broker, value: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("orders", value)
+    assert producer.flush(20) == 0
+
+
+def read(broker: Broker, count: int) -> list[str]:
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["orders"])
+    try:
+        values = []
+        while len(values) < count:
+            message = consumer.poll(20)
+            assert message is not None
+            assert message.error() is None, message.error()
+            values.append(message.value().decode())
+        return values
+    finally:
+        consumer.close()
+
+
+def topics(broker: Broker) -> set[str]:
+    return set(AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=10).topics)
+
+
+def test_data_on_disk_outlives_kill_and_restart(tmp_path: Path) -> None:
+    with Broker(data=tmp_path) as broker:
+        write(broker, "before the kill")
+        address, first = broker.bootstrap_servers, broker.pid
+        broker.kill()
+        assert not broker.is_running
+        broker.restart()
+        assert broker.bootstrap_servers == address
+        assert broker.pid != first
+        write(broker, "after the kill")
+        broker.restart()
+        assert read(broker, 2) == ["before the kill", "after the kill"]
+
+
+def test_a_client_finds_the_restarted_broker_again(tmp_path: Path) -> None:
+    with Broker(data=tmp_path) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t"})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce("orders", "placed")
+        assert producer.flush(20) == 0
+        broker.kill()
+        broker.restart()
+        producer.commit_transaction(60)
+        assert read(broker, 1) == ["placed"]
+
+
+def test_data_in_memory_does_not() -> None:
+    with Broker() as broker:
+        write(broker, "gone soon")
+        assert "orders" in topics(broker)
+        broker.kill()
+        broker.restart()
+        assert "orders" not in topics(broker)
+
+
+def test_a_broker_can_be_stopped_and_started_by_hand() -> None:
+    broker = Broker()
+    with pytest.raises(BrokerFailed, match="not running"):
+        broker.stop()
+    broker.start()
+    assert broker.is_running
+    broker.stop()
+    assert not broker.is_running
+    assert broker.wait_for_exit(0) == 0
+    broker.kill()
+
+
+def test_a_crash_point_is_waited_for(tmp_path: Path) -> None:
+    with Broker(data=tmp_path, settings={"fencepost.crash.at": "txn.prepare.after"}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t", "log_level": 0})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce("orders", "placed")
+        assert producer.flush(20) == 0
+        with pytest.raises(BrokerFailed, match="still runs"):
+            broker.wait_for_exit(0)
+        with pytest.raises(Exception, match="imed out"):
+            producer.commit_transaction(0.5)
+        assert broker.wait_for_exit(20) == -9
+
+
+def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with Broker(data=tmp_path) as first, pytest.raises(BrokerFailed, match=f"in use by process {first.pid}"):
+        Broker(data=tmp_path).start()
+    with pytest.raises(BrokerFailed, match=r"did you mean num\.partitions"):
+        Broker(settings={"num.partitons": 3}).start()
+
+
+def test_a_broker_that_died_unnoticed_is_noticed_at_the_end() -> None:
+    with pytest.raises(BrokerFailed, match="ended by itself with exit code -9"), Broker() as broker:
+        assert broker._process is not None
+        broker._process.kill()
+        broker._process.wait()
+
+
+def test_an_error_in_the_block_is_the_one_that_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError), Broker() as broker:
+        _ = 1 / 0
+    assert not broker.is_running
+
+
+def test_the_log_is_kept_over_restarts() -> None:
+    warning = "log.cleaner.delete.retention.ms=1 is shorter"
+    with Broker(settings={"log.cleaner.delete.retention.ms": 1}) as broker:
+        assert broker.log.count(warning) == 1
+        broker.restart()
+        assert broker.log.count(warning) == 2
+    assert broker.log.count(warning) == 2
+
+
+def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests in `folder` as a user's project would: the fixtures come with the installed package."""
+    installed = any(entry.value == "fencepost.testing.plugin" for entry in entry_points(group="pytest11"))
+    plugin = [] if installed else ["-p", "fencepost.testing.plugin"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugin, *arguments]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=110, check=False, env=child_environment()
+    )
+
+
+def test_fixtures_stop_their_brokers_and_workers_do_not_meet(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (tmp_path / "test_it.py").write_text(
+        """
+import socket
+import pytest
+
+seen = []
+
+
+@pytest.mark.parametrize("n", range(3))
+def test_one(fencepost_broker, n):
+    seen.append(fencepost_broker)
+    socket.create_connection((fencepost_broker.host, fencepost_broker.port), timeout=10).close()
+
+
+def test_two(fencepost_broker_factory, tmp_path):
+    brokers = [fencepost_broker_factory(), fencepost_broker_factory(data=tmp_path)]
+    seen.extend(brokers)
+    assert len({broker.port for broker in brokers}) == 2
+    brokers[1].kill()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def all_are_gone():
+    yield
+    assert seen
+    assert not any(broker.is_running for broker in seen)
+"""
+    )
+    done = run_pytest(tmp_path, "-n", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
+
+
+def guide_blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_the_examples_of_the_guide_run(tmp_path: Path) -> None:
+    tests = [block for block in guide_blocks() if "def test_" in block]
+    assert len(tests) >= 4
+    for n, block in enumerate(tests):
+        (tmp_path / f"test_guide_{n}.py").write_text(block)
+    done = run_pytest(tmp_path, "-n", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_scripts_of_the_guide_run(tmp_path: Path) -> None:
+    scripts = [block for block in guide_blocks() if "def test_" not in block]
+    assert scripts
+    for block in scripts:
+        done = subprocess.run(
+            [sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, env=child_environment()
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert re.fullmatch(r"127\.0\.0\.1:\d+\n", done.stdout)

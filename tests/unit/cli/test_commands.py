@@ -1,0 +1,84 @@
+"""What holds for every command: help with an example, and how mistakes are answered."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from fencepost import __version__
+from fencepost.cli import fencepost, main
+from fencepost.cli.broker import parse_address
+from fencepost.cli.errors import WrongUse
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    yield path, command
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield from commands(below, (*path, name))
+
+
+ALL = list(commands(fencepost))
+NAMES = [" ".join(path) or "fencepost" for path, _ in ALL]
+
+
+@pytest.mark.parametrize(("path", "command"), ALL, ids=NAMES)
+def test_every_command_has_help_with_an_example(path, command, capsys) -> None:
+    assert main([*path, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Example:" in shown
+    assert f"fencepost {' '.join(path)}".strip() in shown
+    for option in command.params:
+        assert option.hidden or option.help, f"{option.name} has no help"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nonsense"], ["broker", "--nonsense"], ["demo", "nonsense"], ["demo", "brew", "--attempts", "0"]],
+    ids=" ".join,
+)
+def test_a_wrong_call_gets_an_error_a_hint_and_exit_code_2(arguments: list[str], capsys) -> None:
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    error, empty, hint = shown.err.splitlines()
+    assert error.startswith("error: ")
+    assert empty == ""
+    assert hint.startswith("hint: `fencepost")
+
+
+@pytest.mark.parametrize("arguments", [[], ["demo"]], ids=["fencepost", "demo"])
+def test_a_group_alone_shows_its_commands(arguments: list[str], capsys) -> None:
+    assert main(arguments) == 0
+    assert "Commands:" in capsys.readouterr().out
+
+
+def test_the_version_is_that_of_the_package(capsys) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"fencepost {__version__}\n"
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9092", ("127.0.0.1", 9092)),
+        ("localhost:0", ("localhost", 0)),
+        ("[::1]:9092", ("::1", 9092)),
+        ("0.0.0.0:65535", ("0.0.0.0", 65535)),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["9092", "localhost", "localhost:", ":9092", "::1:9092", "[::1]", "h:-1", "h:65536"])
+def test_anything_else_is_no_address(text: str) -> None:
+    with pytest.raises(WrongUse, match="hint: "):
+        parse_address(text)
