@@ -1,0 +1,91 @@
+"""Brokers for tests with real sockets, and coroutines as tests.
+
+`broker` is one process for the whole session, on disk: tests keep out of each other's way by the names that
+`unique` makes. `start_broker` starts others, for tests that kill them or want settings of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from fencepost.testing import Broker
+
+# Kafka looks for timed-out transactions every ten seconds, and wants sessions of six: too long to wait for.
+IMPATIENT = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
+    "group.min.session.timeout.ms": "500",
+}
+
+LOG_TAIL_CHARS = 4000
+_numbers = itertools.count(1)
+
+
+_started: list[Broker] = []
+
+
+class StartBroker(Protocol):
+    def __call__(self, **settings: str) -> Broker: ...
+
+
+@pytest.fixture(scope="session")
+def broker_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of `broker`."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="session")
+def broker(broker_data: Path) -> Iterator[Broker]:
+    with Broker(data=broker_data, settings=IMPATIENT) as broker:
+        _started.append(broker)
+        yield broker
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Start a broker on a data folder of its own; `_` in a setting's name stands for `.`."""
+    before = len(_started)
+    with ExitStack() as running:
+
+        def start(**settings: str) -> Broker:
+            given = {name.replace("_", "."): value for name, value in settings.items()}
+            data = tmp_path / f"data-{next(_numbers)}"
+            broker = running.enter_context(Broker(data=data, settings=IMPATIENT | given))
+            _started.append(broker)
+            return broker
+
+        yield start
+    del _started[before:]
+
+
+@pytest.fixture(scope="session")
+def unique() -> Callable[[str], str]:
+    """A name that no other test of the session has: `unique("orders")` is `orders-17`."""
+    return lambda word: f"{word}-{next(_numbers)}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows what the brokers had to say."""
+    report = yield
+    if report.failed:
+        for broker in _started:
+            report.sections.append((f"Broker at {broker.bootstrap_servers}", broker.log[-LOG_TAIL_CHARS:]))
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True

@@ -1,0 +1,476 @@
+"""kill -9, at random moments under load and at every named point: what was acknowledged is there, and nothing else.
+
+    ROUNDS=500 SEED=7 python -m pytest -s tests/e2e/test_crashes.py -k loop
+
+runs longer than `make test` does. The seed decides when the broker is killed and what the clients do; the clock
+of the machine has its say too, so a seed makes a run alike, not the same.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeTransactionsRequest, EndTxnRequest
+from fencepost.testing import Broker
+from fencepost.testing.broker import BrokerFailed
+from tests.support.ledger import Anomaly, Checker, Ledger, check_pipeline
+from tests.support.load import Client, Copier, Tv2Client, Tv2Writer, TxnWriter, initialise
+from tests.support.raw_client import Closed, RawClient
+from tests.support.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
+
+ROUNDS = int(os.environ.get("ROUNDS", "20"))
+SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
+
+TOPICS = {"orders": 2, "payments": 2, "shipments": 1}
+OUTPUT = "invoices"
+
+# Small segments, so that a run of a minute rolls some.
+SETTINGS = {
+    "log.segment.bytes": "262144",
+    "transaction.state.log.segment.bytes": "65536",
+    "offsets.topic.segment.bytes": "65536",
+}
+# The next process may be told otherwise.
+CHOICES = {
+    "fencepost.endtxn.reply": ["complete", "prepare"],
+    "fencepost.flush.on.commit": ["false", "false", "true"],
+    "fencepost.recovery.ongoing": ["keep", "keep", "keep", "abort"],
+}
+
+
+def create_topics(broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    new = [NewTopic(name, num_partitions=count) for name, count in {**TOPICS, OUTPUT: TOPICS["orders"]}.items()]
+    for created in admin.create_topics(new).values():
+        created.result(TIMEOUT_S)
+
+
+def kill_while_it_starts(broker: Broker, after_s: float) -> bool:
+    """Start the broker and kill it `after_s` later, ready or not; return whether it was not."""
+
+    def kill() -> None:
+        while not broker.is_running:
+            time.sleep(0.001)
+        pid = broker.pid
+        time.sleep(after_s)
+        os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        broker.start()
+    except BrokerFailed:
+        return True
+    else:
+        return False
+    finally:
+        killer.join()
+        broker.kill()
+
+
+def start_timed(broker: Broker) -> float:
+    began = time.monotonic()
+    broker.start()
+    return time.monotonic() - began
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 10 * ROUNDS)
+def test_nothing_acknowledged_is_lost_in_a_loop_of_kills(tmp_path: Path) -> None:
+    print(f"\nSEED={SEED} ROUNDS={ROUNDS}")
+    rng = random.Random(SEED)
+    ledger, stop = Ledger(), threading.Event()
+    checker = Checker(ledger)
+    broker = Broker(data=tmp_path, settings=SETTINGS)
+    broker.start()
+    create_topics(broker)
+    clients = start_clients(broker, ledger, stop)
+    restarts_s: list[float] = []
+    killed_in_recovery = 0
+    try:
+        for round_number in range(ROUNDS):
+            time.sleep(rng.uniform(0.05, 1.5))
+            broker.kill()
+            broker.settings |= {name: rng.choice(values) for name, values in CHOICES.items()}
+            for _ in range(rng.choice([0, 0, 1, 2])):
+                killed_in_recovery += kill_while_it_starts(broker, rng.uniform(0.15, 0.4))
+            restarts_s.append(start_timed(broker))
+            # Everything is read every time, so long runs must not do it too often.
+            if round_number % max(1, ROUNDS // 20) == 0:
+                found = check(broker, ledger, checker, at_rest=False)
+                assert not found, describe(found, f"round {round_number}")
+            for client in clients:
+                assert client.failure is None, client.failure
+        end(clients, stop)
+        found = check(broker, ledger, checker, at_rest=True)
+        assert not found, describe(found, "the end")
+        broker.stop()
+        assert "missing" not in broker.log, "a kill damages no file"
+        assert "damaged" not in broker.log, "a kill damages no file"
+    finally:
+        stop.set()
+        broker.kill()
+        report(ledger, restarts_s, killed_in_recovery)
+        print(broker.log)
+    assert statistics.median(restarts_s) < 2
+    assert max(restarts_s) < 5
+
+
+def report(ledger: Ledger, restarts_s: list[float], killed_in_recovery: int) -> None:
+    counts = {outcome.value: count for outcome, count in ledger.count().items()}
+    print(f"transactions: {counts}; killed in recovery: {killed_in_recovery}")
+    if restarts_s:
+        median_s, longest_s = statistics.median(restarts_s), max(restarts_s)
+        print(f"restarts: {len(restarts_s)}, median {median_s:.2f} s, longest {longest_s:.2f} s")
+
+
+def start_clients(broker: Broker, ledger: Ledger, stop: threading.Event) -> list[Client]:
+    common = (broker.bootstrap_servers, ledger, stop, SEED)
+    clients: list[Client] = [TxnWriter(f"writer-{i}", *common, topics=TOPICS) for i in range(3)]
+    clients.append(Tv2Writer("tv2-writer", *common, topics=TOPICS))
+    clients += [Copier(f"copier-{i}", *common, source="orders", target=OUTPUT) for i in range(2)]
+    for client in clients:
+        client.start()
+    return clients
+
+
+def end(clients: list[Client], stop: threading.Event) -> None:
+    """Let every client finish the transaction that it is in."""
+    stop.set()
+    for client in clients:
+        client.join(TIMEOUT_S)
+        assert client.failure is None, client.failure
+        assert not client.is_alive(), f"{client.name} does not end:\n{client.stack()}"
+
+
+def check(broker: Broker, ledger: Ledger, checker: Checker, *, at_rest: bool) -> list[Anomaly]:
+    committed = committed_offsets(broker.bootstrap_servers, Copier.group_id, "orders")
+    over = ledger.over()
+    seen = read_all(broker.bootstrap_servers, [*TOPICS, OUTPUT])
+    inputs = [record for record in seen if record.topic == "orders"]
+    outputs = [record for record in seen if record.topic == OUTPUT]
+    return checker.check(over, seen) + check_pipeline(inputs, outputs, committed, at_rest=at_rest)
+
+
+def describe(found: list[Anomaly], when: str) -> str:
+    lines = "\n".join(str(anomaly) for anomaly in found[:20])
+    return f"{len(found)} anomalies at {when}, SEED={SEED}:\n{lines}"
+
+
+# --- named points -------------------------------------------------------------------------------------------
+
+DECIDED = [
+    "txn.prepare.after",
+    *(f"txn.marker.{side}{nth}" for nth in ("", ":2", ":3") for side in ("before", "after")),
+    "txn.complete.before",
+    "txn.complete.after",
+]
+GROUP = "group"
+TXN_ID = "victim"
+
+
+class Tv1Client:
+    """confluent-kafka, which tries again by itself."""
+
+    def __init__(self, broker: Broker) -> None:
+        servers = {"bootstrap.servers": broker.bootstrap_servers}
+        self._producer = Producer(IMPATIENT | servers | {"transactional.id": TXN_ID})
+        self._consumer = Consumer(IMPATIENT | servers | {"group.id": GROUP})
+        initialise(self._producer)
+
+    def write(self, value: str, offset: int) -> None:
+        """One record to each of two topics, and an offset: three partitions."""
+        self._producer.begin_transaction()
+        for topic in ("orders", "payments"):
+            self._producer.produce(topic, value.encode(), partition=0)
+        position = [TopicPartition("orders", 0, offset)]
+        again_while_retriable(
+            lambda: self._producer.send_offsets_to_transaction(
+                position, self._consumer.consumer_group_metadata(), TIMEOUT_S
+            )
+        )
+        assert self._producer.flush(TIMEOUT_S) == 0
+
+    def end(self, commit: bool) -> bool:
+        """Whether the broker says that it is so."""
+        ask = self._producer.commit_transaction if commit else self._producer.abort_transaction
+        try:
+            again_while_retriable(lambda: ask(TIMEOUT_S))
+        except KafkaException:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def again_while_retriable(call: Callable[[], None]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return call()
+        except KafkaException as e:
+            if not e.args[0].retriable() or time.monotonic() > deadline:
+                raise
+
+
+class Tv2Victim:
+    """The same with an epoch per transaction."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._client = Tv2Client(broker.bootstrap_servers, TXN_ID)
+        self._client.init()
+
+    def write(self, value: str, offset: int) -> None:
+        assert self._client.produce({("orders", 0): [value], ("payments", 0): [value]}) == errors.NONE
+        assert self._client.send_offset(GROUP, "orders", 0, offset) == errors.NONE
+
+    def end(self, commit: bool) -> bool:
+        return self._client.end(commit) == errors.NONE
+
+    def close(self) -> None:
+        self._client.close()
+
+
+Victim = Tv1Client | Tv2Victim
+
+
+@contextmanager
+def crashing_at(point: str, data: Path, **settings: str) -> Iterator[Broker]:
+    """A broker with topics that will die at `point`; `_` in a setting's name stands for `.`."""
+    broker = Broker(data=data, settings={name.replace("_", "."): value for name, value in settings.items()})
+    is_reached_by_new_topics = point.startswith("metadata.save")
+    if not is_reached_by_new_topics:
+        broker.settings["fencepost.crash.at"] = point
+    broker.start()
+    try:
+        create_topics(broker)
+        if is_reached_by_new_topics:
+            broker.stop()
+            broker.settings["fencepost.crash.at"] = point
+            broker.start()
+        yield broker
+    finally:
+        broker.kill()
+
+
+def start_again(broker: Broker) -> None:
+    """The broker has killed itself, or will now; the next process has no such orders."""
+    assert broker.wait_for_exit(TIMEOUT_S) == -signal.SIGKILL
+    del broker.settings["fencepost.crash.at"]
+    broker.start()
+
+
+def read_values(broker: Broker) -> list[tuple[str, str]]:
+    """What a reader of committed data gets. It reads to the high watermark, so it also says that the LSO is there."""
+    return sorted((record.topic, record.value) for record in read_all(broker.bootstrap_servers, ["orders", "payments"]))
+
+
+def both(*values: str) -> list[tuple[str, str]]:
+    return sorted((topic, value) for topic in ("orders", "payments") for value in values)
+
+
+def committed_offset(broker: Broker) -> int:
+    return committed_offsets(broker.bootstrap_servers, GROUP, "orders").get(0, 0)
+
+
+def txn_state(broker: Broker) -> str:
+    with RawClient(broker.host, broker.port) as client:
+        described = client.call(DescribeTransactionsRequest([TXN_ID]), version=0).transaction_states[0]
+        assert described.error_code == errors.NONE
+        return str(described.transaction_state)
+
+
+def check_after_the_decision(broker: Broker, victim: Victim, commit: bool) -> None:
+    victim.write("first", 5)
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(victim.end, commit)
+        start_again(broker)
+        # By the time that the broker is ready, all of it is done, whoever asks.
+        assert read_values(broker) == (both("first") if commit else [])
+        assert committed_offset(broker) == (5 if commit else 0)
+        assert txn_state(broker) == ("CompleteCommit" if commit else "CompleteAbort")
+        assert told.result(TIMEOUT_S), "the client was not told what was decided"
+    victim.write("second", 6)
+    assert victim.end(True)
+    assert read_values(broker) == (both("first", "second") if commit else both("second"))
+    assert committed_offset(broker) == 6
+    victim.close()
+    broker.stop()
+
+
+@pytest.mark.parametrize("point", DECIDED)
+@pytest.mark.parametrize(
+    ("client", "commit", "reply"), [(Tv1Client, True, "complete"), (Tv2Victim, True, "prepare")], ids=["TV1", "TV2"]
+)
+def test_a_decided_commit_is_finished_by_the_next_process(
+    point: str, client: type[Victim], commit: bool, reply: str, tmp_path: Path
+) -> None:
+    with crashing_at(point, tmp_path, fencepost_endtxn_reply=reply) as broker:
+        check_after_the_decision(broker, client(broker), commit)
+
+
+@pytest.mark.parametrize("point", ["txn.prepare.after", "txn.marker.after:2", "txn.complete.before"])
+@pytest.mark.parametrize(
+    ("client", "reply"), [(Tv1Client, "prepare"), (Tv2Victim, "complete")], ids=["TV1", "TV2"]
+)
+def test_a_decided_abort_is_finished_by_the_next_process(
+    point: str, client: type[Victim], reply: str, tmp_path: Path
+) -> None:
+    with crashing_at(point, tmp_path, fencepost_endtxn_reply=reply) as broker:
+        check_after_the_decision(broker, client(broker), commit=False)
+
+
+@pytest.mark.parametrize("point", ["txn.prepare.after", "txn.marker.after:2", "txn.complete.before"])
+def test_a_decision_that_waited_for_the_disk_is_finished_too(point: str, tmp_path: Path) -> None:
+    with crashing_at(point, tmp_path, fencepost_flush_on_commit="true") as broker:
+        check_after_the_decision(broker, Tv1Client(broker), commit=True)
+
+
+@pytest.mark.parametrize("client", [Tv1Client, Tv2Victim])
+@pytest.mark.parametrize("reply", ["complete", "prepare"])
+def test_before_the_decision_the_client_goes_on_and_commits(client: type[Victim], reply: str, tmp_path: Path) -> None:
+    with crashing_at("txn.prepare.before", tmp_path, fencepost_endtxn_reply=reply) as broker:
+        check_after_the_decision(broker, client(broker), commit=True)
+
+
+@pytest.mark.parametrize("client", [Tv1Client, Tv2Victim])
+def test_before_the_decision_a_transaction_whose_client_is_gone_stays_open_until_the_next_client(
+    client: type[Victim], tmp_path: Path
+) -> None:
+    with crashing_at("txn.prepare.before", tmp_path) as broker:
+        die_before_the_decision(broker, client(broker))
+        assert txn_state(broker) == "Ongoing"
+        victim = client(broker)
+        assert txn_state(broker) == "Empty"
+        assert read_values(broker) == []
+        assert committed_offset(broker) == 0
+        victim.write("second", 6)
+        assert victim.end(True)
+        assert read_values(broker) == both("second")
+        assert committed_offset(broker) == 6
+        victim.close()
+
+
+@pytest.mark.parametrize("client", [Tv1Client, Tv2Victim])
+def test_before_the_decision_a_restart_aborts_where_it_is_told_to(client: type[Victim], tmp_path: Path) -> None:
+    with crashing_at("txn.prepare.before", tmp_path, fencepost_recovery_ongoing="abort") as broker:
+        victim = client(broker)
+        victim.write("first", 5)
+        with ThreadPoolExecutor(1) as pool:
+            told = pool.submit(victim.end, True)
+            start_again(broker)
+            assert txn_state(broker) == "CompleteAbort"
+            assert read_values(broker) == []
+            assert committed_offset(broker) == 0
+            assert not told.result(TIMEOUT_S), "the client was told of a commit that is none"
+        victim.close()
+        victim = client(broker)
+        victim.write("second", 6)
+        assert victim.end(True)
+        assert read_values(broker) == both("second")
+        victim.close()
+
+
+def die_before_the_decision(broker: Broker, victim: Victim) -> None:
+    """Run into `txn.prepare.before` with a client that does not try again."""
+    victim.write("first", 5)
+    with RawClient(broker.host, broker.port) as client:
+        state = client.call(DescribeTransactionsRequest([TXN_ID]), version=0).transaction_states[0]
+        victim.close()
+        request = EndTxnRequest(TXN_ID, state.producer_id, state.producer_epoch, True)
+        with pytest.raises(Closed):
+            client.call(request, version=3)
+    start_again(broker)
+
+
+@pytest.mark.parametrize("client", [Tv1Client, Tv2Victim])
+@pytest.mark.parametrize("point", ["offsets.append.before", "offsets.append.after"])
+def test_an_offset_commit_cut_short_is_made_again_and_counts_once(
+    client: type[Victim], point: str, tmp_path: Path
+) -> None:
+    with crashing_at(point, tmp_path) as broker:
+        victim = client(broker)
+        with ThreadPoolExecutor(1) as pool:
+            written = pool.submit(victim.write, "first", 5)
+            start_again(broker)
+            written.result(TIMEOUT_S)
+        assert victim.end(True)
+        assert read_values(broker) == both("first")
+        assert committed_offset(broker) == 5
+        victim.close()
+
+
+@pytest.mark.parametrize("point", ["txn.marker.before", "txn.marker.after:2", "txn.complete.after"])
+def test_a_process_that_dies_while_it_finishes_a_transaction_leaves_the_rest_to_the_next(
+    point: str, tmp_path: Path
+) -> None:
+    with crashing_at("txn.prepare.after", tmp_path) as broker:
+        victim = Tv2Victim(broker)
+        victim.write("first", 5)
+        with ThreadPoolExecutor(1) as pool:
+            told = pool.submit(victim.end, True)
+            assert broker.wait_for_exit(TIMEOUT_S) == -signal.SIGKILL
+            broker.settings["fencepost.crash.at"] = point
+            with pytest.raises(BrokerFailed, match="exit code -9"):
+                broker.start()
+            start_again(broker)
+            assert told.result(TIMEOUT_S)
+        assert read_values(broker) == both("first")
+        assert committed_offset(broker) == 5
+        assert txn_state(broker) == "CompleteCommit"
+        victim.close()
+
+
+@pytest.mark.parametrize("nth", [1, 2, 7])
+@pytest.mark.parametrize("point", ["segment.roll", "index.write", "snapshot.write", "metadata.save"])
+def test_files_that_were_half_written_do_no_harm(point: str, nth: int, tmp_path: Path) -> None:
+    """Small segments under load: the process dies in the middle of the Nth new segment, index, snapshot, document."""
+    ledger, stop = Ledger(), threading.Event()
+    settings = {"log.segment.bytes": "4096", "transaction.state.log.segment.bytes": "4096"}
+    with crashing_at(f"{point}:{nth}", tmp_path, **settings) as broker:
+        clients = start_clients(broker, ledger, stop)
+        if point == "metadata.save":
+            threading.Thread(target=make_more_topics, args=[broker.bootstrap_servers, nth], daemon=True).start()
+        start_again(broker)
+        time.sleep(0.3)
+        end(clients, stop)
+        found = check(broker, ledger, Checker(ledger), at_rest=True)
+        assert not found, describe(found, point)
+        broker.stop()
+
+
+def make_more_topics(bootstrap_servers: str, count: int) -> None:
+    """The document is written for every topic."""
+    admin = AdminClient(IMPATIENT | {"bootstrap.servers": bootstrap_servers})
+    for number in range(count):
+        with suppress(KafkaException, TimeoutError):
+            admin.create_topics([NewTopic(f"more-{number}")])[f"more-{number}"].result(1)
+
+
+def test_a_first_start_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
+    broker = Broker(data=tmp_path, settings={"fencepost.crash.at": "metadata.save"})
+    with pytest.raises(BrokerFailed, match="exit code -9"):
+        broker.start()
+    broker.settings.clear()
+    with broker:
+        create_topics(broker)
+        victim = Tv2Victim(broker)
+        victim.write("first", 5)
+        assert victim.end(True)
+        assert read_values(broker) == both("first")
+        victim.close()

@@ -1,0 +1,217 @@
+"""What clients were promised, written down outside the broker, and the check that the promises were kept.
+
+A client opens an `Entry` before each transaction and writes down how it ended: in the broker's words, or that
+there were none because the broker died. Every record says in its value which entry it belongs to, so what a
+reader of committed data sees can be held against the ledger:
+
+    checker = Checker(ledger)
+    before = ledger.over()                       # Promises made so far; more are made while we read.
+    anomalies = checker.check(before, seen)      # `seen`: every committed record, in partition order.
+
+`check_pipeline` does the same for a consume-process-produce loop and its group's offsets.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import NamedTuple
+
+
+class Outcome(Enum):
+    OPEN = "open"  # It may still go either way.
+    COMMITTED = "committed"  # The broker said so.
+    ABORTED = "aborted"  # The broker said so, or nobody ever asked it to commit.
+    UNKNOWN = "unknown"  # It is over, but the broker died before it said how.
+
+
+class Seen(NamedTuple):
+    """One record that a reader of committed data got."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: str
+
+
+class Mark(NamedTuple):
+    """Who wrote a record: the beginning of its value. What follows the `|` is the writer's business."""
+
+    writer: str
+    number: int  # Of the writer's transaction.
+    place: int  # Of the record in its transaction.
+
+    def value(self, payload: str = "") -> str:
+        return f"{self.writer}:{self.number}:{self.place}|{payload}"
+
+
+def decode_value(value: str) -> tuple[Mark, str]:
+    mark, _, payload = value.partition("|")
+    writer, number, place = mark.rsplit(":", 2)
+    return Mark(writer, int(number), int(place)), payload
+
+
+class Anomaly(NamedTuple):
+    kind: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.what}"
+
+
+class Entry:
+    """One transaction. `topics[i]` is where the record with place `i` goes."""
+
+    __slots__ = ("number", "outcome", "topics", "writer")
+
+    def __init__(self, writer: str, number: int) -> None:
+        self.writer = writer
+        self.number = number
+        self.topics: list[str] = []
+        self.outcome = Outcome.OPEN
+
+    def write(self, topic: str, payload: str = "") -> str:
+        """Note that a record is about to be sent to `topic`; return the value to send."""
+        self.topics.append(topic)
+        return Mark(self.writer, self.number, len(self.topics) - 1).value(payload)
+
+    def end(self, outcome: Outcome) -> None:
+        assert self.outcome is Outcome.OPEN, f"{self} is over already"
+        assert outcome is not Outcome.OPEN
+        self.outcome = outcome
+
+    def __str__(self) -> str:
+        return f"transaction {self.number} of {self.writer} ({self.outcome.value}, {len(self.topics)} records)"
+
+
+class Ledger:
+    """All transactions of a run. Each writer has its own thread and touches its own entries only."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, list[Entry]] = {}
+        self._lock = threading.Lock()
+
+    def open(self, writer: str) -> Entry:
+        with self._lock:
+            mine = self._entries.setdefault(writer, [])
+            entry = Entry(writer, len(mine))
+            mine.append(entry)
+            return entry
+
+    def find(self, mark: Mark) -> Entry | None:
+        mine = self._entries.get(mark.writer, [])
+        return mine[mark.number] if mark.number < len(mine) else None
+
+    def over(self) -> list[Entry]:
+        """The transactions that have ended by now."""
+        return [entry for entry in self.all() if entry.outcome is not Outcome.OPEN]
+
+    def all(self) -> list[Entry]:
+        with self._lock:
+            return [entry for mine in self._entries.values() for entry in list(mine)]
+
+    def count(self) -> dict[Outcome, int]:
+        counts = dict.fromkeys(Outcome, 0)
+        for entry in self.all():
+            counts[entry.outcome] += 1
+        return counts
+
+
+class Checker:
+    """Holds what is read against the ledger, again and again: what was seen once must stay as it was."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._is_visible: dict[tuple[str, int], bool] = {}  # Transactions of unknown outcome, as first seen.
+
+    def check(self, over: Iterable[Entry], seen: Iterable[Seen]) -> list[Anomaly]:
+        """`over` are the transactions that had ended before the reading of `seen` began."""
+        seen = list(seen)
+        found, places = self._check_records(seen)
+        for entry in over:
+            found += self._check_entry(entry, places.get((entry.writer, entry.number), set()))
+        return found + check_order(seen)
+
+    def _check_records(self, seen: list[Seen]) -> tuple[list[Anomaly], dict[tuple[str, int], set[int]]]:
+        """Record by record; and which places of each transaction were seen."""
+        found = []
+        places: dict[tuple[str, int], set[int]] = defaultdict(set)
+        for record in seen:
+            mark, _ = decode_value(record.value)
+            entry = self._ledger.find(mark)
+            if entry is None or mark.place >= len(entry.topics) or entry.topics[mark.place] != record.topic:
+                found.append(Anomaly("invented", f"nobody wrote {record}"))
+                continue
+            if entry.outcome is Outcome.ABORTED:
+                found.append(Anomaly("aborted read", f"{record} is of {entry}"))
+            mine = places[mark.writer, mark.number]
+            if mark.place in mine:
+                found.append(Anomaly("duplicate", f"{record} was read before"))
+            mine.add(mark.place)
+        return found, places
+
+    def _check_entry(self, entry: Entry, places: set[int]) -> list[Anomaly]:
+        """All or nothing; all if the broker said so; and what it was at the first look."""
+        missing = [topic for place, topic in enumerate(entry.topics) if place not in places]
+        if entry.outcome is Outcome.COMMITTED:
+            return [Anomaly("lost", f"{entry} lacks its records to {missing}")] if missing else []
+        if places and missing:
+            return [Anomaly("torn", f"{entry} lacks its records to {missing}")]
+        if entry.outcome is Outcome.UNKNOWN:
+            is_visible = self._is_visible.setdefault((entry.writer, entry.number), bool(places))
+            if is_visible != bool(places):
+                change = "vanished" if is_visible else "appeared"
+                return [Anomaly("changed", f"{entry} {change} after it was over")]
+        return []
+
+
+def check_order(seen: Iterable[Seen]) -> list[Anomaly]:
+    """Within a partition, the records of one writer come in the order in which it wrote them."""
+    found = []
+    last: dict[tuple[str, int, str], tuple[Mark, Seen]] = {}
+    for record in seen:
+        mark, _ = decode_value(record.value)
+        where = (record.topic, record.partition, mark.writer)
+        if where in last and last[where][0] >= mark:
+            found.append(Anomaly("out of order", f"{record} comes after {last[where][1]}"))
+        last[where] = (mark, record)
+    return found
+
+
+def source_payload(record: Seen) -> str:
+    """What a consume-process-produce loop puts into its output: where it comes from."""
+    return f"{record.partition}@{record.offset}"
+
+
+def check_pipeline(
+    inputs: Iterable[Seen], outputs: Iterable[Seen], committed: Mapping[int, int], *, at_rest: bool
+) -> list[Anomaly]:
+    """Each input below the group's committed offset has exactly one output; at rest, no other input has one.
+
+    `committed` is offset by input partition, asked before `inputs` and `outputs` were read.
+    """
+    found = []
+    known = {source_payload(record) for record in inputs}
+    done: dict[str, Seen] = {}
+    last: dict[tuple[int, int], int] = {}
+    for record in outputs:
+        _, source = decode_value(record.value)
+        partition, offset = (int(number) for number in source.split("@"))
+        if source not in known:
+            found.append(Anomaly("invented", f"{record} has an input that nobody can read"))
+        if source in done:
+            found.append(Anomaly("duplicate", f"{record} and {done[source]} have the same input"))
+        done[source] = record
+        if at_rest and offset >= committed.get(partition, 0):
+            found.append(Anomaly("offset behind", f"{record}: the group is at {committed.get(partition)}"))
+        where = (record.partition, partition)
+        if last.get(where, -1) >= offset:
+            found.append(Anomaly("out of order", f"{record}: its input comes before the one of offset {last[where]}"))
+        last[where] = offset
+    for source in sorted(known - done.keys()):
+        partition, offset = (int(number) for number in source.split("@"))
+        if offset < committed.get(partition, 0):
+            found.append(Anomaly("skipped", f"input {source} has no output, the group is at {committed[partition]}"))
+    return found
