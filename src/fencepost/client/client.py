@@ -1,0 +1,334 @@
+"""Finds its way around a Kafka cluster: brokers, topics, leaders, coordinators; and tries again when they move.
+
+Blocking and thread-safe. Every call has a deadline; what is retriable is retried until then, with a pause that
+grows from 20 ms to 1 s.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from fencepost.client.connection import Connection, Disconnected
+from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, Unreachable
+from fencepost.client.session import TRANSACTION_VERSION
+from fencepost.client.settings import ClientSettings, parse_settings
+from fencepost.protocol import errors
+from fencepost.protocol.messages import (
+    DescribeConfigsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    OffsetFetchRequest,
+)
+from fencepost.protocol.schema import Message
+
+GROUP, TRANSACTION = 0, 1
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+FIRST_PAUSE_S = 0.02
+LONGEST_PAUSE_S = 1.0
+DEFAULT_DEADLINE_S = 60.0
+COORDINATOR_MOVED = frozenset(
+    {errors.NOT_COORDINATOR, errors.COORDINATOR_NOT_AVAILABLE, errors.COORDINATOR_LOAD_IN_PROGRESS}
+)
+T = TypeVar("T")
+
+
+class TopicInfo(NamedTuple):
+    name: str
+    topic_id: bytes
+    leaders: tuple[int, ...]  # By partition; -1: nobody leads it now.
+
+
+class KafkaClient:
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        self.settings: ClientSettings = parse_settings(settings)
+        self._lock = threading.RLock()
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._connections: dict[int, Connection] = {}
+        self._bootstrap: Connection | None = None
+        self._topics: dict[str, TopicInfo] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
+        self.cluster_id = ""
+
+    def __enter__(self) -> KafkaClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        with self._lock:
+            for connection in self._connections.values():
+                connection.close()
+            if self._bootstrap is not None:
+                self._bootstrap.close()
+            self._connections.clear()
+            self._bootstrap = None
+
+    # --- connections --------------------------------------------------------------------------------------
+
+    def any_broker(self) -> Connection:
+        """A connection to whichever broker answers; raises Unreachable naming all that did not."""
+        with self._lock:
+            if self._bootstrap is not None:
+                return self._bootstrap
+            problems = []
+            for host, port in [*self.settings.bootstrap, *self._addresses.values()]:
+                try:
+                    self._bootstrap = Connection(host, port, self.settings)
+                    return self._bootstrap
+                except Unreachable as e:
+                    problems.append(str(e))
+        raise Unreachable("no broker can be reached: " + "; ".join(problems))
+
+    def broker(self, node_id: int) -> Connection:
+        with self._lock:
+            connection = self._connections.get(node_id)
+            if connection is None:
+                if node_id not in self._addresses:
+                    self.refresh()
+                if node_id not in self._addresses:
+                    raise Unreachable(f"broker {node_id} is not in the cluster's metadata")
+                connection = Connection(*self._addresses[node_id], self.settings)
+                self._connections[node_id] = connection
+            return connection
+
+    def drop(self, connection: Connection) -> None:
+        """Forget a connection that failed."""
+        connection.close()
+        with self._lock:
+            if self._bootstrap is connection:
+                self._bootstrap = None
+            self._connections = {n: c for n, c in self._connections.items() if c is not connection}
+
+    def send(self, connection: Connection, request: Message, at_most: int | None = None) -> Any:
+        try:
+            return connection.request(request, at_most)
+        except Disconnected:
+            self.drop(connection)
+            raise
+
+    @property
+    def transaction_version(self) -> int:
+        """The finalized `transaction.version` of the cluster: 0, 1 or 2."""
+        return self.any_broker().session.features.get(TRANSACTION_VERSION, 0)
+
+    # --- what the cluster looks like ------------------------------------------------------------------------
+
+    def refresh(self, topics: Iterable[str] | None = ()) -> dict[str, TopicInfo]:
+        """Ask for brokers and for topics (None: all). Topics are never created by asking."""
+        wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
+        response = self.send(self.any_broker(), MetadataRequest(wanted, allow_auto_topic_creation=False))
+        found = {}
+        with self._lock:
+            self.cluster_id = response.cluster_id or ""
+            self._addresses = {b.node_id: (b.host, b.port) for b in response.brokers}
+            for t in response.topics:
+                if t.error_code:
+                    self._topics.pop(t.name, None)
+                    if t.error_code not in (errors.UNKNOWN_TOPIC_OR_PARTITION, errors.LEADER_NOT_AVAILABLE):
+                        raise BrokerError(t.error_code, f"topic {t.name}")
+                    continue
+                leaders = {p.partition_index: p.leader_id for p in t.partitions}
+                info = TopicInfo(t.name, t.topic_id, tuple(leaders.get(i, -1) for i in range(len(leaders))))
+                self._topics[t.name] = found[t.name] = info
+        return found
+
+    def topic(self, name: str, fresh: bool = False) -> TopicInfo:
+        with self._lock:
+            info = self._topics.get(name)
+        if info is None or fresh:
+            found = self.refresh([name])
+            if name not in found:
+                raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", "it does not exist")
+            info = found[name]
+        return info
+
+    def leader(self, topic: str, partition: int, fresh: bool = False) -> Connection:
+        info = self.topic(topic, fresh)
+        if not 0 <= partition < len(info.leaders):
+            raise BrokerError(
+                errors.UNKNOWN_TOPIC_OR_PARTITION,
+                f"{topic}-{partition}",
+                f"the topic has {len(info.leaders)} partitions",
+            )
+        if info.leaders[partition] < 0:
+            raise BrokerError(errors.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
+        return self.broker(info.leaders[partition])
+
+    def brokers(self) -> dict[int, tuple[str, int]]:
+        self.refresh()
+        return dict(self._addresses)
+
+    # --- coordinators -------------------------------------------------------------------------------------
+
+    def coordinator(self, key: str, key_type: int) -> Connection:
+        with self._lock:
+            node_id = self._coordinators.get((key_type, key))
+        if node_id is None:
+            node_id = self._find_coordinator(key, key_type)
+            with self._lock:
+                self._coordinators[key_type, key] = node_id
+        return self.broker(node_id)
+
+    def _find_coordinator(self, key: str, key_type: int) -> int:
+        response = self.send(
+            self.any_broker(), FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
+        )
+        found = response.coordinators[0] if response.coordinators else response
+        if found.error_code:
+            raise BrokerError(found.error_code, f"coordinator of {key}", found.error_message)
+        with self._lock:
+            self._addresses[found.node_id] = (found.host, found.port)
+        return int(found.node_id)
+
+    def forget_coordinator(self, key: str, key_type: int) -> None:
+        with self._lock:
+            self._coordinators.pop((key_type, key), None)
+
+    def ask_coordinator(
+        self,
+        key: str,
+        key_type: int,
+        request: Message,
+        error_of: Callable[[Any], int],
+        *,
+        at_most: int | None = None,
+        retry_also: frozenset[int] = frozenset(),
+        deadline_s: float = DEFAULT_DEADLINE_S,
+    ) -> Any:
+        """Send to the coordinator until it answers with something other than `try again` or `not me`."""
+
+        def attempt() -> Any:
+            try:
+                response = self.send(self.coordinator(key, key_type), request, at_most)
+            except Unreachable:
+                self.forget_coordinator(key, key_type)
+                raise
+            code = error_of(response)
+            if code in COORDINATOR_MOVED:
+                self.forget_coordinator(key, key_type)
+            if code in COORDINATOR_MOVED or code in retry_also:
+                raise BrokerError(code, f"{type(request).__name__} for {key}")
+            return response
+
+        return retry(attempt, deadline_s, retry_also | COORDINATOR_MOVED)
+
+    # --- questions ----------------------------------------------------------------------------------------
+
+    def committed(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, str]]:
+        """(offset, metadata) of a group, waiting for open transactions on them to end; absent: none."""
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            by_topic.setdefault(topic, []).append(partition)
+        return self._fetch_offsets(group_id, by_topic)
+
+    def _fetch_offsets(
+        self, group_id: str, by_topic: Mapping[str, list[int]] | None
+    ) -> dict[tuple[str, int], tuple[int, str]]:
+        old, new, group = (
+            OffsetFetchRequest.OffsetFetchRequestTopic,
+            OffsetFetchRequest.OffsetFetchRequestTopics,
+            OffsetFetchRequest.OffsetFetchRequestGroup,
+        )
+        topics = None if by_topic is None else by_topic.items()
+        request = OffsetFetchRequest(
+            group_id=group_id,
+            topics=None if topics is None else [old(t, p) for t, p in topics],
+            groups=[
+                group(group_id, topics=None if topics is None else [new(t, partition_indexes=p) for t, p in topics])
+            ],
+            require_stable=True,
+        )
+
+        def first_error(response: Any) -> int:
+            answer = response.groups[0] if response.groups else response
+            codes = [answer.error_code, *(p.error_code for t in answer.topics for p in t.partitions)]
+            return next((int(code) for code in codes if code), errors.NONE)
+
+        unstable = frozenset({errors.UNSTABLE_OFFSET_COMMIT})
+        response = self.ask_coordinator(group_id, GROUP, request, first_error, at_most=9, retry_also=unstable)
+        if (code := first_error(response)) != errors.NONE:
+            raise BrokerError(code, f"offsets of group {group_id}")
+        answer = response.groups[0] if response.groups else response
+        return {
+            (t.name, p.partition_index): (p.committed_offset, p.metadata or "")
+            for t in answer.topics
+            for p in t.partitions
+            if p.committed_offset >= 0
+        }
+
+    def all_committed(self, group_id: str) -> dict[tuple[str, int], tuple[int, str]]:
+        """(offset, metadata) of everything that a group has committed."""
+        return self._fetch_offsets(group_id, None)
+
+    def group_members(self, group_id: str) -> int:
+        """How many members a group has now."""
+        request = DescribeGroupsRequest([group_id])
+        response = self.ask_coordinator(group_id, GROUP, request, lambda r: r.groups[0].error_code, at_most=5)
+        return len(response.groups[0].members)
+
+    def end_offset(self, topic: str, partition: int, read_committed: bool = True) -> int:
+        request = ListOffsetsRequest(
+            -1,
+            1 if read_committed else 0,
+            [
+                ListOffsetsRequest.ListOffsetsTopic(
+                    topic, [ListOffsetsRequest.ListOffsetsPartition(partition, timestamp=-1)]
+                )
+            ],
+        )
+
+        def attempt() -> int:
+            response = self.send(self.leader(topic, partition), request)
+            found = response.topics[0].partitions[0]
+            if found.error_code:
+                self.topic(topic, fresh=True)
+                raise BrokerError(found.error_code, f"end of {topic}-{partition}")
+            return int(found.offset)
+
+        return retry(attempt, DEFAULT_DEADLINE_S)
+
+    def topic_setting(self, topic: str, name: str) -> str | None:
+        """The value of a topic's setting, or None where the broker does not tell."""
+        return self._setting(self.any_broker(), TOPIC_RESOURCE, topic, name)
+
+    def broker_setting(self, name: str) -> str | None:
+        """The value of a broker's setting, or None where the broker does not tell."""
+        node_id = next(iter(self.brokers()))
+        return self._setting(self.broker(node_id), BROKER_RESOURCE, str(node_id), name)
+
+    def _setting(self, connection: Connection, resource_type: int, resource: str, name: str) -> str | None:
+        wanted = DescribeConfigsRequest.DescribeConfigsResource(resource_type, resource, [name])
+        response = self.send(connection, DescribeConfigsRequest([wanted]))
+        values = [c.value for r in response.results if not r.error_code for c in r.configs if c.name == name]
+        return values[0] if values else None
+
+
+def retry(
+    attempt: Callable[[], T],
+    deadline_s: float,
+    also: frozenset[int] = frozenset(),
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> T:
+    """Call until it succeeds, raises something that is not worth another try, or the time is up."""
+    began = clock()
+    pause_s = FIRST_PAUSE_S
+    while True:
+        try:
+            return attempt()
+        except BrokerError as e:
+            if not e.is_retriable and e.code not in also:
+                raise
+            problem: ClientError = e
+        except Unreachable as e:
+            problem = e
+        if clock() - began + pause_s > deadline_s:
+            raise DeadlinePassed(f"given up after {deadline_s:.0f} s; the last answer was: {problem}") from problem
+        sleep(pause_s)
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

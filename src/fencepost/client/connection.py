@@ -1,0 +1,174 @@
+"""One blocking connection to one broker: connect, TLS, SASL, then a request and its reply at a time."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import socket
+import ssl
+import struct
+import threading
+from typing import Any
+
+from fencepost.client.failures import AuthenticationFailed, BadClientSetting, Unreachable
+from fencepost.client.session import Session
+from fencepost.client.settings import ClientSettings
+from fencepost.protocol import errors
+from fencepost.protocol.messages import (
+    ApiVersionsRequest,
+    SaslAuthenticateRequest,
+    SaslHandshakeRequest,
+)
+from fencepost.protocol.schema import Message
+
+_LENGTH = struct.Struct(">i")
+MAX_REPLY_BYTES = 1 << 30
+
+
+class Disconnected(Unreachable):
+    """The connection ended, or a reply did not come in time. Whether the request was carried out is unknown."""
+
+
+class Connection:
+    """Open from the start; `request` may be called from several threads, one at a time is served."""
+
+    def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
+        self.host = host
+        self.port = port
+        self.session = Session(settings.client_id)
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._socket = self._connect()
+        try:
+            self._greet()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def request(self, request: Message, at_most: int | None = None, timeout_s: float | None = None) -> Any:
+        """Send and wait. Raises Disconnected, after which the connection is closed."""
+        version = self.session.version_for(type(request), at_most)
+        with self._lock:
+            frame, sent = self.session.encode(request, version)
+            reply = self._exchange(frame, timeout_s or self._settings.request_timeout_s, type(request).__name__)
+        return self.session.decode(reply, sent)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _connect(self) -> socket.socket:
+        settings = self._settings
+        try:
+            plain = socket.create_connection((self.host, self.port), timeout=settings.connect_timeout_s)
+        except OSError as e:
+            raise Unreachable(f"cannot connect to {self.address}: {e.strerror or e}") from None
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if not settings.uses_tls:
+            return plain
+        try:
+            return _tls_context(settings).wrap_socket(plain, server_hostname=self.host)
+        except (ssl.SSLError, OSError) as e:
+            plain.close()
+            raise Unreachable(f"no TLS with {self.address}: {e}\n\nhint: check ssl.ca.location") from None
+
+    def _greet(self) -> None:
+        response = self.request(ApiVersionsRequest("fencepost", "1"), timeout_s=self._settings.connect_timeout_s)
+        if response.error_code:
+            raise Unreachable(f"{self.address} refused ApiVersions: {errors.name_of(response.error_code)}")
+        self.session.learn(response)
+        if self._settings.sasl_mechanism:
+            self._authenticate(self._settings.sasl_mechanism)
+
+    def _exchange(self, frame: bytes, timeout_s: float, what: str) -> bytes:
+        try:
+            self._socket.settimeout(timeout_s)
+            self._socket.sendall(frame)
+            (size,) = _LENGTH.unpack(self._receive(4))
+            if not 0 <= size <= MAX_REPLY_BYTES:
+                raise Disconnected(f"{self.address} sent a reply of {size} bytes to {what}")
+            return self._receive(size)
+        except TimeoutError:
+            self.close()
+            raise Disconnected(f"{self.address} did not answer {what} within {timeout_s:.1f} s") from None
+        except OSError as e:
+            self.close()
+            raise Disconnected(f"the connection to {self.address} ended during {what}: {e.strerror or e}") from None
+        except BaseException:
+            self.close()  # Something of the reply may be left in the socket.
+            raise
+
+    def _receive(self, size: int) -> bytes:
+        out = bytearray(size)
+        view, got = memoryview(out), 0
+        while got < size:
+            n = self._socket.recv_into(view[got:])
+            if n == 0:
+                raise ConnectionResetError(None, "closed by the broker")
+            got += n
+        return bytes(out)
+
+    # --- SASL ---------------------------------------------------------------------------------------------
+
+    def _authenticate(self, mechanism: str) -> None:
+        hello = self.request(SaslHandshakeRequest(mechanism))
+        if hello.error_code:
+            offered = ", ".join(hello.mechanisms)
+            raise AuthenticationFailed(f"{self.address} does not take sasl.mechanism={mechanism}, only {offered}")
+        user, password = self._settings.username, self._settings.password
+        if mechanism == "PLAIN":
+            self._token(f"\0{user}\0{password}".encode())
+        else:
+            self._scram(mechanism.removeprefix("SCRAM-").replace("-", "").lower(), user, password)
+
+    def _token(self, token: bytes) -> bytes:
+        answer = self.request(SaslAuthenticateRequest(token))
+        if answer.error_code:
+            raise AuthenticationFailed(
+                f"{self.address} refused user {self._settings.username!r}: {answer.error_message}\n\n"
+                "hint: check sasl.username and sasl.password"
+            )
+        return bytes(answer.auth_bytes)
+
+    def _scram(self, digest: str, user: str, password: str) -> None:
+        """RFC 5802, without channel binding."""
+        name = user.replace("=", "=3D").replace(",", "=2C")
+        nonce = base64.b64encode(os.urandom(24)).decode()
+        first = f"n={name},r={nonce}"
+        server_first = self._token(f"n,,{first}".encode()).decode()
+        fields = dict(part.split("=", 1) for part in server_first.split(","))
+        if not fields.get("r", "").startswith(nonce):
+            raise AuthenticationFailed(f"{self.address} answered SCRAM with a nonce that is not ours")
+        salted = hashlib.pbkdf2_hmac(digest, password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
+        client_key = hmac.digest(salted, b"Client Key", digest)
+        final = f"c=biws,r={fields['r']}"
+        signed = f"{first},{server_first},{final}".encode()
+        signature = hmac.digest(hashlib.new(digest, client_key).digest(), signed, digest)
+        proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
+        server_final = self._token(f"{final},p={proof}".encode()).decode()
+        expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
+        if server_final != f"v={base64.b64encode(expected).decode()}":
+            raise AuthenticationFailed(f"{self.address} could not prove that it knows the password")
+
+
+def _tls_context(settings: ClientSettings) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    try:
+        if settings.ca_location:
+            folder = os.path.isdir(settings.ca_location)
+            context.load_verify_locations(
+                capath=settings.ca_location if folder else None, cafile=None if folder else settings.ca_location
+            )
+        if settings.certificate_location:
+            context.load_cert_chain(settings.certificate_location, settings.key_location, settings.key_password)
+    except (OSError, ssl.SSLError) as e:
+        raise BadClientSetting(f"a certificate cannot be read: {e}\n\nhint: the ssl.*.location settings") from None
+    if not settings.checks_host_name:
+        context.check_hostname = False
+    return context

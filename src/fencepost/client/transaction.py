@@ -1,0 +1,247 @@
+"""Owns a transactional id: starts transactions, adds what they touch, commits or aborts them. Blocking.
+
+The records themselves may come from any process that knows the current `ProducerIdentity`. Two rules keep a
+zombie out: InitProducerId without an expected identity is sent once, when the owner starts; every later one names
+the identity it expects to replace, so that an owner who was fenced meanwhile hears of it.
+
+With transaction version 2 each transaction gets an epoch of its own from EndTxn; with version 1 the owner asks for one
+before each transaction. The two are never mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fencepost.client.client import DEFAULT_DEADLINE_S, GROUP, TRANSACTION, KafkaClient
+from fencepost.client.failures import (
+    BadClientSetting,
+    Broken,
+    BrokerError,
+    DeadlinePassed,
+    Fenced,
+    OutcomeUnknown,
+)
+from fencepost.protocol import errors
+from fencepost.protocol.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
+
+ADD_PARTITIONS, INIT_PRODUCER_ID = 24, 22
+FENCED = frozenset({errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH, errors.INVALID_PRODUCER_ID_MAPPING})
+BUSY = frozenset({errors.CONCURRENT_TRANSACTIONS})
+
+
+class ProducerIdentity(NamedTuple):
+    """What every request of a transaction carries; what a task needs to write into it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetToCommit:
+    topic: str
+    partition: int
+    offset: int
+    metadata: str = ""
+
+
+class Transaction:
+    """The owner. `begin` ... `commit` or `abort`, again and again, from one thread."""
+
+    def __init__(self, client: KafkaClient, transactional_id: str, timeout_ms: int) -> None:
+        self._client = client
+        self.transactional_id = transactional_id
+        self.timeout_ms = timeout_ms
+        self.version = 2 if client.transaction_version >= 2 else 1
+        if self.version < 2:
+            self._check_verification()
+        self._identity = ProducerIdentity(transactional_id, -1, -1)
+        self._is_open = False
+
+    def _check_verification(self) -> None:
+        """Without KIP-890's verification a late write could enter the next transaction, and nobody would notice."""
+        served = self._client.any_broker().session.max_version(ADD_PARTITIONS)
+        if served < 4:
+            raise BadClientSetting(
+                f"this cluster serves AddPartitionsToTxn up to v{served}: it cannot verify that a write belongs to an "
+                "open transaction (KIP-890)\n\nhint: Apache Kafka 3.6 or later can"
+            )
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return self._identity
+
+    @property
+    def is_open(self) -> bool:
+        """Something was added, so there is something to end."""
+        return self._is_open
+
+    # --- who we are ---------------------------------------------------------------------------------------
+
+    def init(self) -> ProducerIdentity:
+        """Take the transactional id over, from whoever had it, and abort what they left open. Once per start."""
+        return self._init(-1, -1)
+
+    def renew(self) -> ProducerIdentity:
+        """A new epoch for the owner that we still are; raises Fenced if we are not. Aborts what is open."""
+        return self._init(self._identity.producer_id, self._identity.producer_epoch)
+
+    def _init(self, producer_id: int, epoch: int) -> ProducerIdentity:
+        request = InitProducerIdRequest(self.transactional_id, self.timeout_ms, producer_id, epoch)
+        response = self._client.ask_coordinator(
+            self.transactional_id,
+            TRANSACTION,
+            request,
+            lambda r: int(r.error_code),
+            at_most=5,
+            retry_also=BUSY,
+        )
+        if response.error_code == errors.INVALID_TRANSACTION_TIMEOUT:
+            raise BadClientSetting(
+                f"transaction.timeout.ms={self.timeout_ms} is more than the broker's transaction.max.timeout.ms allows"
+            )
+        self._check(response.error_code, "InitProducerId")
+        self._identity = ProducerIdentity(self.transactional_id, response.producer_id, response.producer_epoch)
+        self._is_open = False
+        return self._identity
+
+    def _check(self, code: int, what: str, *, breaks: frozenset[int] = frozenset()) -> None:
+        if code == errors.NONE:
+            return
+        id_, producer_id, epoch = self._identity
+        if code in FENCED:
+            raise Fenced(
+                code,
+                f"transaction `{id_}` is fenced in {what}: this producer has id {producer_id} and epoch {epoch}",
+                "another producer registered the same transactional.id, or this one was forgotten",
+            )
+        if code in breaks:
+            raise Broken(code, f"{what} of `{id_}` (producer {producer_id}, epoch {epoch})")
+        raise BrokerError(code, f"{what} of `{id_}` (producer {producer_id}, epoch {epoch})")
+
+    # --- one transaction ----------------------------------------------------------------------------------
+
+    def begin(self) -> ProducerIdentity:
+        """The identity for the next transaction."""
+        assert not self._is_open, f"transaction `{self.transactional_id}` is still open"
+        assert self._identity.producer_id >= 0, "init comes first"
+        if self.version < 2:
+            self.renew()
+        return self._identity
+
+    def add_partitions(self, partitions: Iterable[tuple[str, int]], deadline_s: float = DEFAULT_DEADLINE_S) -> None:
+        """Before the first write to a partition. With version 2 the write itself does this, and nothing is sent."""
+        self._is_open = True
+        if self.version >= 2:
+            return
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in partitions:
+            by_topic.setdefault(topic, []).append(partition)
+        topics = [AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(t, p) for t, p in by_topic.items()]
+        response = self._client.ask_coordinator(
+            self.transactional_id,
+            TRANSACTION,
+            AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self.transactional_id,
+                v3_and_below_producer_id=self._identity.producer_id,
+                v3_and_below_producer_epoch=self._identity.producer_epoch,
+                v3_and_below_topics=topics,
+            ),
+            lambda r: _first_error(
+                p.partition_error_code for t in r.results_by_topic_v3_and_below for p in t.results_by_partition
+            ),
+            at_most=3,
+            retry_also=BUSY,
+            deadline_s=deadline_s,
+        )
+        for topic in response.results_by_topic_v3_and_below:
+            for result in topic.results_by_partition:
+                if result.partition_error_code != errors.OPERATION_NOT_ATTEMPTED:
+                    self._check(
+                        result.partition_error_code, f"AddPartitionsToTxn {topic.name}-{result.partition_index}"
+                    )
+
+    def commit_offsets(self, group_id: str, offsets: Iterable[OffsetToCommit]) -> None:
+        """Offsets of a group as part of the transaction; the group must have no members of its own."""
+        self._is_open = True
+        if self.version < 2:
+            response = self._client.ask_coordinator(
+                self.transactional_id,
+                TRANSACTION,
+                AddOffsetsToTxnRequest(*self._identity, group_id),
+                lambda r: int(r.error_code),
+                at_most=3,
+                retry_also=BUSY,
+            )
+            self._check(response.error_code, "AddOffsetsToTxn")
+        by_topic: dict[str, list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]] = {}
+        for o in offsets:
+            entry = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(o.partition, o.offset, -1, o.metadata)
+            by_topic.setdefault(o.topic, []).append(entry)
+        request = TxnOffsetCommitRequest(
+            self.transactional_id,
+            group_id,
+            self._identity.producer_id,
+            self._identity.producer_epoch,
+            topics=[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(t, p) for t, p in by_topic.items()],
+        )
+        response = self._client.ask_coordinator(
+            group_id,
+            GROUP,
+            request,
+            lambda r: _first_error(p.error_code for t in r.topics for p in t.partitions),
+            at_most=5 if self.version >= 2 else 4,
+            retry_also=BUSY,
+        )
+        breaks = frozenset({errors.INVALID_TXN_STATE, errors.TRANSACTION_ABORTABLE})
+        for topic in response.topics:
+            for result in topic.partitions:
+                self._check(result.error_code, f"TxnOffsetCommit {topic.name}-{result.partition_index}", breaks=breaks)
+
+    def commit(self, deadline_s: float = DEFAULT_DEADLINE_S) -> None:
+        """All or nothing. Raises OutcomeUnknown when only the cluster knows: then `renew`, look, and decide."""
+        self._end(True, deadline_s)
+
+    def abort(self, deadline_s: float = DEFAULT_DEADLINE_S) -> None:
+        """Drop what was written. Does nothing if nothing was added."""
+        if self._is_open:
+            self._end(False, deadline_s)
+
+    def _end(self, commit: bool, deadline_s: float) -> None:
+        what = "commit" if commit else "abort"
+        request = EndTxnRequest(*self._identity, commit)
+        try:
+            response = self._client.ask_coordinator(
+                self.transactional_id,
+                TRANSACTION,
+                request,
+                lambda r: int(r.error_code),
+                at_most=5 if self.version >= 2 else 4,
+                retry_also=BUSY,
+                deadline_s=deadline_s,
+            )
+        except DeadlinePassed as e:
+            raise OutcomeUnknown(f"the {what} of `{self.transactional_id}` was not answered: {e}") from e
+        self._is_open = False
+        code = response.error_code
+        if code in FENCED or code in (errors.INVALID_TXN_STATE, errors.UNKNOWN_SERVER_ERROR):
+            id_, producer_id, epoch = self._identity
+            raise OutcomeUnknown(
+                f"the {what} of `{id_}` (producer {producer_id}, epoch {epoch}) was refused with "
+                f"{errors.name_of(code)} ({code}): it timed out, or another producer took over"
+            )
+        self._check(code, f"EndTxn ({what})")
+        if self.version >= 2:
+            self._identity = ProducerIdentity(self.transactional_id, response.producer_id, response.producer_epoch)
+
+
+def _first_error(codes: Iterable[int]) -> int:
+    return next((code for code in codes if code), errors.NONE)

@@ -1,0 +1,514 @@
+"""The lease service on the driver: a `LeaseTable` behind a port that the tasks of one batch may use.
+
+One thread reads and writes all connections; a second adds partitions to the transaction, which may take a while. A
+batch's tasks show its token; after the batch nobody with that token is let in. The server itself outlives batches, so
+that its port stays the same.
+"""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import logging
+import queue
+import secrets
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fencepost.spark.lease_client import (
+    MAX_FRAME_BYTES,
+    PROTOCOL_VERSION,
+    BadFrame,
+    LeaseAddress,
+    encode_frame,
+    keep_alive,
+    take_frame,
+)
+from fencepost.spark.leases import (
+    Broken,
+    Busy,
+    Effect,
+    Finished,
+    FirstTouch,
+    Granted,
+    LeaseTable,
+    Outcome,
+    OutputPartition,
+    Refused,
+    Reply,
+    TaskAttempt,
+    TaskResult,
+    Want,
+    Written,
+)
+
+log = logging.getLogger(__name__)
+
+MAX_CONNECTIONS = 4096
+MAX_HELLO_BYTES = 4096
+HELLO_TIMEOUT_MS = 10_000
+MAX_UNSENT_BYTES = 1 << 20
+IDLE_WAIT_S = 1.0
+
+OnFirstTouch = Callable[[Sequence[OutputPartition]], None]
+OnBroken = Callable[[Broken], None]
+
+
+class LeasePortTaken(Exception):
+    """The service could not listen anywhere it was allowed to."""
+
+
+def parse_ports(text: str) -> range:
+    """`0`: any free port; `40000`: that one; `40000-40010`: the first that is free."""
+    first, dash, last = text.strip().partition("-")
+    if not first.isdigit() or (dash and not last.isdigit()):
+        raise ValueError(f"fencepost.lease.port={text}: expected a port, or a range FROM-TO")
+    low, high = int(first), int(last or first)
+    if not low <= high <= 65_535 or (dash and low == 0):
+        raise ValueError(f"fencepost.lease.port={text}: ports go from 1 to 65535 (0: any), the lower one first")
+    return range(low, high + 1)
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    socket: socket.socket
+    peer: str
+    since_ms: int
+    task: TaskAttempt | None = None
+    is_asking: bool = False
+    is_leaving: bool = False  # Closed once everything is sent.
+    received: bytearray = field(default_factory=bytearray)
+    unsent: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    table: LeaseTable
+    token: str
+    on_first_touch: OnFirstTouch
+    on_broken: OnBroken | None
+    connections: dict[TaskAttempt, _Connection] = field(default_factory=dict)
+    warned: bool = False
+    failure: BaseException | None = None
+
+
+class LeaseServer:
+    """`start`, then for each attempt at a batch `open` ... `finish` or `break_transaction` ... `close`; `stop`.
+
+    host: what tasks connect to (spark.driver.host); bind_host: where to listen, if that is not the same.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        bind_host: str | None = None,
+        ports: range = range(1),
+        max_connections: int = MAX_CONNECTIONS,
+        clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
+    ) -> None:
+        self.host = host
+        self._clock_ms = clock_ms
+        self._max_connections = max_connections
+        self._lock = threading.RLock()
+        self._batch: _Batch | None = None
+        self._connections: set[_Connection] = set()
+        self._to_send: set[_Connection] = set()
+        self._silent_checked_ms = 0
+        self._touches: queue.SimpleQueue[tuple[_Batch, tuple[OutputPartition, ...]] | None] = queue.SimpleQueue()
+        self._is_stopping = False
+        self._listener = _listen(bind_host or host, ports)
+        self.port: int = self._listener.getsockname()[1]
+        self._selector = selectors.DefaultSelector()
+        self._wakes, self._wake = socket.socketpair()
+        for sock in (self._listener, self._wakes):
+            sock.setblocking(False)
+            self._selector.register(sock, selectors.EVENT_READ)
+        self._wake.setblocking(False)
+        self._threads = [
+            threading.Thread(target=self._serve, name="fencepost-leases", daemon=True),
+            threading.Thread(target=self._add_partitions, name="fencepost-first-touch", daemon=True),
+        ]
+
+    def start(self) -> LeaseServer:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __enter__(self) -> LeaseServer:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # --- the driver's side ----------------------------------------------------------------------------------
+
+    def open(self, table: LeaseTable, on_first_touch: OnFirstTouch, on_broken: OnBroken | None = None) -> LeaseAddress:
+        """Let the tasks of a batch in.
+
+        on_first_touch: adds partitions to the transaction; blocks until they are added, or raises. Called by a thread
+        of its own. on_broken: told once, in a thread of its own, as soon as the transaction cannot be committed.
+        """
+        with self._lock:
+            assert self._batch is None, "one batch at a time"
+            self._batch = _Batch(table, secrets.token_urlsafe(32), on_first_touch, on_broken)
+            return LeaseAddress(self.host, self.port, self._batch.token)
+
+    def finish(
+        self, results: Iterable[TaskResult], input_partitions: Mapping[int, int] | None = None
+    ) -> Finished | Broken:
+        """Before EndTxn: see `LeaseTable.finish`."""
+        with self._lock:
+            batch = self._current()
+            verdict, effects = batch.table.finish(results, input_partitions)
+            self._carry_out(batch, effects)
+        self._wake_up()
+        return verdict
+
+    def break_transaction(self, reason: str, *, is_fatal: bool = False) -> None:
+        """Refuse every lease from now on, and tell the tasks why."""
+        with self._lock:
+            batch = self._current()
+            self._carry_out(batch, batch.table.break_transaction(reason, is_fatal=is_fatal))
+        self._wake_up()
+
+    def close(self) -> None:
+        """The batch is over, one way or the other: its token is worthless, its tasks are sent away."""
+        with self._lock:
+            batch, self._batch = self._batch, None
+            if batch is not None:
+                effects = batch.table.break_transaction("the batch is over")
+                self._carry_out(batch, [e for e in effects if isinstance(e, Reply)])
+                for connection in batch.connections.values():
+                    self._dismiss(connection)
+        self._wake_up()
+
+    def stop(self) -> None:
+        """Close the batch, then every connection, then the port."""
+        self.close()
+        self._is_stopping = True
+        self._touches.put(None)
+        self._wake_up()
+        if self._threads[0].is_alive():
+            self._threads[0].join(timeout=10)
+        with self._lock:
+            for connection in list(self._connections):
+                self._drop(connection)
+            self._listener.close()
+        self._wake.close()
+
+    @property
+    def broken(self) -> Broken | None:
+        with self._lock:
+            return self._batch.table.broken if self._batch else None
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What `on_first_touch` raised, if that is what broke the transaction."""
+        with self._lock:
+            return self._batch.failure if self._batch else None
+
+    def _current(self) -> _Batch:
+        assert self._batch is not None, "no batch is open"
+        return self._batch
+
+    # --- the thread that adds partitions --------------------------------------------------------------------
+
+    def _add_partitions(self) -> None:
+        while (item := self._touches.get()) is not None:
+            batch, partitions = item
+            # What came in meanwhile goes into the same request; what belongs to a batch that is over, nowhere.
+            while not self._touches.empty():
+                more = self._touches.get()
+                if more is None:
+                    return
+                batch, partitions = (batch, partitions + more[1]) if more[0] is batch else more
+            try:
+                batch.on_first_touch(partitions)
+            except BaseException as e:
+                batch.failure = e
+                reason = f"{', '.join(f'{t}-{p}' for t, p in partitions)} could not be added to the transaction: {e}"
+                with self._lock:
+                    self._carry_out(batch, batch.table.break_transaction(reason))
+            else:
+                with self._lock:
+                    if self._batch is batch:
+                        self._carry_out(batch, batch.table.touched(partitions, self._clock_ms()))
+            self._wake_up()
+
+    # --- the thread that serves connections -----------------------------------------------------------------
+
+    def _serve(self) -> None:
+        try:
+            while not self._is_stopping:
+                self._serve_once()
+        except Exception as e:
+            # Tasks would wait for ever for a thread that is gone.
+            log.exception("the lease service failed")
+            with self._lock:
+                if self._batch is not None:
+                    self._carry_out(
+                        self._batch, self._batch.table.break_transaction(f"the lease service failed: {e!r}")
+                    )
+                for connection in list(self._connections):
+                    connection.socket.close()
+                self._connections.clear()
+                self._listener.close()
+        finally:
+            self._selector.close()
+            self._wakes.close()
+
+    def _serve_once(self) -> None:
+        events = self._selector.select(self._patience_s())
+        with self._lock:
+            for key, mask in events:
+                if key.fileobj is self._listener:
+                    self._accept()
+                elif key.fileobj is self._wakes:
+                    self._wakes.recv(4096)
+                elif key.data in self._connections:
+                    if mask & selectors.EVENT_READ:
+                        self._read(key.data)
+                    if mask & selectors.EVENT_WRITE and key.data in self._connections:
+                        self._send(key.data)
+            self._look_at_the_clock()
+            to_send, self._to_send = self._to_send, set()
+            for connection in to_send & self._connections:
+                self._send(connection)
+
+    def _patience_s(self) -> float:
+        with self._lock:
+            deadline_ms = self._batch.table.next_deadline_ms if self._batch else None
+        if deadline_ms is None:
+            return IDLE_WAIT_S
+        return min(IDLE_WAIT_S, max(0.0, (deadline_ms - self._clock_ms()) / 1000))
+
+    def _look_at_the_clock(self) -> None:
+        now_ms = self._clock_ms()
+        batch = self._batch
+        if batch is not None:
+            self._carry_out(batch, batch.table.tick(now_ms))
+        if now_ms - self._silent_checked_ms < 1000:
+            return
+        self._silent_checked_ms = now_ms
+        for connection in [c for c in self._connections if c.task is None]:
+            if now_ms - connection.since_ms > HELLO_TIMEOUT_MS:
+                self._drop(connection)
+
+    def _accept(self) -> None:
+        try:
+            sock, address = self._listener.accept()
+        except OSError:
+            return
+        if len(self._connections) >= self._max_connections:
+            log.warning("a connection from %s is turned away: %d are open", address[0], len(self._connections))
+            sock.close()
+            return
+        sock.setblocking(False)
+        keep_alive(sock)
+        connection = _Connection(sock, f"{address[0]}:{address[1]}", self._clock_ms())
+        self._connections.add(connection)
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+
+    def _read(self, connection: _Connection) -> None:
+        try:
+            data = connection.socket.recv(65_536)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        if not data:
+            return self._drop(connection)
+        if connection.is_leaving:
+            return None
+        connection.received += data
+        try:
+            while connection in self._connections and not connection.is_leaving:
+                limit = MAX_HELLO_BYTES if connection.task is None else MAX_FRAME_BYTES
+                message = take_frame(connection.received, limit)
+                if message is None:
+                    break
+                self._handle(connection, message)
+        except (ValueError, TypeError, LookupError) as e:
+            # BadFrame, or a frame whose fields are not what they should be.
+            log.warning("%s (%s) is disconnected: %s", connection.peer, connection.task or "no task", e)
+            self._drop(connection)
+        return None
+
+    def _handle(self, connection: _Connection, message: Mapping[str, Any]) -> None:
+        now_ms = self._clock_ms()
+        batch, task, op = self._batch, connection.task, message["op"]
+        if task is None or batch is None:
+            if op != "hello":
+                raise BadFrame("the first frame is not a greeting")
+            return self._greet(connection, message)
+        if op in ("acquire", "done"):
+            if connection.is_asking:
+                raise BadFrame("a question before the last one was answered")
+            connection.is_asking = True
+        if op == "acquire":
+            effects = batch.table.acquire(
+                connection, task, [Want(*_partition(w), _count(w)) for w in message["wants"]], now_ms
+            )
+        elif op == "release":
+            effects = batch.table.release(task, _partition(message["lease"]), _integer(message["count"]), now_ms)
+        elif op == "done":
+            counts = {_partition(c): _count(c) for c in message["counts"]}
+            effects = batch.table.done(connection, task, counts, now_ms)
+        elif op == "fail":
+            effects = batch.table.fail(task, f"{task}: {message['reason']}", message["fatal"] is True, now_ms)
+        else:
+            raise BadFrame(f"unknown operation {op!r}")
+        return self._carry_out(batch, effects)
+
+    def _greet(self, connection: _Connection, message: Mapping[str, Any]) -> None:
+        batch = self._batch
+        token = message.get("token")
+        if batch is None or not isinstance(token, str) or not hmac.compare_digest(token.encode(), batch.token.encode()):
+            if batch is not None and not batch.warned:
+                batch.warned = True
+                log.warning(
+                    "a connection from %s is refused: it does not have the token of this batch. A task of an earlier "
+                    "batch that still runs does that, and so does anybody else who finds the port",
+                    connection.peer,
+                )
+            return self._leave(connection, "this batch is over: the driver has moved on to another")
+        if message.get("version") != PROTOCOL_VERSION:
+            return self._leave(
+                connection,
+                f"the driver speaks version {PROTOCOL_VERSION} of the lease protocol, the task "
+                f"{message.get('version')}: driver and executors have different versions of fencepost",
+            )
+        task = TaskAttempt(*(_integer(part) for part in message["task"]))
+        if task in batch.connections:
+            return self._leave(connection, f"{task} is connected already")
+        connection.task = task
+        batch.connections[task] = connection
+        return self._put(connection, {"ok": True})
+
+    # --- answers --------------------------------------------------------------------------------------------
+
+    def _carry_out(self, batch: _Batch, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                connection = effect.ticket
+                assert isinstance(connection, _Connection)
+                connection.is_asking = False
+                if connection in self._connections:
+                    self._put(connection, _encode_outcome(effect.outcome))
+            elif isinstance(effect, FirstTouch):
+                self._touches.put((batch, effect.partitions))
+            elif batch.on_broken is not None:
+                threading.Thread(target=batch.on_broken, args=(effect,), name="fencepost-broken", daemon=True).start()
+
+    def _put(self, connection: _Connection, message: Mapping[str, object]) -> None:
+        connection.unsent += encode_frame(message)
+        self._to_send.add(connection)
+
+    def _leave(self, connection: _Connection, reason: str) -> None:
+        self._put(connection, {"broken": reason, "fatal": True})
+        self._dismiss(connection)
+
+    def _dismiss(self, connection: _Connection) -> None:
+        """Close it as soon as everything is sent, or has had its time."""
+        connection.task = None
+        connection.is_leaving = True
+        connection.since_ms = self._clock_ms()
+        self._to_send.add(connection)
+
+    def _send(self, connection: _Connection) -> None:
+        try:
+            while connection.unsent:
+                del connection.unsent[: connection.socket.send(connection.unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            return self._drop(connection)
+        if connection.is_leaving and not connection.unsent:
+            return self._drop(connection)
+        if len(connection.unsent) > MAX_UNSENT_BYTES:
+            return self._drop(connection)
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
+        if self._selector.get_key(connection.socket).events != wanted:
+            self._selector.modify(connection.socket, wanted, connection)
+        return None
+
+    def _drop(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
+        if self._selector.get_map() is not None:
+            self._selector.unregister(connection.socket)
+        connection.socket.close()
+        batch, task = self._batch, connection.task
+        connection.task = None
+        if batch is not None and task is not None:
+            del batch.connections[task]
+            self._carry_out(batch, batch.table.lost(task, self._clock_ms()))
+
+    def _wake_up(self) -> None:
+        try:
+            self._wake.send(b"x")
+        except OSError as e:
+            # A full pipe wakes as well as an empty one; a closed one has nobody left to wake.
+            if e.errno not in (errno.EAGAIN, errno.EPIPE, errno.EBADF):
+                raise
+
+
+def _encode_outcome(outcome: Outcome) -> dict[str, object]:
+    match outcome:
+        case Granted():
+            return {"granted": list(outcome)}
+        case Busy():
+            return {"busy": True}
+        case Written(result):
+            return {"written": list(result)}
+        case Refused(reason, is_fatal):
+            return {"broken": reason, "fatal": is_fatal}
+
+
+def _integer(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise BadFrame(f"expected a number, found {value!r}")
+    return value
+
+
+def _partition(value: Sequence[Any]) -> OutputPartition:
+    if not isinstance(value[0], str):
+        raise BadFrame(f"expected a topic, found {value[0]!r}")
+    return value[0], _integer(value[1])
+
+
+def _count(value: Sequence[Any]) -> int:
+    return _integer(value[2])
+
+
+def _listen(host: str, ports: range) -> socket.socket:
+    problem: OSError | None = None
+    for port in ports:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = socket.socket(family, kind, protocol)
+        except OSError as e:
+            problem = e
+            break
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(1024)
+            return listener
+        except OSError as e:
+            listener.close()
+            problem = e
+            if e.errno != errno.EADDRINUSE:
+                break
+    where = f"{host}:{ports[0]}" + (f"-{ports[-1]}" if len(ports) > 1 else "")
+    raise LeasePortTaken(
+        f"the lease service cannot listen on {where}: {problem}\n\nhint: fencepost.lease.port takes a port or a range "
+        "FROM-TO, fencepost.lease.bind the address to listen on if it is not the driver's own name"
+    )

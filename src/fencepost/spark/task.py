@@ -1,0 +1,363 @@
+"""What runs in a Spark task: rows in, batches to the brokers, one row with the result out.
+
+A task encodes its rows, asks the driver for the lease of each batch's partition, sends the batch straight to the
+partition's leader, and gives the lease back once it is acknowledged. Several partitions of one broker go into one
+request. What a broker's answer means is in `judge`: the same bytes again, the end of the transaction, or of the query.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from fencepost.client.client import KafkaClient, retry
+from fencepost.client.connection import Connection
+from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, Unreachable
+from fencepost.client.transaction import ProducerIdentity
+from fencepost.protocol import errors
+from fencepost.protocol.messages import ProduceRequest
+from fencepost.spark.columns import BadRecord
+from fencepost.spark.encode import EncodedBatch, encode_rows, finish_batch, halve_batch
+from fencepost.spark.lease_client import AlreadyWritten, LeaseAddress, LeaseClient
+from fencepost.spark.leases import Granted, OutputPartition, TaskAttempt, TaskResult, Want
+
+RESULT_SCHEMA = "write int, input int, attempt long, counts array<struct<topic:string,partition:int,records:long>>"
+# Rows are gathered to about this much before they are encoded, so that batches get large.
+GATHER_BYTES = 8 << 20
+PAUSE_S = 0.02
+LONGEST_PAUSE_S = 0.5
+METADATA_DEADLINE_S = 60.0
+T = TypeVar("T")
+
+
+class WritePlan(NamedTuple):
+    """Everything that a task needs to know; travels with the job."""
+
+    settings: Mapping[str, object]
+    identity: ProducerIdentity
+    produce_version: int  # 12: a first write adds its partition (TV2). 11: the driver has added it (TV1).
+    address: LeaseAddress
+    write_number: int
+    topic: str | None
+    partition_counts: Mapping[str, int]  # Of topics that the driver knows of; fixed for this attempt.
+    compression: str
+    max_batch_bytes: int
+
+
+class Verdict(Enum):
+    WRITTEN = "written"
+    AGAIN = "the same bytes again"
+    TOO_LARGE = "too large"
+    BROKEN = "the transaction is over"
+    FATAL = "no attempt will do better"
+
+
+_AGAIN = frozenset(
+    {
+        errors.UNKNOWN_TOPIC_OR_PARTITION,
+        errors.NOT_LEADER_OR_FOLLOWER,
+        errors.LEADER_NOT_AVAILABLE,
+        errors.REQUEST_TIMED_OUT,
+        errors.NETWORK_EXCEPTION,
+        errors.NOT_ENOUGH_REPLICAS,
+        errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        errors.CONCURRENT_TRANSACTIONS,
+        errors.KAFKA_STORAGE_ERROR,
+        errors.FENCED_LEADER_EPOCH,
+        errors.UNKNOWN_LEADER_EPOCH,
+    }
+)
+_FATAL = frozenset(
+    {
+        errors.TOPIC_AUTHORIZATION_FAILED,
+        errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        errors.CLUSTER_AUTHORIZATION_FAILED,
+        errors.INVALID_RECORD,
+        errors.CORRUPT_MESSAGE,
+        errors.UNSUPPORTED_COMPRESSION_TYPE,
+        errors.INVALID_TIMESTAMP,
+        errors.INVALID_TOPIC_EXCEPTION,
+    }
+)
+
+
+def judge(code: int) -> Verdict:
+    """What a broker's answer to a batch means."""
+    if code == errors.NONE:
+        return Verdict.WRITTEN
+    if code in _AGAIN:
+        return Verdict.AGAIN
+    if code in (errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE):
+        return Verdict.TOO_LARGE
+    return Verdict.FATAL if code in _FATAL else Verdict.BROKEN
+
+
+class WriteFailed(Exception):
+    """The task cannot go on. The driver was told, and knows whether another attempt makes sense."""
+
+
+def patiently(ask: Callable[[], T], deadline_s: float = METADATA_DEADLINE_S) -> T:
+    """Ask again while no broker can be reached. A refusal is an answer: an unknown topic is not waited for."""
+
+    def attempt() -> tuple[list[T], BrokerError | None]:
+        try:
+            return [ask()], None
+        except BrokerError as e:
+            return [], e
+
+    found, refusal = retry(attempt, deadline_s)
+    if refusal is not None:
+        raise refusal
+    return found[0]
+
+
+# Python workers are used for many tasks; so are their connections.
+_clients: dict[tuple[tuple[str, str], ...], KafkaClient] = {}
+
+
+def _client(settings: Mapping[str, object]) -> KafkaClient:
+    key = tuple(sorted((name, str(value)) for name, value in settings.items()))
+    if key not in _clients:
+        _clients[key] = KafkaClient(settings)
+    return _clients[key]
+
+
+def write_rows(plan: WritePlan, task: TaskAttempt, rows: Iterable[pa.RecordBatch]) -> TaskResult:
+    """Write all rows of one input partition; returns what was written, by this attempt or by another."""
+    with LeaseClient(plan.address, task) as leases:
+        writer = TaskWriter(plan, leases)
+        try:
+            for table in _gather(rows):
+                writer.write(table)
+            return leases.done(writer.counts)
+        except AlreadyWritten as e:
+            return e.result
+        except BadRecord as e:
+            leases.fail(str(e), is_fatal=True)
+            raise WriteFailed(str(e)) from None
+        except WriteFailed:
+            raise
+        except ClientError as e:
+            leases.fail(str(e), is_fatal=not isinstance(e, (Unreachable, DeadlinePassed)))
+            raise WriteFailed(str(e)) from e
+
+
+def _gather(rows: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in rows:
+        if batch.num_rows:
+            gathered.append(batch)
+            size += batch.nbytes
+        if size >= GATHER_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
+
+
+class _Sending(NamedTuple):
+    batch: EncodedBatch
+    lease: Granted
+
+
+class TaskWriter:
+    """Sends a task's batches, each under its lease."""
+
+    def __init__(self, plan: WritePlan, leases: LeaseClient) -> None:
+        self._plan = plan
+        self._leases = leases
+        self._client = _client(plan.settings)
+        self._partition_counts = dict(plan.partition_counts)
+        self._rows_seen = 0
+        self.counts: dict[OutputPartition, int] = {}
+
+    def write(self, table: Any) -> None:
+        batches = encode_rows(
+            table,
+            topic=self._plan.topic,
+            partition_count=self._partition_count,
+            now_ms=time.time_ns() // 1_000_000,
+            null_start=self._rows_seen,
+            compression=self._plan.compression,
+            max_batch_bytes=self._plan.max_batch_bytes,
+        )
+        self._rows_seen += table.num_rows
+        waiting: dict[OutputPartition, deque[EncodedBatch]] = {}
+        for batch in batches:
+            waiting.setdefault((batch.topic, batch.partition), deque()).append(batch)
+        while waiting:
+            self._send_some(waiting)
+
+    def _partition_count(self, topic: str) -> int:
+        if topic not in self._partition_counts:
+            self._partition_counts[topic] = len(patiently(lambda: self._client.topic(topic)).leaders)
+        return self._partition_counts[topic]
+
+    def _send_some(self, waiting: dict[OutputPartition, deque[EncodedBatch]]) -> None:
+        """Take the leases that are free for the next batches, send those, give the leases back."""
+        sending: list[_Sending] = []
+        wanted = {where: queue[0] for where, queue in waiting.items()}
+        while wanted:
+            lease = self._leases.acquire(Want(*where, batch.record_count) for where, batch in wanted.items())
+            if lease is None:
+                break
+            where = (lease.topic, lease.partition)
+            sending.append(_Sending(wanted.pop(where), lease))
+        self._send(sending)
+        for batch, lease in sending:
+            where = (lease.topic, lease.partition)
+            self._leases.release(lease)
+            self.counts[where] = self.counts.get(where, 0) + batch.record_count
+            waiting[where].popleft()
+            if not waiting[where]:
+                del waiting[where]
+
+    def _send(self, sending: list[_Sending]) -> None:
+        """Until every batch is acknowledged. What was sent once is only ever sent again as the same bytes."""
+        identity = self._plan.identity
+        left = {
+            (s.lease.topic, s.lease.partition): finish_batch(s.batch, identity, s.lease.base_sequence) for s in sending
+        }
+        unsent = set(left)  # Their fate was never in doubt.
+        deadline = time.monotonic() + min(s.lease.within_ms for s in sending) / 1000
+        pause_s = PAUSE_S
+        while left:
+            answers = self._produce(left)
+            again = ""
+            for where, (code, message) in answers.items():
+                verdict = judge(code)
+                if verdict is Verdict.WRITTEN:
+                    del left[where]
+                elif verdict is Verdict.AGAIN:
+                    again = f"{where[0]}-{where[1]}: {message}"
+                    unsent.discard(where)
+                elif verdict is Verdict.TOO_LARGE and where in unsent:
+                    self._send_halves(next(s for s in sending if (s.lease.topic, s.lease.partition) == where))
+                    del left[where]
+                else:
+                    self._give_up(where, len(left[where]), code, message, verdict)
+            if left:
+                if time.monotonic() + pause_s > deadline:
+                    reason = f"no acknowledgement in time; the last answer was: {again}"
+                    self._leases.fail(reason, is_fatal=False)
+                    raise WriteFailed(reason)
+                time.sleep(pause_s)
+                pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+    def _send_halves(self, too_large: _Sending) -> None:
+        """The topic allows less than we thought: the lease's sequences are filled with two smaller batches."""
+        batch, lease = too_large
+        if batch.record_count == 1:
+            self._give_up(
+                (lease.topic, lease.partition),
+                batch.size_bytes,
+                errors.MESSAGE_TOO_LARGE,
+                f"one record has {batch.size_bytes} bytes, more than max.message.bytes of topic {batch.topic} allows",
+                Verdict.FATAL,
+            )
+        first, second = halve_batch(batch)
+        self._send([_Sending(first, lease._replace(record_count=first.record_count))])
+        rest = lease._replace(
+            base_sequence=(lease.base_sequence + first.record_count) & 0x7FFFFFFF, record_count=second.record_count
+        )
+        self._send([_Sending(second, rest)])
+
+    def _give_up(self, where: OutputPartition, size_bytes: int, code: int, message: str, verdict: Verdict) -> None:
+        id_, producer_id, epoch = self._plan.identity
+        reason = (
+            f"{where[0]}-{where[1]} refused {size_bytes} bytes of transaction `{id_}` "
+            f"(producer {producer_id}, epoch {epoch}) with {errors.name_of(code)} ({code})"
+            + (f": {message}" if message else "")
+        )
+        # Too large but in doubt is not fatal: another attempt hears of it before the batch was sent.
+        self._leases.fail(reason, is_fatal=verdict is Verdict.FATAL)
+        raise WriteFailed(reason)
+
+    def _produce(self, batches: Mapping[OutputPartition, bytes]) -> dict[OutputPartition, tuple[int, str]]:
+        """One request to each leader; the code and message for each partition. No answer is an answer too."""
+        answers: dict[OutputPartition, tuple[int, str]] = {}
+        by_leader: dict[Connection, dict[str, list[int]]] = {}
+        for topic, partition in batches:
+            try:
+                leader = self._client.leader(topic, partition)
+            except (BrokerError, Unreachable) as e:
+                answers[topic, partition] = self._lost(topic, e)
+                continue
+            by_leader.setdefault(leader, {}).setdefault(topic, []).append(partition)
+        for leader, topics in by_leader.items():
+            try:
+                response = self._client.send(leader, self._request(batches, topics), self._plan.produce_version)
+            except Unreachable as e:
+                for topic, partitions in topics.items():
+                    answers |= {(topic, partition): self._lost(topic, e) for partition in partitions}
+                continue
+            for t in response.responses:
+                for p in t.partition_responses:
+                    message = p.error_message or errors.name_of(p.error_code)
+                    answers[t.name, p.index] = (p.error_code, message)
+                    if p.error_code and judge(p.error_code) is Verdict.AGAIN:
+                        self._refresh(t.name)
+        return answers
+
+    def _request(self, batches: Mapping[OutputPartition, bytes], topics: Mapping[str, list[int]]) -> ProduceRequest:
+        data, entry = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData
+        return ProduceRequest(
+            self._plan.identity.transactional_id,
+            -1,
+            30_000,
+            [data(t, partition_data=[entry(p, batches[t, p]) for p in partitions]) for t, partitions in topics.items()],
+        )
+
+    def _lost(self, topic: str, problem: ClientError) -> tuple[int, str]:
+        self._refresh(topic)
+        code = problem.code if isinstance(problem, BrokerError) else errors.NETWORK_EXCEPTION
+        return code, str(problem)
+
+    def _refresh(self, topic: str) -> None:
+        with suppress(ClientError):  # The next try will say what is wrong.
+            self._client.refresh([topic])
+
+
+def spark_task(plan: WritePlan) -> Any:
+    """The function for `mapInArrow`."""
+
+    def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        task = TaskAttempt(plan.write_number, context.partitionId(), context.taskAttemptId())
+        result = write_rows(plan, task, rows)
+        counts = [{"topic": t, "partition": p, "records": n} for t, p, n in result.counts]
+        yield pa.RecordBatch.from_pylist(
+            [
+                {
+                    "write": result.write_number,
+                    "input": result.partition_id,
+                    "attempt": result.task_attempt_id,
+                    "counts": counts,
+                }
+            ],
+            schema=pa.schema(
+                [
+                    ("write", pa.int32()),
+                    ("input", pa.int32()),
+                    ("attempt", pa.int64()),
+                    (
+                        "counts",
+                        pa.list_(
+                            pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("records", pa.int64())])
+                        ),
+                    ),
+                ]
+            ),
+        )
+
+    return run

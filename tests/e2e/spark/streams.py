@@ -1,0 +1,164 @@
+"""Streams for the sink's tests: text files as a source whose batches are known beforehand, and a reader of topics."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from fencepost.client.client import KafkaClient
+from fencepost.spark.sink import ExactlyOnceSink
+from tests.support.reading import IMPATIENT, READ_COMMITTED, READ_UNCOMMITTED, connect, end_offsets
+
+TIMEOUT_S = 60.0
+FILES_PER_BATCH = 2  # Each becomes an input partition of its own.
+
+
+class Read(NamedTuple):
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def create_topic(bootstrap_servers: str, topic: str, partitions: int = 3, **config: str) -> str:
+    """`_` in a setting's name stands for `.`."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    for created in admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]).values():
+        created.result(30)
+    return topic
+
+
+def read(bootstrap_servers: str, topic: str) -> list[Read]:
+    """What a reader of committed data finds in the topic, partition by partition in order."""
+    with connect(bootstrap_servers) as client:
+        ends = end_offsets(client, [topic])
+    settings = {"group.id": "reader", "isolation.level": "read_committed", "enable.auto.commit": False}
+    consumer = Consumer(IMPATIENT | settings | {"bootstrap.servers": bootstrap_servers, "enable.partition.eof": True})
+    found = []
+    unread = {index for (_, index), end in ends.items() if end > 0}
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in unread])
+        while unread:
+            assert time.monotonic() < deadline, f"partitions {unread} of {topic} cannot be read to their ends"
+            for message in consumer.consume(1000, 0.05):
+                if message.error() is not None:  # The end of a partition, which may not have been its end.
+                    if (message.offset() or 0) >= ends[topic, message.partition() or 0]:
+                        unread.discard(message.partition() or 0)
+                    continue
+                headers: Any = message.headers() or ()
+                index, (_, timestamp_ms) = message.partition() or 0, message.timestamp()
+                found.append(Read(index, message.key(), message.value(), timestamp_ms, tuple(headers)))
+    finally:
+        consumer.close()
+    return sorted(found, key=lambda record: record.partition)
+
+
+def values(bootstrap_servers: str, topic: str) -> list[str]:
+    """All committed values of a topic, sorted: equal to what went in, if each is there exactly once."""
+    return sorted((record.value or b"").decode() for record in read(bootstrap_servers, topic))
+
+
+def is_free(bootstrap_servers: str, topic: str) -> bool:
+    """Does nothing of an open transaction hold readers up?"""
+    with connect(bootstrap_servers) as client:
+        return end_offsets(client, [topic], READ_COMMITTED) == end_offsets(client, [topic], READ_UNCOMMITTED)
+
+
+def written(bootstrap_servers: str, topic: str) -> int:
+    """How much is in the topic, committed or not."""
+    with connect(bootstrap_servers) as client:
+        return sum(end_offsets(client, [topic]).values())
+
+
+def markers(bootstrap_servers: str, transactional_id: str) -> dict[tuple[str, int], tuple[int, str]]:
+    with KafkaClient({"bootstrap.servers": bootstrap_servers}) as client:
+        return client.all_committed(f"fencepost-marker-{transactional_id}")
+
+
+def wait_for(what: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < deadline, f"nothing came of it in {timeout_s:g} s"
+        time.sleep(0.02)
+
+
+def until_half_written(servers: str, topic: str) -> Callable[[], None]:
+    """For a task: waits until another one has written to the topic, in a transaction that is open."""
+
+    def wait() -> None:
+        import time
+
+        from fencepost.client.client import KafkaClient
+
+        deadline = time.monotonic() + 30
+        with KafkaClient({"bootstrap.servers": servers}) as client:
+            partitions = range(len(client.topic(topic).leaders))
+            while all(client.end_offset(topic, p, True) == client.end_offset(topic, p, False) for p in partitions):
+                assert time.monotonic() < deadline, "the other task has written nothing"
+                time.sleep(0.02)
+
+    return wait
+
+
+class Lines:
+    """A folder of text files. A batch takes the oldest two that no batch has taken."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.folder.mkdir()
+        self.all: list[str] = []
+        self._files = 0
+
+    def add_batch(self, count: int = 20) -> list[str]:
+        added: list[str] = []
+        for _ in range(FILES_PER_BATCH):
+            self._files += 1
+            lines = [f"file {self._files} line {n}" for n in range(count)]
+            path = self.folder / f"{self._files:03}.txt"
+            # Moved into place whole: Spark may look at any time.
+            unfinished = self.folder / f".{path.name}"
+            unfinished.write_text("".join(line + "\n" for line in lines))
+            unfinished.rename(path)
+            # Spark takes files in the order of their times, which would otherwise be the same.
+            os.utime(path, (self._files, self._files))
+            added += lines
+        self.all += added
+        return added
+
+
+def stream(spark: Any, lines: Lines) -> Any:
+    """The lines as a stream with the one column `value`."""
+    return spark.readStream.format("text").option("maxFilesPerTrigger", FILES_PER_BATCH).load(str(lines.folder))
+
+
+def start(frame: Any, sink: Any, checkpoint: Path) -> Any:
+    """A query that ends when it has read all that there is now."""
+    writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
+    return writer.trigger(availableNow=True).start()
+
+
+def run(frame: Any, sink: Any, checkpoint: Path) -> None:
+    """Raises StreamingQueryException if the query fails."""
+    query = start(frame, sink, checkpoint)
+    try:
+        assert query.awaitTermination(TIMEOUT_S), "the query did not end"
+    finally:
+        query.stop()
+
+
+def outcomes(sink: ExactlyOnceSink) -> list[tuple[int, str, int]]:
+    return [(p.batch_id, p.outcome, p.records) for p in sink.recent_progress]
+
+
+def settings(bootstrap_servers: str, transactional_id: str, **more: object) -> Mapping[str, object]:
+    given: Iterable[tuple[str, object]] = ((name.replace("_", "."), value) for name, value in more.items())
+    return {"bootstrap.servers": bootstrap_servers, "transactional.id": transactional_id, **dict(given)}

@@ -1,0 +1,62 @@
+"""What Spark itself writes down about a batch, found from inside a foreachBatch function."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.spark.checkpoint import (
+    LocalFiles,
+    RunningQuery,
+    SessionFiles,
+    files_of,
+    has_state,
+    is_committed,
+    read_batch,
+    read_query_id,
+    running_query,
+)
+
+
+@pytest.mark.java
+def test_a_function_for_foreach_batch_finds_its_query_and_reads_its_checkpoint(spark: Any, tmp_path: Path) -> None:
+    # A name that must not be escaped or unescaped on the way.
+    checkpoint = tmp_path / "check point%20"
+    found: list[RunningQuery | None] = []
+    read: list[object] = []
+    enough = threading.Event()
+
+    def look(frame, batch_id: int) -> None:  # type: ignore[no-untyped-def]
+        try:
+            session = frame.sparkSession
+            query = running_query(session)
+            found.append(query)
+            assert query is not None
+            for files in (files_of(session, query.checkpoint), SessionFiles(session, query.checkpoint)):
+                read.append(read_batch(files, batch_id, query.sources))
+                read.append((read_query_id(files), files.read("offsets/99"), has_state(files)))
+                read.append(is_committed(files, batch_id - 1))
+        finally:
+            if batch_id == 1:
+                enough.set()
+
+    rate = spark.readStream.format("rate").load()
+    query = rate.writeStream.foreachBatch(look).option("checkpointLocation", str(checkpoint)).start()
+    assert enough.wait(90), query.exception()
+    query.stop()
+    assert running_query(spark) is None
+    local = LocalFiles(checkpoint)
+    for batch_id in (0, 1):
+        running = found[batch_id]
+        assert running is not None
+        assert (running.query_id, running.batch_id) == (read_query_id(local), batch_id)
+        assert (running.query_id, running.run_id) == (query.id, query.runId)
+        assert running.sources[0].startswith("RateStream")
+        offsets = read_batch(local, batch_id)
+        said = [offsets, (query.id, None, False), batch_id == 1]
+        assert read[6 * batch_id : 6 * batch_id + 6] == said * 2
+        assert offsets.kafka_ends == []
+        assert offsets.timestamp_ms

@@ -1,0 +1,322 @@
+"""The sink where nothing breaks: what it writes, where, how often; and what it refuses."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.client.failures import BadClientSetting
+from fencepost.spark.frames import UnwritableFrame
+from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink, SinkError
+from fencepost.testing import Broker
+from tests.e2e.conftest import StartBroker
+from tests.e2e.spark.streams import (
+    Lines,
+    create_topic,
+    is_free,
+    markers,
+    outcomes,
+    read,
+    run,
+    settings,
+    stream,
+    values,
+    written,
+)
+from tests.support.partitioner import partition_for
+from tests.support.reading import committed_offsets
+
+pytestmark = [pytest.mark.java]
+
+Unique = Callable[[str], str]
+MakeSink = Callable[..., ExactlyOnceSink]
+
+
+@pytest.fixture
+def sinks() -> Iterator[MakeSink]:
+    """Makes sinks that are closed at the end of the test."""
+    made = []
+
+    def make(bootstrap_servers: str, transactional_id: str, **more: object) -> ExactlyOnceSink:
+        options: dict[str, Any] = {k: more.pop(k) for k in ("adopt", "run_batch", "skip_batch") if k in more}
+        made.append(ExactlyOnceSink(settings(bootstrap_servers, transactional_id, **more), **options))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        sink.close()
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Lines:
+    return Lines(tmp_path / "lines")
+
+
+# --- a plain frame ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transaction_version", ["2", "1"])
+def test_a_frame_goes_in_one_transaction_to_the_partitions_that_java_would_choose(
+    spark: Any, start_broker: StartBroker, sinks: MakeSink, transaction_version: str
+) -> None:
+    servers = start_broker(transaction_version=transaction_version).bootstrap_servers
+    topic = create_topic(servers, "out", 5)
+    sink = sinks(servers, "plain", topic=topic)
+    frame = spark.range(0, 2000, 1, 4).selectExpr("concat('key ', id) AS key", "cast(id AS string) AS value")
+
+    assert sink.write(frame) == 2000
+
+    found = read(servers, topic)
+    assert sorted(int(r.value or b"") for r in found) == list(range(2000))
+    assert all(r.partition == partition_for(r.key or b"", 5) for r in found)
+    assert written(servers, topic) == 2000 + 5, "one commit marker in each partition"
+    assert is_free(servers, topic)
+
+
+def test_every_column_of_sparks_own_kafka_sink_is_understood(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
+) -> None:
+    servers = broker.bootstrap_servers
+    topic, other = create_topic(servers, unique("columns")), create_topic(servers, unique("columns"))
+    when = datetime.datetime(2024, 5, 6, 7, 8, 9, 123000, tzinfo=datetime.UTC)
+    rows = [
+        (topic, None, b"k", b"v", [("trace", b"\0\xff"), ("none", None)], when),
+        (topic, None, b"gone", None, None, None),
+        (other, 2, b"k", b"elsewhere", [], when),
+    ]
+    schema = (
+        "topic string, partition int, key binary, value binary, "
+        "headers array<struct<key:string,value:binary>>, timestamp timestamp"
+    )
+
+    assert sinks(servers, unique("columns")).write(spark.createDataFrame(rows, schema)) == 3
+
+    found = {r.key: r for r in read(servers, topic)}
+    assert found[b"k"] == (
+        partition_for(b"k", 3),
+        b"k",
+        b"v",
+        int(when.timestamp() * 1000),
+        (("trace", b"\0\xff"), ("none", None)),
+    )
+    tombstone = found[b"gone"]
+    assert tombstone.value is None
+    assert tombstone.headers == ()
+    assert abs(tombstone.timestamp_ms / 1000 - datetime.datetime.now().timestamp()) < 60
+    assert [(r.partition, r.value) for r in read(servers, other)] == [(2, b"elsewhere")]
+
+
+def test_rows_without_a_key_are_spread_evenly_and_the_option_wins_over_the_topic_column(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("spread"), 3)
+    frame = spark.range(0, 900, 1, 2).selectExpr("cast(id AS string) AS value", "'nowhere' AS topic")
+
+    sinks(servers, unique("spread"), topic=topic).write(frame)
+
+    assert Counter(r.partition for r in read(servers, topic)) == {0: 300, 1: 300, 2: 300}
+
+
+def test_readers_get_the_same_rows_whatever_the_codec(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
+) -> None:
+    servers = broker.bootstrap_servers
+    frame = spark.range(0, 500, 1, 1).selectExpr("repeat(cast(id AS string), 20) AS value").cache()
+    expected = sorted(str(n) * 20 for n in range(500))
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        topic = create_topic(servers, unique(codec), 1)
+        sinks(servers, unique(codec), topic=topic, compression_type=codec).write(frame)
+        assert values(servers, topic) == expected, codec
+    frame.unpersist()
+
+
+def test_a_frame_without_rows_opens_no_transaction(spark: Any, broker: Broker, unique: Unique, sinks: MakeSink) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("empty"))
+    assert sinks(servers, unique("empty"), topic=topic).write(spark.createDataFrame([], "value string")) == 0
+    assert written(servers, topic) == 0
+
+
+def test_a_frame_with_wrong_columns_is_refused_before_anything_is_sent(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("wrong"))
+    sink, without_topic = sinks(servers, unique("wrong"), topic=topic), sinks(servers, unique("wrong"))
+    rows = spark.range(10)
+    for frame, message in (
+        (rows.selectExpr("'x' AS key"), "Required attribute 'value' not found"),
+        (rows.selectExpr("id AS value"), "value type must be a STRING or BINARY, but it is BIGINT"),
+        (rows.selectExpr("'x' AS value", "id AS key"), "key type must be a STRING or BINARY"),
+        (rows.selectExpr("'x' AS value", "id AS partition"), "partition type must be an INT"),
+        (rows.selectExpr("'x' AS value", "map('a', 'b') AS headers"), "headers type must be"),
+    ):
+        with pytest.raises(UnwritableFrame, match=message):
+            sink.write(frame)
+    with pytest.raises(UnwritableFrame, match="topic option required"):
+        without_topic.write(rows.selectExpr("'x' AS value"))
+    assert written(servers, topic) == 0
+    assert sink.write(rows.selectExpr("'x' AS value")) == 10, "the sink is none the worse for it"
+
+
+def test_settings_that_cannot_be_meant_are_refused_at_once() -> None:
+    with pytest.raises(BadClientSetting, match=r"transactional\.id is missing"):
+        ExactlyOnceSink({"bootstrap.servers": "localhost:9092"})
+    for name, value, message in (
+        ("compression.type", "rar", "none of none, gzip"),
+        ("transaction.timeout.ms", "soon", "not a whole number"),
+        ("fencepost.lease.port", "9-1", "the lower one first"),
+        ("transactional.di", "x", "did you mean|unknown setting"),
+    ):
+        with pytest.raises(BadClientSetting, match=message):
+            ExactlyOnceSink({"bootstrap.servers": "localhost:9092", "transactional.id": "x", name: value})
+
+
+# --- a stream -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transaction_version", ["2", "1"])
+def test_a_stream_is_written_once_over_restarts_and_reruns(
+    spark: Any, start_broker: StartBroker, sinks: MakeSink, lines: Lines, tmp_path: Path, transaction_version: str
+) -> None:
+    servers = start_broker(transaction_version=transaction_version).bootstrap_servers
+    topic = create_topic(servers, "out")
+    checkpoint = tmp_path / "checkpoint"
+    sink = sinks(servers, "stream", topic=topic, group_id="lag")
+    lines.add_batch()
+    lines.add_batch()
+
+    run(stream(spark, lines), sink, checkpoint)
+    assert values(servers, topic) == sorted(lines.all)
+    assert outcomes(sink) == [(0, "committed", 40), (1, "committed", 40)]
+    assert all(p.transaction_ms > 0 and 0 < p.timeout_share < 1 and p.requests for p in sink.recent_progress)
+    assert len({p.producer_epoch for p in sink.recent_progress}) == 2, "an epoch for each transaction"
+    assert committed_offsets(servers, "lag", topic) == {}, "files have no offsets that a group could commit"
+
+    # The same sink, then another as after a restart of the driver, go on where Spark's checkpoint ends.
+    lines.add_batch()
+    run(stream(spark, lines), sink, checkpoint)
+    sink.close()
+    lines.add_batch()
+    successor = sinks(servers, "stream", topic=topic)
+    run(stream(spark, lines), successor, checkpoint)
+    assert outcomes(successor) == [(3, "committed", 40)]
+    assert values(servers, topic) == sorted(lines.all)
+
+    # A driver that died between the commit and Spark's note of it: Spark runs the batch again.
+    (checkpoint / "commits" / "3").unlink()
+    (checkpoint / "commits" / ".3.crc").unlink(missing_ok=True)
+    lines.add_batch()
+    run(stream(spark, lines), successor, checkpoint)
+    assert outcomes(successor)[1:] == [(3, "skipped", 0), (4, "committed", 40)]
+    assert values(servers, topic) == sorted(lines.all)
+
+
+def test_a_batch_of_a_query_with_state_is_computed_even_if_it_is_not_written(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic, checkpoint = create_topic(servers, unique("state")), tmp_path / "checkpoint"
+    sink = sinks(servers, unique("state"), topic=topic)
+    lines.add_batch()
+    new_lines = stream(spark, lines).dropDuplicates(["value"])
+    run(new_lines, sink, checkpoint)
+
+    for note in (".0.crc", "0"):
+        (checkpoint / "commits" / note).unlink(missing_ok=True)
+    shutil.copy(lines.folder / "001.txt", lines.folder / "003.txt")  # Seen before, as the state knows.
+    run(new_lines, sink, checkpoint)
+
+    assert outcomes(sink)[:2] == [(0, "committed", 40), (0, "skipped", 0)]
+    assert values(servers, topic) == sorted(lines.all)
+
+
+def test_several_outputs_are_in_one_transaction(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    refunds, audit = create_topic(servers, unique("refunds"), 1), create_topic(servers, unique("audit"), 1)
+    id_ = unique("outputs")
+    sink = sinks(servers, id_)
+    seen = []
+
+    @sink.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        seen.append(transaction.write(frame, topic=refunds))
+        seen.append(transaction.write(frame.selectExpr("upper(value) AS value").limit(3), topic=audit))
+        assert not is_free(servers, audit), "nothing shows before the commit"
+
+    lines.add_batch()
+    run(stream(spark, lines), write, tmp_path / "checkpoint")
+
+    assert seen == [40, 3]
+    assert outcomes(sink) == [(0, "committed", 43)]
+    assert values(servers, refunds) == sorted(lines.all)
+    assert len(values(servers, audit)) == 3
+    assert (written(servers, refunds), written(servers, audit)) == (41, 4), "one commit marker each"
+    assert markers(servers, id_).keys() == {(refunds, 0), (audit, 0)}
+
+
+def test_a_new_checkpoint_is_refused_until_the_user_adopts_it(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic, id_ = create_topic(servers, unique("adopt")), unique("adopt")
+    first = sinks(servers, id_, topic=topic)
+    lines.add_batch()
+    run(stream(spark, lines), first, tmp_path / "checkpoint")
+
+    with pytest.raises(Exception, match="BatchRefused") as refused:
+        run(stream(spark, lines), first, tmp_path / "new")
+    assert "its checkpoint is new, or another query uses the same transactional.id" in str(refused.value)
+    assert "set adopt=True" in str(refused.value)
+    assert values(servers, topic) == sorted(lines.all)
+
+    first.close()
+    run(stream(spark, lines), sinks(servers, id_, topic=topic, adopt=True), tmp_path / "new")
+    assert values(servers, topic) == sorted(lines.all * 2), "adopting means: write what this query reads"
+
+
+def test_a_batch_is_one_call(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("once"))
+    sink = sinks(servers, unique("once"), topic=topic)
+
+    def twice(frame: Any, batch_id: int) -> None:
+        sink(frame, batch_id)
+        sink(frame, batch_id)
+
+    lines.add_batch()
+    with pytest.raises(Exception, match="a batch is one transaction, and one call"):
+        run(stream(spark, lines), twice, tmp_path / "twice")
+    assert values(servers, topic) == sorted(lines.all), "the first call stands"
+    other = sinks(servers, unique("once"), topic=topic)
+
+    with pytest.raises(Exception, match="in the middle of another batch"):
+        run(stream(spark, lines), other.batch(lambda frame, _: other.write(frame)), tmp_path / "nested")
+    with pytest.raises(SinkError, match="outside a streaming query"):
+        other(spark.range(3).selectExpr("'x' AS value"), 0)
+
+
+def test_a_transactional_id_has_one_sink_in_a_process(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
+) -> None:
+    servers = broker.bootstrap_servers
+    topic, id_ = create_topic(servers, unique("one")), unique("one")
+    frame = spark.range(5).selectExpr("'x' AS value")
+    first, second = sinks(servers, id_, topic=topic), sinks(servers, id_, topic=topic)
+    first.write(frame)
+    with pytest.raises(SinkError, match="is in use by another sink of this process"):
+        second.write(frame)
+    assert first.write(frame) == 5, "the refusal came before the first was fenced"
+    first.close()
+    assert second.write(frame) == 5

@@ -1,0 +1,318 @@
+"""The sink where something breaks, for real: readers find every row exactly once, and nothing holds them up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.client.failures import BrokerError
+from fencepost.spark.jobs import STOPPED
+from fencepost.spark.sink import ExactlyOnceSink, SinkError, SinkFenced
+from fencepost.testing import Broker
+from tests.e2e.conftest import StartBroker
+from tests.e2e.spark.streams import (
+    Lines,
+    create_topic,
+    is_free,
+    outcomes,
+    run,
+    settings,
+    start,
+    stream,
+    until_half_written,
+    values,
+    wait_for,
+    written,
+)
+
+pytestmark = [pytest.mark.java]
+
+Unique = Callable[[str], str]
+Rows = Iterator[Any]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Lines:
+    return Lines(tmp_path / "lines")
+
+
+@pytest.fixture
+def reached(tmp_path: Path) -> Path:
+    """A file that a task makes when it is in the middle of a batch."""
+    return tmp_path / "reached"
+
+
+def in_the_middle(frame: Any, reached: Path, wait: Callable[[], None], do: Callable[[], None]) -> Any:
+    """The frame, of which the second file waits until the first is written, makes `reached`, and does something.
+
+    The first time only: when `reached` is there, the rows just pass.
+    """
+
+    def at_line(batches: Rows) -> Rows:
+        for batch in batches:
+            if "file 2 line 0" in batch.column(0).to_pylist() and not reached.exists():
+                wait()
+                reached.touch()
+                do()
+            yield batch
+
+    return frame.mapInArrow(at_line, "value string")
+
+
+@pytest.mark.parametrize("transaction_version", ["2", "1"])
+def test_a_task_that_throws_fails_the_query_with_its_message_and_holds_nobody_up(
+    spark: Any, start_broker: StartBroker, lines: Lines, tmp_path: Path, transaction_version: str
+) -> None:
+    from pyspark.sql import functions
+
+    servers = start_broker(transaction_version=transaction_version).bootstrap_servers
+    topic = create_topic(servers, "out")
+    wait = until_half_written(servers, topic)
+
+    @functions.udf("string")
+    def strict(value: str) -> str:
+        if value == "file 2 line 7":
+            wait()
+            raise ValueError("line 7 is not to my liking")
+        return value
+
+    lines.add_batch()
+    sink = ExactlyOnceSink(settings(servers, "throws", topic=topic), max_attempts=2)
+    try:
+        with pytest.raises(Exception, match="line 7 is not to my liking"):
+            run(stream(spark, lines).select(strict("value").alias("value")), sink, tmp_path / "checkpoint")
+        assert written(servers, topic) > 0, "something was written, and aborted"
+        assert is_free(servers, topic)
+        assert values(servers, topic) == []
+
+        run(stream(spark, lines), sink, tmp_path / "checkpoint")
+        assert values(servers, topic) == sorted(lines.all), "the sink goes on with a query that does better"
+    finally:
+        sink.close()
+
+
+def test_an_unknown_topic_is_named(spark: Any, broker: Broker, unique: Unique) -> None:
+    frame = spark.range(5).selectExpr("'x' AS value", "'no-such-topic' AS topic")
+    sink = ExactlyOnceSink(settings(broker.bootstrap_servers, unique("unknown")))
+    try:
+        with pytest.raises(BrokerError, match=r"no-such-topic: UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist"):
+            sink.write(frame, topic="no-such-topic")
+        with pytest.raises(SinkError, match="no-such-topic: UNKNOWN_TOPIC_OR_PARTITION"):
+            sink.write(frame)
+    finally:
+        sink.close()
+
+
+def test_a_record_that_the_topic_does_not_allow_is_named_with_its_size(
+    spark: Any, broker: Broker, unique: Unique
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("small"), 1, max_message_bytes="2000")
+    sink = ExactlyOnceSink(settings(servers, unique("small"), topic=topic))
+    try:
+        fits = spark.range(0, 100, 1, 1).selectExpr("repeat('x', 500) AS value")
+        assert sink.write(fits) == 100, "batches are halved until the topic takes them"
+        with pytest.raises(
+            SinkError, match=rf"one record has 30\d\d bytes, more than max.message.bytes of topic {topic}"
+        ):
+            sink.write(spark.range(0, 100, 1, 1).selectExpr("repeat('x', if(id = 50, 3000, 5)) AS value"))
+        assert is_free(servers, topic)
+        assert len(values(servers, topic)) == 100
+    finally:
+        sink.close()
+
+
+def test_a_query_that_is_stopped_in_a_batch_has_not_failed_and_goes_on_later(
+    spark: Any, broker: Broker, unique: Unique, lines: Lines, reached: Path, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("stopped"))
+    sink = ExactlyOnceSink(settings(servers, unique("stopped"), topic=topic))
+    lines.add_batch()
+    try:
+        slow = in_the_middle(stream(spark, lines), reached, until_half_written(servers, topic), lambda: time.sleep(60))
+        query = start(slow, sink, tmp_path / "checkpoint")
+        wait_for(reached.exists)
+        query.stop()
+        assert query.exception() is None
+        assert written(servers, topic) > 0
+        assert is_free(servers, topic)
+
+        run(slow, sink, tmp_path / "checkpoint")
+        assert values(servers, topic) == sorted(lines.all)
+    finally:
+        sink.close()
+
+
+def test_spark_takes_the_words_of_a_stopped_batch_for_an_interruption(spark: Any) -> None:
+    jvm = spark._jvm
+    is_interruption = jvm.org.apache.spark.sql.execution.streaming.StreamExecution.isInterruptionException
+    context = spark._jsc.sc()
+    assert is_interruption(
+        jvm.py4j.Py4JException(f"Traceback\n  in a file\nQueryStopped: stopped ({STOPPED})\n"), context
+    )
+    assert not is_interruption(jvm.py4j.Py4JException("Traceback\n  in a file\nValueError: no"), context)
+
+
+def test_a_python_worker_that_dies_in_a_batch_costs_an_attempt(
+    spark: Any, broker: Broker, unique: Unique, lines: Lines, reached: Path, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("worker"))
+    sink = ExactlyOnceSink(settings(servers, unique("worker"), topic=topic))
+    lines.add_batch()
+    lines.add_batch()
+    try:
+        deadly = in_the_middle(
+            stream(spark, lines),
+            reached,
+            until_half_written(servers, topic),
+            lambda: os.kill(os.getpid(), signal.SIGKILL),
+        )
+        run(deadly, sink, tmp_path / "checkpoint")
+        assert outcomes(sink) == [(0, "committed", 40), (1, "committed", 40)]
+        assert [p.attempts for p in sink.recent_progress] == [2, 1]
+        assert values(servers, topic) == sorted(lines.all)
+    finally:
+        sink.close()
+
+
+@pytest.mark.parametrize("transaction_version", ["2", "1"])
+def test_a_broker_that_dies_in_a_batch_and_comes_back_costs_no_row_and_doubles_none(
+    spark: Any,
+    start_broker: StartBroker,
+    lines: Lines,
+    reached: Path,
+    tmp_path: Path,
+    transaction_version: str,
+) -> None:
+    broker = start_broker(transaction_version=transaction_version)
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, "out")
+    sink = ExactlyOnceSink(settings(servers, "survivor", topic=topic))
+    lines.add_batch()
+    lines.add_batch()
+    try:
+        query = start(
+            in_the_middle(stream(spark, lines), reached, until_half_written(servers, topic), lambda: time.sleep(1)),
+            sink,
+            tmp_path / "checkpoint",
+        )
+        wait_for(reached.exists)
+        broker.kill()
+        broker.restart()
+        assert query.awaitTermination(60)
+        query.stop()
+        assert outcomes(sink) == [(0, "committed", 40), (1, "committed", 40)]
+        assert values(servers, topic) == sorted(lines.all)
+    finally:
+        sink.close()
+
+
+def test_a_sink_whose_id_was_taken_by_another_process_says_who_has_it_and_does_not_take_it_back(
+    spark: Any, broker: Broker, unique: Unique, lines: Lines, reached: Path, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic, id_ = create_topic(servers, unique("fenced")), unique("fenced")
+    sink = ExactlyOnceSink(settings(servers, id_, topic=topic))
+    lines.add_batch()
+    # What a sink does first: take the id over, from whoever has it.
+    take_over = (
+        "import sys; from fencepost.client.client import KafkaClient; "
+        "from fencepost.client.transaction import Transaction; "
+        "identity = Transaction(KafkaClient({'bootstrap.servers': sys.argv[1]}), sys.argv[2], 60000).init(); "
+        "print(f'producer {identity.producer_id}, epoch {identity.producer_epoch}')"
+    )
+    try:
+        query = start(
+            in_the_middle(stream(spark, lines), reached, until_half_written(servers, topic), lambda: time.sleep(2)),
+            sink,
+            tmp_path / "checkpoint",
+        )
+        wait_for(reached.exists)
+        taken = subprocess.run(
+            [sys.executable, "-c", take_over, servers, id_], capture_output=True, text=True, check=True
+        )
+        with pytest.raises(Exception, match="SinkFenced") as failed:
+            query.awaitTermination(60)
+        said = str(failed.value)
+        assert f"transaction `{id_}` is fenced" in said
+        assert "this producer has id " in said
+        assert f"it belongs to {taken.stdout.strip()} now" in said
+        assert values(servers, topic) == []
+        assert is_free(servers, topic)
+        with pytest.raises(SinkFenced, match="belongs to"):
+            sink.write(spark.range(3).selectExpr("'x' AS value"))
+    finally:
+        sink.close()
+
+
+def test_a_batch_that_outlives_its_transaction_twice_names_the_setting(
+    spark: Any, broker: Broker, unique: Unique
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("slow"))
+    sink = ExactlyOnceSink(settings(servers, unique("slow"), topic=topic, transaction_timeout_ms=1500))
+    wait = until_half_written(servers, topic)
+
+    def slow(batches: Rows) -> Rows:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        for batch in batches:
+            if context is not None and context.partitionId() == 1:
+                wait()
+                time.sleep(3)
+            yield batch
+
+    frame = spark.range(0, 20, 1, 2).selectExpr("cast(id AS string) AS value").mapInArrow(slow, "value string")
+    try:
+        with pytest.raises(SinkError, match=r"twice in a row.*(?s:.*)longer than transaction\.timeout\.ms=1500"):
+            sink.write(frame)
+        assert is_free(servers, topic)
+        assert values(servers, topic) == []
+    finally:
+        sink.close()
+
+
+@pytest.mark.slow
+def test_a_driver_that_was_killed_in_a_batch_is_followed_by_one_that_writes_it_once(
+    spark: Any, broker: Broker, unique: Unique, lines: Lines, reached: Path, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("driver"))
+    first, second = lines.add_batch(), lines.add_batch()
+    checkpoint = tmp_path / "checkpoint"
+    driver = Path(__file__).with_name("driver.py")
+    with (tmp_path / "driver.log").open("w") as log:
+        child = subprocess.Popen(
+            [sys.executable, driver, servers, topic, lines.folder, checkpoint, reached],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Its Java and its workers are killed with it.
+        )
+        try:
+            wait_for(lambda: reached.exists() or child.poll() is not None, 90)
+            assert child.poll() is None, (tmp_path / "driver.log").read_text()[-4000:]
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    assert written(servers, topic) > len(first) + 3, "the second batch is half written"
+    assert not is_free(servers, topic)
+
+    sink = ExactlyOnceSink(settings(servers, "driver", topic=topic))
+    try:
+        run(stream(spark, lines).mapInArrow(lambda batches: batches, "value string"), sink, checkpoint)
+        assert outcomes(sink) == [(1, "committed", len(second))]
+        assert values(servers, topic) == sorted(lines.all)
+        assert is_free(servers, topic)
+    finally:
+        sink.close()

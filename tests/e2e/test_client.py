@@ -1,0 +1,152 @@
+"""Our own client, on our broker and on Apache Kafka: one transaction that several connections write to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import BadClientSetting, BrokerError, Fenced, Unreachable
+from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Transaction
+from fencepost.protocol import errors
+from fencepost.protocol.batch import encode_batch
+from fencepost.protocol.messages import ProduceRequest
+from fencepost.testing import Broker
+from tests.support.apache_kafka import apache_kafka
+
+TOPIC = "client-orders"
+
+
+@pytest.fixture(
+    scope="module", params=["fencepost TV2", "fencepost TV1", pytest.param("apache", marks=pytest.mark.java)]
+)
+def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "apache":
+        with apache_kafka() as kafka:
+            yield kafka.bootstrap_servers
+    else:
+        with Broker(settings={"transaction.version": request.param[-1]}) as broker:
+            yield broker.bootstrap_servers
+
+
+@pytest.fixture(scope="module")
+def topic(bootstrap: str) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
+    return TOPIC
+
+
+@pytest.fixture
+def client(bootstrap: str) -> Iterator[KafkaClient]:
+    with KafkaClient({"bootstrap.servers": bootstrap}) as client:
+        yield client
+
+
+def produce(
+    client: KafkaClient, who: ProducerIdentity, version: int, partition: int, sequence: int, value: bytes
+) -> int:
+    """Write one record as any process could that knows who is writing."""
+    batch = encode_batch([(b"k", value)], 1_700_000_000_000, who.producer_id, who.producer_epoch, sequence, True)
+    data = ProduceRequest.PartitionProduceData(partition, batch)
+    request = ProduceRequest(
+        who.transactional_id, -1, 30_000, [ProduceRequest.TopicProduceData(TOPIC, partition_data=[data])]
+    )
+    response = client.send(client.leader(TOPIC, partition), request, 12 if version >= 2 else 11)
+    code: int = response.responses[0].partition_responses[0].error_code
+    return code
+
+
+def committed_values(bootstrap: str, count: int) -> list[bytes]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"reader-{count}",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
+    consumer.subscribe([TOPIC])
+    try:
+        found: list[bytes] = []
+        while len(found) < count:
+            message = consumer.poll(20)
+            assert message is not None, f"{len(found)} of {count} records came"
+            assert not message.error()
+            found.append(message.value())
+        return found
+    finally:
+        consumer.close()
+
+
+def test_several_connections_write_into_one_transaction_and_a_zombie_is_fenced(
+    bootstrap: str, topic: str, client: KafkaClient
+) -> None:
+    owner = Transaction(client, "client-1", 60_000)
+    owner.init()
+
+    who = owner.begin()
+    owner.add_partitions([(topic, 0), (topic, 1)])
+    with KafkaClient({"bootstrap.servers": bootstrap}) as task:
+        assert produce(client, who, owner.version, 0, 0, b"a") == errors.NONE
+        assert produce(task, who, owner.version, 1, 0, b"b") == errors.NONE
+        assert produce(task, who, owner.version, 1, 0, b"b") == errors.NONE, "a resent batch is a duplicate"
+    owner.commit_offsets("client-group", [OffsetToCommit(topic, 0, 7, "batch 1")])
+    owner.commit()
+    assert client.committed("client-group", [(topic, 0), (topic, 1)]) == {(topic, 0): (7, "batch 1")}
+    assert sorted(committed_values(bootstrap, 2)) == [b"a", b"b"]
+
+    # A task of the finished transaction wakes up.
+    assert produce(client, who, owner.version, 0, 1, b"late") != errors.NONE
+
+    aborted = owner.begin()
+    owner.add_partitions([(topic, 0)])
+    assert produce(client, aborted, owner.version, 0, 0, b"aborted") == errors.NONE
+    owner.commit_offsets("client-group", [OffsetToCommit(topic, 0, 9, "batch 2")])
+    owner.abort()
+    assert client.committed("client-group", [(topic, 0)]) == {(topic, 0): (7, "batch 1")}
+
+    successor = Transaction(client, "client-1", 60_000)
+    successor.init()
+    with pytest.raises(Fenced, match="client-1"):
+        owner.renew()
+
+    again = successor.begin()
+    successor.add_partitions([(topic, 0)])
+    assert produce(client, again, successor.version, 0, 0, b"c") == errors.NONE
+    successor.commit()
+    assert sorted(committed_values(bootstrap, 3)) == [b"a", b"b", b"c"]
+
+
+def test_a_timeout_above_the_brokers_maximum_is_a_bad_setting(client: KafkaClient) -> None:
+    with pytest.raises(BadClientSetting, match=r"transaction\.max\.timeout\.ms"):
+        Transaction(client, "client-2", 2_000_000_000).init()
+
+
+def test_an_unknown_topic_and_a_partition_too_many_are_named(client: KafkaClient, topic: str) -> None:
+    with pytest.raises(BrokerError, match="topic no-such-topic: UNKNOWN_TOPIC_OR_PARTITION"):
+        client.topic("no-such-topic")
+    with pytest.raises(BrokerError, match="the topic has 2 partitions"):
+        client.leader(topic, 2)
+
+
+def test_a_broker_that_is_not_there_is_named() -> None:
+    with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
+        KafkaClient({"bootstrap.servers": "127.0.0.1:1"}).any_broker()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "bootstrap.servers is missing"),
+        ({"bootstrap.servers": "localhost"}, "expected HOST:PORT"),
+        ({"bootstrap.servers": "a:1", "securty.protocol": "SSL"}, "did you mean security.protocol"),
+        ({"bootstrap.servers": "a:1", "security.protocol": "SASL_SSL"}, "sasl.mechanism"),
+        ({"bootstrap.servers": "a:1", "request.timeout.ms": "soon"}, "request.timeout.ms=soon"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_refused_before_anything_is_sent(settings: dict[str, str], words: str) -> None:
+    with pytest.raises(BadClientSetting, match=words):
+        KafkaClient(settings)

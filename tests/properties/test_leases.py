@@ -1,0 +1,245 @@
+"""The lease table under any mix of retries, copies, deaths, slow brokers and late answers.
+
+The model is the brokers' side: what was granted, what was acknowledged, who wrote it. It never looks into the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from fencepost.protocol.batch import MAX_SEQUENCE, advance_sequence
+from fencepost.spark.leases import (
+    Broken,
+    Busy,
+    Effect,
+    Finished,
+    FirstTouch,
+    Granted,
+    LeaseTable,
+    Outcome,
+    OutputPartition,
+    Refused,
+    Reply,
+    TaskAttempt,
+    TaskResult,
+    Want,
+    Written,
+)
+
+TIMEOUT_MS = 1_000
+INPUTS = 6
+OUTPUTS: list[OutputPartition] = [("a", 0), ("a", 1), ("b", 0)]
+which = st.integers(0, 30)
+some_outputs = st.lists(st.sampled_from(OUTPUTS), min_size=1, max_size=3, unique=True)
+# Near the end of the numbers one batch wraps them around.
+counts = st.sampled_from([1, 2, MAX_SEQUENCE - 1])
+
+
+@dataclass
+class Attempt:
+    """A task as it sees itself."""
+
+    task: TaskAttempt
+    ticket: int | None = None  # Of the question that it waits to have answered.
+    held: dict[OutputPartition, int] = field(default_factory=dict)
+    written: dict[OutputPartition, int] = field(default_factory=dict)
+    was_granted: bool = False
+    result: TaskResult | None = None
+    is_alive: bool = True
+    was_refused: bool = False
+
+    @property
+    def may_act(self) -> bool:
+        return self.is_alive and self.ticket is None and self.result is None and not self.was_refused
+
+
+class LeaseRules(RuleBasedStateMachine):
+    @initialize(at_once=st.sampled_from([None, 1, 2]), is_calm=st.booleans())
+    def start(self, at_once: int | None, is_calm: bool) -> None:
+        # In a calm run nothing happens that breaks the transaction, so it gets far.
+        self.is_calm = is_calm
+        self.table = LeaseTable(lease_timeout_ms=TIMEOUT_MS, first_touches_at_once=at_once)
+        self.at_once = at_once
+        self.now_ms = 0
+        self.attempts = [Attempt(TaskAttempt(1, n, n)) for n in range(INPUTS)]
+        self.asking: dict[int, Attempt] = {}
+        self.tickets = 0
+        self.to_touch: list[OutputPartition] = []
+        self.touched: set[OutputPartition] = set()
+        self.next_sequence = dict.fromkeys(OUTPUTS, 0)
+        self.acknowledged = dict.fromkeys(OUTPUTS, 0)
+        self.broken: Broken | None = None
+        self.should_break = False
+
+    # --- what the table says ------------------------------------------------------------------------------
+
+    def take(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply(ticket, outcome):
+                    assert isinstance(ticket, int)
+                    self.hear(self.asking.pop(ticket), outcome)
+                case FirstTouch(partitions):
+                    self.to_touch += partitions
+                case Broken():
+                    assert self.broken is None, "said once"
+                    assert self.should_break, effect.reason
+                    self.broken = effect
+
+    def hear(self, attempt: Attempt, outcome: Outcome) -> None:
+        attempt.ticket = None
+        match outcome:
+            case Granted(topic, partition, base_sequence, record_count, _):
+                at = topic, partition
+                assert attempt.is_alive
+                assert at in self.touched
+                assert not any(at in other.held for other in self.attempts), "one batch in flight"
+                assert base_sequence == self.next_sequence[at], "no gap, and nothing twice"
+                self.next_sequence[at] = advance_sequence(base_sequence, record_count)
+                attempt.held[at] = record_count
+                attempt.was_granted = True
+            case Busy():
+                assert attempt.held
+            case Written(result):
+                attempt.result = result
+            case Refused():
+                assert self.should_break
+                attempt.was_refused = True
+
+    def pick(self, n: int, among: list[Attempt]) -> Attempt | None:
+        return among[n % len(among)] if among else None
+
+    # --- what tasks do ------------------------------------------------------------------------------------
+
+    @rule(partition_id=st.integers(0, INPUTS - 1), wanted=some_outputs)
+    def spark_starts_another_attempt(self, partition_id: int, wanted: list[OutputPartition]) -> None:
+        self.attempts.append(Attempt(TaskAttempt(1, partition_id, len(self.attempts))))
+        self.ask_for(self.attempts[-1], wanted, 1)
+
+    @rule(n=which, wanted=some_outputs, count=counts)
+    def ask(self, n: int, wanted: list[OutputPartition], count: int) -> None:
+        if attempt := self.pick(n, [a for a in self.attempts if a.may_act]):
+            self.ask_for(attempt, wanted, count)
+
+    def ask_for(self, attempt: Attempt, wanted: list[OutputPartition], count: int) -> None:
+        self.tickets += 1
+        attempt.ticket = self.tickets
+        self.asking[self.tickets] = attempt
+        self.take(self.table.acquire(self.tickets, attempt.task, [Want(*at, count) for at in wanted], self.now_ms))
+
+    @rule(n=which)
+    def brokers_acknowledge(self, n: int) -> None:
+        if attempt := self.pick(n, [a for a in self.attempts if a.is_alive and a.held]):
+            self.acknowledge(attempt)
+
+    def acknowledge(self, attempt: Attempt) -> None:
+        at, count = attempt.held.popitem()
+        attempt.written[at] = attempt.written.get(at, 0) + count
+        self.acknowledged[at] += count
+        self.take(self.table.release(attempt.task, at, count, self.now_ms))
+
+    @rule(n=which, has_no_rows=st.integers(0, 5).map(lambda n: n == 0))
+    def end(self, n: int, has_no_rows: bool) -> None:
+        able = [a for a in self.attempts if a.may_act and not a.held and (a.written or has_no_rows)]
+        if attempt := self.pick(n, able):
+            self.say_done(attempt)
+
+    def say_done(self, attempt: Attempt) -> None:
+        self.tickets += 1
+        attempt.ticket = self.tickets
+        self.asking[self.tickets] = attempt
+        self.take(self.table.done(self.tickets, attempt.task, attempt.written, self.now_ms))
+
+    @rule(n=which, throws=st.booleans(), has_written=st.integers(0, 5).map(lambda n: n == 0))
+    def die(self, n: int, throws: bool, has_written: bool) -> None:
+        mortal = [a for a in self.attempts if a.is_alive and not (throws and a.ticket)]
+        if self.is_calm or not has_written:
+            mortal = [a for a in mortal if not a.was_granted or a.result]
+        attempt = self.pick(n, mortal)
+        if attempt is None:
+            return
+        attempt.is_alive = False
+        self.should_break |= attempt.was_granted and attempt.result is None
+        lost = (
+            self.table.fail(attempt.task, "it threw", False, self.now_ms)
+            if throws
+            else self.table.lost(attempt.task, self.now_ms)
+        )
+        self.take(lost)
+        self.asking.pop(attempt.ticket or 0, None)
+        attempt.held.clear()
+
+    # --- what the driver does -----------------------------------------------------------------------------
+
+    @precondition(lambda self: self.to_touch)
+    @rule()
+    def partitions_are_added(self) -> None:
+        partitions, self.to_touch = self.to_touch, []
+        self.touched.update(partitions)
+        self.take(self.table.touched(partitions, self.now_ms))
+
+    @rule(ms=st.sampled_from([1, 50, 400]))
+    def time_passes(self, ms: int) -> None:
+        self.now_ms += 0 if self.is_calm else ms
+        deadline_ms = self.table.next_deadline_ms
+        is_held = any(a.held for a in self.attempts)
+        assert self.broken or (deadline_ms is not None) == is_held
+        self.should_break |= deadline_ms is not None and self.now_ms >= deadline_ms
+        self.take(self.table.tick(self.now_ms))
+
+    # --- what must hold -----------------------------------------------------------------------------------
+
+    @invariant()
+    def nobody_waits_with_a_lease_in_hand(self) -> None:
+        assert not any(a.held and a.ticket for a in self.attempts if a.is_alive)
+
+    @invariant()
+    def one_attempt_writes_the_rows_of_an_input_partition(self) -> None:
+        if not self.broken:
+            writers = [a.task.input for a in self.attempts if a.was_granted]
+            assert len(writers) == len(set(writers))
+
+    @invariant()
+    def a_broken_transaction_keeps_nobody_waiting(self) -> None:
+        assert not self.broken or not self.asking
+        assert bool(self.broken) == self.should_break
+
+    @invariant()
+    def first_batches_go_out_one_at_a_time(self) -> None:
+        first = [at for a in self.attempts for at in a.held if self.acknowledged[at] == 0]
+        assert self.at_once is None or len(first) <= self.at_once
+
+    def teardown(self) -> None:
+        """From wherever it got to, a transaction whose tasks live on comes to its end, and the counts agree."""
+        if not hasattr(self, "table"):
+            return
+        for _ in range(200):
+            if self.to_touch:
+                self.partitions_are_added()
+            for attempt in self.attempts:
+                if attempt.is_alive and attempt.held:
+                    self.acknowledge(attempt)
+                elif attempt.may_act:
+                    self.say_done(attempt)
+        assert not self.asking, "everybody who waited was answered"
+        # Of several attempts Spark accepts whichever it likes.
+        accepted = {a.task.input: a.result for a in self.attempts if a.is_alive and a.result}
+        dead_but_done = {a.task.input: a.result for a in self.attempts if not a.is_alive and a.result}
+        verdict, effects = self.table.finish((dead_but_done | accepted).values())
+        self.take(effects)
+        if self.broken:
+            assert verdict == self.broken
+            return
+        assert verdict == Finished({at: n for at, n in self.acknowledged.items() if n})
+        assert sum(n for r in (dead_but_done | accepted).values() for *_, n in r.counts) == sum(
+            self.acknowledged.values()
+        )
+
+
+TestLeases = LeaseRules.TestCase
+TestLeases.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)

@@ -1,0 +1,498 @@
+"""The lease service over real sockets: many tasks, dead tasks, strangers."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from fencepost.spark.lease_client import (
+    LENGTH,
+    AlreadyWritten,
+    DriverUnreachable,
+    LeaseAddress,
+    LeaseClient,
+    TransactionBroken,
+    encode_frame,
+)
+from fencepost.spark.lease_server import LeasePortTaken, LeaseServer, parse_ports
+from fencepost.spark.leases import (
+    Broken,
+    Finished,
+    Granted,
+    LeaseTable,
+    OutputPartition,
+    TaskAttempt,
+    TaskResult,
+    Want,
+)
+
+SOURCE = Path(__file__).resolve().parents[3] / "src"
+REFUNDS, AUDIT = ("refunds", 0), ("audit", 0)
+WAIT_S = 20.0
+
+
+class Batch:
+    """One open batch of a server, and what its driver heard."""
+
+    def __init__(self, server: LeaseServer, *, timeout_ms: int = 30_000, at_once: int | None = 1) -> None:
+        self.server = server
+        self.touched: list[OutputPartition] = []
+        self.broken: queue.Queue[Broken] = queue.Queue()
+        table = LeaseTable(lease_timeout_ms=timeout_ms, first_touches_at_once=at_once)
+        self.address = server.open(table, self.add, self.broken.put)
+
+    def add(self, partitions: Sequence[OutputPartition]) -> None:
+        self.touched += partitions
+
+    def client(self, partition_id: int, attempt: int | None = None, write: int = 1) -> LeaseClient:
+        task = TaskAttempt(write, partition_id, 100 + partition_id if attempt is None else attempt)
+        return LeaseClient(self.address, task)
+
+
+@pytest.fixture
+def server() -> Iterator[LeaseServer]:
+    with LeaseServer("127.0.0.1") as running:
+        yield running
+
+
+@pytest.fixture
+def batch(server: LeaseServer) -> Batch:
+    return Batch(server)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(16) as running:
+        yield running
+
+
+def acquire(client: LeaseClient, *partitions: OutputPartition, count: int = 10) -> Granted:
+    granted = client.acquire([Want(*partition, count) for partition in partitions])
+    assert granted is not None
+    return granted
+
+
+def write(client: LeaseClient, partition: OutputPartition, count: int = 10) -> int:
+    granted = acquire(client, partition, count=count)
+    client.release(granted)
+    return granted.base_sequence
+
+
+def is_waiting(future: Future[object]) -> bool:
+    time.sleep(0.1)
+    return not future.done()
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + WAIT_S
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+# --- many tasks ---------------------------------------------------------------------------------------------
+
+
+def test_hundreds_of_tasks_write_to_a_few_partitions_without_a_gap(server: LeaseServer) -> None:
+    tasks, partitions, batches = 300, 4, 5
+    batch = Batch(server)
+    next_sequence = [0] * partitions
+
+    def run(partition_id: int) -> TaskResult:
+        counts: dict[OutputPartition, int] = {}
+        with batch.client(partition_id) as client:
+            left = {("t", n): batches for n in range(partitions)}
+            while left:
+                granted = acquire(client, *left, count=partition_id + 1)
+                # The brokers' part: nobody else writes to this partition meanwhile.
+                assert granted.base_sequence == next_sequence[granted.partition]
+                next_sequence[granted.partition] += granted.record_count
+                at = granted.topic, granted.partition
+                counts[at] = counts.get(at, 0) + granted.record_count
+                left[at] -= 1
+                if not left[at]:
+                    del left[at]
+                client.release(granted)
+            return client.done(counts)
+
+    with ThreadPoolExecutor(tasks) as threads:
+        results = list(threads.map(run, range(tasks)))
+    expected = batches * sum(range(1, tasks + 1))
+    assert server.finish(results, {1: tasks}) == Finished({("t", n): expected for n in range(partitions)})
+    assert sorted(batch.touched) == [("t", n) for n in range(partitions)]
+
+
+def test_tasks_that_die_while_they_wait_and_copies_of_those_that_live_change_nothing(server: LeaseServer) -> None:
+    tasks, copies = 60, 3
+    adds = threading.Event()
+
+    class SlowToStart(Batch):
+        def add(self, partitions: Sequence[OutputPartition]) -> None:
+            assert adds.wait(WAIT_S)
+
+    batch = SlowToStart(server)
+    for partition_id in range(tasks):
+        with batch.client(partition_id) as dying:
+            dying._tell({"op": "acquire", "wants": [["t", 0, 10]]})
+    assert eventually(lambda: not server._connections)
+    adds.set()
+
+    def attempt(number: int) -> TaskResult:
+        with batch.client(number % tasks, attempt=1000 + number) as client:
+            try:
+                for partition in range(3):
+                    write(client, ("t", partition))
+            except AlreadyWritten as e:
+                return e.result
+            return client.done({("t", partition): 10 for partition in range(3)})
+
+    with ThreadPoolExecutor(tasks * copies) as threads:
+        results = set(threads.map(attempt, range(tasks * copies)))
+    assert len(results) == tasks
+    assert server.finish(results, {1: tasks}) == Finished({("t", n): 10 * tasks for n in range(3)})
+
+
+def test_a_task_waits_until_the_lease_is_given_back(batch: Batch, pool: ThreadPoolExecutor) -> None:
+    with batch.client(0) as first, batch.client(1) as second:
+        granted = acquire(first, REFUNDS)
+        waiting = pool.submit(acquire, second, REFUNDS)
+        assert is_waiting(waiting)
+        first.release(granted)
+        assert waiting.result(WAIT_S).base_sequence == 10
+
+
+def test_a_task_with_a_lease_is_not_kept_waiting_for_another(batch: Batch) -> None:
+    with batch.client(0) as first, batch.client(1) as second:
+        write(first, REFUNDS)
+        acquire(second, AUDIT)
+        acquire(first, REFUNDS)
+        assert first.acquire([Want(*AUDIT, 1)]) is None
+
+
+def test_a_copy_waits_and_then_has_the_result_of_the_owner(batch: Batch, pool: ThreadPoolExecutor) -> None:
+    with batch.client(7, attempt=1) as owner, batch.client(7, attempt=2) as copy, batch.client(7, attempt=3) as idle:
+        write(owner, REFUNDS)
+        parked, done = pool.submit(acquire, copy, REFUNDS), pool.submit(idle.done, {})
+        assert is_waiting(parked)
+        assert is_waiting(done)
+        result = owner.done({REFUNDS: 10})
+        assert result == TaskResult(1, 7, 1, (("refunds", 0, 10),))
+        with pytest.raises(AlreadyWritten) as written:
+            parked.result(WAIT_S)
+        assert written.value.result == done.result(WAIT_S) == result
+    assert batch.server.finish([result]) == Finished({REFUNDS: 10})
+
+
+# --- dead tasks ---------------------------------------------------------------------------------------------
+
+
+def test_a_task_whose_connection_ends_after_its_first_batch_breaks_the_transaction_for_all(
+    batch: Batch, pool: ThreadPoolExecutor
+) -> None:
+    dying, waiting = batch.client(0), batch.client(1)
+    acquire(dying, REFUNDS)
+    answer = pool.submit(acquire, waiting, REFUNDS)
+    assert is_waiting(answer)
+    dying.close()
+    with pytest.raises(TransactionBroken, match=r"input partition 0.*lost after it had begun to write") as broken:
+        answer.result(WAIT_S)
+    assert not broken.value.is_fatal
+    assert batch.broken.get(timeout=WAIT_S).reason == broken.value.reason
+    assert batch.server.broken == (broken.value.reason, False)
+    with batch.client(2) as late, pytest.raises(TransactionBroken, match="lost after"):
+        acquire(late, AUDIT)
+    assert isinstance(batch.server.finish([]), Broken)
+
+
+def test_a_task_whose_connection_ends_before_its_first_batch_is_tried_again(
+    batch: Batch, pool: ThreadPoolExecutor
+) -> None:
+    with batch.client(0) as holder:
+        granted = acquire(holder, REFUNDS)
+        dying, retry = batch.client(7, attempt=1), batch.client(7, attempt=2)
+        ended = pool.submit(acquire, dying, REFUNDS)
+        assert is_waiting(ended)
+        parked = pool.submit(acquire, retry, REFUNDS)
+        assert is_waiting(parked)
+        dying._socket.shutdown(socket.SHUT_RDWR)
+        with pytest.raises(DriverUnreachable):
+            ended.result(WAIT_S)
+        assert is_waiting(parked)
+        holder.release(granted)
+        assert parked.result(WAIT_S).base_sequence == 10
+        retry.close()
+
+
+def test_a_task_killed_in_the_middle_of_a_batch_breaks_the_transaction(batch: Batch) -> None:
+    program = (
+        "import sys, time\n"
+        "from fencepost.spark.lease_client import LeaseAddress, LeaseClient\n"
+        "from fencepost.spark.leases import TaskAttempt, Want\n"
+        "client = LeaseClient(LeaseAddress(sys.argv[1], int(sys.argv[2]), sys.argv[3]), TaskAttempt(1, 0, 1))\n"
+        "client.acquire([Want('refunds', 0, 10)])\n"
+        "print('writing', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    address = batch.address
+    with subprocess.Popen(
+        [sys.executable, "-c", program, address.host, str(address.port), address.token],
+        env={"PYTHONPATH": str(SOURCE)},
+        stdout=subprocess.PIPE,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"writing\n"
+        child.send_signal(signal.SIGKILL)
+        assert "lost after it had begun to write" in batch.broken.get(timeout=WAIT_S).reason
+
+
+def test_a_task_that_hangs_with_a_lease_breaks_the_transaction_when_its_time_is_up(server: LeaseServer) -> None:
+    batch = Batch(server, timeout_ms=200)
+    with batch.client(0) as hanging:
+        acquire(hanging, REFUNDS)
+        assert "held the lease of refunds-0 for 200 ms" in batch.broken.get(timeout=WAIT_S).reason
+
+
+def test_the_reason_of_a_task_that_gives_up_reaches_the_driver_and_the_other_tasks(batch: Batch) -> None:
+    with batch.client(1) as other:
+        batch.client(0).fail("topic refunds: a record has 2000000 bytes, 1048588 are allowed", is_fatal=True)
+        broken = batch.broken.get(timeout=WAIT_S)
+        assert broken.is_fatal
+        assert "a record has 2000000 bytes" in broken.reason
+        with pytest.raises(TransactionBroken, match="a record has 2000000 bytes") as refused:
+            acquire(other, REFUNDS)
+        assert refused.value.is_fatal
+
+
+def test_a_task_may_leave_once_it_is_done(batch: Batch) -> None:
+    with batch.client(0) as client:
+        write(client, REFUNDS)
+        result = client.done({REFUNDS: 10})
+    with batch.client(1) as client:
+        results = [result, client.done({})]
+    assert batch.server.finish(results, {1: 2}) == Finished({REFUNDS: 10})
+
+
+# --- first touches ------------------------------------------------------------------------------------------
+
+
+def test_a_lease_waits_for_its_partition_to_be_added_and_other_tasks_do_not(
+    server: LeaseServer, pool: ThreadPoolExecutor
+) -> None:
+    adds = threading.Event()
+
+    class SlowForAudit(Batch):
+        def add(self, partitions: Sequence[OutputPartition]) -> None:
+            super().add(partitions)
+            assert AUDIT not in partitions or adds.wait(WAIT_S)
+
+    batch = SlowForAudit(server, at_once=None)
+    with batch.client(0) as quick, batch.client(1) as slow:
+        write(quick, REFUNDS)
+        waiting = pool.submit(acquire, slow, AUDIT)
+        assert is_waiting(waiting)
+        assert write(quick, REFUNDS) == 10
+        adds.set()
+        assert waiting.result(WAIT_S).base_sequence == 0
+    assert batch.touched == [REFUNDS, AUDIT]
+
+
+def test_a_partition_that_cannot_be_added_breaks_the_transaction_and_the_error_is_kept(server: LeaseServer) -> None:
+    def refuse(partitions: Sequence[OutputPartition]) -> None:
+        raise PermissionError("TOPIC_AUTHORIZATION_FAILED (29)")
+
+    table = LeaseTable(lease_timeout_ms=30_000)
+    address = server.open(table, refuse)
+    problem = r"refunds-0 could not be added.*TOPIC_AUTHORIZATION_FAILED \(29\)"
+    with LeaseClient(address, TaskAttempt(1, 0, 1)) as client, pytest.raises(TransactionBroken, match=problem):
+        acquire(client, REFUNDS)
+    assert isinstance(server.failure, PermissionError)
+
+
+# --- batch after batch --------------------------------------------------------------------------------------
+
+
+def test_the_next_batch_has_the_same_port_and_another_token(server: LeaseServer, pool: ThreadPoolExecutor) -> None:
+    first = Batch(server)
+    holder, zombie = first.client(0), first.client(1)
+    acquire(holder, REFUNDS)
+    waiting = pool.submit(acquire, zombie, REFUNDS)
+    assert is_waiting(waiting)
+    server.close()
+    with pytest.raises(TransactionBroken, match="the batch is over"):
+        waiting.result(WAIT_S)
+    second = Batch(server)
+    assert first.address[:2] == second.address[:2]
+    assert first.address.token != second.address.token
+    with pytest.raises(TransactionBroken, match="this batch is over"):
+        first.client(2)
+    with pytest.raises((TransactionBroken, DriverUnreachable)):
+        acquire(holder, REFUNDS)
+    with second.client(0) as client:
+        assert write(client, REFUNDS) == 0
+    assert first.broken.empty(), "a driver that closes a batch need not be told"
+
+
+def test_a_driver_that_gives_up_sends_its_tasks_away_with_the_reason(batch: Batch, pool: ThreadPoolExecutor) -> None:
+    with batch.client(0) as holder, batch.client(1) as waiting:
+        acquire(holder, REFUNDS)
+        answer = pool.submit(acquire, waiting, REFUNDS)
+        assert is_waiting(answer)
+        batch.server.break_transaction("the query was stopped", is_fatal=True)
+        with pytest.raises(TransactionBroken, match="the query was stopped"):
+            answer.result(WAIT_S)
+
+
+# --- strangers ----------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_token_is_refused_and_logged_once(batch: Batch, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for attempt in range(3):
+            with pytest.raises(TransactionBroken):
+                LeaseClient(batch.address._replace(token="guess"), TaskAttempt(1, 0, attempt))
+    assert sum("does not have the token" in record.message for record in caplog.records) == 1
+    assert batch.address.token not in caplog.text
+    assert batch.address.token not in repr(batch.address)
+
+
+def test_a_task_with_another_version_of_the_package_is_told_so(batch: Batch) -> None:
+    with socket.create_connection(batch.address[:2], timeout=WAIT_S) as sock:
+        sock.sendall(encode_frame({"op": "hello", "version": 99, "token": batch.address.token, "task": [1, 0, 1]}))
+        assert b"different versions of fencepost" in sock.recv(65_536)
+
+
+def test_the_same_attempt_is_let_in_once(batch: Batch) -> None:
+    with batch.client(0, attempt=1), pytest.raises(TransactionBroken, match="connected already"):
+        batch.client(0, attempt=1)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHost: driver\r\n\r\n",
+        LENGTH.pack(2**31) + b"x" * 100,
+        LENGTH.pack(5) + b"[1,2]",
+        LENGTH.pack(3) + b"\xff\xff\xff",
+        LENGTH.pack(4000) + b"[" * 4000,
+        encode_frame({"op": "acquire", "wants": [["refunds", 0, 1]]}),
+        encode_frame({}),
+    ],
+    ids=["http", "too long", "a list", "not utf-8", "deep", "no greeting", "empty"],
+)
+def test_whoever_does_not_speak_the_protocol_is_disconnected_and_nobody_else_is(batch: Batch, sent: bytes) -> None:
+    with batch.client(0) as client, socket.create_connection(batch.address[:2], timeout=WAIT_S) as stranger:
+        acquire(client, REFUNDS)
+        stranger.sendall(sent)
+        with suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""
+        assert client.acquire([Want(*REFUNDS, 1)]) is None
+    assert batch.broken.get(timeout=WAIT_S).reason.startswith("task 100"), "it left without being done"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"op": "acquire", "wants": []},
+        {"op": "acquire", "wants": [["refunds", 0]]},
+        {"op": "acquire", "wants": [["refunds", "0", 1]]},
+        {"op": "acquire", "wants": [["refunds", 0, True]]},
+        {"op": "acquire", "wants": 7},
+        {"op": "release", "lease": [1, 2], "count": 1},
+        {"op": "done"},
+        {"op": "dance"},
+        {},
+    ],
+    ids=str,
+)
+def test_a_task_that_sends_nonsense_is_disconnected(batch: Batch, message: dict[str, object]) -> None:
+    with batch.client(0) as client:
+        client._tell(message)
+        assert client._socket.recv(1) == b""
+    with batch.client(0) as client:
+        assert write(client, REFUNDS) == 0
+
+
+def test_no_more_connections_than_allowed_are_open() -> None:
+    with LeaseServer("127.0.0.1", max_connections=2) as server:
+        batch = Batch(server)
+        with batch.client(0), batch.client(1), pytest.raises(DriverUnreachable):
+            batch.client(2)
+        assert eventually(lambda: not server._connections)
+        with batch.client(2) as client:
+            assert write(client, REFUNDS) == 0
+
+
+def test_whoever_connects_and_says_nothing_is_disconnected() -> None:
+    now_ms = 0
+    with LeaseServer("127.0.0.1", clock_ms=lambda: now_ms) as server:
+        batch = Batch(server)
+        with socket.create_connection(batch.address[:2], timeout=WAIT_S) as silent, batch.client(0):
+            now_ms = 11_000
+            assert silent.recv(1) == b""
+            assert server._current().connections
+
+
+# --- addresses ----------------------------------------------------------------------------------------------
+
+
+def test_a_task_that_cannot_reach_the_driver_says_where_it_looked_and_what_to_set() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(DriverUnreachable) as unreachable:
+        LeaseClient(LeaseAddress("127.0.0.1", port, "secret"), TaskAttempt(1, 3, 42))
+    said = str(unreachable.value)
+    for part in (f"127.0.0.1:{port}", "task 42", "fencepost.lease.port", "fencepost.lease.host", "refused"):
+        assert part in said
+    assert "secret" not in said
+
+
+def test_a_driver_that_does_not_answer_is_unreachable_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(DriverUnreachable, match="timed out"):
+        LeaseClient(LeaseAddress(*mute.getsockname(), "t"), TaskAttempt(1, 0, 1), connect_timeout_s=0.2)
+
+
+def test_the_first_free_port_of_a_range_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with LeaseServer("127.0.0.1", ports=range(port, min(port + 50, 65_536))) as server:
+            assert port < server.port < port + 50
+        with pytest.raises(LeasePortTaken, match=rf"127.0.0.1:{port}.*in use[\s\S]*fencepost.lease.port"):
+            LeaseServer("127.0.0.1", ports=range(port, port + 1))
+
+
+def test_an_address_that_is_not_ours_is_refused_with_the_setting_to_change() -> None:
+    with pytest.raises(LeasePortTaken, match=r"fencepost\.lease.bind"):
+        LeaseServer("192.0.2.1")
+
+
+def test_the_service_may_listen_elsewhere_than_where_tasks_are_sent() -> None:
+    with LeaseServer("driver.example", bind_host="127.0.0.1") as server:
+        address = Batch(server).address
+        assert address.host == "driver.example"
+        with LeaseClient(address._replace(host="127.0.0.1"), TaskAttempt(1, 0, 1)) as client:
+            assert write(client, REFUNDS) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "ports"), [("0", range(1)), ("40000", range(40_000, 40_001)), ("40000-40002", range(40_000, 40_003))]
+)
+def test_ports_are_one_or_a_range(text: str, ports: range) -> None:
+    assert parse_ports(text) == ports
+
+
+@pytest.mark.parametrize("text", ["", "x", "1-", "-1", "5-4", "70000", "0-5", "1-2-3"])
+def test_ports_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"fencepost\.lease.port"):
+        parse_ports(text)
