@@ -98,7 +98,6 @@ class Cluster:
         self.cluster_id = ""
         self.transaction_version = int(config["transaction.version"])
         self.features_epoch = 0
-        self.metadata_version = 0  # Grows with every change of topics.
         self._next_producer_id = 0
         self._producer_id_block_end = 0
         # Inside `one_save`: what to do once it is saved.
@@ -242,7 +241,6 @@ class Cluster:
         with self.one_save():
             self._open_partitions(topic, partition_count, now_ms)
             self._is_unsaved = True
-        self.metadata_version += 1
         return topic
 
     def check_new_topic(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
@@ -313,7 +311,6 @@ class Cluster:
         with self.one_save():
             self._open_partitions(topic, new_count, now_ms)
             self._is_unsaved = True
-        self.metadata_version += 1
 
     def delete_topic(self, topic: Topic, now_ms: int) -> None:
         """Forget the topic first, then its data: a crash in between leaves folders that the next start removes."""
@@ -323,18 +320,12 @@ class Cluster:
             self._is_unsaved = True
             assert self._after_save is not None
             self._after_save.append(lambda: self._delete_data(topic, now_ms))
-        self.metadata_version += 1
 
     def _delete_data(self, topic: Topic, now_ms: int) -> None:
         self.groups.topic_deleted(topic.name, now_ms)
         for partition in topic.partitions:
             self.fetches.partition_deleted(partition, now_ms)
         self._close_logs(topic)
-
-    def set_features(self, transaction_version: int) -> None:
-        self.transaction_version = transaction_version
-        self.features_epoch += 1
-        self._save()
 
     # --- durability ---------------------------------------------------------------------------------------
 

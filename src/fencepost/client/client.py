@@ -27,7 +27,7 @@ from fencepost.protocol.messages import (
 from fencepost.protocol.schema import Message
 
 GROUP, TRANSACTION = 0, 1
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+BROKER_RESOURCE = 4
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
 DEFAULT_DEADLINE_S = 60.0
@@ -293,18 +293,11 @@ class KafkaClient:
 
         return retry(attempt, DEFAULT_DEADLINE_S)
 
-    def topic_setting(self, topic: str, name: str) -> str | None:
-        """The value of a topic's setting, or None where the broker does not tell."""
-        return self._setting(self.any_broker(), TOPIC_RESOURCE, topic, name)
-
     def broker_setting(self, name: str) -> str | None:
         """The value of a broker's setting, or None where the broker does not tell."""
         node_id = next(iter(self.brokers()))
-        return self._setting(self.broker(node_id), BROKER_RESOURCE, str(node_id), name)
-
-    def _setting(self, connection: Connection, resource_type: int, resource: str, name: str) -> str | None:
-        wanted = DescribeConfigsRequest.DescribeConfigsResource(resource_type, resource, [name])
-        response = self.send(connection, DescribeConfigsRequest([wanted]))
+        wanted = DescribeConfigsRequest.DescribeConfigsResource(BROKER_RESOURCE, str(node_id), [name])
+        response = self.send(self.broker(node_id), DescribeConfigsRequest([wanted]))
         values = [c.value for r in response.results if not r.error_code for c in r.configs if c.name == name]
         return values[0] if values else None
 

@@ -7,7 +7,6 @@ caller must not go further (a transaction speaks TV1 or TV2, never both).
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from fencepost.client.failures import ClientError
@@ -90,8 +89,3 @@ class Session:
                 count, pos = read_uvarint_rest(frame, pos, count)
             pos = skip_tags(frame, pos, count)
         return sent.response_class.decode(frame, pos, sent.version)[0]
-
-
-def features_of(sessions: Mapping[int, Session]) -> int:
-    """The transaction version that all brokers have finalized."""
-    return min((s.features.get(TRANSACTION_VERSION, 0) for s in sessions.values()), default=0)

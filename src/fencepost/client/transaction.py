@@ -32,7 +32,7 @@ from fencepost.protocol.messages import (
     TxnOffsetCommitRequest,
 )
 
-ADD_PARTITIONS, INIT_PRODUCER_ID = 24, 22
+ADD_PARTITIONS = 24
 FENCED = frozenset({errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH, errors.INVALID_PRODUCER_ID_MAPPING})
 BUSY = frozenset({errors.CONCURRENT_TRANSACTIONS})
 
