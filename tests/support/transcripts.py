@@ -610,5 +610,9 @@ class Stage:
         topic, index = self._partition(place)
         wanted = [OffsetFetchRequest.OffsetFetchRequestTopic(topic, [index])]
         request = OffsetFetchRequest(self._group(group), wanted, require_stable=stable == "stable")
-        found = self.target.call(request, 7).topics[0].partitions[0]
+        reply = self.target.call(request, 7)
+        if reply.error_code:
+            yield errors.name_of(reply.error_code)  # The whole group: its coordinator is still loading.
+            return
+        found = reply.topics[0].partitions[0]
         yield errors.name_of(found.error_code) if found.error_code else f"offset={found.committed_offset}"
