@@ -24,6 +24,8 @@ _HEADER = struct.Struct(">hhih")
 _FRAME_V0 = struct.Struct(">ii")
 _FRAME_V1 = struct.Struct(">iib")
 API_VERSIONS = 18
+# handle, handle_plain, the class of requests, first and last version, the first flexible one
+Entry = tuple[Any, Any, Any, int, int, int]
 # Produce, JoinGroup and SyncGroup carry what clients made; the others only names and numbers.
 # Differs: Kafka takes any request up to socket.request.max.bytes; here, to read millions of names would keep everybody
 # else waiting.
@@ -102,7 +104,7 @@ class Node:
         self.node_id = node_id
         self.cluster = cluster
         self.fetch_sessions = FetchSessions(cluster.config["max.incremental.fetch.session.cache.slots"])
-        self._handlers: dict[int, tuple[Any, Any, int, int, int]] = {}
+        self._handlers: dict[int, Entry] = {}
 
     def handle(self, frame: bytes, connection: Connection, now_ms: int) -> None:
         """Answer one request. Raises Malformed if it cannot be understood: the connection is then beyond help."""
@@ -115,8 +117,17 @@ class Node:
                 f"API key {api_key} needs no more than {MAX_PLAIN_REQUEST_BYTES} bytes, a request has {len(frame)}"
             )
         entry = self._handlers.get(api_key) or self._load(api_key)
-        handle, request_class, first, last, flexible_from = entry
-        pos = 10 + max(client_id_size, 0)
+        handle, handle_plain, request_class, first, last, flexible_from = entry
+        pos = 10 + client_id_size if client_id_size > 0 else 10
+        if handle_plain is not None and first <= version <= last and frame[10:pos].isascii():
+            body = handle_plain(self.cluster, frame, pos, version, now_ms)
+            if body is not None:
+                if version >= flexible_from:
+                    head = _FRAME_V1.pack(len(body) + 5, correlation_id, 0)
+                else:
+                    head = _FRAME_V0.pack(len(body) + 4, correlation_id)
+                connection.reply([head, body])
+                return
         if pos > len(frame):
             raise Malformed(f"the client id claims {client_id_size} bytes, but {len(frame) - 10} are left")
         ctx = Context()
@@ -154,12 +165,12 @@ class Node:
         if response is not None:
             ctx.reply(response)
 
-    def _load(self, api_key: int) -> tuple[Any, Any, int, int, int]:
+    def _load(self, api_key: int) -> Entry:
         api = APIS.get(api_key)
         if api is None:
             raise Malformed(f"API key {api_key} is unknown")
-        handle, request_class = api.load()
-        entry = (handle, request_class, api.first, api.last, request_class.definition.flexible_from)
+        handle, handle_plain, request_class = api.load()
+        entry = (handle, handle_plain, request_class, api.first, api.last, request_class.definition.flexible_from)
         self._handlers[api_key] = entry
         return entry
 

@@ -92,7 +92,9 @@ OK = Decision()
 NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 
-def _moved(txn: Txn, state: State, partitions: frozenset[TopicPartition], now_ms: int, client_version: int) -> Txn:
+def _moved(
+    txn: Txn, state: State, partitions: frozenset[TopicPartition], start_ms: int, now_ms: int, client_version: int
+) -> Txn:
     """The next record of a transaction whose owner stays the same. In full, as `_replace` takes three times as long."""
     return Txn(
         txn.transactional_id,
@@ -101,7 +103,7 @@ def _moved(txn: Txn, state: State, partitions: frozenset[TopicPartition], now_ms
         txn.timeout_ms,
         state,
         partitions,
-        txn.start_ms,
+        start_ms,
         now_ms,
         txn.producer_id,
         txn.next_producer_id,
@@ -217,16 +219,7 @@ def decide_add(
                 client_transaction_version=client_version,
             )
         )
-    return Decision(
-        record=txn._replace(
-            state=ONGOING,
-            partitions=frozenset(partitions),
-            start_ms=now_ms,
-            updated_ms=now_ms,
-            previous_producer_id=producer_id,
-            client_transaction_version=client_version,
-        )
-    )
+    return Decision(errors.NONE, _moved(txn, ONGOING, frozenset(partitions), now_ms, now_ms, client_version))
 
 
 def verify_partition(txn: Txn | None, producer_id: int, epoch: int, partition: TopicPartition) -> int:
@@ -256,7 +249,7 @@ def decide_end(txn: Txn | None, producer_id: int, epoch: int, commit: bool, now_
         return refuse(error)
     prepare, complete = (PREPARE_COMMIT, COMPLETE_COMMIT) if commit else (PREPARE_ABORT, COMPLETE_ABORT)
     if txn.state is ONGOING:
-        return Decision(record=_moved(txn, prepare, txn.partitions, now_ms, client_version=0))
+        return Decision(errors.NONE, _moved(txn, prepare, txn.partitions, txn.start_ms, now_ms, 0))
     if txn.state is complete:
         return OK  # A retry of a request whose answer was lost.
     if txn.state is prepare:
@@ -328,7 +321,7 @@ def complete(txn: Txn, now_ms: int) -> Txn:
     """All markers are written: the record that ends the transaction."""
     assert txn.state in PREPARED, f"{txn.transactional_id} is {txn.state.kafka_name}, nothing to complete"
     state = COMPLETE_COMMIT if txn.state is PREPARE_COMMIT else COMPLETE_ABORT
-    done = _moved(txn, state, NO_PARTITIONS, now_ms, txn.client_transaction_version)
+    done = _moved(txn, state, NO_PARTITIONS, txn.start_ms, now_ms, txn.client_transaction_version)
     if txn.next_producer_id != NO_ID:
         done = done._replace(producer_id=txn.next_producer_id, producer_epoch=0, next_producer_id=NO_ID)
     return done

@@ -1,7 +1,9 @@
 """The APIs that the broker serves: one module per API key, and one table with the versions of each.
 
 A module is imported when its API is first asked for. It has a function `handle(ctx, req)` that returns the
-response, or None when it has arranged for `ctx.reply` to be called later.
+response, or None when it has arranged for `ctx.reply` to be called later. Those of the hot path also have
+`handle_plain(cluster, frame, pos, version, now_ms)`, which answers the commonest form of a request straight from its
+bytes, and returns None for all others: nothing has happened then, and they are decoded in full.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ class Api(NamedTuple):
         words = "".join("_" + c.lower() if c.isupper() else c for c in self.name).lstrip("_")
         return f"fencepost.broker.api.k{self.key:02d}_{words}"
 
-    def load(self) -> tuple[Callable[..., Any], Any]:
-        """The handler, and the class of its requests."""
-        return import_module(self.module).handle, getattr(messages, f"{self.name}Request")
+    def load(self) -> tuple[Callable[..., Any], Callable[..., bytes | None] | None, Any]:
+        """The handler, the one for plain requests if there is one, and the class of the requests."""
+        module = import_module(self.module)
+        return module.handle, getattr(module, "handle_plain", None), getattr(messages, f"{self.name}Request")
 
 
 def _api(key: int, name: str, first: int, last: int, advertised_first: int | None = None) -> Api:

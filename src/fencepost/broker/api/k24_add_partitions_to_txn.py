@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 
-from fencepost.broker.cluster import INTERNAL_TOPICS
+from fencepost.broker.cluster import INTERNAL_TOPICS, Cluster
 from fencepost.broker.node import Context
 from fencepost.machines.txn import TopicPartition
 from fencepost.protocol import errors
 from fencepost.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
-from fencepost.protocol.schema import write_uvarint
+from fencepost.protocol.schema import Malformed, write_uvarint
 
 Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -22,6 +23,9 @@ PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
 TxnResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 # One error code for all partitions, or one for each.
 Outcome = int | dict[TopicPartition, int]
+
+# Larger requests are not remembered, so that what is remembered stays small.
+MAX_REMEMBERED_BYTES = 512
 
 _COUNT = struct.Struct(">i")
 _HEAD = struct.Struct(">ii")
@@ -47,6 +51,42 @@ def handle(ctx: Context, req: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRe
         outcome = _verify(ctx, *who, txn.topics) if txn.verify_only else _add(ctx, *who, txn.topics, 2)
         results.append(TxnResult(txn.transactional_id, _results(txn.topics, outcome)))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
+
+
+def handle_plain(cluster: Cluster, frame: bytes, pos: int, version: int, now_ms: int) -> bytes | None:
+    """A client's request that can be granted. It sends the same one in each of its transactions, until TV2."""
+    if version > 3 or len(frame) - pos > MAX_REMEMBERED_BYTES:
+        return None
+    known = _remembered(version, frame[pos:])
+    if known is None:
+        return None
+    transactional_id, producer_id, epoch, partitions, answer = known
+    for topic, index in partitions:
+        if topic in INTERNAL_TOPICS or cluster.partition(topic, index) is None:
+            return None
+    if not cluster.txns.shards:
+        return None
+    error = cluster.txns.add_partitions(transactional_id, producer_id, epoch, partitions, 0, now_ms)
+    return answer if error == errors.NONE else None  # What was refused, is refused again.
+
+
+@lru_cache(4096)
+def _remembered(version: int, body: bytes) -> tuple[str, int, int, frozenset[TopicPartition], bytes] | None:
+    """What the request says, and the answer that grants it."""
+    if version >= 3 and body[:1] != b"\0":
+        return None  # The header has tags.
+    try:
+        req, _ = AddPartitionsToTxnRequest.decode(body, 1 if version >= 3 else 0, version)
+    except Malformed:
+        return None
+    topics = req.v3_and_below_topics
+    return (
+        req.v3_and_below_transactional_id,
+        req.v3_and_below_producer_id,
+        req.v3_and_below_producer_epoch,
+        frozenset(_partitions_of(topics)),
+        encode(version, topics, errors.NONE),
+    )
 
 
 def _add(
