@@ -38,11 +38,13 @@ SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 1 
 TOPICS = {"orders": 2, "payments": 2, "shipments": 1}
 OUTPUT = "invoices"
 
-# Small segments, so that a run of a minute rolls some.
+# Small segments, and a cleaner that is always at work, so that a run of a minute rolls some and cleans many.
 SETTINGS = {
     "log.segment.bytes": "262144",
     "transaction.state.log.segment.bytes": "65536",
     "offsets.topic.segment.bytes": "65536",
+    "fencepost.state.clean.bytes": "8192",
+    "log.cleaner.backoff.ms": "100",
 }
 # The next process may be told otherwise.
 CHOICES = {

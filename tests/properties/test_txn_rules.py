@@ -127,6 +127,7 @@ class TxnRules(RuleBasedStateMachine):
         super().__init__()
         self.syncs: list[Callable[[], None]] = []
         self.settings = {
+            "log.retention.ms": "-1",  # Days pass, and what was committed is to be there.
             "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
             "offsets.topic.num.partitions": "2",
             "offsets.retention.minutes": str(10_000_000),

@@ -26,6 +26,7 @@ from fencepost.protocol.batch import decode_marker, encode_batch
 from fencepost.protocol.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
+    ApiVersionsRequest,
     CreateTopicsRequest,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
@@ -43,6 +44,7 @@ from fencepost.protocol.messages import (
     ProduceRequest,
     SyncGroupRequest,
     TxnOffsetCommitRequest,
+    UpdateFeaturesRequest,
     WriteTxnMarkersRequest,
 )
 from fencepost.protocol.records import iter_batches, iter_records
@@ -317,6 +319,21 @@ class Stage:
     def do_restart(self) -> Iterator[str]:
         self.target.restart()
         yield "NONE"
+
+    def do_feature(self, level: str) -> Iterator[str]:
+        """Change `transaction.version`, and wait until clients get to hear of it."""
+        kind = UpdateFeaturesRequest.FeatureUpdateKey
+        for how in (1, 2):  # An upgrade, or else a downgrade.
+            update = kind("transaction.version", int(level), upgrade_type=how)
+            reply = self.target.call(UpdateFeaturesRequest(10_000, [update], False), 1)
+            if reply.error_code == 0:
+                break
+        yield errors.name_of(reply.error_code)
+        for _ in range(200):
+            found = self.target.call(ApiVersionsRequest("transcript", "1"), 4).finalized_features
+            if {f.name: f.max_version_level for f in found}.get("transaction.version", 0) == int(level):
+                return
+            self.target.advance(20)
 
     def do_preset(self, transactional_id: str, producer: str, state: str, *rest: str) -> Iterator[str]:
         """A transactional id as an earlier process left it."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from fencepost.broker.config import Config, check_topic_settings
 from fencepost.broker.fetches import WaitingFetches
+from fencepost.broker.rpcs import SeenRpc
 from fencepost.machines.log import Log, LogConfig, Storage, StorageFailed
 from fencepost.machines.partition import Partition
 from fencepost.machines.rng import Rng
@@ -47,6 +48,14 @@ class Broker(NamedTuple):
     node_id: int
     host: str
     port: int
+
+
+class Disk(NamedTuple):
+    """Where the logs are, and how much room there is: -1 if nobody knows."""
+
+    log_dir: str
+    total_bytes: int = -1
+    usable_bytes: int = -1
 
 
 class Topic:
@@ -82,21 +91,27 @@ class Cluster:
     ) -> None:
         # Imported here, as both coordinators need to know what a cluster is.
         from fencepost.broker.group_coordinator import GroupCoordinator
+        from fencepost.broker.housekeeping import Housekeeping
         from fencepost.broker.txn_coordinator import TxnCoordinator
 
         self.storage = storage
         self.config = config
         self.rng = rng
         self.notice = notice  # One line for whoever runs the broker.
+        self.disk: Callable[[], Disk] = lambda: Disk("memory")
+        # The last requests of a transactional id, which the shell remembers.
+        self.recent_rpcs: Callable[[str], list[SeenRpc]] = lambda transactional_id: []
         self.crash_at = crash_at  # Named points at which a test may kill the process.
         self.timers = Timers()
         self.fetches = WaitingFetches(self.timers)
         self.brokers: list[Broker] = []
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
+        self.topics_version = 0  # Grows when a topic comes, goes or grows.
         self.partition_count = 0
         self.cluster_id = ""
         self.transaction_version = int(config["transaction.version"])
+        self.group_version = 1
         self.features_epoch = 0
         self._next_producer_id = 0
         self._producer_id_block_end = 0
@@ -105,6 +120,7 @@ class Cluster:
         self._is_unsaved = False
         self.txns = TxnCoordinator(self)
         self.groups = GroupCoordinator(self)
+        self.housekeeping = Housekeeping(self)
 
     # --- starting and stopping ----------------------------------------------------------------------------
 
@@ -119,9 +135,11 @@ class Cluster:
         self.groups.load(now_ms)
         self.txns.finish_recovery(now_ms)
         self.timers.every(self.config["producer.id.expiration.check.interval.ms"], now_ms, self._expire_producers)
+        self.housekeeping.start(now_ms)
 
     def stop(self) -> None:
         """A clean stop: state is snapshotted, so that the next start replays nothing."""
+        self.housekeeping.stop()
         for topic in self.topics.values():
             for partition in topic.partitions:
                 partition.save_snapshot()
@@ -130,6 +148,8 @@ class Cluster:
     def _restore(self, document: dict[str, Any], now_ms: int) -> None:
         self.cluster_id = document["cluster_id"]
         self.transaction_version = document["transaction_version"]
+        self.group_version = document.get("group_version", 1)
+        self.features_epoch = document.get("features_epoch", 0)
         self._next_producer_id = self._producer_id_block_end = document["next_producer_id"]
         self._check_fixed_counts(document["topics"])
         for name, entry in document["topics"].items():
@@ -153,6 +173,8 @@ class Cluster:
             "version": 1,
             "cluster_id": self.cluster_id,
             "transaction_version": self.transaction_version,
+            "group_version": self.group_version,
+            "features_epoch": self.features_epoch,
             "next_producer_id": self._producer_id_block_end,
             "topics": {
                 t.name: {"id": t.topic_id.hex(), "partitions": len(t.partitions), "configs": t.configs}
@@ -192,6 +214,7 @@ class Cluster:
             had = before.get(topic, 0)
             self._close_logs(topic, had)
             del topic.partitions[had:]
+        self.topics_version += 1
         self.topics = {topic.name: topic for topic in before}
         self.topics_by_id = {topic.topic_id: topic for topic in before}
         self.partition_count = sum(before.values())
@@ -207,6 +230,22 @@ class Cluster:
         for topic in self.topics.values():
             for partition in topic.partitions:
                 partition.expire_producers(now_ms, expiration_ms)
+
+    # --- features -----------------------------------------------------------------------------------------
+
+    def change_features(self, transaction_version: int, group_version: int) -> None:
+        """Open transactions go on: each request says for itself how its client does transactions.
+
+        Clients believe a change only if it comes with a higher epoch. Raises StorageFailed.
+        """
+        before = self.transaction_version, self.group_version, self.features_epoch
+        self.transaction_version, self.group_version = transaction_version, group_version
+        self.features_epoch += 1
+        try:
+            self._save()
+        except Exception:
+            self.transaction_version, self.group_version, self.features_epoch = before
+            raise
 
     # --- producer ids -------------------------------------------------------------------------------------
 
@@ -269,6 +308,7 @@ class Cluster:
     def _open_partitions(self, topic: Topic, partition_count: int, now_ms: int) -> None:
         self.topics[topic.name] = topic
         self.topics_by_id[topic.topic_id] = topic
+        self.topics_version += 1
         log_config = self.log_config(topic)
         self.partition_count += partition_count - len(topic.partitions)
         for index in range(len(topic.partitions), partition_count):
@@ -290,13 +330,27 @@ class Cluster:
             partition.log_append_time = (
                 self.config.for_topic(topic.configs, "message.timestamp.type") == "LogAppendTime"
             )
-            partition.compacted = "compact" in self.config.for_topic(topic.configs, "cleanup.policy").split(",")
+            partition.timestamp_before_max_ms = self.config.for_topic(
+                topic.configs, "message.timestamp.before.max.ms"
+            )
+            partition.timestamp_after_max_ms = self.config.for_topic(topic.configs, "message.timestamp.after.max.ms")
+            partition.compacted = "compact" in self.cleanup_policy(topic)
+
+    def cleanup_policy(self, topic: Topic) -> frozenset[str]:
+        """`delete`, `compact`, both or neither."""
+        policy: str = self.config.for_topic(topic.configs, "cleanup.policy")
+        return frozenset(policy.split(","))
 
     def log_config(self, topic: Topic) -> LogConfig:
         def setting(name: str) -> Any:
             return self.config.for_topic(topic.configs, name)
 
-        return LogConfig(setting("segment.bytes"), setting("segment.ms"), setting("index.interval.bytes"))
+        is_compacted = "compact" in self.cleanup_policy(topic)
+        segment_ms = setting("segment.ms")
+        if is_compacted:
+            # Kafka: only a closed segment can be cleaned, so it is closed when it has to be.
+            segment_ms = min(segment_ms, setting("max.compaction.lag.ms"))
+        return LogConfig(setting("segment.bytes"), segment_ms, setting("index.interval.bytes"), is_compacted)
 
     def ensure_internal_topic(self, name: str, now_ms: int) -> Topic:
         """The internal topic, created with all its partitions when it is first needed."""
@@ -312,10 +366,27 @@ class Cluster:
             self._open_partitions(topic, new_count, now_ms)
             self._is_unsaved = True
 
+    def alter_topics(self, changes: Mapping[Topic, dict[str, str]]) -> None:
+        """Give topics the settings that were checked, all of them or, if that raises StorageFailed, none."""
+        before = {topic: topic.configs for topic in changes}
+        for topic, configs in changes.items():
+            topic.configs = configs
+        try:
+            self._save()
+        except Exception:
+            for topic, configs in before.items():
+                topic.configs = configs
+            raise
+        for topic in changes:
+            self.apply_topic_settings(topic)
+            for partition in topic.partitions:
+                partition.log.configure(self.log_config(topic))
+
     def delete_topic(self, topic: Topic, now_ms: int) -> None:
         """Forget the topic first, then its data: a crash in between leaves folders that the next start removes."""
         with self.one_save():
             del self.topics[topic.name], self.topics_by_id[topic.topic_id]
+            self.topics_version += 1
             self.partition_count -= len(topic.partitions)
             self._is_unsaved = True
             assert self._after_save is not None

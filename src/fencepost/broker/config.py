@@ -16,10 +16,16 @@ class BadSetting(ValueError):
 
 
 class Setting(NamedTuple):
-    kind: str  # int, bool, str, or the allowed words with `|` between them.
+    # int (32 bits), long (64), float, bool, str, list, or the allowed words: one of `a|b`, any of `a,b`.
+    kind: str
     default: Any
     doc: str
     minimum: int | None = None
+    maximum: int | None = None
+
+    @property
+    def is_list(self) -> bool:
+        return self.kind == "list" or "," in self.kind
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -36,39 +42,57 @@ SETTINGS: Mapping[str, Setting] = {
     "offsets.topic.num.partitions": Setting("int", 50, "Partitions of __consumer_offsets; fixed at first start.", 1),
     "offsets.topic.segment.bytes": Setting("int", 104_857_600, "Segment size of __consumer_offsets.", 1024),
     "offsets.retention.minutes": Setting("int", 10_080, "Offsets of an empty group are dropped after this.", 1),
-    "offsets.retention.check.interval.ms": Setting("int", 600_000, "How often to look for expired offsets.", 1),
+    "offsets.retention.check.interval.ms": Setting("long", 600_000, "How often to look for expired offsets.", 1),
     "offset.metadata.max.bytes": Setting("int", 4096, "The longest metadata string of an offset.", 0),
     "group.min.session.timeout.ms": Setting("int", 6_000, "The shortest session timeout a member may ask for.", 1),
     "group.max.session.timeout.ms": Setting("int", 1_800_000, "The longest session timeout a member may ask for.", 1),
     "group.initial.rebalance.delay.ms": Setting("int", 0, "How long the first rebalance waits for more members.", 0),
     "group.max.size": Setting("int", 2_147_483_647, "Members a group may have.", 1),
+    "group.consumer.session.timeout.ms": Setting("int", 45_000, "A member of the consumer protocol that is silent for this is out.", 1),
+    "group.consumer.heartbeat.interval.ms": Setting("int", 5_000, "How often members of the consumer protocol are told to show up.", 1),
+    "group.consumer.max.size": Setting("int", 2_147_483_647, "Members a group of the consumer protocol may have.", 1),
+    "group.consumer.assignors": Setting("uniform,range", "uniform,range", "Who reads what is found by one of these; the first one, if members do not ask for another.", 1),
+    "group.consumer.assignment.interval.ms": Setting("int", 1_000, "A group is not assigned anew more often than this.", 0),
+    "group.consumer.migration.policy": Setting("bidirectional|upgrade|downgrade|disabled", "bidirectional", "Which way a group may change its protocol while it has members."),
     "num.partitions": Setting("int", 1, "Partitions of a topic that is created without a number.", 1),
     "default.replication.factor": Setting("int", 1, "Always 1: one broker keeps each partition.", 1),
     "auto.create.topics.enable": Setting("bool", True, "Create a topic when a client first asks for it."),
     "delete.topic.enable": Setting("bool", True, "Allow DeleteTopics."),
     "message.max.bytes": Setting("int", 1_048_588, "The largest record batch.", 0),
     "log.message.timestamp.type": Setting("CreateTime|LogAppendTime", "CreateTime", "Who sets a record's time."),
+    "log.message.timestamp.before.max.ms": Setting("long", 9_223_372_036_854_775_807, "How far a record's time may lie in the past.", 0),
+    "log.message.timestamp.after.max.ms": Setting("long", 3_600_000, "How far a record's time may lie in the future.", 0),
     "log.segment.bytes": Setting("int", 1_073_741_824, "The size at which a segment is closed.", 1024),
-    "log.roll.ms": Setting("int", 604_800_000, "The age at which a segment is closed.", 1),
+    "log.roll.ms": Setting("long", 604_800_000, "The age at which a segment is closed.", 1),
+    "log.roll.hours": Setting("int", 168, "The same in hours, where log.roll.ms is not given.", 1),
     "log.index.interval.bytes": Setting("int", 4096, "Bytes between two entries of the offset index.", 0),
-    "log.retention.ms": Setting("int", 604_800_000, "How long records are kept; -1 is for ever.", -1),
-    "log.retention.bytes": Setting("int", -1, "How much of a partition is kept; -1 is all.", -1),
-    "log.retention.check.interval.ms": Setting("int", 300_000, "How often old segments are looked for.", 1),
-    "log.cleanup.policy": Setting("str", "delete", "delete, compact or both."),
-    "log.cleaner.delete.retention.ms": Setting("int", 86_400_000, "How long tombstones and markers outlive their data.", 0),
-    "compression.type": Setting("str", "producer", "Batches are kept as the producer sent them."),
+    "log.retention.ms": Setting("long", 604_800_000, "How long records are kept; -1 is for ever.", -1),
+    "log.retention.minutes": Setting("int", "", "The same in minutes, where log.retention.ms is not given.", -1),
+    "log.retention.hours": Setting("int", 168, "The same in hours, where neither of the others is given.", -1),
+    "log.retention.bytes": Setting("long", -1, "How much of a partition is kept; -1 is all.", -1),
+    "log.retention.check.interval.ms": Setting("long", 300_000, "How often old segments are looked for.", 1),
+    "log.cleanup.policy": Setting("compact,delete", "delete", "delete, compact, both, or (empty) neither."),
+    "log.cleaner.enable": Setting("bool", True, "Clean compacted topics, the broker's own among them."),
+    "log.cleaner.backoff.ms": Setting("long", 15_000, "How often to look for a log to clean.", 0),
+    "log.cleaner.min.cleanable.ratio": Setting("float", 0.5, "A log is cleaned when more than this part of it is dirty.", 0, 1),
+    "log.cleaner.min.compaction.lag.ms": Setting("long", 0, "Records that are younger are not cleaned.", 0),
+    "log.cleaner.max.compaction.lag.ms": Setting("long", 9_223_372_036_854_775_807, "Records that are older are cleaned, however few they are.", 1),
+    "log.cleaner.delete.retention.ms": Setting("long", 86_400_000, "How long tombstones and markers outlive their data.", 0),
+    "log.cleaner.dedupe.buffer.size": Setting("long", 134_217_728, "Memory for the keys of a log while it is cleaned, at 256 bytes each.", 1 << 20),
+    "compression.type": Setting("uncompressed|zstd|lz4|snappy|gzip|producer", "producer", "Batches are kept as the producer sent them, whatever this says."),
     "min.insync.replicas": Setting("int", 1, "Always 1: one broker keeps each partition.", 1),
     "unclean.leader.election.enable": Setting("bool", False, "There is nobody else to elect."),
     "socket.request.max.bytes": Setting("int", 104_857_600, "The largest request that is read.", 1024),
-    "queued.max.request.bytes": Setting("int", 536_870_912, "Bytes of requests held in memory before reading pauses.", 1024),
+    "queued.max.request.bytes": Setting("long", 536_870_912, "Bytes of requests held in memory before reading pauses.", 1024),
     "max.connections": Setting("int", 20_000, "Connections that are accepted.", 1),
-    "connections.max.idle.ms": Setting("int", 600_000, "A silent connection is closed after this.", 1),
+    "connections.max.idle.ms": Setting("long", 600_000, "A silent connection is closed after this.", 1),
     "fetch.max.bytes": Setting("int", 57_671_680, "The most that one fetch returns.", 1024),
     "max.incremental.fetch.session.cache.slots": Setting("int", 1000, "Fetch sessions that are remembered.", 0),
     "broker.id": Setting("int", 1, "The id of the first broker.", 0),
     "transaction.version": Setting("0|1|2", "2", "The transaction.version feature of a new data folder."),
     "fencepost.flush.on.commit": Setting("bool", False, "Sync a transaction's data and decision to disk before EndTxn answers."),
     "fencepost.endtxn.reply": Setting("complete|prepare", "complete", "Answer EndTxn after all markers, or (as Apache Kafka) after the decision."),
+    "fencepost.state.clean.bytes": Setting("int", 262_144, "A partition of the broker's own topics is cleaned when it has this much to clean.", 1024),
     "fencepost.recovery.ongoing": Setting("keep|abort", "keep", "What a restart does with open transactions."),
     "fencepost.crash.at": Setting("str", "", "Kill the process at this point: for tests and demos."),
 }  # fmt: skip
@@ -79,8 +103,13 @@ TOPIC_SETTINGS: Mapping[str, str] = {
     "compression.type": "compression.type",
     "delete.retention.ms": "log.cleaner.delete.retention.ms",
     "index.interval.bytes": "log.index.interval.bytes",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
     "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
     "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
     "min.insync.replicas": "min.insync.replicas",
     "retention.bytes": "log.retention.bytes",
     "retention.ms": "log.retention.ms",
@@ -89,21 +118,33 @@ TOPIC_SETTINGS: Mapping[str, str] = {
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
 
+# Setting -> what it may be given by instead, and how many of its own units one of those is.
+OTHER_UNITS: Mapping[str, tuple[tuple[str, int], ...]] = {
+    "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
+    "log.roll.ms": (("log.roll.hours", 3_600_000),),
+}
+
 # Kafka's topic settings that make no difference here; they are accepted and shown, as clients send them.
-INERT_TOPIC_SETTINGS: Mapping[str, str] = {
-    "file.delete.delay.ms": "60000",
-    "flush.messages": "9223372036854775807",
-    "flush.ms": "9223372036854775807",
-    "follower.replication.throttled.replicas": "",
-    "leader.replication.throttled.replicas": "",
-    "max.compaction.lag.ms": "9223372036854775807",
-    "message.timestamp.after.max.ms": "3600000",
-    "message.timestamp.before.max.ms": "9223372036854775807",
-    "min.cleanable.dirty.ratio": "0.5",
-    "min.compaction.lag.ms": "0",
-    "preallocate": "false",
-    "segment.index.bytes": "10485760",
-    "segment.jitter.ms": "0",
+INERT_TOPIC_SETTINGS: Mapping[str, Setting] = {
+    name: Setting(kind, default, "Accepted, and without effect on this broker.", minimum, maximum)
+    for name, kind, default, minimum, maximum in (
+        ("compression.gzip.level", "int", -1, -1, 9),
+        ("compression.lz4.level", "int", 9, 1, 17),
+        ("compression.zstd.level", "int", 3, -131_072, 22),
+        ("file.delete.delay.ms", "long", 60_000, 0, None),
+        ("flush.messages", "long", 9_223_372_036_854_775_807, 1, None),
+        ("flush.ms", "long", 9_223_372_036_854_775_807, 0, None),
+        ("follower.replication.throttled.replicas", "list", "", None, None),
+        ("leader.replication.throttled.replicas", "list", "", None, None),
+        ("local.retention.bytes", "long", -2, -2, None),
+        ("local.retention.ms", "long", -2, -2, None),
+        ("preallocate", "bool", False, None, None),
+        ("remote.log.copy.disable", "bool", False, None, None),
+        ("remote.log.delete.on.disable", "bool", False, None, None),
+        ("remote.storage.enable", "bool", False, None, None),
+        ("segment.index.bytes", "int", 10_485_760, 4, None),
+        ("segment.jitter.ms", "long", 0, 0, None),
+    )
 }
 
 
@@ -112,6 +153,10 @@ class Config:
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         self.given = dict(values or {})
+        for name, others in OTHER_UNITS.items():
+            found = [self.given[other] * factor for other, factor in others if other in self.given]
+            if found and name not in self.given:
+                self.given[name] = max(found[0], -1)
         self._values = {name: setting.default for name, setting in SETTINGS.items()} | self.given
 
     def __getitem__(self, name: str) -> Any:
@@ -142,22 +187,43 @@ class Config:
         return found
 
 
+BITS = {"int": 31, "long": 63}
+
+
 def parse_value(name: str, setting: Setting, text: str) -> Any:
-    if setting.kind == "int":
-        try:
-            value = int(text)
-        except ValueError:
-            raise BadSetting(f"{name}={text} is not a whole number") from None
-        if setting.minimum is not None and value < setting.minimum:
-            raise BadSetting(f"{name}={text} is below its minimum {setting.minimum}")
-        return value
-    if setting.kind == "bool":
-        if text.lower() not in ("true", "false"):
+    kind = setting.kind
+    if kind in BITS or kind == "float":
+        return _parse_number(name, setting, text)
+    if kind == "bool":
+        if text.strip().lower() not in ("true", "false"):
             raise BadSetting(f"{name}={text} is neither true nor false")
-        return text.lower() == "true"
-    if "|" in setting.kind and text not in setting.kind.split("|"):
-        raise BadSetting(f"{name}={text} is none of {', '.join(setting.kind.split('|'))}")
+        return text.strip().lower() == "true"
+    if "|" in kind and text not in kind.split("|"):
+        raise BadSetting(f"{name}={text} is none of {', '.join(kind.split('|'))}")
+    if "," in kind:
+        words = [word.strip() for word in text.split(",")] if text.strip() else []
+        if not set(words) <= set(kind.split(",")):
+            raise BadSetting(f"{name}={text} is none of {', '.join(kind.split(','))}")
+        if len(words) < (setting.minimum or 0):
+            raise BadSetting(f"{name} is empty, it takes at least {setting.minimum} of {', '.join(kind.split(','))}")
+        return ",".join(dict.fromkeys(words))
     return text
+
+
+def _parse_number(name: str, setting: Setting, text: str) -> int | float:
+    value: int | float
+    try:
+        value = float(text) if setting.kind == "float" else int(text)
+    except ValueError:
+        wanted = "a number" if setting.kind == "float" else "a whole number"
+        raise BadSetting(f"{name}={text} is not {wanted}") from None
+    if setting.kind in BITS and not -(1 << BITS[setting.kind]) <= value < 1 << BITS[setting.kind]:
+        raise BadSetting(f"{name}={text} does not fit into {BITS[setting.kind] + 1} bits")
+    if setting.minimum is not None and value < setting.minimum:
+        raise BadSetting(f"{name}={text} is below its minimum {setting.minimum}")
+    if setting.maximum is not None and value > setting.maximum:
+        raise BadSetting(f"{name}={text} is above its maximum {setting.maximum}")
+    return value
 
 
 def parse(pairs: Mapping[str, str]) -> Config:
@@ -171,15 +237,23 @@ def parse(pairs: Mapping[str, str]) -> Config:
     return Config(values)
 
 
-def check_topic_settings(overrides: Mapping[str, str | None]) -> None:
+def topic_setting(name: str) -> Setting | None:
+    """What a topic setting may be set to; None if there is none of this name."""
+    if name in TOPIC_SETTINGS:
+        return SETTINGS[TOPIC_SETTINGS[name]]
+    return INERT_TOPIC_SETTINGS.get(name)
+
+
+def check_topic_settings(overrides: Mapping[str, str]) -> None:
     """Raise BadSetting for a topic setting that is unknown or has an impossible value."""
+    values = {}
     for name, text in overrides.items():
-        if name in INERT_TOPIC_SETTINGS:
-            continue
-        if name not in TOPIC_SETTINGS:
+        setting = topic_setting(name)
+        if setting is None:
             raise BadSetting(f"Unknown topic config name: {name}")
-        if text is None:
-            raise BadSetting(f"Null value not supported for topic configs: {name}")
-        if name == "cleanup.policy" and not set(text.split(",")) <= {"delete", "compact"}:
-            raise BadSetting(f"{name}={text} is none of delete, compact")
-        parse_value(name, SETTINGS[TOPIC_SETTINGS[name]], text)
+        values[name] = parse_value(name, setting, text)
+    if values.get("remote.storage.enable"):
+        raise BadSetting("remote.storage.enable=true: this broker keeps its records on its own disk")
+    shortest_ms, longest_ms = values.get("min.compaction.lag.ms", 0), values.get("max.compaction.lag.ms")
+    if longest_ms is not None and shortest_ms > longest_ms:
+        raise BadSetting(f"min.compaction.lag.ms={shortest_ms} is above max.compaction.lag.ms={longest_ms}")

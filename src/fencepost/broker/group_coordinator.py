@@ -6,14 +6,18 @@ become timers, and a transaction's marker makes its offsets count.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fencepost.broker.internal_topic import load_batches
+from fencepost.broker.internal_topic import LatestRecord, load_latest
+from fencepost.machines.consumer_group import TopicInfo
+from fencepost.machines.consumer_groups import LogRecord
+from fencepost.machines.consumer_heartbeat import ConsumerHeartbeat, HeartbeatResult
 from fencepost.machines.group import GroupConfig
-from fencepost.machines.group_log import decode, encode_group, encode_offset
+from fencepost.machines.group_log import decode, encode, encode_offset
 from fencepost.machines.group_requests import (
+    GroupChange,
     GroupRecord,
     Join,
     JoinResult,
@@ -23,9 +27,9 @@ from fencepost.machines.group_requests import (
     Sync,
     SyncResult,
 )
-from fencepost.machines.group_shard import Deletion, DescribedGroup, GroupShard, GroupTombstone
+from fencepost.machines.group_shard import Deletion, DescribedGroup, GroupShard
 from fencepost.machines.log import StorageFailed
-from fencepost.machines.offsets import CommitDecision, Committer, OffsetRecord, OffsetToCommit
+from fencepost.machines.offsets import CommitDecision, Committer, OffsetRecord, OffsetToCommit, TopicPartition
 from fencepost.machines.partition import Partition
 from fencepost.machines.timers import Timer
 from fencepost.machines.txn_log import partition_for
@@ -37,6 +41,28 @@ if TYPE_CHECKING:
 
 Answer = Callable[[JoinResult | SyncResult | LeaveResult], None]
 NO_PRODUCER = -1
+
+
+class _Topics:
+    """The cluster's topics, as consumer groups see them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def version(self) -> int:
+        return self._cluster.topics_version
+
+    def by_name(self, name: str) -> TopicInfo | None:
+        topic = self._cluster.topics.get(name)
+        return None if topic is None else TopicInfo(topic.name, topic.topic_id, len(topic.partitions))
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        topic = self._cluster.topics_by_id.get(topic_id)
+        return None if topic is None else TopicInfo(topic.name, topic.topic_id, len(topic.partitions))
+
+    def names(self) -> Iterable[str]:
+        return self._cluster.topics
 
 
 class _Home:
@@ -61,7 +87,14 @@ class GroupCoordinator:
             group_initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
             offset_metadata_max_bytes=config["offset.metadata.max.bytes"],
             offsets_retention_ms=config["offsets.retention.minutes"] * 60_000,
+            consumer_session_timeout_ms=config["group.consumer.session.timeout.ms"],
+            consumer_heartbeat_interval_ms=config["group.consumer.heartbeat.interval.ms"],
+            consumer_max_size=config["group.consumer.max.size"],
+            consumer_assignors=tuple(config["group.consumer.assignors"].split(",")),
+            consumer_assignment_interval_ms=config["group.consumer.assignment.interval.ms"],
+            consumer_migration_policy=config["group.consumer.migration.policy"],
         )
+        self._topics = _Topics(cluster)
         self._homes: list[_Home] = []
         self._now_ms = 0  # Of the request or timer being handled: for records that the shard appends itself.
 
@@ -85,7 +118,13 @@ class GroupCoordinator:
         self._homes = [self._new_home(partition) for partition in topic.partitions]
 
     def _new_home(self, partition: Partition) -> _Home:
-        shard = GroupShard(self._group_config, partial(self._append_group, partition), self._new_uuid)
+        shard = GroupShard(
+            self._group_config,
+            partial(self._append_group, partition),
+            self._new_uuid,
+            partial(self._append_records, partition),
+            self._topics,
+        )
         return _Home(partition, shard)
 
     def _new_uuid(self) -> str:
@@ -107,6 +146,12 @@ class GroupCoordinator:
     def leave(self, group_id: str, leavers: list[Leaver], answer: Answer, now_ms: int) -> None:
         home = self._home_of(group_id, now_ms)
         self._settle(home, home.shard.leave(group_id, leavers, answer, now_ms))
+
+    def consumer_heartbeat(self, cmd: ConsumerHeartbeat, now_ms: int) -> HeartbeatResult:
+        home = self._home_of(cmd.group_id, now_ms)
+        result, replies = home.shard.consumer_heartbeat(cmd, now_ms)
+        self._settle(home, replies)
+        return result
 
     def shard_of(self, group_id: str, now_ms: int) -> GroupShard:
         """For questions that need no more than an answer: heartbeats, descriptions, committed offsets."""
@@ -136,7 +181,11 @@ class GroupCoordinator:
         self._settle(home, home.shard.expire(now_ms))
 
     def _append_group(self, partition: Partition, group_id: str, record: GroupRecord) -> int:
-        batch = encode_batch([encode_group(group_id, record)], self._now_ms)
+        return self._append_records(partition, [GroupChange(group_id, record)])
+
+    def _append_records(self, partition: Partition, records: Sequence[LogRecord]) -> int:
+        """All of them in one batch, so that a crash keeps all or none."""
+        batch = encode_batch([encode(record) for record in records], self._now_ms)
         if len(batch) > partition.max_message_bytes:
             return errors.MESSAGE_TOO_LARGE
         try:
@@ -218,6 +267,15 @@ class GroupCoordinator:
 
     # --- things that go away ------------------------------------------------------------------------------
 
+    def delete_group(self, group_id: str, now_ms: int) -> int:
+        home = self._home_of(group_id, now_ms)
+        return self._delete(home, home.shard.delete_group(group_id), now_ms)
+
+    def delete_offsets(self, group_id: str, partitions: list[TopicPartition], now_ms: int) -> Deletion:
+        home = self._home_of(group_id, now_ms)
+        deletion = home.shard.delete_offsets(group_id, partitions)
+        return deletion._replace(error_code=self._delete(home, deletion, now_ms))
+
     def topic_deleted(self, topic: str, now_ms: int) -> None:
         for home in self._homes:
             self._delete(home, home.shard.topics_deleted({topic}), now_ms)
@@ -229,10 +287,7 @@ class GroupCoordinator:
     def _delete(self, home: _Home, deletion: Deletion, now_ms: int) -> int:
         if deletion.error_code or not deletion.records:
             return deletion.error_code
-        records = [
-            encode_group(record.group_id, None) if isinstance(record, GroupTombstone) else encode_offset(record)
-            for record in deletion.records
-        ]
+        records = [encode(record) for record in deletion.records]
         try:
             base_offset = home.partition.append_internal(encode_batch(records, now_ms))
         except StorageFailed:
@@ -255,17 +310,17 @@ class GroupCoordinator:
         self._cluster.timers.every(interval_ms, now_ms, self.cleanup)
 
     def _load(self, home: _Home) -> None:
-        shard = home.shard
-        for batch in load_batches(home.partition):
-            header = batch.header
-            if batch.marker is not None:
-                shard.apply_marker(batch.marker.producer_id, batch.marker.commit)
-            producer_id = header.producer_id if header.is_transactional else None
-            for record in batch.records:
-                if record.key is None:
-                    continue
-                loaded = decode(record.key, record.value, record.offset)
-                if isinstance(loaded, OffsetRecord):
-                    shard.apply_offset(loaded, producer_id, record.offset)
-                elif loaded is not None:
-                    shard.apply_group(*loaded)
+        latest = load_latest(home.partition)
+        for key, record in latest.in_order():
+            self._apply_loaded(home.shard, key, record, None)
+        for producer_id, key, record in latest.pending_in_order():
+            self._apply_loaded(home.shard, key, record, producer_id)
+
+    def _apply_loaded(self, shard: GroupShard, key: bytes, record: LatestRecord, producer_id: int | None) -> None:
+        loaded = decode(key, record.value, record.offset)
+        if isinstance(loaded, OffsetRecord):
+            shard.apply_offset(loaded, producer_id, record.offset)
+        elif isinstance(loaded, GroupChange):
+            shard.apply_group(*loaded)
+        elif loaded is not None:
+            shard.apply_consumer(loaded)

@@ -1,81 +1,142 @@
-"""Reads an internal topic's partition back from its first record to its last, for the coordinators' loading."""
+"""Reads an internal topic's partition back from its first record to its last, for the coordinators' loading.
+
+A busy coordinator leaves many records for each key, and a restart must not wait until all of them are decoded. So
+they are only told apart by their keys, and the coordinators decode the last ones.
+"""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from fencepost.machines.partition import Partition
-from fencepost.protocol.batch import CONTROL, HEADER, PREFIX_BYTES, BatchHeader, Marker, decode_marker
-from fencepost.protocol.records import Record, decode_varint, iter_batches, iter_records
+from fencepost.protocol.batch import (
+    COMMIT_MARKER,
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    PREFIX_BYTES,
+    TRANSACTIONAL,
+    BatchHeader,
+    decode_marker,
+)
+from fencepost.protocol.records import decode_varint, iter_records
 
 READ_BYTES = 1 << 20
 
-_SHAPE = struct.Struct(">8xi9xh34xi")  # Length, attributes, record count.
-assert _SHAPE.size == HEADER.size
 _NO_DELTAS = bytes(3)  # Attributes, timestamp delta and offset delta of a batch's first record.
-_NULL = 1  # The length of a key that is not there, -1, as a varint.
+_NULL = 1  # -1 as a varint: the length of what is not there.
+_MARKER = TRANSACTIONAL | CONTROL
+_MARKER_KEY = b"\x08\0\0\0"  # Its length, 4, the version and the first byte of the type.
 
 
-class LoadedBatch(NamedTuple):
-    header: BatchHeader
-    marker: Marker | None
-    records: list[Record]
+class LatestRecord(NamedTuple):
+    offset: int
+    value: bytes
 
 
-def load_batches(partition: Partition) -> Iterator[LoadedBatch]:
-    offset = partition.log.start_offset
-    while offset < partition.log.end_offset:
-        chunk = partition.log.read(offset, READ_BYTES, partition.log.end_address)
-        for header, batch in iter_batches(chunk):
-            offset = header.last_offset + 1
-            if header.is_control:
-                yield LoadedBatch(header, decode_marker(batch), [])
-            else:
-                yield LoadedBatch(header, None, list(iter_records(batch)))
+class LatestRecords:
+    """The last record of every key, unless that is a tombstone; and of transactions that are open, what they wrote.
 
-
-def latest_values(partition: Partition) -> dict[bytes, bytes | None]:
-    """The last value of every key.
-
-    A busy coordinator leaves many records for each id, and a restart must not wait until all of them are decoded: of
-    a batch as coordinators write them, plain and with one record, only the key is looked at.
+    A transaction's records count from its marker on, and then only where no later record has their key. A tombstone
+    also takes back what a transaction has written before it.
     """
-    latest: dict[bytes, bytes | None] = {}
+
+    def __init__(self) -> None:
+        self.by_key: dict[bytes, LatestRecord] = {}
+        self.pending: dict[int, dict[bytes, LatestRecord]] = {}  # By producer id.
+
+    def in_order(self) -> list[tuple[bytes, LatestRecord]]:
+        return sorted(self.by_key.items(), key=_offset)
+
+    def pending_in_order(self) -> list[tuple[int, bytes, LatestRecord]]:
+        return [(pid, *item) for pid, written in self.pending.items() for item in sorted(written.items(), key=_offset)]
+
+    def put(self, key: bytes, value: bytes | None, offset: int, producer_id: int | None) -> None:
+        if value is None:
+            self.by_key.pop(key, None)
+            for written in self.pending.values():
+                written.pop(key, None)
+        elif producer_id is None:
+            self.by_key[key] = LatestRecord(offset, value)
+        else:
+            self.pending.setdefault(producer_id, {})[key] = LatestRecord(offset, value)
+
+    def end_txn(self, producer_id: int, commit: bool) -> None:
+        written = self.pending.pop(producer_id, None)
+        if written and commit:
+            by_key = self.by_key
+            for key, record in written.items():
+                if key not in by_key or by_key[key].offset < record.offset:
+                    by_key[key] = record
+
+
+def _offset(item: tuple[bytes, LatestRecord]) -> int:
+    return item[1].offset
+
+
+def load_latest(partition: Partition) -> LatestRecords:
+    found = LatestRecords()
     log = partition.log
     offset = log.start_offset
     while offset < log.end_offset:
         chunk = log.read(offset, READ_BYTES, log.end_address)
-        places: dict[bytes, int] = {}  # Where in the chunk the last value of each key begins.
-        pos = last = 0
-        while pos < len(chunk):
-            last = pos
-            length, attributes, count = _SHAPE.unpack_from(chunk, pos)
-            at = pos + HEADER.size
-            pos += PREFIX_BYTES + length
+        offset = _load_chunk(chunk, found)
+    return found
+
+
+def _load_chunk(chunk: bytes, found: LatestRecords) -> int:
+    """Take whole batches in; return the offset after them. What coordinators write is read here, the rest elsewhere."""
+    unpack = HEADER.unpack_from
+    pending = found.pending
+    pos = next_offset = 0
+    # Of plain records only the last of each key is looked at further: where its value begins, and its offset.
+    places: dict[bytes, tuple[int, int]] = {}
+    while pos < len(chunk):
+        start = pos
+        fields = unpack(chunk, pos)
+        at = pos + HEADER_BYTES
+        pos += PREFIX_BYTES + fields[1]
+        base_offset, attributes, count = fields[0], fields[5], fields[12]
+        next_offset = base_offset + fields[6] + 1
+        if count == 1 and (attributes == 0 or attributes == TRANSACTIONAL):
             while chunk[at] > 127:  # The record's length.
                 at += 1
-            if attributes or count != 1 or chunk[at + 1 : at + 4] != _NO_DELTAS:
-                _take_values(chunk, places, latest)
-                if not attributes & CONTROL:
-                    latest.update((r.key, r.value) for r in iter_records(chunk[last:pos]) if r.key is not None)
-                continue
-            at += 4
-            key_length = chunk[at] >> 1
-            at += 1
-            if chunk[at - 1] > 127 or chunk[at - 1] == _NULL:
-                key_length, at = decode_varint(chunk, at - 1)
-                if key_length < 0:
+            key_length = chunk[at + 4]
+            if chunk[at + 1 : at + 4] == _NO_DELTAS and key_length < 128 and key_length != _NULL:
+                key_at = at + 5
+                end = key_at + (key_length >> 1)
+                if chunk[end] != _NULL:
+                    if attributes == 0:
+                        places[chunk[key_at:end]] = end, base_offset
+                    else:
+                        length, value_at = decode_varint(chunk, end)
+                        record = LatestRecord(base_offset, chunk[value_at : value_at + length])
+                        pending.setdefault(fields[9], {})[chunk[key_at:end]] = record
                     continue
-            places[chunk[at : at + key_length]] = at + key_length
-        _take_values(chunk, places, latest)
-        offset = BatchHeader._make(HEADER.unpack_from(chunk, last)).last_offset + 1
-    return latest
+        if places:
+            _take(chunk, places, found)
+        if attributes == _MARKER and count == 1 and chunk[at + 4 : at + 8] == _MARKER_KEY and chunk[at + 8] < 2:
+            found.end_txn(fields[9], chunk[at + 8] == COMMIT_MARKER)
+            continue
+        _load_batch(BatchHeader._make(fields), chunk[start:pos], found)
+    _take(chunk, places, found)
+    return next_offset
 
 
-def _take_values(chunk: bytes, places: dict[bytes, int], latest: dict[bytes, bytes | None]) -> None:
-    for key, at in places.items():
+def _take(chunk: bytes, places: dict[bytes, tuple[int, int]], found: LatestRecords) -> None:
+    for key, (at, offset) in places.items():
         length, at = decode_varint(chunk, at)
-        latest[key] = None if length < 0 else chunk[at : at + length]
+        found.by_key[key] = LatestRecord(offset, chunk[at : at + length])
     places.clear()
+
+
+def _load_batch(header: BatchHeader, batch: bytes, found: LatestRecords) -> None:
+    if header.is_control:
+        marker = decode_marker(batch)
+        if marker is not None:
+            found.end_txn(marker.producer_id, marker.commit)
+        return
+    producer_id = header.producer_id if header.is_transactional else None
+    for record in iter_records(batch):
+        if record.key is not None:
+            found.put(record.key, record.value, record.offset, producer_id)

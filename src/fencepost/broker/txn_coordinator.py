@@ -16,9 +16,10 @@ A crash after step 1 finds Prepare* when it loads, and goes on with step 2; a se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fencepost.broker.internal_topic import latest_values
+from fencepost.broker.internal_topic import load_latest
 from fencepost.machines import txn as machine
 from fencepost.machines.log import Log, StorageFailed
 from fencepost.machines.partition import Partition
@@ -46,13 +47,24 @@ class TxnShard:
         self.pending: set[str] = set()  # Ids that wait for a sync, and can do nothing else meanwhile.
 
 
+@dataclass(slots=True)
+class TxnCounts:
+    """What happened since the start."""
+
+    committed: int = 0
+    aborted: int = 0
+    timed_out: int = 0
+    fenced: int = 0  # Requests refused because a newer producer has the id.
+    unverified: int = 0  # Writes that belong to no transaction (KIP-890).
+
+
 class TxnCoordinator:
     def __init__(self, cluster: Cluster) -> None:
+        self.counts = TxnCounts()
         self._cluster = cluster
         self._config = cluster.config
         self._answers_after_complete = cluster.config["fencepost.endtxn.reply"] == "complete"
         self._flushes = bool(cluster.config["fencepost.flush.on.commit"])
-        self._crash_at = cluster.crash_at
         self.shards: list[TxnShard] = []
 
     # --- finding things -----------------------------------------------------------------------------------
@@ -188,12 +200,20 @@ class TxnCoordinator:
         )
         if decision.record is not None:
             return self._record(shard, decision.record, now_ms)
+        self._count_refusal(decision.error)
         return decision.error
+
+    def _count_refusal(self, error: int) -> None:
+        if error in (errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH):
+            self.counts.fenced += 1
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> int:
         if not transactional_id:
             return errors.INVALID_REQUEST
-        return machine.verify_partition(self.find(transactional_id), producer_id, epoch, partition)
+        error = machine.verify_partition(self.find(transactional_id), producer_id, epoch, partition)
+        if error:
+            self.counts.unverified += 1
+        return error
 
     # --- ending -------------------------------------------------------------------------------------------
 
@@ -226,6 +246,7 @@ class TxnCoordinator:
             reply(errors.CONCURRENT_TRANSACTIONS, -1, -1)
             return
         if decision.error or prepared is None:
+            self._count_refusal(decision.error)
             if decision.error == errors.NONE and bumps and txn is not None:
                 reply(errors.NONE, txn.producer_id, txn.producer_epoch)
             else:
@@ -260,6 +281,10 @@ class TxnCoordinator:
         if error:
             then(error)
             return
+        if prepared.state is PREPARE_COMMIT:
+            self.counts.committed += 1
+        else:
+            self.counts.aborted += 1
         self._reach("txn.prepare.after")
         if self._flushes:
             self._cluster.sync([shard.partition.log], lambda: self._decided(shard, prepared, now_ms, then))
@@ -364,8 +389,8 @@ class TxnCoordinator:
         return [partition.log for partition in found if partition is not None]
 
     def _reach(self, point: str) -> None:
-        if self._crash_at is not None:
-            self._crash_at(point)
+        if self._cluster.crash_at is not None:
+            self._cluster.crash_at(point)
 
     # --- timers -------------------------------------------------------------------------------------------
 
@@ -378,7 +403,12 @@ class TxnCoordinator:
                     f"transaction {txn.transactional_id} (producer {txn.producer_id}, epoch {txn.producer_epoch}) "
                     f"was open for {now_ms - txn.start_ms} ms, its timeout is {txn.timeout_ms} ms: aborted"
                 )
-                self._fence(shard, txn, now_ms, lambda error: None)
+                self.time_out(shard, txn, now_ms)
+
+    def time_out(self, shard: TxnShard, txn: Txn, now_ms: int) -> None:
+        """Abort the open transaction, whose producer is fenced by that."""
+        self.counts.timed_out += 1
+        self._fence(shard, txn, now_ms, lambda error: None)
 
     def remove_expired(self, now_ms: int) -> None:
         expiration_ms = self._config["transactional.id.expiration.ms"]
@@ -402,13 +432,11 @@ class TxnCoordinator:
     def _load_shard(self, partition: Partition) -> TxnShard:
         """The last record of each id counts, so only that one is decoded."""
         shard = TxnShard(partition)
-        for key, value in latest_values(partition).items():
+        for key, record in load_latest(partition).by_key.items():
             transactional_id = decode_key(key)
-            if transactional_id is None or value is None:
-                continue
-            txn = decode_value(transactional_id, value)
+            txn = None if transactional_id is None else decode_value(transactional_id, record.value)
             if txn is not None:
-                shard.txns[transactional_id] = txn
+                shard.txns[txn.transactional_id] = txn
         return shard
 
     def finish_recovery(self, now_ms: int) -> None:

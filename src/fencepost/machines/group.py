@@ -69,6 +69,13 @@ class GroupConfig:
     group_initial_rebalance_delay_ms: int = 3_000
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 604_800_000
+    # Groups of the consumer protocol.
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = 2_147_483_647
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    consumer_assignment_interval_ms: int = 1_000
+    consumer_migration_policy: str = "bidirectional"
 
 
 class InitialDelay(NamedTuple):
@@ -110,6 +117,9 @@ class Group:
     sync_deadline_ms: int | None = None
 
     # Questions.
+
+    def is_empty(self) -> bool:
+        return self.state is EMPTY
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader == member_id

@@ -1,13 +1,16 @@
 """The records of `__consumer_offsets`: committed offsets and groups as Kafka lays them out, and back.
 
-A key begins with its type: 0 and 1 an offset, 2 a group; later types (KIP-848 and others) are skipped.
+A key begins with its type: 0 and 1 an offset, 2 a classic group; those of consumer groups are in
+`consumer_group_log.py`, and others (share groups and more) are skipped.
 """
 
 from __future__ import annotations
 
 import struct
 
-from fencepost.machines.group_requests import GroupRecord, MemberRecord
+from fencepost.machines import consumer_group_log
+from fencepost.machines.consumer_group import ConsumerRecord
+from fencepost.machines.group_requests import GroupChange, GroupRecord, MemberRecord
 from fencepost.machines.offsets import NO_TIMESTAMP, CommittedOffset, OffsetRecord
 from fencepost.protocol.messages import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from fencepost.protocol.schema import Malformed
@@ -57,8 +60,16 @@ def _version_of(data: bytes) -> int:
     return version
 
 
-def decode(key: bytes, value: bytes | None, record_offset: int) -> OffsetRecord | tuple[str, GroupRecord | None] | None:
-    """An offset, or a group's id with its record (None: a tombstone); None for what is to be skipped."""
+def encode(record: OffsetRecord | GroupChange | ConsumerRecord) -> tuple[bytes, bytes | None]:
+    if isinstance(record, OffsetRecord):
+        return encode_offset(record)
+    if isinstance(record, GroupChange):
+        return encode_group(record.group_id, record.record)
+    return consumer_group_log.encode(record)
+
+
+def decode(key: bytes, value: bytes | None, record_offset: int) -> OffsetRecord | GroupChange | ConsumerRecord | None:
+    """What a record says; None for what is to be skipped."""
     kind = _version_of(key)
     if value is not None and _version_of(value) not in KNOWN_VALUE_VERSIONS:
         return None
@@ -66,8 +77,8 @@ def decode(key: bytes, value: bytes | None, record_offset: int) -> OffsetRecord 
         where, _ = OffsetCommitKey.decode(key, 2, 0)
         return OffsetRecord(where.group, where.topic, where.partition, _decode_offset(value, record_offset))
     if kind == GROUP_KEY:
-        return GroupMetadataKey.decode(key, 2, 0)[0].group, _decode_group(value)
-    return None
+        return GroupChange(GroupMetadataKey.decode(key, 2, 0)[0].group, _decode_group(value))
+    return consumer_group_log.decode(kind, key, value)
 
 
 def _decode_offset(value: bytes | None, record_offset: int) -> CommittedOffset | None:

@@ -133,3 +133,10 @@ class GroupRecord(NamedTuple):
     leader: str | None
     current_state_timestamp: int
     members: tuple[MemberRecord, ...]
+
+
+class GroupChange(NamedTuple):
+    """A record of `__consumer_offsets` about a classic group; without one it is a tombstone, which ends the group."""
+
+    group_id: str
+    record: GroupRecord | None

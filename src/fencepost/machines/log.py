@@ -4,13 +4,17 @@ A log stores whole v2 record batches in offset order and finds them again. It de
 offsets, epochs and the LSO are the partition's business (`partition.py`). Two implementations:
 `MemoryLog` (`memory_log.py`) and `FileLog` (`server/storage`), the one with Kafka's segment files.
 
-An `address` is a byte position over the whole log, as if its segments were one long file. It stays
-valid while the log is open. `address_of(end_offset)` is `end_address`.
+An `address` is a byte position over the whole log, as if its segments were one long file. It stays valid
+while the log is open, unless what it points at is deleted or cleaned: that moves the addresses below it.
+`address_of(end_offset)` is `end_address`.
+
+A log is a row of segments, of which the last one, the active, is appended to. Old ones can be deleted from the
+front (`advance_start`), and closed ones replaced by fewer batches (`rewrite`); then there are gaps between offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -41,11 +45,50 @@ class AbortedTxn(NamedTuple):
     last_stable_offset: int
 
 
+class LogSegment(Protocol):
+    """A part of a log that goes, or is cleaned, as a whole."""
+
+    base_offset: int
+    size: int
+
+    def largest_timestamp(self) -> int:
+        """Of its records; where they have none, when it was last written."""
+        ...
+
+    def first_timestamp(self) -> int:
+        """Of its first batch; -1 if it has none."""
+        ...
+
+
+class Rewrite(Protocol):
+    """Batches that are to take the place of one or several closed segments, all at once or not at all."""
+
+    def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
+        """Raises StorageFailed; then the rewrite is to be abandoned."""
+        ...
+
+    def append_aborted(self, entry: AbortedTxn) -> None:
+        """An entry of the aborted-transaction index; `last_offset` strictly increases."""
+        ...
+
+    def finish(self, then: Callable[[bool], None]) -> None:
+        """Swap the segments, and call `then` with whether that was done: now, or once all is on disk.
+
+        It is not done, and nothing has changed, when the disk refused or the old segments are gone meanwhile.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Leave everything as it was. Does nothing once `finish` was called."""
+        ...
+
+
 class Log(Protocol):
     start_offset: int  # The first offset that can be read.
     end_offset: int  # The offset that the next record will get.
     start_address: int
     end_address: int
+    clean_offset: int  # Below it the log was cleaned: each key stands there once.
 
     def append(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> int:
         """Store one batch (offsets already stamped) and return its address.
@@ -103,6 +146,37 @@ class Log(Protocol):
         """Whether enough was appended since the last snapshot that recovery would be slow."""
         ...
 
+    def segments(self) -> Sequence[LogSegment]:
+        """In order; the last one is the active. Not to be kept: every change of the log may change them."""
+        ...
+
+    def roll(self) -> None:
+        """Close the active segment, if it has a batch, and begin another. Raises StorageFailed."""
+        ...
+
+    def advance_start(self, offset: int) -> None:
+        """Let the log begin at `offset`, for good; it stays where it is if that is further.
+
+        Segments that are wholly below are deleted, except what no snapshot vouches for yet: call again with the same
+        offset to be rid of them. Raises StorageFailed, and then the log begins no further on than it can remember.
+        """
+        ...
+
+    def rewrite(self, base_offset: int, end_offset: int) -> Rewrite:
+        """Begin to replace the closed segments from the one at `base_offset` to the one that ends at `end_offset`.
+
+        Raises StorageFailed.
+        """
+        ...
+
+    def note_clean(self, offset: int) -> None:
+        """Set `clean_offset`, and keep it over a restart, at best: without it, more is cleaned again."""
+        ...
+
+    def configure(self, config: LogConfig) -> None:
+        """Take new topic settings."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -144,3 +218,4 @@ class LogConfig(NamedTuple):
     segment_bytes: int = 1 << 30
     segment_ms: int = 604_800_000
     index_interval_bytes: int = 4096
+    compact: bool = False  # Offsets may have gaps.

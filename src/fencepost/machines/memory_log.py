@@ -9,13 +9,31 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import cast
 
-from fencepost.machines.log import AbortedTxn, Log, LogConfig, StorageFailed, StoredBatch
+from fencepost.machines.log import AbortedTxn, Log, LogConfig, Rewrite, StorageFailed, StoredBatch
 
 HEADER_BYTES = 61
 CONTROL = 0x20  # In the low byte of a batch's attributes, which is byte 22 of the batch.
 SNAPSHOT_BATCHES = 4096
+
+
+class MemorySegment:
+    """A stretch of a MemoryLog's batches: what would be a segment on disk."""
+
+    __slots__ = ("_timestamps", "base_offset", "size")
+
+    def __init__(self, base_offset: int, size: int, timestamps: array[int]) -> None:
+        self.base_offset = base_offset
+        self.size = size
+        self._timestamps = timestamps
+
+    def largest_timestamp(self) -> int:
+        return max(self._timestamps, default=-1)
+
+    def first_timestamp(self) -> int:
+        return self._timestamps[0] if self._timestamps else -1
 
 
 class MemoryLog:
@@ -26,11 +44,15 @@ class MemoryLog:
         "_addresses",
         "_base_offsets",
         "_batches",
+        "_config",
         "_highest_timestamps",
         "_last_offsets",
+        "_segment_bases",
         "_snapshot",
         "_snapshot_batches",
         "_storage",
+        "_timestamps",
+        "clean_offset",
         "end_address",
         "end_offset",
         "start_address",
@@ -38,22 +60,30 @@ class MemoryLog:
         "synced_offset",
     )
 
-    def __init__(self, storage: MemoryStorage | None = None) -> None:
+    def __init__(self, storage: MemoryStorage | None = None, config: LogConfig = LogConfig()) -> None:  # noqa: B008
         self.start_offset = 0
         self.end_offset = 0
         self.start_address = 0
         self.end_address = 0
         self.synced_offset = 0
+        self.clean_offset = 0
         self._storage = storage
+        self._config = config
         self._batches: list[bytes] = []
         self._base_offsets = array("q")
         self._last_offsets = array("q")
         self._addresses = array("q")
+        self._timestamps = array("q")
         # The highest timestamp of the log up to and including each batch: sorted, so it can be bisected.
         self._highest_timestamps = array("q")
+        # Where segments begin. An append does not think of them: who asks for them finds the new ones.
+        self._segment_bases = [0]
         self._aborted: list[AbortedTxn] = []
         self._snapshot: tuple[int, bytes] | None = None
         self._snapshot_batches = 0
+
+    def configure(self, config: LogConfig) -> None:
+        self._config = config
 
     def append(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> int:
         assert base_offset == self.end_offset, f"base offset {base_offset}, the log ends at {self.end_offset}"
@@ -64,6 +94,7 @@ class MemoryLog:
         self._base_offsets.append(base_offset)
         self._last_offsets.append(last_offset)
         self._addresses.append(address)
+        self._timestamps.append(max_timestamp)
         highest = self._highest_timestamps
         highest.append(max(max_timestamp, highest[-1]) if highest else max_timestamp)
         self.end_address = address + len(batch)
@@ -129,22 +160,156 @@ class MemoryLog:
     def wants_snapshot(self) -> bool:
         return len(self._batches) - self._snapshot_batches >= SNAPSHOT_BATCHES
 
+    # Segments.
+
+    def segments(self) -> list[MemorySegment]:
+        self._find_segments()
+        bases = self._segment_bases
+        ends = [bisect_left(self._base_offsets, base) for base in bases[1:]] + [len(self._batches)]
+        segments = []
+        first = 0
+        for base, after in zip(bases, ends, strict=True):
+            size = self._address_at(after) - self._address_at(first)
+            segments.append(MemorySegment(base, size, self._timestamps[first:after]))
+            first = after
+        return segments
+
+    def _find_segments(self) -> None:
+        """Close the active segment where it got too large or too old, as an append on disk would have."""
+        bases = self._segment_bases
+        while True:
+            first = bisect_left(self._base_offsets, bases[-1])
+            if first == len(self._batches):
+                return
+            # The first batch that ends behind the segment's room, or comes after its time.
+            limit = self._addresses[first] + self._config.segment_bytes
+            too_large = bisect_right(self._addresses, limit) - 1 if limit < self.end_address else len(self._batches)
+            after = max(first + 1, min(too_large, self._first_too_old(first)))
+            if after >= len(self._batches):
+                return
+            bases.append(self._base_offsets[after])
+
+    def _first_too_old(self, first: int) -> int:
+        deadline_ms = self._timestamps[first] + self._config.segment_ms
+        highest = self._highest_timestamps
+        if self._timestamps[first] < 0 or highest[first] > deadline_ms:
+            return len(highest)  # Without times, or after a time that was far ahead, only size counts.
+        return bisect_right(highest, deadline_ms, first)
+
+    def _address_at(self, index: int) -> int:
+        return self._addresses[index] if index < len(self._addresses) else self.end_address
+
+    def roll(self) -> None:
+        self._find_segments()
+        if self._segment_bases[-1] != self.end_offset:
+            self._segment_bases.append(self.end_offset)
+
+    def advance_start(self, offset: int) -> None:
+        assert offset <= self.end_offset, f"the log ends at {self.end_offset}, it cannot begin at {offset}"
+        if offset <= self.start_offset:
+            return
+        self._find_segments()
+        self.start_offset = offset
+        gone = bisect_left(self._last_offsets, offset)
+        self._replace(0, gone, [], [], [], [])
+        self._aborted = [entry for entry in self._aborted if entry.last_offset >= offset]
+        first = self._base_offsets[0] if self._batches else self.end_offset
+        self._segment_bases = [first, *(base for base in self._segment_bases if base > first)]
+
+    def rewrite(self, base_offset: int, end_offset: int) -> Rewrite:
+        return MemoryRewrite(self, base_offset, end_offset)
+
+    def note_clean(self, offset: int) -> None:
+        self.clean_offset = offset
+
+    def replace_segments(self, base_offset: int, end_offset: int, rewritten: MemoryRewrite) -> bool:
+        bases = self._segment_bases
+        if base_offset not in bases or end_offset not in bases:
+            return False  # Deleted meanwhile.
+        first, after = bisect_left(self._base_offsets, base_offset), bisect_left(self._base_offsets, end_offset)
+        self._replace(
+            first, after, rewritten.batches, rewritten.base_offsets, rewritten.last_offsets, rewritten.timestamps
+        )
+        self._segment_bases = [base for base in bases if base <= base_offset or base >= end_offset]
+        before = [entry for entry in self._aborted if entry.last_offset < base_offset]
+        self._aborted = [
+            *before, *rewritten.aborted, *(entry for entry in self._aborted if entry.last_offset >= end_offset)
+        ]  # fmt: skip
+        return True
+
+    def _replace(
+        self,
+        first: int,
+        after: int,
+        batches: list[bytes],
+        base_offsets: list[int],
+        last_offsets: list[int],
+        timestamps: list[int],
+    ) -> None:
+        """Other batches for those from `first` on; what comes after them keeps its addresses."""
+        self._batches[first:after] = batches
+        self._base_offsets[first:after] = array("q", base_offsets)
+        self._last_offsets[first:after] = array("q", last_offsets)
+        self._timestamps[first:after] = array("q", timestamps)
+        self._highest_timestamps = array("q", accumulate(self._timestamps, max))
+        unmoved = self._addresses[after:]
+        moved = first + len(batches)
+        address = (unmoved[0] if unmoved else self.end_address) - sum(map(len, self._batches[:moved]))
+        self.start_address = address
+        self._addresses = array("q", accumulate(map(len, self._batches[:moved]), initial=address))[:-1] + unmoved
+        self._snapshot_batches = max(0, self._snapshot_batches - (after - first) + len(batches))
+
     def close(self) -> None:
         pass
 
     def copy_until(self, storage: MemoryStorage, end_offset: int) -> MemoryLog:
         """The log as a crash leaves it: batches below `end_offset`, and what the snapshot vouches for."""
-        log = MemoryLog(storage)
-        for index in range(bisect_left(self._base_offsets, end_offset)):
-            batch = self._batches[index]
-            timestamp = self._highest_timestamps[index]
-            log.append(batch, self._base_offsets[index], self._last_offsets[index], timestamp)
+        log = MemoryLog(storage, self._config)
+        kept = bisect_left(self._base_offsets, end_offset)
+        log._batches = self._batches[:kept]
+        for name in ("_base_offsets", "_last_offsets", "_addresses", "_timestamps", "_highest_timestamps"):
+            setattr(log, name, getattr(self, name)[:kept])
+        log.start_offset = min(self.start_offset, end_offset)
+        log.end_offset = log._last_offsets[-1] + 1 if kept else end_offset
+        log.start_address = self.start_address
+        log.end_address = self._address_at(kept)
+        log.clean_offset = min(self.clean_offset, log.end_offset)
+        log._segment_bases = [base for base in self._segment_bases if base <= log.end_offset] or [log.end_offset]
         log.synced_offset = min(self.synced_offset, log.end_offset)
         if self._snapshot is not None and self._snapshot[0] <= log.end_offset:
             log._snapshot = self._snapshot
         vouched_for = log._snapshot[0] if log._snapshot is not None else 0
         log._aborted = [entry for entry in self._aborted if entry.last_offset < vouched_for]
         return log
+
+
+class MemoryRewrite:
+    """See `log.Rewrite`."""
+
+    def __init__(self, log: MemoryLog, base_offset: int, end_offset: int) -> None:
+        self._log = log
+        self._base_offset = base_offset
+        self._end_offset = end_offset
+        self.batches: list[bytes] = []
+        self.base_offsets: list[int] = []
+        self.last_offsets: list[int] = []
+        self.timestamps: list[int] = []
+        self.aborted: list[AbortedTxn] = []
+
+    def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
+        self.batches.append(bytes(batch))
+        self.base_offsets.append(int.from_bytes(batch[:8], "big"))
+        self.last_offsets.append(last_offset)
+        self.timestamps.append(max_timestamp)
+
+    def append_aborted(self, entry: AbortedTxn) -> None:
+        self.aborted.append(entry)
+
+    def finish(self, then: Callable[[bool], None]) -> None:
+        then(self._log.replace_segments(self._base_offset, self._end_offset, self))
+
+    def abandon(self) -> None:
+        self.batches.clear()
 
 
 def _last_offset(entry: AbortedTxn) -> int:
@@ -168,8 +333,9 @@ class MemoryStorage:
     def open_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
         known = self._logs.get((topic, partition))
         if known is not None and known[0] == topic_id:
+            known[1].configure(config)
             return known[1]
-        log = MemoryLog(self)
+        log = MemoryLog(self, config)
         self._logs[topic, partition] = (topic_id, log)
         return log
 

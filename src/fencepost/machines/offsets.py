@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from fencepost.machines.consumer_group import ConsumerGroup
 from fencepost.machines.group import COMPLETING_REBALANCE, CONSUMER_PROTOCOL_TYPE, DEAD, EMPTY, STABLE, Group
 from fencepost.protocol import errors
 
@@ -150,7 +151,7 @@ class Offsets:
             records += [record for record in self.decide_delete(group_id) if record.topic in topics]
         return records
 
-    def decide_expired(self, group: Group, retention_ms: int, now_ms: int) -> list[OffsetRecord]:
+    def decide_expired(self, group: Group | ConsumerGroup, retention_ms: int, now_ms: int) -> list[OffsetRecord]:
         """Tombstones for the offsets of a group that nobody has needed for the retention time."""
         return [
             OffsetRecord(group.group_id, topic, partition, None)
@@ -216,7 +217,7 @@ def _is_of_another_topic(stored_id: bytes, asked_id: bytes) -> bool:
 
 def decide_offset_commit(
     group_id: str,
-    group: Group | None,
+    group: Group | ConsumerGroup | None,
     committer: Committer,
     asked: Iterable[OffsetToCommit],
     *,
@@ -229,6 +230,8 @@ def decide_offset_commit(
 
     A member's commit also counts as a heartbeat; that is the shard's business.
     """
+    if isinstance(group, ConsumerGroup):
+        return _decide_member_commit(group, committer, asked, version, max_metadata, now_ms)
     error = _commit_error(group, committer, version)
     if error:
         return CommitDecision(error)
@@ -238,7 +241,7 @@ def decide_offset_commit(
 
 def decide_txn_offset_commit(
     group_id: str,
-    group: Group | None,
+    group: Group | ConsumerGroup | None,
     committer: Committer,
     asked: Iterable[OffsetToCommit],
     *,
@@ -246,10 +249,58 @@ def decide_txn_offset_commit(
     now_ms: int,
 ) -> CommitDecision:
     """Answer TxnOffsetCommit, v0-5: members are fenced by generation (KIP-447), whatever the group does."""
+    if isinstance(group, ConsumerGroup):
+        return _decide_member_commit(group, committer, asked, None, max_metadata, now_ms)
     error = _txn_commit_error(group, committer)
     if error:
         return CommitDecision(error)
     return _decide_records(group_id, asked, NO_TIMESTAMP, max_metadata, now_ms)
+
+
+def _decide_member_commit(
+    group: ConsumerGroup,
+    committer: Committer,
+    asked: Iterable[OffsetToCommit],
+    version: int | None,
+    max_metadata: int,
+    now_ms: int,
+) -> CommitDecision:
+    """A commit to a consumer group. `version` is that of OffsetCommit; None for TxnOffsetCommit.
+
+    A member may be late by some epochs, as long as the partition has been its own since then: KIP-1251.
+    """
+    wanted = list(asked)
+    is_transactional = version is None
+    is_free = not group.members or (is_transactional and not committer.claims_membership())
+    if committer.generation_id < 0 and is_free:
+        return _decide_records(group.group_id, wanted, NO_TIMESTAMP, max_metadata, now_ms)
+    member = group.members.get(committer.member_id)
+    if member is None:
+        return CommitDecision(errors.UNKNOWN_MEMBER_ID)
+    if member.classic is None and version is not None and version < 9:
+        return CommitDecision(errors.UNSUPPORTED_VERSION)
+    stale = errors.STALE_MEMBER_EPOCH if member.classic is None else errors.ILLEGAL_GENERATION
+    if is_transactional:
+        stale = errors.ILLEGAL_GENERATION  # Kafka: its versions up to 5 know no other.
+    if committer.generation_id > member.epoch:
+        return CommitDecision(stale)
+    if committer.generation_id < member.epoch:
+        epochs = [member.epoch_of((offset.topic_id, offset.partition)) for offset in wanted]
+        if any(epoch is None or committer.generation_id < epoch for epoch in epochs):
+            return CommitDecision(stale)
+    return _decide_records(group.group_id, wanted, NO_TIMESTAMP, max_metadata, now_ms)
+
+
+def fetch_error(group: ConsumerGroup | None, member_id: str | None, member_epoch: int) -> int:
+    """Whether a member of a consumer group may ask for offsets."""
+    if group is None or (member_id is None and member_epoch < 0):
+        return errors.NONE
+    member = group.members.get(member_id or "")
+    if member is None:
+        return errors.UNKNOWN_MEMBER_ID
+    if member.epoch != member_epoch:
+        return errors.STALE_MEMBER_EPOCH if member.classic is None else errors.ILLEGAL_GENERATION
+    return errors.NONE
 
 
 def _commit_error(group: Group | None, committer: Committer, version: int) -> int:
@@ -302,7 +353,7 @@ def _java_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def _is_expired(group: Group, stored: CommittedOffset, retention_ms: int, now_ms: int) -> bool:
+def _is_expired(group: Group | ConsumerGroup, stored: CommittedOffset, retention_ms: int, now_ms: int) -> bool:
     since_ms = _retained_since(group, stored)
     if since_ms is None:
         return False
@@ -311,8 +362,10 @@ def _is_expired(group: Group, stored: CommittedOffset, retention_ms: int, now_ms
     return now_ms - since_ms >= retention_ms
 
 
-def _retained_since(group: Group, stored: CommittedOffset) -> int | None:
+def _retained_since(group: Group | ConsumerGroup, stored: CommittedOffset) -> int | None:
     """When the retention time of an offset began; None while it does not run."""
+    if isinstance(group, ConsumerGroup):
+        return stored.commit_timestamp
     if group.protocol_type is None:
         return stored.commit_timestamp  # Nobody joins this group: its offsets are all there is of it.
     if group.state is EMPTY:

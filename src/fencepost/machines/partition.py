@@ -28,6 +28,7 @@ from fencepost.machines.producers import (
     find_duplicate,
     open_txns_of,
 )
+from fencepost.machines.retention import Retention, first_kept_offset
 from fencepost.machines.times import NOT_FOUND, FoundOffset, first_not_before, max_timestamp
 from fencepost.protocol import errors
 from fencepost.protocol.batch import (
@@ -54,10 +55,15 @@ LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL_TIMESTAMP = -4
+DELETE_ALL = -1
 
 DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 MAX_INT64 = 2**63 - 1
+
+# Places in a batch's header.
+LEADER_EPOCH, PRODUCER_ID = slice(12, 16), slice(43, 51)
+NO_PRODUCER = b"\xff" * 8
 
 _INT32 = struct.Struct(">i")
 
@@ -102,6 +108,7 @@ class Partition:
     """A log with its producers. Reads of `high_watermark` and `last_stable_offset` cost nothing."""
 
     __slots__ = (
+        "aborted_bytes",
         "compacted",
         "index",
         "last_aborted_offset",
@@ -132,6 +139,7 @@ class Partition:
         self.stable_address = log.end_address
         # No aborted transaction ends after this offset.
         self.last_aborted_offset = -1
+        self.aborted_bytes = 0  # Of aborted transactions, as far as this process has seen them end.
         # Aborted transactions that the disk refused to index; they are kept here until it takes them.
         self.unindexed: list[AbortedTxn] = []
         # Topic settings, changed at will by whoever owns the partition.
@@ -198,7 +206,7 @@ class Partition:
         if producer_id >= 0:
             sent = SentBatch(header.base_sequence, header.last_sequence, last_offset, max_timestamp)
             self.producers.apply_batch(
-                producer_id, header.producer_epoch, sent, transactional, base_offset, address
+                producer_id, header.producer_epoch, sent, transactional, base_offset, address, len(batch)
             )
         self._advance()
         return AppendResult(errors.NONE, base_offset, append_time, log.start_offset)
@@ -327,6 +335,7 @@ class Partition:
             header.is_transactional,
             header.base_offset,
             address,
+            header.size_bytes,
         )
 
     def _apply_marker(
@@ -334,6 +343,7 @@ class Partition:
     ) -> None:
         first_offset = self.producers.apply_marker(producer_id, epoch, coordinator_epoch, timestamp)
         if first_offset >= 0 and not commit:
+            self.aborted_bytes += self.producers.by_id[producer_id].txn_bytes
             self._index_aborted(self._aborted_txn(producer_id, first_offset, offset))
 
     def _aborted_txn(self, producer_id: int, first_offset: int, offset: int) -> AbortedTxn:
@@ -456,6 +466,52 @@ class Partition:
             return NOT_FOUND
         return found if found.offset < end else NOT_FOUND
 
+    # Getting shorter.
+
+    def delete_records(self, offset: int) -> tuple[int, int]:
+        """Answer DeleteRecords: let the log begin at `offset`, or at its end (-1); error code, and where it begins."""
+        log = self.log
+        if offset == DELETE_ALL:
+            offset = log.end_offset
+        if not 0 <= offset <= log.end_offset:
+            return errors.OFFSET_OUT_OF_RANGE, -1
+        if offset > log.start_offset:
+            self.save_snapshot()
+            try:
+                log.advance_start(offset)
+            except StorageFailed:
+                return errors.KAFKA_STORAGE_ERROR, -1
+            self._move_open_txns()
+            self._advance()
+        return errors.NONE, log.start_offset
+
+    def apply_retention(self, retention: Retention, now_ms: int) -> bool:
+        """Delete the segments that are too old or too much; whether there were any. Raises StorageFailed."""
+        # Differs: Kafka deletes up to the high watermark, even of a transaction that is open. Here the last stable
+        # offset is the limit, so that what a transaction wrote is there when it commits.
+        log = self.log
+        segments = log.segments()
+        if not segments:
+            return False
+        start = first_kept_offset(segments, log.end_offset, self.last_stable_offset, retention, now_ms)
+        start = max(start, log.start_offset)
+        if start == log.end_offset:
+            log.roll()  # The name of the new segment is what remembers the offset.
+        segments = log.segments()
+        if len(segments) < 2 or segments[1].base_offset > start:
+            return False
+        # Segments go only once a snapshot knows their producers.
+        self.save_snapshot()
+        log.advance_start(start)
+        return True
+
+    def _move_open_txns(self) -> None:
+        """Kafka: the last stable offset is not before the log's start, even of a transaction that began before it."""
+        start = self.log.start_offset
+        for producer_id, txn in self.producers.open_txns.items():
+            if txn.first_offset < start:
+                self.producers.open_txns[producer_id] = OpenTxn(start, self.log.address_of(start))
+
     # Leader epochs.
 
     def become_leader(self, epoch: int) -> None:
@@ -518,6 +574,7 @@ class Partition:
         partition = cls(log, topic, index, leader_epoch)
         from_offset = partition._load_snapshot()
         partition._replay(from_offset)
+        partition._move_open_txns()
         if now_ms is not None:
             partition.expire_producers(now_ms, producer_id_expiration_ms)
         oldest = partition.producers.oldest_txn()
@@ -534,12 +591,12 @@ class Partition:
         log = self.log
         found = log.load_snapshot()
         if found is None:
-            return log.start_offset
+            return 0  # All that is there, also what is in front of the log's start.
         from_offset, snapshot = found
         try:
             producers = decode_snapshot(snapshot)
         except Corrupt:
-            return log.start_offset
+            return 0
         self.producers.by_id = producers
         for first_offset, producer_id in open_txns_of(producers.items()):
             self.producers.open_txns[producer_id] = OpenTxn(first_offset, log.address_of(first_offset))
@@ -551,7 +608,11 @@ class Partition:
         epochs: list[tuple[int, int]] = []
         indexed = log.aborted(from_offset, log.end_offset)
         last_indexed = indexed[-1].last_offset if indexed else -1
+        known_epoch = b""
         for address, _, head in log.scan(from_offset):
+            if head[PRODUCER_ID] == NO_PRODUCER and head[LEADER_EPOCH] == known_epoch:
+                continue  # It changes nothing.
+            known_epoch = head[LEADER_EPOCH]
             header = decode_header(head)
             if header.base_offset < from_offset:
                 continue  # The snapshot was taken after this batch.

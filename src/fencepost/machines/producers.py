@@ -57,7 +57,7 @@ class OpenTxn(NamedTuple):
 class Producer:
     """The state of one producer id on one partition."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "txn_first_offset")
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "txn_bytes", "txn_first_offset")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -65,6 +65,7 @@ class Producer:
         self.coordinator_epoch = -1
         self.last_timestamp = -1
         self.txn_first_offset = -1
+        self.txn_bytes = 0  # Of the open transaction, or the last one; for statistics only.
 
     def _values(self) -> tuple[object, ...]:
         return self.epoch, self.batches, self.coordinator_epoch, self.last_timestamp, self.txn_first_offset
@@ -176,6 +177,7 @@ class Producers:
         transactional: bool,
         first_offset: int,
         address: int,
+        size_bytes: int = 0,
     ) -> None:
         """Take an appended batch of data into account."""
         producer = self.by_id.get(producer_id)
@@ -189,9 +191,12 @@ class Producers:
             del batches[0]
         batches.append(sent)
         producer.last_timestamp = sent.timestamp
-        if transactional and producer.txn_first_offset < 0:
-            producer.txn_first_offset = first_offset
-            self.open_txns[producer_id] = OpenTxn(first_offset, address)
+        if transactional:
+            if producer.txn_first_offset < 0:
+                producer.txn_first_offset = first_offset
+                producer.txn_bytes = 0
+                self.open_txns[producer_id] = OpenTxn(first_offset, address)
+            producer.txn_bytes += size_bytes
 
     def apply_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
         """Take an appended marker into account; return the first offset of what it ended, -1 if nothing."""

@@ -170,6 +170,20 @@ def unload(group: Group, now_ms: int) -> list[Effect]:
     return effects
 
 
+def dismiss(group: Group, error_code: int) -> list[Effect]:
+    """The group gives way to one of another protocol: whoever waits is told so."""
+    effects: list[Effect] = []
+    for member in group.members.values():
+        effects += _release_join(member, JoinResult(error_code, member.member_id))
+        effects += _release_sync(member, SyncResult(error_code))
+    return effects
+
+
+def start(group: Group, config: GroupConfig, now_ms: int) -> list[Effect]:
+    """Let everybody join again."""
+    return _prepare_rebalance(group, config, now_ms)
+
+
 # JoinGroup.
 
 

@@ -78,7 +78,9 @@ def _lay_out(partitions: frozenset[TopicPartition], version: int) -> bytes:
 
 def encode_value(txn: Txn, transaction_version: int) -> bytes:
     """By hand, since three of these are written for every transaction; a test holds it to the definition."""
-    version = 1 if transaction_version >= 1 else 0
+    # Differs: at level 0 Kafka refuses to end a transaction whose client works as at level 2 (UNSUPPORTED_VERSION),
+    # since the old layout has no room for what there is to know of it.
+    version = 1 if transaction_version >= 1 or txn.client_transaction_version >= 2 else 0
     partitions = NULL_PARTITIONS[version] if txn.state is EMPTY else _lay_out(txn.partitions, version)
     head = _HEAD.pack(version, txn.producer_id, txn.producer_epoch, txn.timeout_ms, txn.state)
     value = head + partitions + _TIMES.pack(txn.updated_ms, txn.start_ms)

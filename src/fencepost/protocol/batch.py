@@ -195,17 +195,21 @@ def decode_marker(batch: Buffer, pos: int = 0) -> Marker | None:
     header = decode_header(batch, pos)
     if not header.is_control or header.record_count == 0:
         return None
-    # Control records are never compressed and their sizes fit one byte, so the places are fixed; a version
-    # above 0 may lengthen the value, but not move what version 0 has.
-    at = pos + HEADER_BYTES
-    if len(batch) < at + 17:
-        raise Truncated("control record", need=17, have=len(batch) - at, at=at)
-    if batch[at + 4] != 8:
-        raise Corrupt(f"control record key has length {batch[at + 4] >> 1}, expected 4", at=at + 4)
-    kind = int.from_bytes(batch[at + 7 : at + 9], "big")
+    # Control records are never compressed, and all sizes but one fit one byte; a version above 0 may lengthen the
+    # value, but not move what version 0 has.
+    record = pos + HEADER_BYTES
+    at = record + 2
+    while at < len(batch) and batch[at] > 0x7F:
+        at += 1  # The timestamp of a marker that the cleaner has touched is far from that of its batch.
+    at += 2
+    if len(batch) < at + 13:
+        raise Truncated("control record", need=at + 13 - record, have=len(batch) - record, at=record)
+    if batch[at] != 8:
+        raise Corrupt(f"control record key has length {batch[at] >> 1}, expected 4", at=at)
+    kind = int.from_bytes(batch[at + 3 : at + 5], "big")
     if kind not in (ABORT_MARKER, COMMIT_MARKER):
         return None
-    (coordinator_epoch,) = _INT32.unpack_from(batch, at + 12)
+    (coordinator_epoch,) = _INT32.unpack_from(batch, at + 8)
     return Marker(
         header.producer_id,
         header.producer_epoch,

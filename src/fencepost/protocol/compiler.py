@@ -242,7 +242,9 @@ def _decode_element(s: _Source, ind: int, f: Field, target: str) -> None:
         maker = f"new_{f.struct.name}"
         if s.version in f.null_versions and not f.is_array:
             s.add(ind, "marker = buf[pos]; pos += 1")
-            s.add(ind, f"if marker >= 128: {target} = None")
+            # Kafka: in a tagged field a 0 is null, too.
+            is_null = "marker >= 128" if f.tag is None else "marker >= 128 or not marker"
+            s.add(ind, f"if {is_null}: {target} = None")
             s.add(ind, "else:")
             ind += 1
         _decode_struct(s, ind, s.fields_of(f), maker, target)
@@ -308,7 +310,9 @@ def _encode_tags(s: _Source, ind: int, tagged: list[Field], value: str, out: str
     for f in tagged:
         item, body = f"{value}.{f.name}", s.name("body")
         is_default = f"{item} == {f.default_source()}"
-        if f.is_array:
+        if f.null_versions and f.default_source() == "None":
+            is_default = f"{item} is None"
+        elif f.is_array:
             is_default = f"not {item}"
         elif f.struct:
             is_default = f"{item} is None or {item} == new_{f.struct.name}()"

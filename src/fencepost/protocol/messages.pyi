@@ -171,6 +171,24 @@ class ApiVersionsResponse(Message):
     zk_migration_ready: bool
     def __init__(self, error_code: int = ..., api_keys: Sequence[ApiVersionsResponse.ApiVersion] = ..., throttle_time_ms: int = ..., supported_features: Sequence[ApiVersionsResponse.SupportedFeatureKey] = ..., finalized_features_epoch: int = ..., finalized_features: Sequence[ApiVersionsResponse.FinalizedFeatureKey] = ..., zk_migration_ready: bool = ...) -> None: ...
 
+class ConsumerGroupCurrentMemberAssignmentKey(Message):
+    group_id: str
+    member_id: str
+    def __init__(self, group_id: str = ..., member_id: str = ...) -> None: ...
+
+class ConsumerGroupCurrentMemberAssignmentValue(Message):
+    class TopicPartitions(Struct):
+        topic_id: bytes
+        partitions: Sequence[int]
+        assignment_epochs: Sequence[int] | None
+        def __init__(self, topic_id: bytes = ..., partitions: Sequence[int] = ..., assignment_epochs: Sequence[int] | None = ...) -> None: ...
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned_partitions: Sequence[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]
+    partitions_pending_revocation: Sequence[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]
+    def __init__(self, member_epoch: int = ..., previous_member_epoch: int = ..., state: int = ..., assigned_partitions: Sequence[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions] = ..., partitions_pending_revocation: Sequence[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions] = ...) -> None: ...
+
 class ConsumerGroupDescribeRequest(Message):
     group_ids: Sequence[str]
     include_authorized_operations: bool
@@ -246,6 +264,73 @@ class ConsumerGroupHeartbeatResponse(Message):
     heartbeat_interval_ms: int
     assignment: ConsumerGroupHeartbeatResponse.Assignment | None
     def __init__(self, throttle_time_ms: int = ..., error_code: int = ..., error_message: str | None = ..., member_id: str | None = ..., member_epoch: int = ..., heartbeat_interval_ms: int = ..., assignment: ConsumerGroupHeartbeatResponse.Assignment | None = ...) -> None: ...
+
+class ConsumerGroupMemberMetadataKey(Message):
+    group_id: str
+    member_id: str
+    def __init__(self, group_id: str = ..., member_id: str = ...) -> None: ...
+
+class ConsumerGroupMemberMetadataValue(Message):
+    class ClassicMemberMetadata(Struct):
+        session_timeout_ms: int
+        supported_protocols: Sequence[ConsumerGroupMemberMetadataValue.ClassicProtocol]
+        def __init__(self, session_timeout_ms: int = ..., supported_protocols: Sequence[ConsumerGroupMemberMetadataValue.ClassicProtocol] = ...) -> None: ...
+    class ClassicProtocol(Struct):
+        name: str
+        metadata: bytes
+        def __init__(self, name: str = ..., metadata: bytes = ...) -> None: ...
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    subscribed_topic_names: Sequence[str]
+    subscribed_topic_regex: str | None
+    rebalance_timeout_ms: int
+    server_assignor: str | None
+    classic_member_metadata: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None
+    def __init__(self, instance_id: str | None = ..., rack_id: str | None = ..., client_id: str = ..., client_host: str = ..., subscribed_topic_names: Sequence[str] = ..., subscribed_topic_regex: str | None = ..., rebalance_timeout_ms: int = ..., server_assignor: str | None = ..., classic_member_metadata: ConsumerGroupMemberMetadataValue.ClassicMemberMetadata | None = ...) -> None: ...
+
+class ConsumerGroupMetadataKey(Message):
+    group_id: str
+    def __init__(self, group_id: str = ...) -> None: ...
+
+class ConsumerGroupMetadataValue(Message):
+    epoch: int
+    metadata_hash: int
+    def __init__(self, epoch: int = ..., metadata_hash: int = ...) -> None: ...
+
+class ConsumerGroupRegularExpressionKey(Message):
+    group_id: str
+    regular_expression: str
+    def __init__(self, group_id: str = ..., regular_expression: str = ...) -> None: ...
+
+class ConsumerGroupRegularExpressionValue(Message):
+    topics: Sequence[str]
+    version: int
+    timestamp: int
+    def __init__(self, topics: Sequence[str] = ..., version: int = ..., timestamp: int = ...) -> None: ...
+
+class ConsumerGroupTargetAssignmentMemberKey(Message):
+    group_id: str
+    member_id: str
+    def __init__(self, group_id: str = ..., member_id: str = ...) -> None: ...
+
+class ConsumerGroupTargetAssignmentMemberValue(Message):
+    class TopicPartition(Struct):
+        topic_id: bytes
+        partitions: Sequence[int]
+        def __init__(self, topic_id: bytes = ..., partitions: Sequence[int] = ...) -> None: ...
+    topic_partitions: Sequence[ConsumerGroupTargetAssignmentMemberValue.TopicPartition]
+    def __init__(self, topic_partitions: Sequence[ConsumerGroupTargetAssignmentMemberValue.TopicPartition] = ...) -> None: ...
+
+class ConsumerGroupTargetAssignmentMetadataKey(Message):
+    group_id: str
+    def __init__(self, group_id: str = ...) -> None: ...
+
+class ConsumerGroupTargetAssignmentMetadataValue(Message):
+    assignment_epoch: int
+    assignment_timestamp: int
+    def __init__(self, assignment_epoch: int = ..., assignment_timestamp: int = ...) -> None: ...
 
 class ConsumerProtocolAssignment(Message):
     class TopicPartition(Struct):
@@ -710,6 +795,33 @@ class DescribeQuorumResponse(Message):
     topics: Sequence[DescribeQuorumResponse.TopicData]
     nodes: Sequence[DescribeQuorumResponse.Node]
     def __init__(self, error_code: int = ..., error_message: str | None = ..., topics: Sequence[DescribeQuorumResponse.TopicData] = ..., nodes: Sequence[DescribeQuorumResponse.Node] = ...) -> None: ...
+
+class DescribeRpcsRequest(Message):
+    transactional_ids: Sequence[str]
+    def __init__(self, transactional_ids: Sequence[str] = ...) -> None: ...
+
+class DescribeRpcsResponse(Message):
+    class RpcsOfTransaction(Struct):
+        transactional_id: str
+        rpcs: Sequence[DescribeRpcsResponse.Rpc]
+        def __init__(self, transactional_id: str = ..., rpcs: Sequence[DescribeRpcsResponse.Rpc] = ...) -> None: ...
+    class Rpc(Struct):
+        at_ms: int
+        name: str
+        version: int
+        client_id: str | None
+        host: str
+        port: int
+        producer_id: int
+        producer_epoch: int
+        about: str
+        error_code: int
+        duration_us: int
+        def __init__(self, at_ms: int = ..., name: str = ..., version: int = ..., client_id: str | None = ..., host: str = ..., port: int = ..., producer_id: int = ..., producer_epoch: int = ..., about: str = ..., error_code: int = ..., duration_us: int = ...) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    transactions: Sequence[DescribeRpcsResponse.RpcsOfTransaction]
+    def __init__(self, throttle_time_ms: int = ..., error_code: int = ..., transactions: Sequence[DescribeRpcsResponse.RpcsOfTransaction] = ...) -> None: ...
 
 class DescribeTopicPartitionsRequest(Message):
     class TopicRequest(Struct):

@@ -137,7 +137,7 @@ def random_txn(rng: Random) -> Txn:
 @pytest.mark.parametrize("seed", range(100))
 def test_a_state_record_is_laid_out_as_defined(transaction_version: int, seed: int) -> None:
     txn = random_txn(Random(seed))
-    version = min(transaction_version, 1)
+    version = 1 if transaction_version or txn.client_transaction_version == 2 else 0
     kind = TransactionLogValue.PartitionsSchema
     partitions = [kind(topic, indexes) for topic, indexes in group_by_topic(txn.partitions).items()]
     expected = TransactionLogValue(

@@ -1,4 +1,4 @@
-"""Loading an internal topic: the short way to the last values finds what reading every record finds."""
+"""Loading an internal topic: the short way to the last records finds what reading every record finds."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.broker import internal_topic
-from fencepost.broker.internal_topic import latest_values, load_batches
+from fencepost.broker.internal_topic import LatestRecord, LatestRecords, load_latest
 from fencepost.machines.log import LogConfig
 from fencepost.machines.memory_log import MemoryStorage
 from fencepost.machines.partition import Partition
-from fencepost.protocol.batch import assemble, encode_batch, encode_record
-from fencepost.protocol.records import Record, encode_records
+from fencepost.protocol.batch import assemble, decode_marker, encode_batch, encode_record
+from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 
 NOW_MS = 1_700_000_000_000
 
 keys = st.sampled_from([None, b"a", b"b", b"", b"k" * 63, b"k" * 64, b"k" * 300])
 values = st.one_of(st.none(), st.sampled_from([b"", b"v", b"v" * 63, b"v" * 64, b"v" * 9000]))
 pairs = st.lists(st.tuples(keys, values), min_size=1, max_size=3)
+# Nobody's, or a transaction's; or the end of one.
+writes = st.tuples(st.sampled_from([None, None, 1, 2]), pairs)
+ends = st.tuples(st.sampled_from([1, 2]), st.booleans())
 
 
 def partition_of(*batches: bytes) -> Partition:
@@ -28,34 +31,70 @@ def partition_of(*batches: bytes) -> Partition:
     return partition
 
 
-def read_everything(partition: Partition) -> dict[bytes, bytes | None]:
-    return {r.key: r.value for batch in load_batches(partition) for r in batch.records if r.key is not None}
+def read_everything(partition: Partition) -> LatestRecords:
+    found = LatestRecords()
+    for header, batch in iter_batches(partition.log.read(0, 1 << 30, partition.log.end_address)):
+        marker = decode_marker(batch)
+        if marker is not None:
+            found.end_txn(marker.producer_id, marker.commit)
+        for record in iter_records(batch) if not header.is_control else ():
+            if record.key is not None:
+                producer_id = header.producer_id if header.is_transactional else None
+                found.put(record.key, record.value, record.offset, producer_id)
+    return found
 
 
-@given(st.lists(pairs, max_size=20), st.integers(1, 20_000))
-def test_the_last_values_are_those_of_reading_every_record(
-    written: list[list[tuple[bytes | None, bytes | None]]], size: int
-) -> None:
-    partition = partition_of(*(encode_batch(pairs, NOW_MS) for pairs in written))
+def values_of(partition: Partition) -> dict[bytes, bytes]:
+    return {key: record.value for key, record in load_latest(partition).by_key.items()}
+
+
+@given(st.lists(st.one_of(writes, ends), max_size=20), st.integers(1, 20_000))
+def test_the_last_records_are_those_of_reading_every_record(written: list[tuple], size: int) -> None:  # type: ignore[type-arg]
+    partition = partition_of()
+    for producer_id, what in written:
+        if isinstance(what, bool):
+            partition.write_marker(producer_id, 0, what, 0, NOW_MS)
+        elif producer_id is None:
+            partition.append_internal(encode_batch(what, NOW_MS))
+        else:
+            partition.append_internal(encode_batch(what, NOW_MS, producer_id, 0, transactional=True))
     before, internal_topic.READ_BYTES = internal_topic.READ_BYTES, size
     try:
-        assert latest_values(partition) == read_everything(partition)
+        found, expected = load_latest(partition), read_everything(partition)
     finally:
         internal_topic.READ_BYTES = before
+    assert found.by_key == expected.by_key
+    assert found.pending_in_order() == expected.pending_in_order()
 
 
 def test_batches_that_no_coordinator_writes_are_read_the_long_way() -> None:
     plain = encode_batch([(b"id", b"1")], NOW_MS)
     # As compaction leaves them: the first record of the batch is gone, the second keeps its distance.
     compacted = assemble(encode_record(b"id", b"2", 1), 1, 0, NOW_MS, NOW_MS)
+    emptied = assemble(b"", 0, 0, NOW_MS, NOW_MS)
     compressed = encode_records([Record(0, NOW_MS, b"id", b"3")], codec=1)
-    assert latest_values(partition_of(plain, compacted)) == {b"id": b"2"}
-    assert latest_values(partition_of(plain, compressed)) == {b"id": b"3"}
-    assert latest_values(partition_of(compressed, plain)) == {b"id": b"1"}
+    assert values_of(partition_of(plain, compacted)) == {b"id": b"2"}
+    assert values_of(partition_of(plain, compressed)) == {b"id": b"3"}
+    assert values_of(partition_of(compressed, plain)) == {b"id": b"1"}
+    log = MemoryStorage().open_log("__transaction_state", 0, bytes(16), LogConfig())
+    log.append(plain, 0, 0, NOW_MS)
+    log.append((1).to_bytes(8, "big") + emptied[8:23] + bytes(4) + emptied[27:], 1, 1, NOW_MS)
+    assert values_of(Partition(log, "__transaction_state", 0)) == {b"id": b"1"}
 
 
-def test_a_marker_has_no_value_to_take() -> None:
-    partition = partition_of(encode_batch([(b"id", b"1")], NOW_MS))
+def test_a_transactions_record_counts_with_its_marker_and_yields_to_a_later_one() -> None:
+    partition = partition_of(encode_batch([(b"a", b"old"), (b"b", b"old")], NOW_MS))
+    partition.append_internal(encode_batch([(b"a", b"new"), (b"b", b"new")], NOW_MS, 7, 0, transactional=True))
+    assert values_of(partition) == {b"a": b"old", b"b": b"old"}
+    assert load_latest(partition).pending == {7: {b"a": LatestRecord(2, b"new"), b"b": LatestRecord(3, b"new")}}
+    partition.append_internal(encode_batch([(b"b", b"newer")], NOW_MS))
     partition.write_marker(7, 0, True, 0, NOW_MS)
-    partition.append_internal(encode_batch([(b"id", b"2")], NOW_MS))
-    assert latest_values(partition) == {b"id": b"2"}
+    assert values_of(partition) == {b"a": b"new", b"b": b"newer"}
+    assert load_latest(partition).pending == {}
+
+
+def test_a_tombstone_takes_back_what_a_transaction_wrote_before_it() -> None:
+    partition = partition_of(encode_batch([(b"a", b"new")], NOW_MS, 7, 0, transactional=True))
+    partition.append_internal(encode_batch([(b"a", None)], NOW_MS))
+    partition.write_marker(7, 0, True, 0, NOW_MS)
+    assert values_of(partition) == {}

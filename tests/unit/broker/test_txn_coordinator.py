@@ -104,7 +104,7 @@ def test_a_transaction_is_finished_whatever_point_the_process_dies_at(point: str
 
     broker = Scene({"fencepost.endtxn.reply": reply})
     assert [broker.produce(0), broker.produce(1), broker.commit_offset(5)] == [0, 0, 0]
-    broker.cluster.txns._crash_at = die
+    broker.cluster.crash_at = die
     with pytest.raises(Crash):
         broker.end(commit)
         broker.advance(0)
@@ -137,14 +137,14 @@ def test_a_disk_that_fills_up_after_the_decision_delays_the_answer_and_nothing_e
     broker = Scene()
     broker.produce(0)
     broker.produce(1)
-    broker.cluster.txns._crash_at = lambda point: fill(point) if point == "txn.marker.after" else None
+    broker.cluster.crash_at = lambda point: fill(point) if point == "txn.marker.after" else None
     waiting = broker.end()
     assert not waiting.connection.is_answered
     assert broker.state() is State.PREPARE_COMMIT
     broker.advance(1000)
     assert not waiting.connection.is_answered
     broker.storage.full = False
-    broker.cluster.txns._crash_at = None
+    broker.cluster.crash_at = None
     broker.advance(1000)
     assert waiting.response.error_code == 0
     assert broker.state() is State.COMPLETE_COMMIT

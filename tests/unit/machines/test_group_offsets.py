@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fencepost.machines.group import Group, GroupConfig, Member, State, restore
-from fencepost.machines.group_requests import GroupRecord, MemberRecord
-from fencepost.machines.group_shard import Deletion, GroupShard, GroupTombstone
+from fencepost.machines.group_requests import GroupChange, GroupRecord, MemberRecord
+from fencepost.machines.group_shard import Deletion, GroupShard
 from fencepost.machines.offsets import (
     CommittedOffset,
     Committer,
@@ -214,7 +214,7 @@ def committed_at(shard: GroupShard, topic: str, commit_timestamp: int, **fields:
 
 
 def gone(deletion: Deletion) -> list[str]:
-    return [r.group_id if isinstance(r, GroupTombstone) else r.topic for r in deletion.records]
+    return [r.group_id if isinstance(r, GroupChange) else r.topic for r in deletion.records]
 
 
 def test_offsets_without_a_group_expire_a_week_after_their_commit_and_the_group_with_the_last() -> None:
@@ -303,7 +303,7 @@ def test_a_deleted_group_takes_its_offsets_with_it() -> None:
     shard.apply_offset(record(1), None, 0)
     shard.apply_offset(record(2, partition=1), 7, 1)
     deletion = shard.delete_group("g")
-    assert deletion.records == (record(None), record(None, partition=1), GroupTombstone("g"))
+    assert deletion.records == (record(None), record(None, partition=1), GroupChange("g", None))
     shard.apply(deletion, 2)
     assert shard.offsets == Offsets()
     assert shard.describe("g") is None

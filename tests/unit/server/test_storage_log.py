@@ -119,6 +119,19 @@ def test_a_segment_rolls_when_its_first_batch_is_old(tmp_path: Path) -> None:
     folder.close()
 
 
+def test_a_new_age_of_segments_counts_for_the_one_that_is_written_to(tmp_path: Path) -> None:
+    folder = DataFolder(str(tmp_path))
+    log = open_log(folder, LogConfig(segment_ms=100_000))
+    put(log, timestamp=1000)
+    log.configure(LogConfig(segment_ms=500))
+    for timestamp in (1500, 1501):
+        put(log, timestamp=timestamp)
+    log.configure(LogConfig(segment_ms=100_000))
+    put(log, timestamp=50_000)
+    assert [int(name[:20]) for name in files(tmp_path) if name.endswith(".log")] == [0, 2]
+    folder.close()
+
+
 def test_a_batch_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> None:
     folder = DataFolder(str(tmp_path))
     log = open_log(folder, LogConfig(segment_bytes=100))
@@ -285,7 +298,13 @@ def test_a_snapshot_is_wanted_by_bytes_by_batches_and_after_a_roll(tmp_path: Pat
     by_bytes.save_snapshot(b"state")
     assert not by_bytes.wants_snapshot()
     by_batches = folder.open_log("orders", 1, TOPIC_ID, LogConfig())
-    while by_batches.end_offset < 4096:
+    while by_batches.end_offset < 1024:
+        assert not by_batches.wants_snapshot()
+        put(by_batches)
+    assert by_batches.wants_snapshot()
+    # The next one comes later where this one was much work.
+    by_batches.save_snapshot(bytes(32 << 10))
+    while by_batches.end_offset < 1024 + 2048:
         assert not by_batches.wants_snapshot()
         put(by_batches)
     assert by_batches.wants_snapshot()

@@ -22,6 +22,7 @@ class Api(NamedTuple):
     last: int
     # Produce must be advertised from v0: old librdkafka looks for that before it trusts the rest.
     advertised_first: int
+    is_advertised: bool = True
 
     @property
     def module(self) -> str:
@@ -34,8 +35,10 @@ class Api(NamedTuple):
         return module.handle, getattr(module, "handle_plain", None), getattr(messages, f"{self.name}Request")
 
 
-def _api(key: int, name: str, first: int, last: int, advertised_first: int | None = None) -> Api:
-    return Api(key, name, first, last, first if advertised_first is None else advertised_first)
+def _api(
+    key: int, name: str, first: int, last: int, advertised_first: int | None = None, is_advertised: bool = True
+) -> Api:
+    return Api(key, name, first, last, first if advertised_first is None else advertised_first, is_advertised)
 
 
 APIS: dict[int, Api] = {
@@ -57,6 +60,7 @@ APIS: dict[int, Api] = {
         _api(18, "ApiVersions", 0, 4),
         _api(19, "CreateTopics", 2, 7),
         _api(20, "DeleteTopics", 1, 6),
+        _api(21, "DeleteRecords", 0, 2),
         _api(22, "InitProducerId", 0, 5),
         _api(23, "OffsetForLeaderEpoch", 2, 4),
         _api(24, "AddPartitionsToTxn", 0, 5),
@@ -64,11 +68,34 @@ APIS: dict[int, Api] = {
         _api(26, "EndTxn", 0, 5),
         _api(27, "WriteTxnMarkers", 1, 2),
         _api(28, "TxnOffsetCommit", 0, 5),
+        _api(29, "DescribeAcls", 1, 3),
+        _api(30, "CreateAcls", 1, 3),
+        _api(31, "DeleteAcls", 1, 3),
         _api(32, "DescribeConfigs", 1, 4),
+        _api(33, "AlterConfigs", 0, 2),
+        _api(35, "DescribeLogDirs", 1, 5),
         _api(37, "CreatePartitions", 0, 3),
+        _api(42, "DeleteGroups", 0, 2),
+        _api(43, "ElectLeaders", 0, 2),
+        _api(44, "IncrementalAlterConfigs", 0, 1),
+        _api(45, "AlterPartitionReassignments", 0, 1),
+        _api(46, "ListPartitionReassignments", 0, 0),
+        _api(47, "OffsetDelete", 0, 0),
+        _api(48, "DescribeClientQuotas", 0, 1),
+        _api(49, "AlterClientQuotas", 0, 1),
+        _api(50, "DescribeUserScramCredentials", 0, 0),
+        _api(55, "DescribeQuorum", 0, 2),
+        _api(57, "UpdateFeatures", 0, 2),
         _api(60, "DescribeCluster", 0, 2),
         _api(61, "DescribeProducers", 0, 0),
         _api(65, "DescribeTransactions", 0, 0),
         _api(66, "ListTransactions", 0, 2),
+        _api(68, "ConsumerGroupHeartbeat", 0, 1),
+        _api(69, "ConsumerGroupDescribe", 0, 1),
+        _api(71, "GetTelemetrySubscriptions", 0, 0, is_advertised=False),
+        _api(72, "PushTelemetry", 0, 0, is_advertised=False),
+        _api(74, "ListConfigResources", 0, 1),
+        _api(75, "DescribeTopicPartitions", 0, 0),
+        _api(10000, "DescribeRpcs", 0, 0),
     )
 }

@@ -38,6 +38,11 @@ def handle(ctx: Context, req: OffsetFetchRequest) -> OffsetFetchResponse:
 def _fetch_group(
     ctx: Context, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
 ) -> GroupResponse:
+    error = ctx.cluster.groups.shard_of(group.group_id, ctx.now_ms).offset_fetch_error(
+        group.group_id, group.member_id, group.member_epoch
+    )
+    if error:
+        return GroupResponse(group.group_id, error_code=error)
     wanted = None
     if group.topics is not None:
         by_id = ctx.cluster.topics_by_id

@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15), v0-6: state and members of groups. v6 an unknown group is an error, not `Dead`."""
+"""DescribeGroups (key 15), v0-6: state and members of classic groups. v6 an unknown group is an error, not `Dead`."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ def handle(ctx: Context, req: DescribeGroupsRequest) -> DescribeGroupsResponse:
 
 
 def _describe(ctx: Context, group_id: str) -> Group:
-    found = ctx.cluster.groups.shard_of(group_id, ctx.now_ms).describe(group_id)
+    shard = ctx.cluster.groups.shard_of(group_id, ctx.now_ms)
+    found = shard.describe(group_id)
     if found is None:
         if ctx.version >= 6:
-            message = f"Group {group_id} not found."
+            is_other = group_id in shard.consumer.groups
+            message = f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
             return Group(errors.GROUP_ID_NOT_FOUND, message, group_id, "Dead")
         return Group(group_id=group_id, group_state="Dead")
     members = [

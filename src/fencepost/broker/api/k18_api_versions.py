@@ -7,16 +7,26 @@ at 2 here. Below v4 a supported feature whose minimum is 0 is left out, since ol
 from __future__ import annotations
 
 from fencepost.broker.api import APIS
+from fencepost.broker.cluster import Cluster
 from fencepost.broker.node import Context
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ApiVersionsRequest, ApiVersionsResponse
 
 TRANSACTION_VERSION = "transaction.version"
-SUPPORTED_TRANSACTION_VERSIONS = (0, 2)
+GROUP_VERSION = "group.version"
+SUPPORTED_FEATURES = {GROUP_VERSION: (0, 1), TRANSACTION_VERSION: (0, 2)}  # Name -> first and last level.
 
 
 def _api_keys() -> list[ApiVersionsResponse.ApiVersion]:
-    return [ApiVersionsResponse.ApiVersion(api.key, api.advertised_first, api.last) for api in APIS.values()]
+    return [
+        ApiVersionsResponse.ApiVersion(api.key, api.advertised_first, api.last)
+        for api in APIS.values()
+        if api.is_advertised
+    ]
+
+
+def feature_levels(cluster: Cluster) -> dict[str, int]:
+    return {GROUP_VERSION: cluster.group_version, TRANSACTION_VERSION: cluster.transaction_version}
 
 
 def unsupported_version() -> ApiVersionsResponse:
@@ -32,14 +42,16 @@ def handle(ctx: Context, req: ApiVersionsRequest) -> ApiVersionsResponse:
     cluster = ctx.cluster
     if ctx.version >= 3 and not (_is_name(req.client_software_name) and _is_name(req.client_software_version)):
         return ApiVersionsResponse(error_code=errors.INVALID_REQUEST)
-    first, last = SUPPORTED_TRANSACTION_VERSIONS
-    supported = []
-    if ctx.version >= 4 or first > 0:
-        supported = [ApiVersionsResponse.SupportedFeatureKey(TRANSACTION_VERSION, first, last)]
-    finalized = []
-    if cluster.transaction_version > 0:
-        level = cluster.transaction_version
-        finalized = [ApiVersionsResponse.FinalizedFeatureKey(TRANSACTION_VERSION, level, level)]
+    supported = [
+        ApiVersionsResponse.SupportedFeatureKey(name, first, last)
+        for name, (first, last) in SUPPORTED_FEATURES.items()
+        if ctx.version >= 4 or first > 0
+    ]
+    finalized = [
+        ApiVersionsResponse.FinalizedFeatureKey(name, level, level)
+        for name, level in feature_levels(cluster).items()
+        if level > 0
+    ]
     return ApiVersionsResponse(
         api_keys=_api_keys(),
         supported_features=supported,

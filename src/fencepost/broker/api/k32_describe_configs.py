@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from fencepost.broker.cluster import Cluster, Topic
+from fencepost.broker.alter_configs import (
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    LOGGER_RESOURCE,
+    METRICS_RESOURCE,
+    TOPIC_RESOURCE,
+)
+from fencepost.broker.cluster import Cluster, Topic, TopicRefused, check_topic_name
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS, Setting
 from fencepost.broker.node import Context
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 # Where a value comes from.
 SOURCE_TOPIC, SOURCE_STATIC_BROKER, SOURCE_DEFAULT = 1, 4, 5
-TYPES = {"bool": 1, "str": 2, "int": 5}
+STRING, LIST = 2, 7
+TYPES = {"bool": 1, "int": 3, "long": 5, "float": 6}
 
 Wanted = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult
@@ -43,10 +50,9 @@ def topic_settings(cluster: Cluster, topic: Topic) -> list[Shown]:
             synonyms.insert(0, (name, own[name], SOURCE_TOPIC))
         _, value, source = synonyms[0]
         shown.append(Shown(name, value, source, False, setting, tuple(synonyms)))
-    for name, default in INERT_TOPIC_SETTINGS.items():
-        setting = Setting("str", default, "Accepted, and without effect on this broker.")
+    for name, setting in INERT_TOPIC_SETTINGS.items():
         source = SOURCE_TOPIC if name in own else SOURCE_DEFAULT
-        shown.append(Shown(name, own.get(name, default), source, False, setting))
+        shown.append(Shown(name, own.get(name, _text(setting.default)), source, False, setting))
     return sorted(shown)
 
 
@@ -74,6 +80,10 @@ def _describe(ctx: Context, wanted: Wanted, req: DescribeConfigsRequest) -> Resu
     if wanted.resource_type == TOPIC_RESOURCE:
         topic = ctx.cluster.topics.get(wanted.resource_name)
         if topic is None:
+            try:
+                check_topic_name(wanted.resource_name)
+            except TopicRefused as e:
+                return _refused(wanted, e.code, str(e))
             return _refused(wanted, errors.UNKNOWN_TOPIC_OR_PARTITION, "this broker has no such topic")
         found = topic_settings(ctx.cluster, topic)
     elif wanted.resource_type == BROKER_RESOURCE:
@@ -84,15 +94,18 @@ def _describe(ctx: Context, wanted: Wanted, req: DescribeConfigsRequest) -> Resu
             )
         # Without a name, the settings that were changed for all brokers at run time: none.
         found = _broker_settings(ctx.cluster) if wanted.resource_name else []
-    else:
+    elif wanted.resource_type in (LOGGER_RESOURCE, METRICS_RESOURCE, GROUP_RESOURCE):
+        # Differs: Kafka has loggers, and settings for groups and for metrics of clients.
         found = []
+    else:
+        return _refused(wanted, errors.INVALID_REQUEST, f"resource type {wanted.resource_type} is unknown")
     keys = wanted.configuration_keys
     configs = []
     for shown in found:
         if keys and shown.name not in keys:
             continue
         synonyms = [Synonym(*s) for s in shown.synonyms] if req.include_synonyms else []
-        kind = TYPES.get(shown.setting.kind, 2)
+        kind = TYPES.get(shown.setting.kind, LIST if shown.setting.is_list else STRING)
         doc = shown.setting.doc if req.include_documentation else None
         configs.append(
             ResourceResult(shown.name, shown.value, shown.is_read_only, shown.source, False, synonyms, kind, doc)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fencepost.server.storage.file_log import FileLog
-from fencepost.server.storage.folder import DataFolder, DataFolderUnusable, Defer
+from fencepost.server.storage.folder import DataFolder, Defer
+from fencepost.server.storage.identity import DataFolderUnusable
 from fencepost.server.storage.segment import CorruptLog
 
 __all__ = ["CorruptLog", "DataFolder", "DataFolderUnusable", "Defer", "FileLog"]

@@ -12,6 +12,8 @@ from fencepost.server.storage.syncing import sync_directory
 EPOCHS_NAME = "leader-epoch-checkpoint"
 TOPIC_ID_NAME = "partition.metadata"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
+START_OFFSETS_NAME = "log-start-offset-checkpoint"
+CLEAN_OFFSETS_NAME = "cleaner-offset-checkpoint"
 
 
 def replace_file(path: str, content: bytes, durable: bool, before: Callable[[], None] | None = None) -> None:
@@ -60,6 +62,45 @@ def decode_checkpoint(content: bytes | None) -> list[list[str]] | None:
     if len(lines) < 2 or lines[0] != "0" or lines[1] != str(len(lines) - 2):
         return None
     return [line.split() for line in lines[2:]]
+
+
+def encode_offsets(offsets: dict[str, int]) -> bytes:
+    """One offset for every log, which is named `<topic>-<partition>`."""
+    lines = []
+    for name, offset in sorted(offsets.items()):
+        topic, _, partition = name.rpartition("-")
+        lines.append(f"{topic} {partition} {offset}")
+    return encode_checkpoint(lines)
+
+
+def decode_offsets(content: bytes | None) -> dict[str, int]:
+    try:
+        lines = decode_checkpoint(content) or []
+        return {f"{topic}-{partition}": int(offset) for topic, partition, offset in lines}
+    except ValueError:
+        return {}
+
+
+class OffsetsFile:
+    """Such a checkpoint file, written anew with every change. The changes raise OSError, and then there is none."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._offsets = decode_offsets(read_file(path))
+
+    def get(self, name: str) -> int:
+        return self._offsets.get(name, 0)
+
+    def set(self, name: str, offset: int) -> None:
+        self._write({**self._offsets, name: offset})
+
+    def forget(self, name: str) -> None:
+        if name in self._offsets:
+            self._write({known: offset for known, offset in self._offsets.items() if known != name})
+
+    def _write(self, offsets: dict[str, int]) -> None:
+        replace_file(self._path, encode_offsets(offsets), durable=False)
+        self._offsets = offsets
 
 
 def write_leader_epochs(directory: str, epochs: list[tuple[int, int]]) -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import os
 from array import array
-from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from contextlib import suppress
-from operator import attrgetter
 from typing import NoReturn
 
-from fencepost.machines.log import AbortedTxn, LogConfig, LogTailUnknown, StorageFailed, StoredBatch
+from fencepost.machines.log import AbortedTxn, LogConfig, LogTailUnknown, Rewrite, StorageFailed, StoredBatch
 from fencepost.server.storage.checkpoints import (
     TOPIC_ID_NAME,
     encode_topic_id,
@@ -24,6 +23,7 @@ from fencepost.server.storage.checkpoints import (
 )
 from fencepost.server.storage.heads import CONTROL, HEADER_BYTES, LEADER_EPOCH, BadBatch, walk
 from fencepost.server.storage.open_files import OpenFiles
+from fencepost.server.storage.rewriting import FileRewrite
 from fencepost.server.storage.segment import (
     MAX_PENDING_ENTRIES,
     SCAN_CHUNK_BYTES,
@@ -31,30 +31,28 @@ from fencepost.server.storage.segment import (
     CorruptLog,
     Segment,
 )
+from fencepost.server.storage.segmented_log import SegmentedLog
 from fencepost.server.storage.snapshots import SnapshotFiles
 
-# A killed process replays what came after its last snapshot: at most this much.
+# A killed process replays what came after its last snapshot: at most this much, of each of its logs.
 SNAPSHOT_BYTES = 8 << 20
-SNAPSHOT_BATCHES = 4096
+SNAPSHOT_BATCHES = 1024
+# But a snapshot of many producers is work too: for so many of its bytes a batch more may come between two.
+SNAPSHOT_BYTES_PER_BATCH = 16
 
 _TAIL_BATCHES = 256
 _PLACES = 64
 _NEVER = 1 << 62
 _MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
-_base_offset = attrgetter("base_offset")
-_address = attrgetter("address")
 
-
-class FileLog:
+class FileLog(SegmentedLog):
     """See `machines.log.Log`. `segments` is what the directory holds; the last one is appended to."""
 
     __slots__ = (
         "_active",
         "_batches_since_snapshot",
         "_config",
-        "_files",
-        "_forgotten",
         "_index_interval_bytes",
         "_last_aborted_offset",
         "_leader_epoch",
@@ -65,23 +63,12 @@ class FileLog:
         "_roll_above_timestamp",
         "_rolled",
         "_segment_bytes",
-        "_segments",
-        "_snapshot_address",
+        "_snapshot_batches",
         "_tail_addresses",
         "_tail_offsets",
         "_topic_id",
-        "directory",
-        "directory_changed",
         "directory_created",
-        "end_address",
-        "end_offset",
-        "on_snapshot",
-        "recovery_address",
         "recovery_point",
-        "snapshots",
-        "start_address",
-        "start_offset",
-        "synced_address",
     )
 
     def __init__(
@@ -95,29 +82,16 @@ class FileLog:
         snapshots: list[int],
         leader_epochs: list[tuple[int, int]],
     ) -> None:
-        self.directory = directory
-        self.start_offset = segments[0].base_offset if segments else 0
-        self.end_offset = end_offset
-        self.start_address = segments[0].address if segments else 0
-        self.end_address = segments[-1].address + segments[-1].size if segments else 0
-        # What the folder does for durability: how far fdatasync got, how far together with indexes and a
-        # snapshot, and which directories have names that are not durable yet.
-        self.synced_address = self.start_address
+        super().__init__(directory, files, segments, end_offset, SnapshotFiles(directory, files.at, snapshots))
+        # How far it is durable together with indexes and a snapshot, and whether the folder's list has its name.
         self.recovery_point = 0
-        self.recovery_address = self.start_address
         self.directory_created = False
-        self.directory_changed = False
-        self.on_snapshot: Callable[[FileLog, bool], None] | None = None
         self._topic_id = topic_id
-        self._files = files
         self._pwrite = files.pwrite
-        self._segments = segments
         self._active: Segment | None = None
-        self.snapshots = SnapshotFiles(directory, files.at, snapshots)
-        self._snapshot_address = self.end_address
         self._batches_since_snapshot = 0
+        self._snapshot_batches = SNAPSHOT_BATCHES
         self._rolled = False
-        self._forgotten = False
         self._leader_epochs = leader_epochs
         self._leader_epoch = leader_epochs[-1][0].to_bytes(4, "big", signed=True) if leader_epochs else b""
         self._last_aborted_offset: int | None = None
@@ -129,10 +103,13 @@ class FileLog:
         # Below these an append goes into the active segment. Until there is one, nothing does.
         self._roll_above_timestamp = -_NEVER
         self._roll_above_offset = -1
+        self._config = config
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
-        """Take new topic settings; the active segment keeps its deadline."""
+        """Take new topic settings, also for the active segment."""
+        if abs(self._roll_above_timestamp) != _NEVER:
+            self._roll_above_timestamp += config.segment_ms - self._config.segment_ms
         self._config = config
         self._segment_bytes = config.segment_bytes
         self._index_interval_bytes = config.index_interval_bytes
@@ -265,6 +242,18 @@ class FileLog:
         self.directory_changed = True
         return segment
 
+    def roll(self) -> None:
+        if self._forgotten:
+            raise StorageFailed(f"{self.directory} is deleted")
+        try:
+            if self._active is None and self._segments:
+                self._take_up(self._segments[-1])
+            if self._active is not None and self._active.size:
+                self._roll(self.end_offset)
+                self._roll_above_timestamp = -_NEVER  # Its first batch decides.
+        except OSError as error:
+            raise StorageFailed(str(error)) from error
+
     def _create_directory(self) -> None:
         try:
             os.mkdir(self.directory, 0o755)
@@ -337,6 +326,12 @@ class FileLog:
             del self._places[next(iter(self._places))]
         self._places[offset] = address
 
+    def forget_places(self, address: int) -> None:
+        self._places.clear()
+        below = bisect_left(self._tail_addresses, address)
+        del self._tail_offsets[:below]
+        del self._tail_addresses[:below]
+
     def address_of(self, offset: int) -> int:
         try:
             return self._address_of(offset)
@@ -346,23 +341,13 @@ class FileLog:
     def _address_of(self, offset: int) -> int:
         if offset >= self.end_offset:
             return self.end_address
-        if offset <= self.start_offset:
-            return self.start_address
         offsets = self._tail_offsets
         if offsets and offset >= offsets[0]:
             return self._tail_addresses[bisect_right(offsets, offset) - 1]
         segment = self._segment_of(offset)
+        if offset <= segment.base_offset:
+            return segment.address
         return segment.address + segment.locate(offset)
-
-    def _segment_of(self, offset: int) -> Segment:
-        return self._segments[self._segment_index(offset)]
-
-    def _segment_index(self, offset: int) -> int:
-        return max(0, bisect_right(self._segments, offset, key=_base_offset) - 1)
-
-    def _segment_at(self, address: int) -> Segment:
-        # Of an empty segment and its follower at the same address, the follower.
-        return self._segments[bisect_right(self._segments, address, key=_address) - 1]
 
     def scan(self, from_offset: int) -> Iterator[StoredBatch]:
         """With checksums: what is replayed must be what was written."""
@@ -385,7 +370,7 @@ class FileLog:
     def offset_for_time(self, timestamp: int) -> bytes | None:
         try:
             for segment in self._segments:
-                found = segment.find_time(timestamp)
+                found = segment.find_time(timestamp, self.start_offset)
                 if found is not None:
                     return segment.read(*found)
         except OSError as error:
@@ -438,14 +423,15 @@ class FileLog:
         rolled, self._rolled = self._rolled, False
         self._snapshot_address = self.end_address
         self._batches_since_snapshot = 0
+        self._snapshot_batches = max(SNAPSHOT_BATCHES, len(snapshot) // SNAPSHOT_BYTES_PER_BATCH)
         # A snapshot vouches for the aborted-transaction index below it, so that is written first.
         if not all(self._flush_indexes(segment) for segment in self._segments if segment.txns.pending):
             return
         self._flush_indexes(self._segments[-1])
         if self.snapshots.save(self.end_offset, snapshot, self.recovery_point):
             self.directory_changed = True
-            if self.on_snapshot is not None:
-                self.on_snapshot(self, rolled)
+            if self.owner is not None:
+                self.owner.snapshot_saved(self, rolled)
 
     def load_snapshot(self) -> tuple[int, bytes] | None:
         found = self.snapshots.newest()
@@ -459,25 +445,20 @@ class FileLog:
 
     def wants_snapshot(self) -> bool:
         return (
-            self._batches_since_snapshot >= SNAPSHOT_BATCHES
+            self._batches_since_snapshot >= self._snapshot_batches
             or self.end_address - self._snapshot_address >= SNAPSHOT_BYTES
             or self._rolled
         )
 
+    # Cleaning.
+
+    def rewrite(self, base_offset: int, end_offset: int) -> Rewrite:
+        try:
+            return FileRewrite(self, self._files, base_offset, end_offset, self._index_interval_bytes)
+        except OSError as error:
+            raise StorageFailed(str(error)) from error
+
     # Durability, at the folder's command.
-
-    def segments_past(self, address: int) -> list[Segment]:
-        """The segments with bytes past `address`, newest first."""
-        found = []
-        for segment in reversed(self._segments):
-            if segment.address + segment.size <= address:
-                break
-            found.append(segment)
-        return found
-
-    def end(self) -> tuple[int, int]:
-        """The end offset, and how many bytes the `.log` files have together."""
-        return self.end_offset, self.end_address - self.start_address
 
     def is_changed(self) -> bool:
         """Whether its files may differ from what is durable under its recovery point."""

@@ -7,6 +7,8 @@
                                          log's end offset and size
     boot-id                              in which boot of the machine the logs were written
     recovery-point-offset-checkpoint     how far every log was synced together with its indexes
+    log-start-offset-checkpoint          where logs begin, of which records were deleted up to within a segment
+    cleaner-offset-checkpoint            how far compacted logs are clean
     <topic>-<partition>/                 one log; renamed to end in `-delete` while it is removed
 
 Slow work (fsync, removing files) goes to `defer(work, done)`, which calls `work()` in another thread and
@@ -16,13 +18,11 @@ then `done(error)` in this one. Everything else here runs in one thread.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import resource
 import shutil
 import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -30,22 +30,28 @@ from threading import Lock
 
 from fencepost.machines.log import Log, LogConfig, LogTailUnknown, StorageFailed
 from fencepost.server.storage.checkpoints import (
+    CLEAN_OFFSETS_NAME,
     RECOVERY_POINTS_NAME,
+    START_OFFSETS_NAME,
     TOPIC_ID_NAME,
+    OffsetsFile,
     decode_checkpoint,
+    decode_offsets,
     decode_topic_id,
     encode_checkpoint,
+    encode_offsets,
     read_file,
     replace_file,
 )
 from fencepost.server.storage.file_log import FileLog
+from fencepost.server.storage.identity import current_boot, make_folder, open_meta, take_lock, write_meta
 from fencepost.server.storage.open_files import At, OpenFiles, PWrite, go_on
 from fencepost.server.storage.recovery import Report, Trust, open_file_log
+from fencepost.server.storage.rewriting import FileRewrite
 from fencepost.server.storage.segment import Segment
+from fencepost.server.storage.segmented_log import SegmentedLog
 from fencepost.server.storage.syncing import FolderSync, sync_directory, sync_file
 
-LOCK_NAME = ".lock"
-META_NAME = "meta.properties"
 METADATA_NAME = "fencepost.metadata"
 CLEAN_NAME = ".kafka_cleanshutdown"
 BOOT_NAME = "boot-id"
@@ -58,15 +64,6 @@ _LEFT_TO_DELETE = re.compile(r".+-\d+\.[0-9a-f]{32}-delete")
 Done = Callable[[BaseException | None], None]
 Defer = Callable[[Callable[[], None], Done], None]
 Stop = Callable[[LogTailUnknown], None]
-
-
-class DataFolderUnusable(Exception):
-    """The broker cannot start on this folder."""
-
-    def __init__(self, problem: str, hint: str) -> None:
-        super().__init__(f"{problem}\n\nhint: {hint}")
-        self.problem = problem
-        self.hint = hint
 
 
 def run_at_once(work: Callable[[], None], done: Done) -> None:
@@ -83,18 +80,13 @@ def _raise(error: LogTailUnknown) -> None:
     raise error
 
 
-def current_boot() -> str | None:
-    """Which run of the kernel this is; None where the kernel does not tell, and every start is a new boot."""
-    content = read_file("/proc/sys/kernel/random/boot_id")
-    return content.decode().strip() if content else None
-
-
 class DataFolder:
     """See `machines.log.Storage`.
 
     `flush`: whether `sync` waits for the disk. `report`: gets one line for everything that recovery changed.
     `stop`: gets LogTailUnknown when a sync failed, and must end the process. `at`: a crash hook for tests,
-    called with "segment.roll", "index.write", "snapshot.write" and "metadata.save" in the middle of each.
+    called with "segment.roll", "index.write", "snapshot.write", "metadata.save", "retention.delete",
+    "clean.swap.before", "clean.swap.after" and "clean.install" in the middle of each.
     """
 
     def __init__(
@@ -131,49 +123,23 @@ class DataFolder:
         self._points_changed = False
         self._points_lock = Lock()  # The file is written by the other thread, and at the end by this one.
         self._to_checkpoint: dict[FileLog, None] = {}
+        # Cleaned segments that are being synced and swapped in. Once the folder is closed, none is any more.
+        self._swaps: dict[FileRewrite, None] = {}
+        self._swap_lock = Lock()
 
-        self._make_folder()
-        self._lock = self._take_lock()
+        make_folder(self.path)
+        self._lock = take_lock(self.path)
         try:
             self._open_folder(cluster_id, node_id, boot())
         except BaseException:
             os.close(self._lock)
             raise
 
-    def _make_folder(self) -> None:
-        try:
-            os.makedirs(self.path, exist_ok=True)
-        except OSError as error:
-            raise DataFolderUnusable(
-                f"the data folder {self.path} cannot be made: {error.strerror}",
-                "choose a folder that this user may write to with --data",
-            ) from error
-
-    def _take_lock(self) -> int:
-        path = f"{self.path}/{LOCK_NAME}"
-        try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise DataFolderUnusable(
-                f"the data folder {self.path} cannot be written: {error.strerror}",
-                "choose a folder that this user may write to with --data",
-            ) from error
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            pid = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
-            os.close(fd)
-            raise DataFolderUnusable(
-                f"the data folder {self.path} is in use by process {pid}",
-                "stop that broker, or give this one another folder with --data",
-            ) from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        return fd
-
     def _open_folder(self, cluster_id: str | None, node_id: int, boot: str | None) -> None:
-        self.cluster_id = self._open_meta(cluster_id, node_id)
-        self._recovery_points = _decode_recovery_points(read_file(f"{self.path}/{RECOVERY_POINTS_NAME}"))
+        self.cluster_id = open_meta(self.path, cluster_id, node_id)
+        self._recovery_points = decode_offsets(read_file(f"{self.path}/{RECOVERY_POINTS_NAME}"))
+        self._start_offsets = OffsetsFile(f"{self.path}/{START_OFFSETS_NAME}")
+        self._clean_offsets = OffsetsFile(f"{self.path}/{CLEAN_OFFSETS_NAME}")
         names = [entry.name for entry in os.scandir(self.path) if entry.is_dir(follow_symlinks=False)]
         self._left_to_delete = [name for name in names if _LEFT_TO_DELETE.fullmatch(name)]
         self._unopened = {
@@ -199,29 +165,10 @@ class DataFolder:
         for name in self._left_to_delete:
             self._remove_later(name)
 
-    def _open_meta(self, cluster_id: str | None, node_id: int) -> str:
-        path = f"{self.path}/{META_NAME}"
-        content = read_file(path)
-        if content is None:
-            cluster_id = cluster_id or urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-            self._write_meta(cluster_id, node_id)
-            return cluster_id
-        known = dict(line.split("=", 1) for line in content.decode().splitlines() if "=" in line)
-        if known.get("version") != "1" or "cluster.id" not in known:
-            raise DataFolderUnusable(
-                f"{path} has version {known.get('version')}, expected 1",
-                "this folder was not made by this program; give the broker another one with --data",
-            )
-        return known["cluster.id"]
-
-    def _write_meta(self, cluster_id: str, node_id: int) -> None:
-        content = f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
-        replace_file(f"{self.path}/{META_NAME}", content.encode(), durable=True)
-
     def note_cluster(self, cluster_id: str, node_id: int = 1) -> None:
         """Have `meta.properties` say what the cluster's document says; the document decides."""
         if cluster_id != self.cluster_id:
-            self._write_meta(cluster_id, node_id)
+            write_meta(self.path, cluster_id, node_id)
             self.cluster_id = cluster_id
 
     def _note_boot(self) -> None:
@@ -244,10 +191,17 @@ class DataFolder:
                 # Its topic was deleted, and the process stopped before the files were.
                 self._report(f"{name}: removed the files of a deleted topic with the same name")
                 self._delete_directory(name, topic, partition)
+        else:
+            self._forget_offsets(name)  # They are those of a log with the same name that was deleted.
         point = self._recovery_points.get(name)
         clean_end = self._clean_ends.pop(name, None)
-        log = open_file_log(directory, topic_id, config, self._files, self._trust, clean_end, point, self._report)
-        log.on_snapshot = self._on_snapshot
+        start = self._start_offsets.get(name)
+        log = open_file_log(
+            directory, topic_id, config, self._files, self._trust, clean_end, point, start, self._report
+        )
+        clean_offset = self._clean_offsets.get(name)
+        log.clean_offset = clean_offset if clean_offset <= log.end_offset else 0
+        log.owner = self
         self._logs[name] = log
         if name in self._unopened:
             self._unopened.discard(name)
@@ -259,7 +213,7 @@ class DataFolder:
         log = self._logs.pop(name, None)
         if log is not None:
             log.forget_files()
-            log.on_snapshot = None
+            log.owner = None
             self._to_checkpoint.pop(log, None)
         self._delete_directory(name, topic, partition)
         # A recovery point must not vouch for a later log of the same name.
@@ -279,6 +233,7 @@ class DataFolder:
     def _delete_directory(self, name: str, topic: str, partition: int) -> None:
         self._recovery_points.pop(name, None)
         self._clean_ends.pop(name, None)
+        self._forget_offsets(name)
         suffix = f"-{partition}.{uuid.uuid4().hex}-delete"
         doomed = topic[: 255 - len(suffix)] + suffix
         try:
@@ -383,10 +338,11 @@ class DataFolder:
 
     # Recovery points.
 
-    def _on_snapshot(self, log: FileLog, rolled: bool) -> None:
+    def snapshot_saved(self, log: SegmentedLog, rolled: bool) -> None:
         """A snapshot begins what recovery after a power loss must check: make all before it durable."""
         if not (self._flush or rolled) or self._closed:
             return
+        assert isinstance(log, FileLog)
         self._to_checkpoint[log] = None
         if not self._checkpointing:
             self._checkpoint()
@@ -402,7 +358,7 @@ class DataFolder:
         for log in logs:
             files += _files_of(log)
             directories += [log.directory, self.path]
-        content = _encode_recovery_points({**self._recovery_points, **points})
+        content = encode_offsets({**self._recovery_points, **points})
 
         def work() -> None:
             for path in files:
@@ -431,12 +387,62 @@ class DataFolder:
 
         self._defer(work, done)
 
+    # Logs that get shorter. See `segmented_log.Owner`.
+
+    def start_moved(self, log: SegmentedLog) -> None:
+        self._start_offsets.set(os.path.basename(log.directory), log.start_offset)
+
+    def clean_moved(self, log: SegmentedLog) -> None:
+        with suppress(OSError):
+            self._clean_offsets.set(os.path.basename(log.directory), log.clean_offset)
+
+    def _forget_offsets(self, name: str) -> None:
+        """They would hide the beginning of the next log of this name."""
+        try:
+            self._start_offsets.forget(name)
+            self._clean_offsets.forget(name)
+        except OSError as error:
+            raise StorageFailed(str(error)) from error
+
+    def remove_later(self, paths: list[str]) -> None:
+        def work() -> None:
+            for path in paths:
+                with suppress(OSError):  # The next start removes what is left.
+                    os.unlink(path)
+
+        self._defer(work, lambda error: None)
+
+    def swap(self, rewrite: FileRewrite, done: Done) -> None:
+        self._swaps[rewrite] = None
+
+        def work() -> None:
+            with self._swap_lock:
+                if not self._closed:
+                    rewrite.commit()
+
+        def committed(error: BaseException | None) -> None:
+            if rewrite not in self._swaps:
+                return  # The folder was closed meanwhile.
+            del self._swaps[rewrite]
+            try:
+                done(error)
+            except OSError as error:
+                self._stop(LogTailUnknown(f"a cleaned segment cannot take its place: {error}"))
+
+        self._defer(work, committed)
+
     def close(self) -> None:
         if self._closed:
             return
-        self._closed = True
+        with self._swap_lock:
+            self._closed = True
         files: list[str] = []
         directories = {self.path}
+        swaps, self._swaps = self._swaps, {}
+        for rewrite in swaps:
+            if rewrite.is_committed:
+                with suppress(OSError):  # The next start does the rest.
+                    rewrite.install()
         for name, log in self._logs.items():
             log.close()
             if log.is_changed():
@@ -448,7 +454,7 @@ class DataFolder:
             self._disk.sync_paths(files, directories)
             for then in waiting:
                 then()
-            content = _encode_recovery_points(self._recovery_points)
+            content = encode_offsets(self._recovery_points)
             with self._points_lock:
                 replace_file(f"{self.path}/{RECOVERY_POINTS_NAME}", content, durable=True)
             if not self._unopened or self._trust is Trust.CLEAN:
@@ -467,7 +473,7 @@ class DataFolder:
             self._closed = True
             for log in self._logs.values():
                 log.forget_files()
-                log.on_snapshot = None
+                log.owner = None
             os.close(self._lock)
 
 
@@ -477,22 +483,6 @@ def _files_of(log: FileLog) -> list[str]:
     for segment in log.segments_past(min(log.recovery_address, log.end_address - 1)):
         files += [segment.path, segment.offsets.path, segment.times.path, segment.txns.path]
     return files
-
-
-def _encode_recovery_points(points: dict[str, int]) -> bytes:
-    lines = []
-    for name, offset in sorted(points.items()):
-        topic, _, partition = name.rpartition("-")
-        lines.append(f"{topic} {partition} {offset}")
-    return encode_checkpoint(lines)
-
-
-def _decode_recovery_points(content: bytes | None) -> dict[str, int]:
-    try:
-        lines = decode_checkpoint(content) or []
-        return {f"{topic}-{partition}": int(offset) for topic, partition, offset in lines}
-    except ValueError:
-        return {}
 
 
 def _encode_clean_ends(ends: dict[str, tuple[int, int]]) -> bytes:

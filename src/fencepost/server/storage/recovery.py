@@ -26,6 +26,7 @@ from fencepost.server.storage.checkpoints import (
 from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.heads import BadBatch
 from fencepost.server.storage.open_files import OpenFiles
+from fencepost.server.storage.rewriting import finish_swaps
 from fencepost.server.storage.segment import SUFFIXES, CorruptLog, Segment
 
 # A batch that is torn takes its own index entry along; more bad entries mean that the index is bad.
@@ -48,17 +49,20 @@ def open_file_log(
     trust: Trust,
     clean_end: tuple[int, int] | None,
     recovery_point: int | None,
+    start_offset: int,
     report: Report,
 ) -> FileLog:
     """The log in `directory`, or a new one. `report` gets one line for everything that was put right.
 
     `clean_end` is the end offset and the size that a clean stop left; files of another size are not believed.
+    `start_offset`: where the log begins, if that is not where its first segment does.
     """
     try:
         names = set(os.listdir(directory))
     except FileNotFoundError:
         return FileLog(directory, topic_id, config, files, [], 0, [], [])
     opening = _Opening(directory, names, config, files, report)
+    opening.names = names = finish_swaps(directory, names, opening.report)
     segments = opening.find_segments()
     if not segments:
         opening.drop_snapshots_above(-1)
@@ -82,6 +86,7 @@ def open_file_log(
         epochs = [entry for entry in epochs if entry[1] < end_offset]
         write_leader_epochs(directory, epochs)
     log = FileLog(directory, topic_id, config, files, segments, end_offset, snapshots, epochs)
+    log.start_offset = min(max(log.start_offset, start_offset), end_offset)
     log.recovery_point = min(point, end_offset)
     with suppress(CorruptLog):  # Whoever reads that part will be told.
         log.recovery_address = log.address_of(log.recovery_point)
@@ -151,7 +156,8 @@ class _Opening:
         end_offset = segments[first].base_offset
         for index in range(first, len(segments)):
             segment = segments[index]
-            end_offset, bad = self.check_segment(segment, recovery_point)
+            # The cleaner may have been in all segments but the one that was appended to.
+            end_offset, bad = self.check_segment(segment, recovery_point, may_have_gaps=index + 1 < len(segments))
             if bad is None and index + 1 < len(segments) and end_offset != segments[index + 1].base_offset:
                 bad = BadBatch(segment.size, f"the next segment begins at offset {segments[index + 1].base_offset}")
             if bad is not None:
@@ -162,7 +168,9 @@ class _Opening:
         self.keep_vouched_txns(segments, end_offset if recovery_point is None else min(recovery_point, end_offset))
         return end_offset
 
-    def check_segment(self, segment: Segment, recovery_point: int | None) -> tuple[int, BadBatch | None]:
+    def check_segment(
+        self, segment: Segment, recovery_point: int | None, may_have_gaps: bool
+    ) -> tuple[int, BadBatch | None]:
         """Walk from the last index entry that holds; return the end offset, and what is wrong there."""
         if recovery_point is not None:
             segment.offsets.keep_ordered()
@@ -179,7 +187,7 @@ class _Opening:
         segment.load_max_timestamp()
         segment.unindexed_bytes = 0
         try:
-            for placed in segment.check(start, next_offset):
+            for placed in segment.check(start, next_offset, may_have_gaps):
                 segment.note(placed, self.config.index_interval_bytes)
                 end_offset = placed[3] + 1
         except BadBatch as bad:
@@ -205,6 +213,7 @@ class _Opening:
 
     def cut(self, segments: list[Segment], index: int, bad: BadBatch, end_offset: int) -> None:
         segment = segments[index]
+        is_closed = index + 1 < len(segments)
         lost = segment.size - bad.position
         for later in segments[index + 1 :]:
             lost += later.size
@@ -216,6 +225,11 @@ class _Opening:
         with open(segment.path, "r+b") as file:
             file.truncate(bad.position)
         segment.size = bad.position
+        if is_closed and self.config.compact and end_offset > segment.base_offset:
+            # It may have gaps, and what is appended from now on must not.
+            segment.seal()
+            segments.append(Segment(self.files, self.directory, end_offset, segment.address + segment.size, 0))
+            segments[-1].create_files()
 
     def keep_vouched_txns(self, segments: list[Segment], vouched_for: int) -> None:
         """Keep of the aborted-transaction index what the newest good snapshot saw; replay gives the rest."""

@@ -24,6 +24,11 @@ SCAN_CHUNK_BYTES = 256 << 10
 MAX_PENDING_ENTRIES = 64  # So a killed process leaves about 256 KiB without index, for 4 KiB between entries.
 
 SUFFIXES = ("index", "timeindex", "txnindex")
+# Kafka's names for files that are on their way: written by the cleaner, complete and about to take the place of
+# others, about to be removed.
+CLEANED = ".cleaned"
+SWAP = ".swap"
+DELETED = ".deleted"
 
 
 class CorruptLog(StorageFailed):
@@ -49,19 +54,21 @@ class Segment:
         "used",
     )
 
-    def __init__(self, files: OpenFiles, directory: str, base_offset: int, address: int, size: int) -> None:
+    def __init__(
+        self, files: OpenFiles, directory: str, base_offset: int, address: int, size: int, suffix: str = ""
+    ) -> None:
         stem = f"{directory}/{base_offset:020d}"
         self.base_offset = base_offset
         self.address = address
         self.size = size
-        self.path = stem + ".log"
+        self.path = stem + ".log" + suffix
         self.fd = -1
         self.used = False
         self.unindexed_bytes = 0
         self.max_timestamp = UNKNOWN_TIMESTAMP
-        self.offsets = IndexFile(files, stem + ".index", OFFSET_ENTRY)
-        self.times = IndexFile(files, stem + ".timeindex", TIME_ENTRY)
-        self.txns = IndexFile(files, stem + ".txnindex", TXN_ENTRY)
+        self.offsets = IndexFile(files, stem + ".index" + suffix, OFFSET_ENTRY)
+        self.times = IndexFile(files, stem + ".timeindex" + suffix, TIME_ENTRY)
+        self.txns = IndexFile(files, stem + ".txnindex" + suffix, TXN_ENTRY)
         self._files = files
         self._max_timestamp_offset = base_offset
 
@@ -80,6 +87,26 @@ class Segment:
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
+    def paths(self) -> list[str]:
+        return [self.path, self.offsets.path, self.times.path, self.txns.path]
+
+    def set_aside(self, keep_indexes: bool = False) -> str:
+        """Take the `.log` out of the log; return its new path, for whoever removes it. The indexes go at once."""
+        self._files.close(self)
+        doomed = self.path + DELETED
+        os.rename(self.path, doomed)
+        if not keep_indexes:
+            for index in (self.offsets, self.times, self.txns):
+                index.remove()
+        return doomed
+
+    def change_suffix(self, old: str, new: str) -> None:
+        """The `.log` comes last: it vouches for the others."""
+        for file in (self.offsets, self.times, self.txns, self):
+            path = file.path.removesuffix(old) + new
+            os.rename(file.path, path)
+            file.path = path
+
     def close_file(self) -> None:
         self._files.close(self)
 
@@ -93,11 +120,12 @@ class Segment:
         except BadBatch as bad:
             raise CorruptLog(f"{self.path}: {bad}") from bad
 
-    def check(self, position: int, next_offset: int | None) -> Iterator[Placed]:
+    def check(self, position: int, next_offset: int | None, may_have_gaps: bool) -> Iterator[Placed]:
         """Batches of a file that nobody vouches for, with their checksums; BadBatch ends it."""
         for placed in walk(self.read, position, self.size, SCAN_CHUNK_BYTES, check_crc=True):
             base_offset = placed[2]
-            if next_offset is not None and base_offset != next_offset:
+            is_gap = next_offset is not None and base_offset > next_offset
+            if next_offset not in (None, base_offset) and not (is_gap and may_have_gaps):
                 raise BadBatch(placed[0], f"base offset is {base_offset}, expected {next_offset}")
             next_offset = placed[3] + 1
             yield placed
@@ -133,8 +161,8 @@ class Segment:
             return self.size, -1
         return boundary, base_offset
 
-    def find_time(self, timestamp: int) -> tuple[int, int] | None:
-        """Position and size of the first batch whose max timestamp is at least `timestamp`."""
+    def find_time(self, timestamp: int, from_offset: int) -> tuple[int, int] | None:
+        """Position and size of the first batch, from this offset on, whose max timestamp is at least `timestamp`."""
         if not self.has_good_times():
             self.rebuild_indexes()
         self.load_max_timestamp()
@@ -146,9 +174,20 @@ class Segment:
             entry = self.times.floor(0, timestamp)
         start = self._position_before(self.base_offset + entry[1]) if entry is not None else 0
         for placed in self.walk(start):
-            if placed[4] >= timestamp:
+            if placed[4] >= timestamp and placed[3] >= from_offset:
                 return placed[0], placed[1]
         return None
+
+    def largest_timestamp(self) -> int:
+        if not self.has_good_times():
+            self.rebuild_indexes()
+        self.load_max_timestamp()
+        if self.max_timestamp >= 0:
+            return self.max_timestamp
+        return os.stat(self.path).st_mtime_ns // 1_000_000
+
+    def first_timestamp(self) -> int:
+        return next(self.walk(0))[4] if self.size else NO_TIMESTAMP
 
     def _position_before(self, offset: int) -> int:
         """The beginning of some batch, not after the one that has `offset`."""

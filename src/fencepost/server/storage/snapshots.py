@@ -41,6 +41,9 @@ class SnapshotFiles:
         self._remove_old(recovery_point)
         return True
 
+    def newest_offset(self) -> int:
+        return self._offsets[-1] if self._offsets else -1
+
     def newest(self) -> tuple[int, bytes] | None:
         while self._offsets:
             offset = self._offsets[-1]

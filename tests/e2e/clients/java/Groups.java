@@ -1,6 +1,7 @@
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -24,6 +25,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
 /** Consumers of one group come and go; prints who had what, as `story.fact=value` lines. */
 public class Groups {
     static final int PARTITIONS = 6;
+    static final Map<String, String> CONSUMER = Map.of("group.protocol", "consumer");
 
     static String bootstrapServers;
     static String prefix;
@@ -36,19 +38,25 @@ public class Groups {
         admin = Admin.create(Map.of("bootstrap.servers", bootstrapServers));
         producer = new KafkaProducer<>(
             Map.of("bootstrap.servers", bootstrapServers), new StringSerializer(), new StringSerializer());
-        for (String assignor : List.of("Range", "RoundRobin", "Sticky", "CooperativeSticky")) {
-            comeAndGo(assignor);
+        if (args.length > 2 && args[2].equals("consumer")) {
+            comeAndGo("uniform", CONSUMER);
+            comeAndGo("range", Map.of("group.protocol", "consumer", "group.remote.assignor", "range"));
+            staticMember("static", CONSUMER);
+            migrate("migrated");
+        } else {
+            for (String assignor : List.of("Range", "RoundRobin", "Sticky", "CooperativeSticky")) {
+                comeAndGo(assignor, Map.of(
+                    "partition.assignment.strategy", "org.apache.kafka.clients.consumer." + assignor + "Assignor"));
+            }
+            staticMember("static", Map.of());
         }
-        staticMember("static");
         producer.close();
         admin.close();
     }
 
     /** One consumer, two, one again, another two; meanwhile records arrive, and each must be read once. */
-    static void comeAndGo(String name) throws Exception {
+    static void comeAndGo(String name, Map<String, String> config) throws Exception {
         create(name);
-        Map<String, String> config = Map.of(
-            "partition.assignment.strategy", "org.apache.kafka.clients.consumer." + name + "Assignor");
         Member first = new Member(name, config);
         awaitShares(first);
         send(name, 0);
@@ -72,20 +80,55 @@ public class Groups {
     }
 
     /** A member with a name of its own goes and comes back before its session ends: nobody notices. */
-    static void staticMember(String name) throws Exception {
+    static void staticMember(String name, Map<String, String> config) throws Exception {
         create(name);
-        Member stays = new Member(name, Map.of("group.instance.id", "stays"));
-        Member goes = new Member(name, Map.of("group.instance.id", "goes"));
+        Member stays = new Member(name, with(config, "group.instance.id", "stays"));
+        Member goes = new Member(name, with(config, "group.instance.id", "goes"));
         awaitShares(stays, goes);
         Set<TopicPartition> had = goes.assigned();
         stays.revoked.clear();
         goes.leave();
-        Member back = new Member(name, Map.of("group.instance.id", "goes"));
+        Member back = new Member(name, with(config, "group.instance.id", "goes"));
         await(() -> !back.assigned().isEmpty(), "the member is back");
         say(name, "same", back.assigned().equals(had));
         say(name, "revoked", stays.revoked.size());
         back.leave();
         stays.leave();
+    }
+
+    /** The members of a classic group are replaced, one by one, by members of the consumer protocol; and back. */
+    static void migrate(String name) throws Exception {
+        create(name);
+        Member oldFirst = new Member(name, Map.of());
+        Member oldSecond = new Member(name, Map.of());
+        awaitShares(oldFirst, oldSecond);
+        send(name, 0);
+        Member first = new Member(name, CONSUMER);
+        awaitShares(oldFirst, oldSecond, first);
+        send(name, 100);
+        oldFirst.leave();
+        awaitShares(oldSecond, first);
+        oldSecond.leave();
+        awaitShares(first);
+        send(name, 200);
+        Member again = new Member(name, Map.of());
+        awaitShares(first, again);
+        first.leave();
+        awaitShares(again);
+        send(name, 300);
+        List<Member> all = List.of(oldFirst, oldSecond, first, again);
+        await(() -> all.stream().mapToInt(member -> member.values.size()).sum() >= 120, "all records came");
+        again.leave();
+        Set<String> values = new HashSet<>();
+        all.forEach(member -> values.addAll(member.values));
+        say(name, "records", all.stream().mapToInt(member -> member.values.size()).sum() + " read, "
+            + values.size() + " different");
+    }
+
+    static Map<String, String> with(Map<String, String> config, String name, String value) {
+        Map<String, String> more = new HashMap<>(config);
+        more.put(name, value);
+        return more;
     }
 
     static void create(String name) throws Exception {
@@ -139,7 +182,9 @@ public class Groups {
             config.put("bootstrap.servers", bootstrapServers);
             config.put("group.id", prefix + name);
             config.put("auto.offset.reset", "earliest");
-            config.put("heartbeat.interval.ms", "100");
+            if (!more.containsKey("group.protocol")) {
+                config.put("heartbeat.interval.ms", "100");
+            }
             config.put("fetch.max.wait.ms", "20");
             config.putAll(more);
             thread = new Thread(() -> {

@@ -1,0 +1,142 @@
+"""What AlterConfigs and IncrementalAlterConfigs have in common: which changes are allowed, and how they are made.
+
+A resource changes as a whole or not at all. What topics get counts at once, and after a restart; the broker's own
+settings are those it was started with. Follows Kafka's ConfigAdminManager and ConfigurationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from fencepost.broker.cluster import OFFSETS_TOPIC, TXN_TOPIC, Cluster, Topic, TopicRefused, check_topic_name
+from fencepost.broker.config import SETTINGS, TOPIC_SETTINGS, check_topic_settings
+from fencepost.broker.node import Context
+from fencepost.machines.log import StorageFailed
+from fencepost.protocol import errors
+
+TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 16, 32
+MAX_VALUE_LENGTH = 32_767
+
+
+class Change(NamedTuple):
+    """One resource of a request. `new_configs` makes the settings to have from those there are; raises TopicRefused."""
+
+    resource_type: int
+    resource_name: str
+    names: list[str]
+    names_without_value: list[str]
+    new_configs: Callable[[Mapping[str, str]], dict[str, str]]
+
+
+class Result(NamedTuple):
+    error_code: int
+    error_message: str | None
+
+
+DONE = Result(errors.NONE, None)
+
+
+def alter(ctx: Context, changes: list[Change], validate_only: bool) -> list[Result]:
+    times = Counter((change.resource_type, change.resource_name) for change in changes)
+    allowed: dict[Topic, dict[str, str]] = {}
+    results: list[Result] = []
+    for change in changes:
+        try:
+            if times[change.resource_type, change.resource_name] > 1:
+                raise TopicRefused(errors.INVALID_REQUEST, "Each resource must appear at most once.")
+            _check_names(change)
+            if change.resource_type == TOPIC_RESOURCE:
+                topic, configs = _decide_topic(ctx.cluster, change)
+                if configs != topic.configs:
+                    allowed[topic] = configs
+            else:
+                _refuse_others(ctx, change)
+            results.append(DONE)
+        except TopicRefused as e:
+            results.append(Result(e.code, str(e)))
+    if allowed and not validate_only:
+        try:
+            ctx.cluster.alter_topics(allowed)
+        except StorageFailed as e:
+            failed = Result(errors.KAFKA_STORAGE_ERROR, str(e))
+            results = [failed if result is DONE else result for result in results]
+    return results
+
+
+def _check_names(change: Change) -> None:
+    if len(set(change.names)) < len(change.names):
+        raise TopicRefused(errors.INVALID_REQUEST, "Error due to duplicate config keys")
+    if change.names_without_value:
+        names = ", ".join(change.names_without_value)
+        raise TopicRefused(errors.INVALID_REQUEST, f"Null value not supported for : {names}")
+
+
+def _decide_topic(cluster: Cluster, change: Change) -> tuple[Topic, dict[str, str]]:
+    name = change.resource_name
+    if not name:
+        raise TopicRefused(errors.INVALID_REQUEST, "Default topic resources are not allowed.")
+    check_topic_name(name)
+    topic = cluster.topics.get(name)
+    configs = change.new_configs(topic.configs if topic else {})
+    try:
+        check_topic_settings(configs)
+    except ValueError as e:
+        raise TopicRefused(errors.INVALID_CONFIG, str(e)) from None
+    too_long = next((key for key, value in configs.items() if len(value) > MAX_VALUE_LENGTH), None)
+    if too_long is not None:
+        raise TopicRefused(errors.INVALID_CONFIG, f"{too_long} has a value of more than {MAX_VALUE_LENGTH} characters")
+    if topic is None:
+        raise TopicRefused(errors.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    # Differs: Kafka lets an administrator drop what coordinators need to know.
+    if name in (TXN_TOPIC, OFFSETS_TOPIC) and cluster.config.for_topic(configs, "cleanup.policy") != "compact":
+        raise TopicRefused(
+            errors.INVALID_CONFIG,
+            f"cleanup.policy of {name} must be compact: else the broker would forget transactions or offsets",
+        )
+    return topic, configs
+
+
+def _refuse_others(ctx: Context, change: Change) -> None:
+    if change.resource_type == BROKER_RESOURCE:
+        _check_broker(ctx, change)
+    elif change.resource_type not in (METRICS_RESOURCE, GROUP_RESOURCE):
+        raise TopicRefused(errors.INVALID_REQUEST, f"Unknown resource type {change.resource_type}")
+    elif change.new_configs({}):
+        # Differs: Kafka has settings for groups and for metrics of clients.
+        raise TopicRefused(
+            errors.INVALID_REQUEST,
+            f"resource {change.resource_name} of type {change.resource_type} has no settings on this broker: "
+            "only topics (type 2) have",
+        )
+
+
+def _check_broker(ctx: Context, change: Change) -> None:
+    if change.resource_name:
+        _check_broker_id(ctx, change.resource_name)
+    names = sorted(change.new_configs({}))
+    if names:
+        # Differs: Kafka changes some of its settings while it runs, and takes any name that it does not know.
+        known = "" if set(names) <= SETTINGS.keys() else "; not all of them are settings of this broker"
+        raise TopicRefused(
+            errors.INVALID_REQUEST,
+            f"Cannot update these configs dynamically: [{', '.join(names)}]{known}. The broker takes its settings "
+            "when it starts (--set name=value, or --config FILE); topics have settings of their own",
+        )
+
+
+def _check_broker_id(ctx: Context, name: str) -> None:
+    if not name.lstrip("-").isdigit():
+        raise TopicRefused(errors.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
+    if int(name) != ctx.node.node_id:
+        raise TopicRefused(
+            errors.INVALID_REQUEST, f"Unexpected broker id, expected {ctx.node.node_id}, but received {name}"
+        )
+
+
+def list_parts(cluster: Cluster, configs: Mapping[str, str], name: str) -> list[str]:
+    """The words of a topic setting that is a list: its own, else the broker's."""
+    fallback = cluster.config.for_topic({}, name) if name in TOPIC_SETTINGS else ""
+    text = configs.get(name, str(fallback))
+    return [word.strip() for word in text.split(",") if word.strip()]

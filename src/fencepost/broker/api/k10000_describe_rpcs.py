@@ -1,0 +1,28 @@
+"""DescribeRpcs (key 10000), v0: the last requests of some transactional ids, with who sent them and what came of it.
+
+Not Kafka's: keys from 10000 on are for vendors, and clients that do not know one pass over it.
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeRpcsRequest, DescribeRpcsResponse
+
+RpcsOfTransaction = DescribeRpcsResponse.RpcsOfTransaction
+Rpc = DescribeRpcsResponse.Rpc
+
+
+# Each is looked for in all that is kept.
+MAX_IDS = 100
+
+
+def handle(ctx: Context, req: DescribeRpcsRequest) -> DescribeRpcsResponse:
+    if len(req.transactional_ids) > MAX_IDS:
+        return DescribeRpcsResponse(error_code=errors.INVALID_REQUEST)
+    return DescribeRpcsResponse(
+        transactions=[
+            RpcsOfTransaction(id_, [Rpc(*rpc) for rpc in ctx.cluster.recent_rpcs(id_)])
+            for id_ in dict.fromkeys(req.transactional_ids)
+        ]
+    )

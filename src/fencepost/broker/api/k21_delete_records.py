@@ -1,0 +1,32 @@
+"""DeleteRecords (key 21), v0-2: let partitions begin at a later offset; -1 deletes all that is there."""
+
+from __future__ import annotations
+
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse
+
+TopicResult = DeleteRecordsResponse.DeleteRecordsTopicResult
+PartitionResult = DeleteRecordsResponse.DeleteRecordsPartitionResult
+NO_OFFSET = -1
+
+
+def handle(ctx: Context, req: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    topics = []
+    for wanted in req.topics:
+        results = [_delete(ctx, wanted.name, p.partition_index, p.offset) for p in wanted.partitions]
+        topics.append(TopicResult(wanted.name, results))
+    return DeleteRecordsResponse(topics=topics)
+
+
+def _delete(ctx: Context, name: str, index: int, offset: int) -> PartitionResult:
+    topic = ctx.cluster.topics.get(name)
+    partition = ctx.cluster.partition(name, index)
+    if topic is None or partition is None:
+        return PartitionResult(index, NO_OFFSET, errors.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.is_internal:
+        return PartitionResult(index, NO_OFFSET, errors.INVALID_TOPIC_EXCEPTION)
+    if "delete" not in ctx.cluster.cleanup_policy(topic):
+        return PartitionResult(index, NO_OFFSET, errors.POLICY_VIOLATION)
+    error, start_offset = partition.delete_records(offset)
+    return PartitionResult(index, start_offset, error)

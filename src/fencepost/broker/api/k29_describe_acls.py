@@ -1,0 +1,13 @@
+"""DescribeAcls (key 29), v1-3: who may do what. There is no authorizer, so everybody may do everything."""
+
+from __future__ import annotations
+
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeAclsRequest, DescribeAclsResponse
+
+
+def handle(ctx: Context, req: DescribeAclsRequest) -> DescribeAclsResponse:
+    # Kafka: its words for a broker without one.
+    message = "No Authorizer is configured on the broker"
+    return DescribeAclsResponse(error_code=errors.SECURITY_DISABLED, error_message=message)

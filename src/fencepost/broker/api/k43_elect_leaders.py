@@ -1,0 +1,40 @@
+"""ElectLeaders (key 43), v0-2: every partition has one replica, which leads it, so there is never need of an election.
+
+v1 says which kind of election, the preferred replica's (0) or an unclean one (1).
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import ElectLeadersRequest, ElectLeadersResponse
+
+ELECTION_TYPES = (0, 1)
+Result = ElectLeadersResponse.ReplicaElectionResult
+PartitionResult = ElectLeadersResponse.PartitionResult
+
+
+def handle(ctx: Context, req: ElectLeadersRequest) -> ElectLeadersResponse:
+    is_known = req.election_type in ELECTION_TYPES
+    error = errors.NONE if is_known else errors.INVALID_REQUEST
+    if req.topic_partitions is None:
+        # Kafka: of all partitions, those that need no election are left out.
+        results = [Result(name) for name in ctx.cluster.topics] if is_known else []
+        return ElectLeadersResponse(error_code=error, replica_election_results=results)
+    results = []
+    for wanted in req.topic_partitions:
+        if is_known:
+            found = [PartitionResult(index, *_elect(ctx, wanted.topic, index)) for index in wanted.partitions]
+        else:
+            message = f"Unknown election type {req.election_type}"
+            found = [PartitionResult(index, error, message) for index in wanted.partitions]
+        results.append(Result(wanted.topic, found))
+    return ElectLeadersResponse(error_code=error, replica_election_results=results)
+
+
+def _elect(ctx: Context, topic: str, index: int) -> tuple[int, str]:
+    if topic not in ctx.cluster.topics:
+        return errors.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}"
+    if ctx.cluster.partition(topic, index) is None:
+        return errors.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}"
+    return errors.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."

@@ -1,0 +1,52 @@
+"""AlterPartitionReassignments (key 45), v0-1: a partition stays with the one broker that has it.
+
+v1 says whether the number of replicas may change.
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
+
+Wanted = AlterPartitionReassignmentsRequest.ReassignablePartition
+TopicResult = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+PartitionResult = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+
+
+def handle(ctx: Context, req: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=req.allow_replication_factor_change,
+        error_message=None,
+        responses=[
+            TopicResult(
+                topic.name,
+                [PartitionResult(p.partition_index, *_reassign(ctx, topic.name, p)) for p in topic.partitions],
+            )
+            for topic in req.topics
+        ],
+    )
+
+
+def _reassign(ctx: Context, topic: str, wanted: Wanted) -> tuple[int, str | None]:
+    if topic not in ctx.cluster.topics:
+        return errors.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."
+    index, replicas = wanted.partition_index, wanted.replicas
+    if ctx.cluster.partition(topic, index) is None:
+        return errors.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}."
+    if replicas is None:
+        return errors.NO_REASSIGNMENT_IN_PROGRESS, None
+    if not replicas:
+        error = "The manual partition assignment includes an empty replica list."
+        return errors.INVALID_REPLICA_ASSIGNMENT, error
+    leader = ctx.cluster.leader_of(index).node_id
+    if list(replicas) == [leader]:
+        return errors.NONE, None
+    known = {broker.node_id for broker in ctx.cluster.brokers}
+    unknown = next((node_id for node_id in replicas if node_id not in known), None)
+    if unknown is not None:
+        error = f"The manual partition assignment includes broker {unknown}, but no such broker is registered."
+    else:
+        # Differs: the brokers of one process share a disk, so there is nothing to move.
+        error = f"partition {topic}-{index} stays with broker {leader}; it was asked to move to {list(replicas)}"
+    return errors.INVALID_REPLICA_ASSIGNMENT, error

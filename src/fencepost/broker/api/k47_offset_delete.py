@@ -1,0 +1,35 @@
+"""OffsetDelete (key 47), v0: single offsets of a group, unless its members read the topic."""
+
+from __future__ import annotations
+
+from fencepost.broker.node import Context
+from fencepost.machines.offsets import TopicPartition
+from fencepost.protocol import errors
+from fencepost.protocol.messages import OffsetDeleteRequest, OffsetDeleteResponse
+
+TopicResult = OffsetDeleteResponse.OffsetDeleteResponseTopic
+PartitionResult = OffsetDeleteResponse.OffsetDeleteResponsePartition
+
+
+def handle(ctx: Context, req: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    if not req.group_id:
+        return OffsetDeleteResponse(errors.INVALID_GROUP_ID)
+    asked = [(topic.name, p.partition_index) for topic in req.topics for p in topic.partitions]
+    known = [where for where in dict.fromkeys(asked) if ctx.cluster.partition(*where) is not None]
+    deletion = ctx.cluster.groups.delete_offsets(req.group_id, known, ctx.now_ms)
+    if deletion.error_code:
+        return OffsetDeleteResponse(deletion.error_code)
+    codes: dict[TopicPartition, int] = dict.fromkeys(asked, errors.UNKNOWN_TOPIC_OR_PARTITION)
+    codes.update(zip(known, deletion.partition_errors, strict=True))
+    return OffsetDeleteResponse(
+        topics=[
+            TopicResult(
+                topic.name,
+                [
+                    PartitionResult(p.partition_index, codes[topic.name, p.partition_index])
+                    for p in topic.partitions
+                ],
+            )
+            for topic in req.topics
+        ]
+    )

@@ -1,0 +1,40 @@
+"""DescribeClientQuotas (key 48), v0-1: there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+
+ENTITY_TYPES = ("user", "client-id", "ip")
+EXACT, DEFAULT, SPECIFIED = range(3)
+Component = DescribeClientQuotasRequest.ComponentData
+
+
+def handle(ctx: Context, req: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+    error, message = _check(req.components)
+    if error:
+        return DescribeClientQuotasResponse(error_code=error, error_message=message, entries=None)
+    return DescribeClientQuotasResponse(entries=[])
+
+
+def _check(components: Sequence[Component]) -> tuple[int, str]:
+    seen: set[str] = set()
+    for component in components:
+        kind = component.entity_type
+        if not kind:
+            return errors.INVALID_REQUEST, "Invalid empty entity type."
+        if kind in seen:
+            return errors.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter."
+        if kind not in ENTITY_TYPES:
+            return errors.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}"
+        if component.match_type not in (EXACT, DEFAULT, SPECIFIED):
+            return errors.INVALID_REQUEST, f"Unknown match type {component.match_type}"
+        if (component.match is not None) is not (component.match_type == EXACT):
+            return errors.INVALID_REQUEST, "a name to match belongs to match type 0 (exact), and to no other"
+        seen.add(kind)
+    if "ip" in seen and len(seen) > 1:
+        return errors.INVALID_REQUEST, "quotas of an ip cannot be asked for together with those of users or clients"
+    return errors.NONE, ""

@@ -1,0 +1,24 @@
+"""DescribeUserScramCredentials (key 50), v0: no user has any, as nobody logs in here."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
+
+Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+
+
+def handle(ctx: Context, req: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
+    times = Counter(user.name for user in req.users or ())
+    return DescribeUserScramCredentialsResponse(results=[_describe(name, count) for name, count in times.items()])
+
+
+def _describe(name: str, times: int) -> Result:
+    if times > 1:
+        message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        return Result(name, errors.DUPLICATE_RESOURCE, message)
+    message = f"Attempt to describe a user credential that does not exist: {name}"
+    return Result(name, errors.RESOURCE_NOT_FOUND, message)

@@ -1,0 +1,44 @@
+"""DescribeQuorum (key 55), v0-2: who decides about the cluster. The first broker does, alone.
+
+v1 adds times; v2 listeners, and the ids of folders, which there are none of here.
+"""
+
+from __future__ import annotations
+
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeQuorumRequest, DescribeQuorumResponse
+
+# Kafka: the only topic that has a quorum. Here nothing is kept in it.
+METADATA_TOPIC = "__cluster_metadata"
+TopicData = DescribeQuorumResponse.TopicData
+PartitionData = DescribeQuorumResponse.PartitionData
+ReplicaState = DescribeQuorumResponse.ReplicaState
+Node = DescribeQuorumResponse.Node
+Listener = DescribeQuorumResponse.Listener
+
+
+def handle(ctx: Context, req: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    asked = [(topic.topic_name, p.partition_index) for topic in req.topics for p in topic.partitions]
+    first = ctx.cluster.brokers[0]
+    nodes = [Node(first.node_id, [Listener("PLAINTEXT", first.host, first.port)])]
+    return DescribeQuorumResponse(
+        topics=[TopicData(name, [_describe(ctx, name, index)]) for name, index in asked],
+        nodes=nodes if (METADATA_TOPIC, 0) in asked else [],
+    )
+
+
+def _describe(ctx: Context, name: str, index: int) -> PartitionData:
+    if (name, index) != (METADATA_TOPIC, 0):
+        message = "This server does not host this topic-partition."
+        return PartitionData(index, errors.UNKNOWN_TOPIC_OR_PARTITION, message)
+    leader = ctx.cluster.brokers[0].node_id
+    voter = ReplicaState(
+        leader,
+        log_end_offset=ctx.cluster.features_epoch,
+        last_fetch_timestamp=ctx.now_ms,
+        last_caught_up_timestamp=ctx.now_ms,
+    )
+    return PartitionData(
+        index, leader_id=leader, leader_epoch=1, high_watermark=ctx.cluster.features_epoch, current_voters=[voter]
+    )

@@ -1,0 +1,77 @@
+"""ConsumerGroupDescribe (key 69), v0-1: groups of the consumer protocol: epochs, members, targets (KIP-848).
+
+v1 says of each member which protocol it speaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fencepost.broker.node import Context
+from fencepost.machines.consumer_group import ConsumerGroup, ConsumerMember, Place
+from fencepost.machines.consumer_group_log import by_topic
+from fencepost.machines.consumer_heartbeat import preferred_assignor
+from fencepost.protocol import errors
+from fencepost.protocol.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+
+CLASSIC, CONSUMER = 0, 1
+Group = ConsumerGroupDescribeResponse.DescribedGroup
+Member = ConsumerGroupDescribeResponse.Member
+Assignment = ConsumerGroupDescribeResponse.Assignment
+TopicPartitions = ConsumerGroupDescribeResponse.TopicPartitions
+
+
+def handle(ctx: Context, req: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+    # Differs: a group that is named more than once is described once.
+    return ConsumerGroupDescribeResponse(groups=[_describe(ctx, name) for name in dict.fromkeys(req.group_ids)])
+
+
+def _describe(ctx: Context, group_id: str) -> Group:
+    if not ctx.cluster.group_version:
+        return Group(errors.UNSUPPORTED_VERSION, group_id=group_id)
+    if not group_id:
+        return Group(errors.INVALID_GROUP_ID, group_id=group_id)
+    shard = ctx.cluster.groups.shard_of(group_id, ctx.now_ms)
+    group = shard.consumer.groups.get(group_id)
+    if group is None:
+        is_classic = group_id in shard.groups
+        message = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
+        return Group(errors.GROUP_ID_NOT_FOUND, message, group_id)
+    return Group(
+        errors.NONE,
+        None,
+        group_id,
+        group.state_name(),
+        group.epoch,
+        group.target_epoch,
+        preferred_assignor(group, shard.config),
+        [_member(ctx, group, member) for member in group.members.values()],
+    )
+
+
+def _member(ctx: Context, group: ConsumerGroup, member: ConsumerMember) -> Member:
+    return Member(
+        member.member_id,
+        member.instance_id,
+        member.rack_id,
+        member.epoch,
+        member.client_id,
+        member.client_host,
+        sorted(member.topic_names),
+        member.topic_regex,
+        # What it has not given up yet is still its own.
+        _assignment(ctx, (*member.assigned, *member.revoking)),
+        _assignment(ctx, group.targets.get(member.member_id, frozenset())),
+        CONSUMER if member.classic is None else CLASSIC,
+    )
+
+
+def _assignment(ctx: Context, places: Iterable[Place]) -> Assignment:
+    topics = ctx.cluster.topics_by_id
+    return Assignment(
+        [
+            TopicPartitions(topic_id, topics[topic_id].name, indexes)
+            for topic_id, indexes in by_topic(places).items()
+            if topic_id in topics
+        ]
+    )

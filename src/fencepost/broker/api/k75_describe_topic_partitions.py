@@ -1,0 +1,63 @@
+"""DescribeTopicPartitions (key 75), v0: topics in the order of their names, a page at a time (KIP-966)."""
+
+from __future__ import annotations
+
+from fencepost.broker.cluster import Topic, TopicRefused, check_topic_name
+from fencepost.broker.node import Context
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
+
+MAX_PARTITIONS = 2000  # Kafka: max.request.partition.size.limit.
+# Kafka: the operations that everybody may do where there is no authorizer, as bits: read, write, create, delete,
+# alter, describe, and the same of its settings.
+AUTHORIZED_OPERATIONS = 3576
+TopicResult = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+PartitionResult = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+Cursor = DescribeTopicPartitionsResponse.Cursor
+
+
+def handle(ctx: Context, req: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    cursor = req.cursor
+    asked = {topic.name for topic in req.topics}
+    names = asked or ctx.cluster.topics.keys()
+    if cursor is not None and (cursor.partition_index < 0 or (asked and cursor.topic_name not in asked)):
+        refused = [TopicResult(errors.INVALID_REQUEST, topic.name) for topic in req.topics]
+        return DescribeTopicPartitionsResponse(topics=refused)
+    room = max(min(req.response_partition_limit, MAX_PARTITIONS), 1)
+    found: list[TopicResult] = []
+    for name in sorted(names):
+        first = 0
+        if cursor is not None:
+            if name < cursor.topic_name:
+                continue
+            first = cursor.partition_index if name == cursor.topic_name else 0
+        if not room:
+            return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(name, 0))
+        topic = ctx.cluster.topics.get(name)
+        if topic is None:
+            found.append(TopicResult(_missing(name), name, topic_authorized_operations=AUTHORIZED_OPERATIONS))
+            continue
+        end = min(len(topic.partitions), first + room)
+        partitions = [_describe(ctx, topic, index) for index in range(first, end)]
+        found.append(
+            TopicResult(errors.NONE, name, topic.topic_id, topic.is_internal, partitions, AUTHORIZED_OPERATIONS)
+        )
+        if end < len(topic.partitions):
+            return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(name, end))
+        room -= len(partitions)
+    return DescribeTopicPartitionsResponse(topics=found)
+
+
+def _missing(name: str) -> int:
+    try:
+        check_topic_name(name)
+    except TopicRefused as e:
+        return e.code
+    return errors.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _describe(ctx: Context, topic: Topic, index: int) -> PartitionResult:
+    leader = ctx.cluster.leader_of(index).node_id
+    return PartitionResult(
+        errors.NONE, index, leader, topic.partitions[index].leader_epoch, [leader], [leader], [], [], []
+    )

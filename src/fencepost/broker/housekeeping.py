@@ -1,0 +1,187 @@
+"""What keeps logs short: retention deletes old segments, the cleaner compacts (`machines/retention`, `compaction`).
+
+Both come round at their intervals, and then work in small pieces with pauses between them, so that requests hardly
+notice. A log that fails is told about, and left alone until the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fencepost.machines.compaction import Dirt, Policy, compact, find_dirt
+from fencepost.machines.log import StorageFailed
+from fencepost.machines.partition import Partition
+from fencepost.machines.retention import Retention
+
+if TYPE_CHECKING:
+    from fencepost.broker.cluster import Cluster, Topic
+
+PAUSE_MS = 3
+# Logs that are looked at between two pauses. How old a segment is, its index may have to say.
+LOGS_TO_CLEAN = 512
+LOGS_TO_SHORTEN = 32
+KEY_BYTES = 256
+KEEP_ALL = Retention()
+
+
+class Housekeeping:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._config = cluster.config
+        self._jobs: dict[str, Iterator[None]] = {}
+
+    def start(self, now_ms: int) -> None:
+        timers = self._cluster.timers
+        timers.every(self._config["log.retention.check.interval.ms"], now_ms, self.apply_retention)
+        if self._config["log.cleaner.enable"]:
+            timers.every(max(1, self._config["log.cleaner.backoff.ms"]), now_ms, self.clean)
+
+    def stop(self) -> None:
+        """Leave off. What a cleaner has not swapped in, was never there."""
+        while self._jobs:
+            job = self._jobs.popitem()[1]
+            job.close()  # type: ignore[attr-defined]
+
+    def apply_retention(self, now_ms: int) -> None:
+        self._begin("retention", self._apply_retention(now_ms), now_ms)
+
+    def clean(self, now_ms: int) -> None:
+        self._begin("cleaner", self._clean(now_ms), now_ms)
+
+    def _begin(self, name: str, job: Iterator[None], now_ms: int) -> None:
+        if name not in self._jobs:  # Else it is still at it from the last time.
+            self._jobs[name] = job
+            self._go_on(name, now_ms)
+
+    def _go_on(self, name: str, now_ms: int) -> None:
+        job = self._jobs.get(name)
+        if job is None:
+            return
+        try:
+            next(job)
+        except StopIteration:
+            del self._jobs[name]
+        except Exception:
+            del self._jobs[name]
+            raise
+        else:
+            self._cluster.timers.at(now_ms + PAUSE_MS, partial(self._go_on, name))
+
+    def _partitions(self, at_a_time: int) -> Iterator[tuple[Topic, Partition] | None]:
+        """Every partition there is, while topics come and go; None now and then, for a pause."""
+        count = 0
+        for topic in list(self._cluster.topics.values()):
+            for partition in list(topic.partitions):
+                if self._cluster.topics.get(topic.name) is topic:
+                    yield topic, partition
+                count += 1
+                if count % at_a_time == 0:
+                    yield None
+
+    def _tell(self, partition: Partition, what: str, error: StorageFailed) -> None:
+        if self._cluster.partition(partition.topic, partition.index) is not partition:
+            return  # Its topic was deleted meanwhile.
+        self._cluster.notice(f"warning: {partition.topic}-{partition.index} cannot be {what} now: {error}")
+
+    # --- retention ----------------------------------------------------------------------------------------
+
+    def _apply_retention(self, now_ms: int) -> Iterator[None]:
+        for found in self._partitions(LOGS_TO_SHORTEN):
+            if found is None:
+                yield
+                continue
+            topic, partition = found
+            try:
+                if partition.apply_retention(self._retention_of(topic), now_ms):
+                    yield
+            except StorageFailed as e:
+                self._tell(partition, "shortened", e)
+
+    def _retention_of(self, topic: Topic) -> Retention:
+        if "delete" not in self._cluster.cleanup_policy(topic):
+            return KEEP_ALL
+        settings = self._config.for_topic
+        return Retention(settings(topic.configs, "retention.ms"), settings(topic.configs, "retention.bytes"))
+
+    # --- the cleaner --------------------------------------------------------------------------------------
+
+    def _clean(self, now_ms: int) -> Iterator[None]:
+        """All logs that are dirty enough, the dirtiest first."""
+        dirty: list[tuple[float, int, Topic, Partition]] = []
+        for found in self._partitions(LOGS_TO_CLEAN):
+            if found is None:
+                yield
+                continue
+            topic, partition = found
+            if not partition.compacted:
+                continue
+            if topic.is_internal and self._close_segment(partition):
+                yield
+            dirt = self._find_dirt(topic, partition, now_ms)
+            if dirt is not None:
+                dirty.append((dirt.ratio, -len(dirty), topic, partition))
+        for _, _, topic, partition in sorted(dirty, reverse=True):
+            try:
+                yield from self._clean_log(topic, partition, now_ms)
+            except StorageFailed as e:
+                self._tell(partition, "cleaned", e)
+
+    def _clean_log(self, topic: Topic, partition: Partition, now_ms: int) -> Iterator[None]:
+        """As many rounds as it takes: one may have no room for all keys."""
+        log = partition.log
+        while self._cluster.topics.get(topic.name) is topic:
+            dirt = self._find_dirt(topic, partition, now_ms)
+            if dirt is None:
+                return
+            clean_before = log.clean_offset
+            yield from compact(log, dirt, partition.producers.by_id, self._policy_of(topic), now_ms)
+            if log.clean_offset == clean_before:
+                return
+
+    def _find_dirt(self, topic: Topic, partition: Partition, now_ms: int) -> Dirt | None:
+        """What there is to clean, if it is enough to be worth it."""
+        if partition.unindexed:
+            return None  # Which transactions were aborted is not written down yet.
+        try:
+            if topic.is_internal:
+                return self._find_dirt_of_our_own(partition, now_ms)
+            lag_ms = self._config.for_topic(topic.configs, "min.compaction.lag.ms")
+            dirt = find_dirt(partition.log, partition.last_stable_offset, lag_ms, now_ms)
+        except StorageFailed as e:
+            self._tell(partition, "cleaned", e)
+            return None
+        oldest_wanted_ms = now_ms - self._config.for_topic(topic.configs, "max.compaction.lag.ms")
+        is_due = dirt.dirty_bytes > 0 and 0 <= dirt.oldest_ms < oldest_wanted_ms
+        is_dirty = dirt.ratio > self._config.for_topic(topic.configs, "min.cleanable.dirty.ratio")
+        return dirt if is_due or is_dirty else None
+
+    def _find_dirt_of_our_own(self, partition: Partition, now_ms: int) -> Dirt | None:
+        dirt = find_dirt(partition.log, partition.last_stable_offset, 0, now_ms)
+        enough = self._config["fencepost.state.clean.bytes"]
+        return dirt if dirt.dirty_bytes >= max(enough, dirt.clean_bytes) else None
+
+    def _close_segment(self, partition: Partition) -> bool:
+        """A restart reads the broker's own topics whole, so they are cleaned early; only closed segments can be."""
+        # Differs: Kafka waits until a segment of `__transaction_state` or `__consumer_offsets` is full, at 100 MiB.
+        segments = partition.log.segments()
+        if not segments or segments[-1].size < self._config["fencepost.state.clean.bytes"]:
+            return False
+        try:
+            partition.log.roll()
+        except StorageFailed as e:
+            self._tell(partition, "cleaned", e)
+        partition.save_snapshot()
+        return True
+
+    def _policy_of(self, topic: Topic) -> Policy:
+        settings = self._config.for_topic
+        return Policy(
+            delete_retention_ms=settings(topic.configs, "delete.retention.ms"),
+            segment_bytes=settings(topic.configs, "segment.bytes"),
+            max_keys=self._config["log.cleaner.dedupe.buffer.size"] // KEY_BYTES,
+            # Differs: in the broker's own topics a marker goes together with its data. Nobody follows them but a
+            # coordinator that loads, which reads all of them at once.
+            keeps_markers=not topic.is_internal,
+        )

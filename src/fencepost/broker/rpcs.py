@@ -1,0 +1,252 @@
+"""The last requests of transactional producers, read from what the shell keeps of them.
+
+The shell keeps the first bytes of such a request and its answer, a few per connection, and looks at none of them: that
+costs a request some 0.2 us. Only when somebody asks are they decoded, here. A request that is cut off still tells who
+sent it for which transaction, as these fields come first in all of them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from fencepost.protocol import errors, messages
+from fencepost.protocol.batch import HEADER_BYTES, Corrupt, decode_header
+from fencepost.protocol.schema import Malformed, read_uvarint, skip_tags
+
+PRODUCE, INIT, ADD_PARTITIONS, ADD_OFFSETS, END, COMMIT_OFFSETS = 0, 22, 24, 25, 26, 28
+NAMES = {
+    PRODUCE: "Produce",
+    INIT: "InitProducerId",
+    ADD_PARTITIONS: "AddPartitionsToTxn",
+    ADD_OFFSETS: "AddOffsetsToTxn",
+    END: "EndTxn",
+    COMMIT_OFFSETS: "TxnOffsetCommit",
+}
+KEPT_KEYS = frozenset(key.to_bytes(2, "big") for key in NAMES)  # As a request begins.
+KEPT_BYTES = 256
+KEPT_PER_CONNECTION = 16
+_HEADER = struct.Struct(">hhih")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_WHO = struct.Struct(">qh")
+BROKERS_ONLY = 4  # From this version on, AddPartitionsToTxn comes from brokers.
+INIT_NAMES_PRODUCER = 3
+
+
+# A request as the shell keeps it: when it came (ms), its first bytes, its answer (None: not yet), when that was (ns).
+KeptRpc = tuple[int, bytes, bytes | None, int]
+
+
+class SeenRpc(NamedTuple):
+    at_ms: int
+    name: str
+    version: int
+    client_id: str | None
+    host: str
+    port: int
+    producer_id: int
+    producer_epoch: int
+    about: str
+    error_code: int
+    duration_us: int  # -1: it is not answered yet.
+
+
+def find_rpcs(
+    transactional_id: str,
+    kept: Iterable[tuple[str, int, Iterable[KeptRpc]]],
+    topic_names: Callable[[bytes], str] = bytes.hex,
+) -> list[SeenRpc]:
+    """All that is kept of one transactional id, in the order of the answers, with those that have none yet at the end.
+
+    `kept` is (host, port, requests) of each connection; `topic_names` knows a topic by its id.
+    """
+    found = [
+        seen
+        for host, port, rpcs in kept
+        for rpc in rpcs
+        if (seen := read_rpc(transactional_id, rpc, host, port, topic_names)) is not None
+    ]
+    return sorted(found, key=lambda rpc: (rpc.duration_us < 0, rpc.at_ms * 1000 + rpc.duration_us))
+
+
+def read_rpc(
+    transactional_id: str, rpc: KeptRpc, host: str, port: int, topic_names: Callable[[bytes], str] = bytes.hex
+) -> SeenRpc | None:
+    """One request, if it is of this transactional id."""
+    at_ms, frame, reply, done_ns = rpc
+    if transactional_id.encode() not in frame:
+        return None
+    try:
+        read = _Reader(frame, topic_names)
+        if read.nullable_string() != transactional_id:
+            return None
+        producer_id, epoch, about = _READERS[read.api_key](read)
+    except (struct.error, IndexError, UnicodeDecodeError, Malformed, KeyError):
+        return None
+    return SeenRpc(
+        at_ms,
+        NAMES[read.api_key],
+        read.version,
+        read.client_id,
+        host,
+        port,
+        producer_id,
+        epoch,
+        about,
+        errors.NONE if reply is None else _error_in(reply, read.api_key, read.version),
+        -1 if reply is None else max(done_ns // 1000 - at_ms * 1000, 0),
+    )
+
+
+class _Reader:
+    """The beginning of a request, field by field."""
+
+    def __init__(self, frame: bytes, topic_names: Callable[[bytes], str]) -> None:
+        self.buf = frame
+        self.topic_names = topic_names
+        self.api_key, self.version, _, client_id_size = _HEADER.unpack_from(frame)
+        self.pos = 10 + max(client_id_size, 0)
+        self.client_id = frame[10 : self.pos].decode() if client_id_size >= 0 else None
+        request_class = getattr(messages, f"{NAMES[self.api_key]}Request")
+        self.is_flexible = request_class.is_flexible(self.version)
+        if self.is_flexible:
+            count, self.pos = read_uvarint(frame, self.pos)
+            self.pos = skip_tags(frame, self.pos, count)
+
+    def nullable_string(self) -> str | None:
+        if self.is_flexible:
+            size, self.pos = read_uvarint(self.buf, self.pos)
+            size -= 1
+        else:
+            size = self.number(_INT16)
+        if size < 0:
+            return None
+        raw = self.buf[self.pos : self.pos + size]
+        if len(raw) < size:
+            raise IndexError
+        self.pos += size
+        return raw.decode()
+
+    def count(self) -> int:
+        """How many elements an array has."""
+        if not self.is_flexible:
+            return self.number(_INT32)
+        size, self.pos = read_uvarint(self.buf, self.pos)
+        return size - 1
+
+    def number(self, layout: struct.Struct) -> int:
+        (value,) = layout.unpack_from(self.buf, self.pos)
+        self.pos += layout.size
+        return int(value)
+
+    def who(self) -> tuple[int, int]:
+        producer_id, epoch = _WHO.unpack_from(self.buf, self.pos)
+        self.pos += _WHO.size
+        return producer_id, epoch
+
+
+Read = tuple[int, int, str]
+
+
+def _read_init(read: _Reader) -> Read:
+    timeout_ms = read.number(_INT32)
+    about = f"timeout {timeout_ms} ms"
+    return (*read.who(), about) if read.version >= INIT_NAMES_PRODUCER else (-1, -1, about)
+
+
+def _read_add_partitions(read: _Reader) -> Read:
+    if read.version >= BROKERS_ONLY:
+        raise KeyError
+    who = read.who()
+    return *who, ", ".join(_or_cut_off(_partitions(read)))
+
+
+def _partitions(read: _Reader) -> Iterator[str]:
+    for _ in range(read.count()):
+        topic = read.nullable_string()
+        for _ in range(read.count()):
+            yield f"{topic}-{read.number(_INT32)}"
+        if read.is_flexible:
+            read.pos += 1
+
+
+def _or_cut_off(parts: Iterator[str]) -> Iterator[str]:
+    """What of a long list was kept."""
+    try:
+        yield from parts
+    except (struct.error, IndexError, UnicodeDecodeError):
+        yield "..."
+
+
+def _read_add_offsets(read: _Reader) -> Read:
+    who = read.who()
+    return *who, f"group {read.nullable_string()}"
+
+
+def _read_end(read: _Reader) -> Read:
+    who = read.who()
+    return *who, "commit" if read.buf[read.pos] else "abort"
+
+
+def _read_commit_offsets(read: _Reader) -> Read:
+    group = read.nullable_string()
+    return *read.who(), f"group {group}"
+
+
+def _read_produce(read: _Reader) -> Read:
+    read.pos += 6  # Acks and timeout.
+    read.count()
+    if read.version >= 13:
+        topic = read.topic_names(read.buf[read.pos : read.pos + 16])
+        read.pos += 16
+    else:
+        topic = read.nullable_string() or ""
+    read.count()
+    partition = read.number(_INT32)
+    if read.is_flexible:
+        _, read.pos = read_uvarint(read.buf, read.pos)
+    else:
+        read.number(_INT32)
+    about = f"{topic}-{partition}"
+    if len(read.buf) - read.pos < HEADER_BYTES:
+        return -1, -1, about
+    try:
+        header = decode_header(read.buf, read.pos)
+    except Corrupt:
+        return -1, -1, about
+    return header.producer_id, header.producer_epoch, about
+
+
+_READERS: dict[int, Callable[[_Reader], Read]] = {
+    PRODUCE: _read_produce,
+    INIT: _read_init,
+    ADD_PARTITIONS: _read_add_partitions,
+    ADD_OFFSETS: _read_add_offsets,
+    END: _read_end,
+    COMMIT_OFFSETS: _read_commit_offsets,
+}
+
+
+def _error_in(reply: bytes, api_key: int, version: int) -> int:
+    """The first error in an answer."""
+    response_class = getattr(messages, f"{NAMES[api_key]}Response")
+    try:
+        response, _ = response_class.decode(reply, 0, version)
+    except Malformed:
+        return errors.NONE
+    return next((code for code in _codes(response, api_key) if code), errors.NONE)
+
+
+def _codes(response: Any, api_key: int) -> Iterator[int]:
+    if api_key == PRODUCE:
+        yield from (p.error_code for t in response.responses for p in t.partition_responses)
+    elif api_key == ADD_PARTITIONS:
+        yield from (
+            p.partition_error_code for t in response.results_by_topic_v3_and_below for p in t.results_by_partition
+        )
+    elif api_key == COMMIT_OFFSETS:
+        yield from (p.error_code for t in response.topics for p in t.partitions)
+    else:
+        yield response.error_code

@@ -1,0 +1,84 @@
+"""Whose folder this is, whether somebody uses it, and in which boot of the machine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+from base64 import urlsafe_b64encode
+
+from fencepost.server.storage.checkpoints import read_file, replace_file
+
+LOCK_NAME = ".lock"
+META_NAME = "meta.properties"
+
+
+class DataFolderUnusable(Exception):
+    """The broker cannot start on this folder."""
+
+    def __init__(self, problem: str, hint: str) -> None:
+        super().__init__(f"{problem}\n\nhint: {hint}")
+        self.problem = problem
+        self.hint = hint
+
+
+def current_boot() -> str | None:
+    """Which run of the kernel this is; None where the kernel does not tell, and every start is a new boot."""
+    content = read_file("/proc/sys/kernel/random/boot_id")
+    return content.decode().strip() if content else None
+
+
+def make_folder(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise DataFolderUnusable(
+            f"the data folder {path} cannot be made: {error.strerror}",
+            "choose a folder that this user may write to with --data",
+        ) from error
+
+
+def take_lock(folder: str) -> int:
+    """The descriptor that holds the lock, until it is closed or the process ends."""
+    path = f"{folder}/{LOCK_NAME}"
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise DataFolderUnusable(
+            f"the data folder {folder} cannot be written: {error.strerror}",
+            "choose a folder that this user may write to with --data",
+        ) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        pid = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(fd)
+        raise DataFolderUnusable(
+            f"the data folder {folder} is in use by process {pid}",
+            "stop that broker, or give this one another folder with --data",
+        ) from error
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
+
+
+def open_meta(folder: str, cluster_id: str | None, node_id: int) -> str:
+    """The cluster's id, made up if the folder is new."""
+    path = f"{folder}/{META_NAME}"
+    content = read_file(path)
+    if content is None:
+        cluster_id = cluster_id or urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        write_meta(folder, cluster_id, node_id)
+        return cluster_id
+    known = dict(line.split("=", 1) for line in content.decode().splitlines() if "=" in line)
+    if known.get("version") != "1" or "cluster.id" not in known:
+        raise DataFolderUnusable(
+            f"{path} has version {known.get('version')}, expected 1",
+            "this folder was not made by this program; give the broker another one with --data",
+        )
+    return known["cluster.id"]
+
+
+def write_meta(folder: str, cluster_id: str, node_id: int) -> None:
+    content = f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
+    replace_file(f"{folder}/{META_NAME}", content.encode(), durable=True)

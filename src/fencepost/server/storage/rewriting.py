@@ -1,0 +1,177 @@
+"""A segment that takes the place of others, with less in it: written beside them, made durable, swapped in.
+
+    .cleaned    being written; a start that finds it removes it
+    .swap       complete and on disk: from here on it counts. A start that finds it removes the segments that it was
+                made from, as far as they are still there, and gives it its name
+
+Its last batch ends where the last of the old segments ended (the cleaner keeps one there, be it empty), so the file
+itself says which segments it replaces.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from fencepost.machines.log import AbortedTxn, StorageFailed
+from fencepost.server.storage.heads import BadBatch, walk
+from fencepost.server.storage.open_files import OpenFiles
+from fencepost.server.storage.segment import (
+    CLEANED,
+    DELETED,
+    MAX_PENDING_ENTRIES,
+    SCAN_CHUNK_BYTES,
+    SUFFIXES,
+    SWAP,
+    Segment,
+)
+from fencepost.server.storage.syncing import sync_directory, sync_file
+
+if TYPE_CHECKING:
+    from fencepost.server.storage.segmented_log import SegmentedLog
+
+_BUFFER_BYTES = 64 << 10
+
+
+class FileRewrite:
+    """See `machines.log.Rewrite`. `commit` and nothing else runs in another thread."""
+
+    def __init__(
+        self, log: SegmentedLog, files: OpenFiles, base_offset: int, end_offset: int, index_interval_bytes: int
+    ) -> None:
+        self.is_committed = False
+        self._log = log
+        self._files = files
+        self._base_offset = base_offset
+        self._end_offset = end_offset
+        self._index_interval_bytes = index_interval_bytes
+        self._buffer: list[bytes] = []
+        self._buffered = 0
+        self._is_over = False
+        self._segment = Segment(files, log.directory, base_offset, 0, 0, CLEANED)
+        self._segment.remove_files()
+        self._segment.create_files()
+
+    def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
+        segment = self._segment
+        segment.note((segment.size, len(batch), 0, last_offset, max_timestamp, 0, b"", 0), self._index_interval_bytes)
+        segment.size += len(batch)
+        self._buffer.append(batch)
+        self._buffered += len(batch)
+        if self._buffered >= _BUFFER_BYTES:
+            self._flush()
+
+    def append_aborted(self, entry: AbortedTxn) -> None:
+        self._segment.txns.pending.append((0, *entry))
+
+    def _flush(self) -> None:
+        data = b"".join(self._buffer)
+        segment = self._segment
+        try:
+            written = self._files.pwrite(self._files.open(segment), data, segment.size - self._buffered)
+            if written != len(data):
+                raise OSError(f"short write: {written} of {len(data)} bytes to {segment.path}")
+            if any(len(index.pending) >= MAX_PENDING_ENTRIES for index in (segment.offsets, segment.txns)):
+                segment.flush_indexes()
+        except OSError as error:
+            raise StorageFailed(str(error)) from error
+        self._buffer.clear()
+        self._buffered = 0
+
+    def finish(self, then: Callable[[bool], None]) -> None:
+        log = self._log
+        try:
+            self._flush()
+            self._segment.seal()
+        except (OSError, StorageFailed):
+            self.abandon()
+            then(False)
+            return
+        if not log.begin_swap(self._base_offset, self._end_offset):
+            self.abandon()
+            then(False)
+            return
+        self._is_over = True
+
+        def done(error: BaseException | None) -> None:
+            if error is not None or not self.is_committed:
+                log.cancel_swap()
+                self._remove()
+            else:
+                self.install()
+            then(error is None and self.is_committed)
+
+        if log.owner is not None:
+            log.owner.swap(self, done)
+        else:
+            self.commit()
+            done(None)
+
+    def commit(self) -> None:
+        """Have it on disk, then name it `.swap`, and have that on disk too. Raises OSError, then it does not count."""
+        for path in self._segment.paths():
+            sync_file(path)
+        self._files.at("clean.swap.before")
+        self._segment.change_suffix(CLEANED, SWAP)
+        self.is_committed = True
+        self._files.at("clean.swap.after")
+        sync_directory(self._log.directory)
+
+    def install(self) -> None:
+        self._log.end_swap(self._base_offset, self._end_offset, self._segment)
+
+    def abandon(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._remove()
+
+    def _remove(self) -> None:
+        self._buffer.clear()
+        with suppress(OSError):
+            self._segment.remove_files()
+
+
+def finish_swaps(directory: str, names: set[str], report: Callable[[str], None]) -> set[str]:
+    """Bring a directory into a state in which every file has its own name, whatever the last process was doing.
+
+    `names` is what it holds; return what it holds then.
+    """
+    unfinished = [name for name in names if name.endswith((CLEANED, SWAP, DELETED))]
+    if not unfinished:
+        return names
+    for name in sorted(unfinished):
+        if name.endswith(".log" + SWAP):
+            _finish_swap(directory, name, names)
+            report(f"{name.removesuffix(SWAP)} was cleaned: took the place of the segments that it was made from")
+    for name in unfinished:
+        with suppress(FileNotFoundError):
+            os.unlink(f"{directory}/{name}")
+    return set(os.listdir(directory))
+
+
+def _finish_swap(directory: str, name: str, names: set[str]) -> None:
+    stem = name[:20]
+    last = f"{_last_offset(f'{directory}/{name}'):020d}"
+    for other in sorted(names):
+        if len(other) == 24 and other.endswith(".log") and stem <= other[:20] <= last:
+            # The indexes of the first one are its successor's by now, or are replaced below.
+            for suffix in ("log",) if other[:20] == stem else ("log", *SUFFIXES):
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{directory}/{other[:20]}.{suffix}")
+    for suffix in (*SUFFIXES, "log"):
+        with suppress(FileNotFoundError):
+            os.rename(f"{directory}/{stem}.{suffix}{SWAP}", f"{directory}/{stem}.{suffix}")
+
+
+def _last_offset(path: str) -> int:
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        last_offset = -1
+        try:
+            for placed in walk(lambda at, length: os.pread(file.fileno(), length, at), 0, size, SCAN_CHUNK_BYTES):
+                last_offset = placed[3]
+        except BadBatch as bad:
+            raise StorageFailed(f"{path}: {bad}") from bad
+    return last_offset

@@ -1,0 +1,25 @@
+"""Requests of administrators, on a real Apache Kafka: it must answer what we answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.test_against_apache_kafka import QUICK, ApacheTarget
+from tests.support.admin_requests import REQUESTS, Stage
+from tests.support.apache_kafka import apache_kafka
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with apache_kafka(**{name.replace(".", "_"): value for name, value in QUICK.items()}) as kafka:
+        yield Stage(ApacheTarget(kafka))
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_apache_kafka_answers_as_we_do(name: str, stage: Stage) -> None:
+    ask, expected = REQUESTS[name]
+    assert ask(stage) == expected

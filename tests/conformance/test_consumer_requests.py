@@ -1,0 +1,26 @@
+"""Stories of consumer groups, on a real Apache Kafka: it must answer, and write down, what we do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.test_against_apache_kafka import QUICK, ApacheTarget
+from tests.support.apache_kafka import apache_kafka
+from tests.support.consumer_requests import KAFKA_SETTINGS, SETTINGS, STORIES, Stage, told
+from tests.support.node import PureBroker
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    settings = QUICK | KAFKA_SETTINGS
+    with apache_kafka(**{name.replace(".", "_"): value for name, value in settings.items()}) as kafka:
+        yield Stage(ApacheTarget(kafka))
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_apache_kafka_answers_and_writes_as_we_do(name: str, stage: Stage) -> None:
+    assert told(stage, name) == told(Stage(PureBroker(SETTINGS)), name)

@@ -1,0 +1,19 @@
+"""Requests of administrators, on the pure broker; `tests/conformance` asks Apache Kafka the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.admin_requests import REQUESTS, Stage
+from tests.support.node import PureBroker
+
+
+@pytest.fixture(scope="module")
+def stage() -> Stage:
+    return Stage(PureBroker())
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_the_broker_answers_as_kafka_does(name: str, stage: Stage) -> None:
+    ask, expected = REQUESTS[name]
+    assert ask(stage) == expected

@@ -1,0 +1,35 @@
+"""Stories of consumer groups, on the pure broker; `tests/conformance` tells them to Apache Kafka.
+
+What comes back is in `consumer_stories.txt`. To write it anew: python -m tests.unit.broker.test_consumer_requests
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.consumer_requests import SETTINGS, STORIES, Stage, told
+from tests.support.node import PureBroker
+
+FILE = Path(__file__).parent / "consumer_stories.txt"
+
+
+def expected() -> dict[str, str]:
+    parts = re.split(r"^== (.*)\n", FILE.read_text(), flags=re.MULTILINE)[1:]
+    return {name: text.strip() for name, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@pytest.mark.parametrize("name", STORIES)
+def test_the_broker_answers_as_it_did(name: str) -> None:
+    assert told(Stage(PureBroker(SETTINGS)), name) == expected()[name]
+
+
+def main() -> None:
+    stories = [f"== {name}\n{told(Stage(PureBroker(SETTINGS)), name)}\n" for name in STORIES]
+    FILE.write_text("\n".join(stories))
+
+
+if __name__ == "__main__":
+    main()
