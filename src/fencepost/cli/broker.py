@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-
 import click
 
 from fencepost.cli.errors import Failure, WrongUse
@@ -24,7 +20,8 @@ from fencepost.cli.errors import Failure, WrongUse
 @click.option("--brokers", metavar="N", type=int, default=1, help="How many brokers; only 1 for now.")
 @click.option("--config", "file", metavar="FILE", help="Settings, one name=value per line (Java properties).")
 @click.option("--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One setting; wins over FILE. Repeatable.")
-@click.option("--until-stdin-closes", is_flag=True, hidden=True)
+@click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
+@click.option("--control-on-stdin", is_flag=True, hidden=True)
 def broker(
     listen: str,
     data: str | None,
@@ -32,7 +29,8 @@ def broker(
     brokers: int,
     file: str | None,
     pairs: tuple[str, ...],
-    until_stdin_closes: bool,
+    metrics: str | None,
+    control_on_stdin: bool,
 ) -> None:
     """Run a Kafka broker
 
@@ -43,8 +41,10 @@ def broker(
     Example:
         fencepost broker --data ./brew-data
         fencepost broker --listen 127.0.0.1:0 --memory --set transaction.max.timeout.ms=60000
+        fencepost broker --data ./brew-data --metrics 127.0.0.1:9404
     """
     host, port = parse_address(listen)
+    metrics_address = parse_address(metrics) if metrics is not None else None
     # `--data "$UNSET"` is empty, and an empty path would mean the current folder.
     if data is not None and not data.strip():
         raise WrongUse("--data is empty", "name a folder, for example --data ./brew-data; `.` is the current one")
@@ -54,14 +54,19 @@ def broker(
         raise WrongUse(f"both --data {data} and --memory", "choose one of them")
     if brokers != 1:
         raise WrongUse(f"--brokers {brokers} is not possible yet: one process is one broker", "leave it out")
-    if until_stdin_closes:
-        threading.Thread(target=_stop_when_stdin_closes, daemon=True).start()
+    control = None
+    if control_on_stdin:
+        from fencepost.server.control import Control
+
+        control = Control()
+        control.start()
 
     from fencepost.server.app import Settings, serve
     from fencepost.server.startup import explain, load_config, ready_line
 
     try:
-        settings = Settings(host=host, port=port, data=data, config=load_config(file, pairs))
+        config = load_config(file, pairs)
+        settings = Settings(host=host, port=port, data=data, config=config, metrics=metrics_address, control=control)
         serve(settings, lambda brokers: print(ready_line(brokers), flush=True))
     except Exception as error:
         reason = explain(error, data)
@@ -81,10 +86,3 @@ def parse_address(text: str) -> tuple[str, int]:
     if int(port) > 65535:
         raise WrongUse(f"there is no port {port}", "ports go up to 65535; 0 picks a free one")
     return host, int(port)
-
-
-def _stop_when_stdin_closes() -> None:
-    """A child process should not outlive a parent that was killed: its end of the pipe closes with it."""
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import signal
 import socket
 import sys
@@ -14,14 +15,21 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from fencepost.broker.cluster import Broker, Cluster
+from fencepost.broker.cluster import Broker, Cluster, Disk
 from fencepost.broker.config import Config
 from fencepost.broker.node import Node
+from fencepost.broker.rpcs import SeenRpc, find_rpcs
 from fencepost.machines.log import LogTailUnknown, Storage
 from fencepost.machines.memory_log import MemoryStorage
 from fencepost.server import memory
+from fencepost.server.crash import CrashPoints
 from fencepost.server.listener import Listener
+
+if TYPE_CHECKING:
+    from fencepost.server.control import Control
+    from fencepost.server.metrics import MetricsServer
 
 
 class CannotListen(Exception):
@@ -36,6 +44,8 @@ class Settings:
     brokers: int = 1
     config: Config = field(default_factory=Config)
     advertised_host: str | None = None
+    metrics: tuple[str, int] | None = None  # Where Prometheus may ask.
+    control: Control | None = None  # Whoever started this process may give it orders: for tests.
 
 
 def _say(line: str) -> None:
@@ -54,12 +64,16 @@ class App:
         self.settings = settings
         self.log = log or _say
         self.cluster: Cluster
-        self._listeners: list[Listener] = []
+        self.now_ms = now_ms
+        self.crash_points = CrashPoints(settings.config["fencepost.crash.at"])
+        self.listeners: list[Listener] = []
         self._servers: list[asyncio.Server] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = 0
         self._loop: asyncio.AbstractEventLoop
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="fencepost-disk")
+        self._metrics: MetricsServer | None = None
+        self.metrics_port: int | None = None
 
     async def start(self) -> list[Broker]:
         """Bind, recover, serve. Returns where clients can connect."""
@@ -74,7 +88,10 @@ class App:
         config = self.settings.config
         for warning in config.warnings():
             self.log(f"warning: {warning}")
-        self.cluster = Cluster(storage, config, random.Random(), notice=self.log, crash_at=_crash_hook(config))
+        crash_at = self.crash_points.reach if config["fencepost.crash.at"] else None
+        self.cluster = Cluster(storage, config, random.Random(), notice=self.log, crash_at=crash_at)
+        if self.settings.data is not None:
+            self.cluster.disk = self._disk
         first_id = config["broker.id"]
         host = self.settings.advertised_host or self.settings.host
         if host in ("0.0.0.0", "::"):
@@ -85,13 +102,35 @@ class App:
         except Exception:
             storage.close()
             raise
+        self.cluster.recent_rpcs = self._recent_rpcs
         self.cluster.timers.on_earlier = self._set_alarm
-        for broker, sock in zip(self.cluster.brokers, sockets, strict=True):
+        for broker in self.cluster.brokers:
             listener = Listener(Node(broker.node_id, self.cluster), self.log, self._after_work, self.die)
-            self._listeners.append(listener)
+            self.listeners.append(listener)
+        if self.settings.metrics is not None:
+            await self._serve_metrics(*self.settings.metrics)
+        for listener, sock in zip(self.listeners, sockets, strict=True):
             self._servers.append(await self._loop.create_server(listener.protocol, sock=sock, backlog=4096))
         self._after_work()
         return self.cluster.brokers
+
+    async def _serve_metrics(self, host: str, port: int) -> None:
+        # Imported here: it takes a broker without metrics a tenth of a second longer to start.
+        from fencepost.server.metrics import BrokerCollector, MetricsServer, Traffic, measure
+
+        traffic = Traffic()
+        for listener in self.listeners:
+            measure(listener, traffic)
+        self._metrics = MetricsServer(BrokerCollector(self.cluster, self.listeners, traffic, lambda: self.now_ms()))
+        try:
+            self.metrics_port = await self._metrics.start(host, port)
+        except OSError as e:
+            self.cluster.stop()
+            raise CannotListen(
+                f"cannot serve metrics on {host}:{port}: {e.strerror or e}\n\n"
+                "hint: choose another address with --metrics HOST:PORT; port 0 picks a free one"
+            ) from None
+        self.log(f"metrics at http://{host}:{self.metrics_port}/metrics")
 
     def _recover(self, storage: Storage) -> None:
         is_new = storage.load_metadata() is None
@@ -122,9 +161,25 @@ class App:
             defer=self._defer,
             stop=self.die,
             report=self.log,
-            at=_crash_hook(self.settings.config) or (lambda point: None),
+            at=self.crash_points.reach,
             node_id=self.settings.config["broker.id"],
         )
+
+    def _disk(self) -> Disk:
+        path = os.path.abspath(self.settings.data or "")
+        try:
+            usage = shutil.disk_usage(path)
+        except OSError:
+            return Disk(path)
+        return Disk(path, usage.total, usage.free)
+
+    def _recent_rpcs(self, transactional_id: str) -> list[SeenRpc]:
+        def name_of(topic_id: bytes) -> str:
+            topic = self.cluster.topics_by_id.get(topic_id)
+            return topic.name if topic is not None else topic_id.hex()
+
+        kept = (kept for listener in self.listeners for kept in listener.kept_rpcs())
+        return find_rpcs(transactional_id, kept, name_of)
 
     def _defer(self, work: Callable[[], None], then: Callable[[BaseException | None], None]) -> None:
         """Run `work` in a thread, then `then` on the loop."""
@@ -148,7 +203,9 @@ class App:
         """A clean stop: no new clients, state on disk, nothing to recover next time."""
         for server in self._servers:
             server.close()
-        for listener in self._listeners:
+        if self._metrics is not None:
+            self._metrics.close()
+        for listener in self.listeners:
             listener.close()
         if self._alarm is not None:
             self._alarm.cancel()
@@ -161,8 +218,8 @@ class App:
     def _after_work(self) -> None:
         """Timers that are due now run now; the alarm is set for the next."""
         deadline_ms = self.cluster.timers.next_deadline_ms()
-        if deadline_ms is not None and deadline_ms <= now_ms():
-            self._ring()
+        if deadline_ms is not None and deadline_ms <= self.now_ms():
+            self.ring()
 
     def _set_alarm(self, deadline_ms: int) -> None:
         if self._alarm is not None:
@@ -170,14 +227,15 @@ class App:
                 return
             self._alarm.cancel()
         self._alarm_ms = deadline_ms
-        self._alarm = self._loop.call_later(max(deadline_ms - now_ms(), 0) / 1000, self._ring)
+        self._alarm = self._loop.call_later(max(deadline_ms - self.now_ms(), 0) / 1000, self.ring)
 
-    def _ring(self) -> None:
+    def ring(self) -> None:
+        """Do what is due by now."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         try:
-            self.cluster.timers.advance(now_ms())
+            self.cluster.timers.advance(self.now_ms())
         except LogTailUnknown as e:
             self.die(e)
         except Exception:
@@ -208,24 +266,6 @@ def _bind(settings: Settings) -> list[socket.socket]:
     return sockets
 
 
-def _crash_hook(config: Config) -> Callable[[str], None] | None:
-    """`fencepost.crash.at=POINT[:N]` kills the process when it gets to the point for the Nth time."""
-    wanted = config["fencepost.crash.at"]
-    if not wanted:
-        return None
-    point, _, times = wanted.partition(":")
-    left = int(times or 1)
-
-    def crash_at(reached: str) -> None:
-        nonlocal left
-        if reached == point:
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    return crash_at
-
-
 def new_event_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
@@ -239,7 +279,10 @@ async def _run(app: App, ready: Callable[[list[Broker]], None]) -> None:
     loop = asyncio.get_running_loop()
     for sig in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(sig, stopping.set)
-    ready(await app.start())
+    brokers = await app.start()
+    if app.settings.control is not None:
+        app.settings.control.serve(app)
+    ready(brokers)
     loop.call_later(memory.SHORTEST_INTERVAL_S, _collect_now_and_then, loop)
     await stopping.wait()
     await app.stop()

@@ -17,11 +17,13 @@ import os
 import resource
 import struct
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import cast
+from typing import Any, cast
 
 from fencepost.broker.node import Node
+from fencepost.broker.rpcs import KEPT_BYTES, KEPT_KEYS, KEPT_PER_CONNECTION, KeptRpc
 from fencepost.machines.log import LogTailUnknown
 from fencepost.protocol.schema import Malformed
 from fencepost.server.complaints import Complaints, guess_protocol
@@ -56,6 +58,8 @@ SILENT_S = 1.0
 TICK_S = 1.0
 IDLE_CHECK_S = 10.0
 RESERVED_FILES = 256
+# Of so many connections that are gone, the last requests are remembered.
+KEPT_CONNECTIONS = 256
 
 _EMPTY = bytearray()
 
@@ -73,6 +77,9 @@ class Listener:
         self.node = node
         self.complaints = Complaints(log)
         self.after_work = after_work  # Called after every piece of work, with timers in mind.
+        # Whoever wants to measure puts something of its own in between.
+        self.make_connection: Callable[[Listener], Connection] = Connection
+        self.handle: Callable[[bytes, Any, int], None] = node.handle
         self.die = die or self._die
         config = node.cluster.config
         self.max_request_bytes: int = config["socket.request.max.bytes"]
@@ -99,9 +106,17 @@ class Listener:
         self._tick: asyncio.TimerHandle | None = None
         self._next_idle_check = 0.0
         self._is_granting = False
+        # What transactional producers asked last on connections that are gone.
+        self.rpcs_of_gone: deque[tuple[str, int, deque[KeptRpc]]] = deque(maxlen=KEPT_CONNECTIONS)
+
+    def kept_rpcs(self) -> Iterator[tuple[str, int, deque[KeptRpc]]]:
+        """The last requests of transactional producers, by connection: host, port, requests."""
+        yield from self.rpcs_of_gone
+        yield from ((c.host, c.port, c.rpcs) for c in self.connections if c.rpcs is not None)
 
     def protocol(self) -> Connection:
-        return Connection(self)
+        """Called by asyncio for each new connection."""
+        return self.make_connection(self)
 
     def admit(self, connection: Connection) -> str:
         """Take the connection in, or say why not. Clients that never asked anything make room first."""
@@ -216,6 +231,7 @@ class Connection(asyncio.BufferedProtocol):
         "is_waiting",
         "last_active",
         "port",
+        "rpcs",
     )
 
     def __init__(self, listener: Listener) -> None:
@@ -238,6 +254,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_waiting = False
         self.host = ""
         self.port = 0
+        self.rpcs: deque[KeptRpc] | None = None
         self.last_active = monotonic()
 
     @property
@@ -261,6 +278,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
         self._listener.connections.discard(self)
+        if self.rpcs is not None:
+            self._listener.rpcs_of_gone.append((self.host, self.port, self.rpcs))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large:
@@ -325,6 +344,8 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox += parts
             self._outbox_bytes += len(parts[-1]) if len(parts) == 2 else sum(map(len, parts))
         if not self._is_busy:
+            if self.rpcs and parts and self.rpcs[-1][2] is None:
+                self.rpcs[-1] = (*self.rpcs[-1][:2], parts[-1], time.time_ns())
             # An answer that was waited for. What the client asked meanwhile gets its own turn: this may be
             # in the middle of somebody else's request.
             self._flush()
@@ -359,7 +380,7 @@ class Connection(asyncio.BufferedProtocol):
     def _serve(self, buffer: bytearray, view: memoryview, pos: int, end: int) -> int:
         """Answer the whole frames in the buffer, up to one that has to wait; return where the rest begins."""
         listener = self._listener
-        handle = listener.node.handle
+        handle = listener.handle
         limit = listener.max_request_bytes
         now_ms = time.time_ns() // 1_000_000
         begin = pos
@@ -383,6 +404,8 @@ class Connection(asyncio.BufferedProtocol):
                 pos = after
                 self.is_waiting = True
                 handle(frame, self, now_ms)
+                if frame[:2] in KEPT_KEYS:
+                    self._keep_rpc(now_ms, frame)
                 if self.is_waiting:
                     break  # Also when the connection is closed.
                 if self._outbox_bytes >= WRITE_HIGH_BYTES:
@@ -406,6 +429,13 @@ class Connection(asyncio.BufferedProtocol):
         self._flush()
         listener.after_work()
         return pos
+
+    def _keep_rpc(self, now_ms: int, frame: bytes) -> None:
+        """Remember the request that was just handled, for whoever asks later; see `broker/rpcs.py`."""
+        if self.rpcs is None:
+            self.rpcs = deque(maxlen=KEPT_PER_CONNECTION)
+        reply = None if self.is_waiting or not self._outbox else self._outbox[-1]
+        self.rpcs.append((now_ms, frame if len(frame) <= KEPT_BYTES else frame[:KEPT_BYTES], reply, time.time_ns()))
 
     def _go_on(self) -> None:
         """Serve what is held, if the connection's turn has come."""

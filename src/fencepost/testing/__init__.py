@@ -1,7 +1,8 @@
-"""A real broker for tests, in one line: see `Broker`. The pytest fixtures are in `plugin`."""
+"""A real broker for tests, in one line: see `Broker`. The pytest fixtures are in `plugin`, faults in `faults`."""
 
 from __future__ import annotations
 
 from fencepost.testing.broker import Broker, BrokerFailed
+from fencepost.testing.faults import Fault, Faults, OrderRefused
 
-__all__ = ["Broker", "BrokerFailed"]
+__all__ = ["Broker", "BrokerFailed", "Fault", "Faults", "OrderRefused"]

@@ -4,26 +4,31 @@
         Producer({"bootstrap.servers": broker.bootstrap_servers})
 
 The child is `python -m fencepost broker`, the same program that a user runs, so `kill` is a real kill -9 and
-`restart` a real recovery. It ends with its parent, however that ends.
+`restart` a real recovery. It ends with its parent, however that ends. Orders that no client can give, such as
+`faults`, go to it as JSON over its stdin and stdout.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 from fencepost.testing.child import child_environment, python_module
+from fencepost.testing.faults import Faults, OrderRefused
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
+ORDER_TIMEOUT_S = 30.0
 LOG_TAIL_CHARS = 4000
 
 
@@ -52,6 +57,8 @@ class Broker:
         self._exit_code: int | None = None
         self._stderr: IO[bytes]
         self._log_before = ""  # Of the processes that have ended.
+        self.faults = Faults(self._order)
+        self._one_order_at_a_time = threading.Lock()
 
     @property
     def bootstrap_servers(self) -> str:
@@ -130,6 +137,29 @@ class Broker:
         self._let_go()
         return exit_code
 
+    def advance_clock(self, ms: int) -> None:
+        """Let the broker believe that so much time has passed; all that is due by then is done when this returns."""
+        self._order("advance_clock", ms=ms)
+
+    def time_out(self, transactional_id: str) -> None:
+        """Let the open transaction run into its timeout now: it is aborted, and its producer fenced."""
+        self._order("time_out", transactional_id=transactional_id)
+
+    def fence(self, transactional_id: str) -> None:
+        """Fence the producer of this id now, as a second one with the same id would; what it has open is aborted."""
+        deadline = time.monotonic() + ORDER_TIMEOUT_S
+        while (error := self._order("fence", transactional_id=transactional_id)) != "NONE":
+            if error != "CONCURRENT_TRANSACTIONS" or time.monotonic() > deadline:
+                raise BrokerFailed(f"the producer of {transactional_id!r} could not be fenced: {error}")
+            time.sleep(0.02)
+
+    def crash_at(self, point: str, times: int = 1) -> None:
+        """Let the broker kill itself when it next gets to this point, or gets there for the so many'th time.
+
+        `wait_for_exit` waits for that, and `restart` starts a broker that does not crash.
+        """
+        self._order("crash_at", point=point, times=times)
+
     def __enter__(self) -> Broker:
         self.start()
         return self
@@ -160,26 +190,46 @@ class Broker:
         for name, value in self.settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{name}={text}"]
-        return [*command, "--until-stdin-closes"]
+        return [*command, "--control-on-stdin"]
 
     def _await_ready(self) -> None:
+        said = self._next_line(self.start_timeout_s, "not ready")
+        word, _, address = said.partition(" ")
+        assert word == "ready", f"the broker said {said!r}"
+        self.port = int(address.rpartition(":")[2])
+
+    def _order(self, order: str, **given: Any) -> Any:
+        """Have the broker do something; what it answers. Raises OrderRefused if it cannot be done."""
+        with self._one_order_at_a_time:
+            process = self._running()
+            assert process.stdin is not None
+            try:
+                os.write(process.stdin.fileno(), json.dumps({"order": order, **given}).encode() + b"\n")
+            except BrokenPipeError:
+                exit_code = process.wait(STOP_TIMEOUT_S)
+                raise BrokerFailed(f"the broker has ended with exit code {exit_code}\n{self._log_tail()}") from None
+            answer = json.loads(self._next_line(ORDER_TIMEOUT_S, f"no answer to {order}"))
+        if "refused" in answer:
+            raise OrderRefused(answer["refused"])
+        return answer["result"]
+
+    def _next_line(self, timeout_s: float, otherwise: str) -> str:
+        """The next line that the broker writes to stdout; it writes one at a time."""
         process = self._running()
         assert process.stdout is not None
         ready = select.poll()
         ready.register(process.stdout, select.POLLIN)
-        deadline = time.monotonic() + self.start_timeout_s
+        deadline = time.monotonic() + timeout_s
         said = b""
         while not said.endswith(b"\n"):
             if not ready.poll(max(deadline - time.monotonic(), 0) * 1000):
-                raise BrokerFailed(f"not ready after {self.start_timeout_s} s\n{self._log_tail()}")
+                raise BrokerFailed(f"{otherwise} after {timeout_s} s\n{self._log_tail()}")
             chunk = os.read(process.stdout.fileno(), 4096)
             if not chunk:
                 exit_code = process.wait(STOP_TIMEOUT_S)
                 raise BrokerFailed(f"the broker ended with exit code {exit_code}\n{self._log_tail()}")
             said += chunk
-        word, _, address = said.decode().strip().partition(" ")
-        assert word == "ready", f"the broker said {said!r}"
-        self.port = int(address.rpartition(":")[2])
+        return said.decode().strip()
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._process is None:

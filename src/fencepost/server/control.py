@@ -1,0 +1,164 @@
+"""Orders to a running broker, for tests: a line of JSON on stdin, a line of JSON back on stdout.
+
+The two pipes belong to whoever started the process, so nobody else can give orders. When stdin closes, that one is
+gone, and the broker stops.
+
+    {"order": "add_fault", "action": "disconnect", "api": "EndTxn", "at": "reply", "times": 1}
+    {"result": 1}                       or {"refused": "what is wrong\n\nhint: what to do"}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from fencepost.machines.txn import ONGOING, Txn
+from fencepost.protocol import errors
+
+if TYPE_CHECKING:
+    from fencepost.server.app import App
+
+Answer = Callable[[Any], None]
+
+
+class Refused(ValueError):
+    """The order cannot be carried out; says why, and what to do."""
+
+
+class Control:
+    """Reads stdin in a thread, from the start of the process on; obeys once there is a broker."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._app: App | None = None
+        self._orders: Orders | None = None
+
+    def start(self) -> None:
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def serve(self, app: App) -> None:
+        """From now on, on this event loop, orders are for `app`."""
+        self._app = app
+        self._loop = asyncio.get_running_loop()
+
+    def _follow(self) -> None:
+        unread = b""
+        while chunk := os.read(0, 4096):
+            *lines, unread = (unread + chunk).split(b"\n")
+            for line in lines:
+                # Nobody gives orders before the broker has said that it is ready.
+                if self._loop is not None:
+                    self._loop.call_soon_threadsafe(self._obey, line)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def _obey(self, line: bytes) -> None:
+        assert self._app is not None
+        try:
+            if self._orders is None:
+                self._orders = Orders(self._app)
+            given = json.loads(line)
+            self._orders.carry_out(given.pop("order"), given, lambda result: _say({"result": result}))
+        except ValueError as e:
+            _say({"refused": str(e)})
+        except Exception as e:
+            _say({"refused": f"{type(e).__name__}: {e}"})
+
+
+def _say(document: dict[str, Any]) -> None:
+    print(json.dumps(document), file=sys.stdout, flush=True)
+
+
+class Orders:
+    """What a test may do to a broker that no client can."""
+
+    def __init__(self, app: App) -> None:
+        # Imported at the first order: a broker without any starts faster.
+        from fencepost.server.faults import Faults
+
+        self._app = app
+        self._faults = Faults(app.listeners, app.now_ms)
+
+    def carry_out(self, order: str, given: dict[str, Any], answer: Answer) -> None:
+        """Raises ValueError if it cannot be done."""
+        if order == "fence":
+            self._fence(given["transactional_id"], answer)
+            return
+        result = None
+        if order == "add_fault":
+            from fencepost.server.faults import parse_fault
+
+            result = self._faults.add(parse_fault(**given))
+        elif order == "hits":
+            result = self._faults.hits(given["fault"])
+        elif order == "remove_fault":
+            self._faults.remove(given["fault"])
+        elif order == "clear_faults":
+            self._faults.clear()
+        elif order == "advance_clock":
+            self._advance_clock(given["ms"])
+        elif order == "time_out":
+            self._time_out(given["transactional_id"])
+        elif order == "crash_at":
+            self._crash_at(given["point"], given["times"])
+        else:
+            raise Refused(f"there is no order {order!r}")
+        answer(result)
+
+    def _advance_clock(self, ms: int) -> None:
+        if ms < 0:
+            raise Refused(f"the clock cannot go back by {-ms} ms\n\nhint: start another broker for an earlier time")
+        self._faults.advance_clock(ms)
+        self._app.now_ms = self._faults.now_ms
+        self._app.ring()
+
+    def _crash_at(self, point: str, times: int) -> None:
+        from fencepost.server.crash import POINTS
+
+        if point not in POINTS:
+            close = get_close_matches(point, POINTS, 1)
+            hint = f"did you mean {close[0]}?" if close else f"the points are {', '.join(POINTS)}"
+            raise Refused(f"{point!r} is no point at which the broker can crash\n\nhint: {hint}")
+        if times < 1:
+            raise Refused(f"times={times} never happens\n\nhint: 1 or more")
+        self._app.crash_points.set(point, times)
+        self._app.cluster.crash_at = self._app.crash_points.reach
+
+    def _time_out(self, transactional_id: str) -> None:
+        txn, now_ms = self._find(transactional_id), self._app.now_ms()
+        txns = self._app.cluster.txns
+        shard = txns.shard_of(transactional_id, now_ms)
+        if txn.state is not ONGOING or transactional_id in shard.pending:
+            raise Refused(
+                f"transaction {transactional_id!r} is {txn.state.kafka_name}, only an open one can time out\n\n"
+                "hint: begin one, and send and flush a record, before you let it time out"
+            )
+        txns.time_out(shard, txn, now_ms)
+        self._app.ring()
+
+    def _fence(self, transactional_id: str, answer: Answer) -> None:
+        """As a new producer with the same id would."""
+        txn = self._find(transactional_id)
+        self._app.cluster.txns.init_producer_id(
+            transactional_id,
+            -1,
+            -1,
+            txn.timeout_ms,
+            self._app.now_ms(),
+            lambda error, _producer_id, _epoch: answer(errors.name_of(error)),
+        )
+        self._app.ring()
+
+    def _find(self, transactional_id: str) -> Txn:
+        txns = self._app.cluster.txns
+        txn = txns.find(transactional_id)
+        if txn is None:
+            known = ", ".join(sorted(t.transactional_id for t in txns.all_txns())[:5]) or "none so far"
+            raise Refused(f"there is no transactional id {transactional_id!r}\n\nhint: known are: {known}")
+        return txn

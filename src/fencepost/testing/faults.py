@@ -1,0 +1,124 @@
+"""Faults on demand: `broker.faults`, of a `Broker` in a test.
+
+    lost = broker.faults.disconnect_on("EndTxn")
+    producer.commit_transaction(30)
+    assert lost.hits == 1
+
+The words are those of Apache Kafka's own fault proxy for integration tests; `drop_on` is ours. A fault strikes at the
+`request`, which the broker then never sees, or at the `reply`, when it has done what was asked.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any, Protocol
+
+WAIT_TIMEOUT_S = 30.0
+
+
+class OrderRefused(ValueError):
+    """The broker cannot do what the test wants; says why, and what to do."""
+
+
+class Order(Protocol):
+    def __call__(self, order: str, **given: Any) -> Any: ...
+
+
+class Fault:
+    """A fault that was set. As a context manager it is cleared at the end of the block."""
+
+    def __init__(self, order: Order, number: int, what: str) -> None:
+        self._order = order
+        self._number = number
+        self._what = what
+
+    def __repr__(self) -> str:
+        return f"<{self._what}>"
+
+    @property
+    def hits(self) -> int:
+        """How often it has struck so far."""
+        return int(self._order("hits", fault=self._number))
+
+    def wait_for_hits(self, count: int = 1, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        """Wait until it has struck so often. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while (hits := self.hits) < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self._what}: {hits} hits after {timeout_s:g} s, {count} were expected")
+            time.sleep(0.01)
+
+    def clear(self) -> None:
+        """End it. Connections that it left without an answer are closed, so that their clients come back at once."""
+        self._order("remove_fault", fault=self._number)
+
+    def __enter__(self) -> Fault:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()
+
+
+class Faults:
+    """The faults of one broker. They end when their `times` are over, when cleared, and when the broker does.
+
+    `times=None` means: until it is cleared. `skip` requests pass before the first that is struck. `client_id` may be
+    a pattern, such as `svc-*`. Where several faults concern a request, the one that was set first strikes.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+
+    def inject_error(
+        self,
+        api: str,
+        error: str | int,
+        *,
+        times: int | None = 1,
+        client_id: str | None = None,
+        skip: int = 0,
+        at: str = "request",
+    ) -> Fault:
+        """Answer with this error. The request is not served; at="reply": it is, and the answer says otherwise."""
+        return self._add("error", at, api=api, error=error, times=times, client_id=client_id, skip=skip)
+
+    def delay_on(
+        self,
+        api: str,
+        ms: int,
+        *,
+        times: int | None = 1,
+        client_id: str | None = None,
+        skip: int = 0,
+        at: str = "reply",
+    ) -> Fault:
+        """Hold the reply back; at="request": serve the request only then, also if its client has left."""
+        return self._add("delay", at, api=api, ms=ms, times=times, client_id=client_id, skip=skip)
+
+    def drop_on(
+        self, api: str, *, times: int | None = 1, client_id: str | None = None, skip: int = 0, at: str = "reply"
+    ) -> Fault:
+        """Do not answer. The connection stays open and silent until the client gives it up."""
+        return self._add("drop", at, api=api, times=times, client_id=client_id, skip=skip)
+
+    def disconnect_on(
+        self, api: str, *, times: int | None = 1, client_id: str | None = None, skip: int = 0, at: str = "reply"
+    ) -> Fault:
+        """Close the connection instead of answering."""
+        return self._add("disconnect", at, api=api, times=times, client_id=client_id, skip=skip)
+
+    def blackhole_client(self, client_id: str) -> Fault:
+        """Swallow every request of this client, until it is cleared: for the broker, it has fallen silent."""
+        return self._add("drop", "request", client_id=client_id, times=None)
+
+    def clear(self) -> None:
+        """End all faults."""
+        self._order("clear_faults")
+
+    def _add(self, action: str, at: str, **given: Any) -> Fault:
+        number = self._order("add_fault", action=action, at=at, **given)
+        whom = given.get("api") or f"client {given['client_id']}"
+        return Fault(self._order, number, f"{action} at the {at} of {whom}")

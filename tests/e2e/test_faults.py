@@ -1,0 +1,280 @@
+"""Faults on demand: each kind, on real clients. The tests of the guide are run by `test_guides.py`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from fencepost.protocol import errors
+from fencepost.protocol.batch import encode_batch
+from fencepost.protocol.messages import EndTxnRequest, HeartbeatRequest, InitProducerIdRequest, ProduceRequest
+from fencepost.testing import Broker, BrokerFailed, OrderRefused
+from tests.support.reading import connect
+
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as started:
+        yield started
+
+
+def producer_of(broker: Broker, transactional_id: str = "orders-1", **settings: object) -> Producer:
+    config = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": transactional_id, "log_level": 0}
+    producer = Producer(config | {name.replace("_", "."): value for name, value in settings.items()})
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def begin_and_send(producer: Producer, value: str) -> None:
+    producer.begin_transaction()
+    producer.produce("orders", value)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def committed(broker: Broker, count: int) -> list[str]:
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["orders"])
+    try:
+        return [consumer.poll(TIMEOUT_S).value().decode() for _ in range(count)]
+    finally:
+        consumer.close()
+
+
+# --- each kind of fault -----------------------------------------------------------------------------------
+
+
+def test_a_request_that_is_refused_is_not_served_and_a_reply_that_is_changed_is_to_one_that_was(broker: Broker) -> None:
+    with connect(broker.bootstrap_servers) as client:
+        granted = client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4)
+        broker.faults.inject_error("InitProducerId", "NOT_COORDINATOR")
+        refused = client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4)
+        assert (refused.error_code, refused.producer_id) == (errors.NOT_COORDINATOR, -1)
+        assert client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4).producer_epoch == (
+            granted.producer_epoch + 1
+        )
+        broker.faults.inject_error("INIT_PRODUCER_ID", errors.NOT_COORDINATOR, at="reply")
+        changed = client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4)
+        assert (changed.error_code, changed.producer_id) == (errors.NOT_COORDINATOR, -1)
+        assert client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4).producer_epoch == (
+            granted.producer_epoch + 3
+        )
+
+
+@pytest.mark.parametrize("at", ["request", "reply"])
+def test_an_error_stands_where_the_api_has_it_for_each_partition(broker: Broker, at: str) -> None:
+    batch = encode_batch([(b"k", b"v")], 0)
+    data = [ProduceRequest.PartitionProduceData(0, batch)]
+    request = ProduceRequest(None, -1, 30_000, [ProduceRequest.TopicProduceData("orders", partition_data=data)])
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce("orders", "the topic is there")
+    assert producer.flush(TIMEOUT_S) == 0
+    fault = broker.faults.inject_error("Produce", "NOT_ENOUGH_REPLICAS", at=at)
+    with connect(broker.bootstrap_servers) as client:
+        [topic] = client.call(request, version=9).responses
+        [partition] = topic.partition_responses
+        assert (topic.name, partition.index, partition.error_code) == ("orders", 0, errors.NOT_ENOUGH_REPLICAS)
+        assert partition.base_offset == -1
+        assert fault.hits == 1
+        [topic] = client.call(request, version=9).responses
+        assert topic.partition_responses[0].base_offset == (1 if at == "request" else 2)
+
+
+def test_a_delay_holds_the_reply_back_and_the_request_if_wanted(broker: Broker) -> None:
+    with connect(broker.bootstrap_servers) as client:
+        for at in ("reply", "request"):
+            fault = broker.faults.delay_on("Heartbeat", ms=300, at=at)
+            began = time.monotonic()
+            assert client.call(HeartbeatRequest("g", -1, "m"), version=4).error_code == errors.UNKNOWN_MEMBER_ID
+            assert time.monotonic() - began >= 0.3
+            assert fault.hits == 1
+
+
+def test_a_dropped_reply_leaves_the_client_waiting_until_the_fault_is_cleared(broker: Broker) -> None:
+    producer = producer_of(broker)
+    begin_and_send(producer, "placed")
+    with broker.faults.drop_on("EndTxn") as fault:
+        with pytest.raises(KafkaException) as caught:
+            producer.commit_transaction(1)
+        assert caught.value.args[0].code() == KafkaError._TIMED_OUT
+        assert fault.hits == 1
+    # The connection is closed with the fault, so the client need not wait for its socket.timeout.ms, a minute.
+    producer.commit_transaction(30)
+    assert committed(broker, 1) == ["placed"]
+
+
+def test_a_disconnect_at_the_request_happens_before_it_is_served(broker: Broker) -> None:
+    producer = producer_of(broker)
+    begin_and_send(producer, "placed")
+    fault = broker.faults.disconnect_on("EndTxn", at="request", times=2)
+    producer.commit_transaction(TIMEOUT_S)
+    assert fault.hits == 2
+    assert committed(broker, 1) == ["placed"]
+
+
+def test_a_fault_for_one_client_leaves_the_others_alone(broker: Broker) -> None:
+    fault = broker.faults.inject_error("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED", client_id="svc-*", times=None)
+    producer_of(broker, "a", client_id="other")
+    assert fault.hits == 0
+    for n in (1, 2):
+        with pytest.raises(KafkaException):
+            producer_of(broker, "b", client_id=f"svc-{n}")
+    assert fault.hits == 2
+    broker.faults.clear()
+    producer_of(broker, "b", client_id="svc-1")
+    assert fault.hits == 2
+
+
+def test_skipped_requests_pass_and_the_next_ones_are_struck(broker: Broker) -> None:
+    fault = broker.faults.inject_error("Heartbeat", "NOT_COORDINATOR", skip=1, times=2)
+    with connect(broker.bootstrap_servers) as client:
+        codes = [client.call(HeartbeatRequest("g", -1, "m"), version=4).error_code for _ in range(4)]
+    passed, struck = errors.UNKNOWN_MEMBER_ID, errors.NOT_COORDINATOR
+    assert codes == [passed, struck, struck, passed]
+    assert fault.hits == 2
+
+
+def test_a_client_in_a_black_hole_is_cut_off_and_comes_back(broker: Broker) -> None:
+    cut_off, other = producer_of(broker, "a", client_id="svc-1"), producer_of(broker, "b", client_id="svc-2")
+    with broker.faults.blackhole_client("svc-1") as hole:
+        cut_off.begin_transaction()
+        cut_off.produce("orders", "late")
+        hole.wait_for_hits()
+        begin_and_send(other, "in time")
+        other.commit_transaction(TIMEOUT_S)
+        assert cut_off.flush(0.1) == 1
+    cut_off.commit_transaction(TIMEOUT_S)
+    assert committed(broker, 2) == ["in time", "late"]
+
+
+def test_waiting_for_a_fault_that_nothing_meets_says_so(broker: Broker) -> None:
+    fault = broker.faults.drop_on("EndTxn")
+    with pytest.raises(TimeoutError, match=r"drop at the reply of EndTxn: 0 hits after 0\.05 s, 1 were expected"):
+        fault.wait_for_hits(timeout_s=0.05)
+
+
+def test_a_measured_broker_can_have_faults_too() -> None:
+    with Broker() as broker:
+        # Metrics put something of their own between listener and broker, too.
+        broker.stop()
+        command = broker._command
+        broker._command = lambda: [*command(), "--metrics", "127.0.0.1:0"]  # type: ignore[method-assign]
+        broker.start()
+        fault = broker.faults.disconnect_on("EndTxn")
+        producer = producer_of(broker)
+        begin_and_send(producer, "placed")
+        producer.commit_transaction(TIMEOUT_S)
+        assert fault.hits == 1
+
+
+# --- transactions, the clock, crashes ---------------------------------------------------------------------
+
+
+def test_one_transaction_times_out_and_its_producer_is_told(broker: Broker) -> None:
+    late, other = producer_of(broker, "late"), producer_of(broker, "other")
+    begin_and_send(late, "gone")
+    begin_and_send(other, "kept")
+    broker.time_out("late")
+    with pytest.raises(KafkaException):
+        late.commit_transaction(TIMEOUT_S)
+    other.commit_transaction(TIMEOUT_S)
+    assert committed(broker, 1) == ["kept"]
+
+
+@pytest.mark.parametrize("reply", ["complete", "prepare"])
+def test_a_producer_is_fenced_and_what_it_has_open_is_aborted(reply: str) -> None:
+    with Broker(settings={"fencepost.endtxn.reply": reply}) as broker:
+        producer = producer_of(broker)
+        begin_and_send(producer, "gone")
+        broker.fence("orders-1")
+        with pytest.raises(KafkaException) as caught:
+            producer.commit_transaction(TIMEOUT_S)
+        assert caught.value.args[0].fatal()
+        successor = producer_of(broker)
+        begin_and_send(successor, "kept")
+        successor.commit_transaction(TIMEOUT_S)
+        assert committed(broker, 1) == ["kept"]
+
+
+def test_the_clock_moves_for_all_and_timestamps_follow(broker: Broker) -> None:
+    for _ in range(2):
+        broker.advance_clock(1_800_000)
+    with connect(broker.bootstrap_servers) as client:
+        who = client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4)
+        end = EndTxnRequest("t", who.producer_id, who.producer_epoch, True)
+        assert client.call(end, version=4).error_code == errors.INVALID_TXN_STATE
+    producer = producer_of(broker)
+    begin_and_send(producer, "open for a minute")
+    # The transaction began on the moved clock, so it has its whole minute from there on.
+    broker.advance_clock(30_000)
+    producer.produce("orders", "still open")
+    assert producer.flush(TIMEOUT_S) == 0
+    broker.advance_clock(40_000)
+    with pytest.raises(KafkaException):
+        producer.commit_transaction(TIMEOUT_S)
+    assert "was open for" in broker.log
+    with pytest.raises(OrderRefused, match="cannot go back"):
+        broker.advance_clock(-1)
+
+
+def test_a_restarted_broker_has_no_faults_and_does_not_crash_again(tmp_path: Path) -> None:
+    with Broker(data=tmp_path) as broker:
+        fault = broker.faults.inject_error("InitProducerId", "NOT_COORDINATOR", times=None)
+        broker.crash_at("txn.prepare.before", times=2)
+        broker.restart()
+        producer = producer_of(broker)
+        for value in ("one", "two"):
+            begin_and_send(producer, value)
+            producer.commit_transaction(TIMEOUT_S)
+        with pytest.raises(OrderRefused, match="a broker that is restarted forgets its faults"):
+            _ = fault.hits
+
+
+def test_a_crash_happens_at_the_time_it_was_asked_for(tmp_path: Path) -> None:
+    with Broker(data=tmp_path) as broker:
+        broker.crash_at("txn.complete.before", times=2)
+        producer = producer_of(broker)
+        begin_and_send(producer, "one")
+        producer.commit_transaction(TIMEOUT_S)
+        begin_and_send(producer, "two")
+        with pytest.raises(KafkaException):
+            producer.commit_transaction(1)
+        assert broker.wait_for_exit(TIMEOUT_S) == -9
+        with pytest.raises(BrokerFailed, match="not running"):
+            broker.faults.clear()
+        broker.restart()
+        assert committed(broker, 2) == ["one", "two"]
+
+
+# --- mistakes ---------------------------------------------------------------------------------------------
+
+
+def test_a_mistake_is_explained(broker: Broker) -> None:
+    for mistake, problem, hint in (
+        (lambda: broker.faults.drop_on("EndTx"), "'EndTx' is no API of this broker", "did you mean EndTxn?"),
+        (
+            lambda: broker.faults.inject_error("EndTxn", "FENCED"),
+            "'FENCED' is no error of this broker",
+            "did you mean PRODUCER_FENCED?",
+        ),
+        (lambda: broker.faults.inject_error("EndTxn", "NONE"), "NONE is no error", "name one"),
+        (lambda: broker.faults.drop_on("EndTxn", times=0), "times=0 never happens", "1 or more"),
+        (lambda: broker.faults.drop_on("EndTxn", at="response"), "'response' is no moment", "known are request, reply"),
+        (lambda: broker.crash_at("txn.prepared"), "'txn.prepared' is no point", "did you mean txn.prepare."),
+        (lambda: broker.time_out("orders-1"), "there is no transactional id 'orders-1'", "known are: none so far"),
+    ):
+        with pytest.raises(OrderRefused) as caught:
+            mistake()
+        said_problem, said_hint = str(caught.value).split("\n\nhint: ")
+        assert said_problem.startswith(problem)
+        assert said_hint.startswith(hint)
+    producer_of(broker)
+    with pytest.raises(OrderRefused, match="'orders-1' is Empty, only an open one can time out"):
+        broker.time_out("orders-1")
