@@ -1,16 +1,32 @@
-"""Write the reference pages from the code: settings, APIs, and what differs from Apache Kafka.
+"""Write the reference pages from the code: settings, APIs, commands, errors, and what differs from Apache Kafka.
 
 Run it after changing any of them; a test fails while a page is out of date.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
+from typing import Any
+
+import click
 
 from fencepost.broker.api import APIS
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS
+from fencepost.cli import fencepost
+from fencepost.cli.options import EXIT_CODES
+from fencepost.diagnose.error_table import LOCAL, TABLE, ErrorEntry
+from fencepost.diagnose.explain import Explanation
+from fencepost.diagnose.hanging import HangingReport, ProducerList
+from fencepost.diagnose.history import History
+from fencepost.diagnose.lso import LsoReport
+from fencepost.diagnose.orders import Ended
+from fencepost.diagnose.txns import TxnDescription, TxnList
 
 ROOT = Path(__file__).resolve().parent.parent
 _DIFFERS = re.compile(r"^( *)# Differs: (.*)\n((?:\1# .*\n)*)", re.MULTILINE)
@@ -72,9 +88,159 @@ def deviations_page() -> str:
     return "\n".join([*lines, ""])
 
 
+# --- commands ---------------------------------------------------------------------------------------------
+
+EXAMPLES = ROOT / "docs/reference/examples"
+# What `--json` prints.
+DOCUMENTS: dict[str, type[Any]] = {
+    "txn list": TxnList,
+    "txn describe": TxnDescription,
+    "txn history": History,
+    "txn producers": ProducerList,
+    "txn lso": LsoReport,
+    "txn hanging": HangingReport,
+    "txn explain": Explanation,
+    "txn fence": Ended,
+    "txn abort": Ended,
+    "error": ErrorEntry,
+}
+
+
+def commands(group: click.Group = fencepost, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by its words: `txn lso`."""
+    for name, command in sorted(group.commands.items()):
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+        elif not command.hidden:
+            yield " ".join((*path, name)), command
+
+
+def page_of(name: str) -> str:
+    return f"docs/reference/commands/{name.replace(' ', '-')}.md"
+
+
+def commands_page() -> str:
+    lines = ["# Commands", "", "`fencepost COMMAND --help` says the same, shorter.", "", "| command | |", "|---|---|"]
+    for name, command in commands():
+        lines.append(f"| [`fencepost {name}`]({Path(page_of(name)).name}) | {_help(command)[0]} |")
+    lines += ["", "Data goes to stdout, all else to stderr. The exit code is 0 only on success, 1 when the work"]
+    lines += ["failed, 2 when the command was called wrongly, 130 after Ctrl-C.", ""]
+    return "\n".join(lines)
+
+
+def command_page(name: str) -> str:
+    command = dict(commands())[name]
+    summary, about, examples = _help(command)
+    ctx = click.Context(command, info_name=f"fencepost {name}")
+    usage = " ".join([f"fencepost {name}", *command.collect_usage_pieces(ctx)])
+    lines = [f"# fencepost {name}", "", f"{summary}.", "", *([about, ""] if about else []), "```", usage, "```", ""]
+    lines += ["| option | |", "|---|---|"]
+    for option in command.params:
+        if isinstance(option, click.Option) and not option.hidden:
+            lines.append(_option_row(option))
+    lines += ["", "## Examples", "", "```sh", *examples, "```", ""]
+    example = EXAMPLES / f"{name.replace(' ', '-')}.txt"
+    if example.exists():
+        lines += ["What it looks like:", "", "```console", example.read_text().rstrip(), "```", ""]
+    if name.startswith("txn "):
+        lines += ["## Exit codes", "", "| | |", "|---|---|"]
+        lines += [*(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()), ""]
+    if name in DOCUMENTS:
+        watched = ", once or, with `--watch`, as a line each time" if _has_option(command, "--watch") else ""
+        lines += ["## JSON", "", f"What `--json` prints{watched}.", ""]
+        lines += _json_tables(DOCUMENTS[name])
+    return "\n".join(lines)
+
+
+def _help(command: click.Command) -> tuple[str, str, list[str]]:
+    """A command's help: its first line, what follows, and its examples."""
+    text, _, examples = cleandoc(command.help or "").replace("\b\n", "").partition("Example:\n")
+    summary, _, about = text.strip().partition("\n\n")
+    return summary, about.strip(), [line.strip() for line in examples.splitlines() if line.strip()]
+
+
+def _has_option(command: click.Command, name: str) -> bool:
+    return any(name in option.opts for option in command.params)
+
+
+def _option_row(option: click.Option) -> str:
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    value = "" if option.is_flag else f" {option.metavar or option.make_metavar(click.Context(fencepost))}"
+    default = f" Default: {option.default}." if option.show_default else ""
+    return f"| {names}{value.replace('|', ' or ')} | {option.help}{default} |"
+
+
+def _json_tables(document: type[Any]) -> list[str]:
+    """The fields of a document, and of what stands inside it."""
+    lines, left, seen = [], [document], set()
+    while left:
+        kind = left.pop(0)
+        if kind in seen:
+            continue
+        seen.add(kind)
+        lines += [f"**{kind.__name__}**", "", "| field | type |", "|---|---|"]
+        module = vars(import_module(kind.__module__))
+        for field in dataclasses.fields(kind):
+            text = str(field.type)
+            lines.append(f"| `{field.name}` | {_json_type(text)} |")
+            left += [module[w] for w in re.findall(r"[A-Z]\w+", text) if dataclasses.is_dataclass(module.get(w))]
+        lines.append("")
+    return lines
+
+
+def _json_type(text: str) -> str:
+    if " | " in text:
+        return " or ".join(_json_type(part) for part in text.split(" | "))
+    array = re.fullmatch(r"tuple\[(.+), \.\.\.\]", text)
+    if array:
+        return f"array of {_json_type(array[1])}"
+    names = {"int": "number", "float": "number", "str": "string", "bool": "true or false", "None": "null"}
+    names |= {"Where": "{topic, partition}", "Who": "string", "Then": "string", "Effect": "string"}
+    return names.get(text, text)
+
+
+# --- errors -----------------------------------------------------------------------------------------------
+
+
+def errors_page() -> str:
+    lines = [
+        "# Errors",
+        "",
+        "Every error that a transactional producer, or the consumer beside it, can meet. `fencepost error CODE` says",
+        "the same. *Definite* means that the request had no effect; of one that is not definite nobody can say, so ask",
+        "before doing it again.",
+        "",
+        "| code | name | retriable | definite | a transactional program |",
+        "|---|---|---|---|---|",
+    ]
+    for entry in TABLE.values():
+        then = entry.then.value.split(":")[0].split(";")[0]
+        definite = {"NONE": "yes", "UNKNOWN": "no", "DONE": "done"}[entry.effect.name]
+        retriable = "yes" if entry.retriable else "no"
+        lines.append(f"| {entry.code} | [{entry.name}](#{_anchor(entry)}) | {retriable} | {definite} | {then} |")
+    for entry in TABLE.values():
+        lines += ["", f"## {entry.name} ({entry.code})", "", entry.meaning, "", f"*What to do:* {entry.what_to_do}", ""]
+        lines.append(f"- whose doing: {entry.who.value}")
+        lines.append(f"- effect: {entry.effect.value}")
+        if entry.apis and entry.apis != (LOCAL,):
+            lines.append(f"- answered by {', '.join(entry.apis)}")
+        if entry.java:
+            lines.append(f"- Java: `{entry.java}` (`{entry.java_family}`)")
+        if entry.librdkafka:
+            lines.append(f"- librdkafka: `{entry.librdkafka}`")
+    return "\n".join([*lines, ""])
+
+
+def _anchor(entry: ErrorEntry) -> str:
+    return re.sub(r"[^a-z0-9_ -]", "", f"{entry.name} ({entry.code})".lower()).replace(" ", "-")
+
+
 PAGES = {
     "docs/reference/settings.md": settings_page,
     "docs/reference/apis.md": apis_page,
+    "docs/reference/errors.md": errors_page,
+    "docs/reference/commands/README.md": commands_page,
+    **{page_of(name): partial(command_page, name) for name, _ in commands()},
     "docs/deviations.md": deviations_page,
 }
 

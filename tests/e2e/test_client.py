@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer
@@ -13,30 +17,21 @@ from fencepost.client.failures import BadClientSetting, BrokerError, Fenced, Unr
 from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
-from fencepost.protocol.messages import ProduceRequest
-from fencepost.testing import Broker
-from tests.support.apache_kafka import apache_kafka
-
-TOPIC = "client-orders"
+from fencepost.protocol.messages import ApiVersionsResponse, ProduceRequest
+from tests.e2e.conftest import Target
 
 
-@pytest.fixture(
-    scope="module", params=["fencepost TV2", "fencepost TV1", pytest.param("apache", marks=pytest.mark.java)]
-)
-def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "apache":
-        with apache_kafka() as kafka:
-            yield kafka.bootstrap_servers
-    else:
-        with Broker(settings={"transaction.version": request.param[-1]}) as broker:
-            yield broker.bootstrap_servers
+@pytest.fixture
+def bootstrap(target: Target) -> str:
+    return target.servers
 
 
-@pytest.fixture(scope="module")
-def topic(bootstrap: str) -> str:
+@pytest.fixture
+def topic(bootstrap: str, unique: Callable[[str], str]) -> str:
+    name = unique("client-orders")
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(30)
-    return TOPIC
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    return name
 
 
 @pytest.fixture
@@ -46,29 +41,29 @@ def client(bootstrap: str) -> Iterator[KafkaClient]:
 
 
 def produce(
-    client: KafkaClient, who: ProducerIdentity, version: int, partition: int, sequence: int, value: bytes
+    client: KafkaClient, who: ProducerIdentity, version: int, topic: str, partition: int, sequence: int, value: bytes
 ) -> int:
     """Write one record as any process could that knows who is writing."""
     batch = encode_batch([(b"k", value)], 1_700_000_000_000, who.producer_id, who.producer_epoch, sequence, True)
     data = ProduceRequest.PartitionProduceData(partition, batch)
     request = ProduceRequest(
-        who.transactional_id, -1, 30_000, [ProduceRequest.TopicProduceData(TOPIC, partition_data=[data])]
+        who.transactional_id, -1, 30_000, [ProduceRequest.TopicProduceData(topic, partition_data=[data])]
     )
-    response = client.send(client.leader(TOPIC, partition), request, 12 if version >= 2 else 11)
+    response = client.send(client.leader(topic, partition), request, 12 if version >= 2 else 11)
     code: int = response.responses[0].partition_responses[0].error_code
     return code
 
 
-def committed_values(bootstrap: str, count: int) -> list[bytes]:
+def committed_values(bootstrap: str, topic: str, count: int) -> list[bytes]:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": f"reader-{count}",
+            "group.id": f"reader-{topic}-{count}",
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
         }
     )
-    consumer.subscribe([TOPIC])
+    consumer.subscribe([topic])
     try:
         found: list[bytes] = []
         while len(found) < count:
@@ -82,42 +77,43 @@ def committed_values(bootstrap: str, count: int) -> list[bytes]:
 
 
 def test_several_connections_write_into_one_transaction_and_a_zombie_is_fenced(
-    bootstrap: str, topic: str, client: KafkaClient
+    bootstrap: str, topic: str, client: KafkaClient, unique: Callable[[str], str]
 ) -> None:
-    owner = Transaction(client, "client-1", 60_000)
+    id_, group = unique("client"), unique("client-group")
+    owner = Transaction(client, id_, 60_000)
     owner.init()
 
     who = owner.begin()
     owner.add_partitions([(topic, 0), (topic, 1)])
     with KafkaClient({"bootstrap.servers": bootstrap}) as task:
-        assert produce(client, who, owner.version, 0, 0, b"a") == errors.NONE
-        assert produce(task, who, owner.version, 1, 0, b"b") == errors.NONE
-        assert produce(task, who, owner.version, 1, 0, b"b") == errors.NONE, "a resent batch is a duplicate"
-    owner.commit_offsets("client-group", [OffsetToCommit(topic, 0, 7, "batch 1")])
+        assert produce(client, who, owner.version, topic, 0, 0, b"a") == errors.NONE
+        assert produce(task, who, owner.version, topic, 1, 0, b"b") == errors.NONE
+        assert produce(task, who, owner.version, topic, 1, 0, b"b") == errors.NONE, "a resent batch is a duplicate"
+    owner.commit_offsets(group, [OffsetToCommit(topic, 0, 7, "batch 1")])
     owner.commit()
-    assert client.committed("client-group", [(topic, 0), (topic, 1)]) == {(topic, 0): (7, "batch 1")}
-    assert sorted(committed_values(bootstrap, 2)) == [b"a", b"b"]
+    assert client.committed(group, [(topic, 0), (topic, 1)]) == {(topic, 0): (7, "batch 1")}
+    assert sorted(committed_values(bootstrap, topic, 2)) == [b"a", b"b"]
 
     # A task of the finished transaction wakes up.
-    assert produce(client, who, owner.version, 0, 1, b"late") != errors.NONE
+    assert produce(client, who, owner.version, topic, 0, 1, b"late") != errors.NONE
 
     aborted = owner.begin()
     owner.add_partitions([(topic, 0)])
-    assert produce(client, aborted, owner.version, 0, 0, b"aborted") == errors.NONE
-    owner.commit_offsets("client-group", [OffsetToCommit(topic, 0, 9, "batch 2")])
+    assert produce(client, aborted, owner.version, topic, 0, 0, b"aborted") == errors.NONE
+    owner.commit_offsets(group, [OffsetToCommit(topic, 0, 9, "batch 2")])
     owner.abort()
-    assert client.committed("client-group", [(topic, 0)]) == {(topic, 0): (7, "batch 1")}
+    assert client.committed(group, [(topic, 0)]) == {(topic, 0): (7, "batch 1")}
 
-    successor = Transaction(client, "client-1", 60_000)
+    successor = Transaction(client, id_, 60_000)
     successor.init()
-    with pytest.raises(Fenced, match="client-1"):
+    with pytest.raises(Fenced, match=id_):
         owner.renew()
 
     again = successor.begin()
     successor.add_partitions([(topic, 0)])
-    assert produce(client, again, successor.version, 0, 0, b"c") == errors.NONE
+    assert produce(client, again, successor.version, topic, 0, 0, b"c") == errors.NONE
     successor.commit()
-    assert sorted(committed_values(bootstrap, 3)) == [b"a", b"b", b"c"]
+    assert sorted(committed_values(bootstrap, topic, 3)) == [b"a", b"b", b"c"]
 
 
 def test_a_timeout_above_the_brokers_maximum_is_a_bad_setting(client: KafkaClient) -> None:
@@ -130,6 +126,39 @@ def test_an_unknown_topic_and_a_partition_too_many_are_named(client: KafkaClient
         client.topic("no-such-topic")
     with pytest.raises(BrokerError, match="the topic has 2 partitions"):
         client.leader(topic, 2)
+
+
+@contextmanager
+def old_broker(add_partitions_to_txn: int) -> Iterator[str]:
+    """Answers ApiVersions and nothing else: without features, and with AddPartitionsToTxn up to a version."""
+    key = ApiVersionsResponse.ApiVersion
+    served = [key(18, 0, 3), key(24, 0, add_partitions_to_txn)]
+
+    def serve() -> None:
+        with listener.accept()[0] as connection:
+            size = struct.unpack(">i", connection.recv(4))[0]
+            _, version, correlation_id = struct.unpack_from(">hhi", connection.recv(size))
+            reply = bytearray(struct.pack(">i", correlation_id))
+            ApiVersionsResponse(0, served).encode_into(reply, version)
+            connection.sendall(struct.pack(">i", len(reply)) + reply)
+            connection.recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        serving = threading.Thread(target=serve)
+        serving.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        serving.join()
+
+
+def test_a_cluster_that_cannot_verify_what_belongs_to_a_transaction_is_refused() -> None:
+    with (
+        old_broker(add_partitions_to_txn=3) as servers,
+        KafkaClient({"bootstrap.servers": servers}) as client,
+        pytest.raises(BadClientSetting, match=r"AddPartitionsToTxn up to v3(?s:.*)Apache Kafka 3\.6 or later"),
+    ):
+        Transaction(client, "late", 60_000)
+    with old_broker(add_partitions_to_txn=4) as servers, KafkaClient({"bootstrap.servers": servers}) as client:
+        assert Transaction(client, "in-time", 60_000).version == 1
 
 
 def test_a_broker_that_is_not_there_is_named() -> None:

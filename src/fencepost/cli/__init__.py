@@ -16,7 +16,9 @@ import click
 from fencepost import __version__
 from fencepost.cli.broker import broker
 from fencepost.cli.demo import demo
+from fencepost.cli.error import error
 from fencepost.cli.groups import HelpfulGroup
+from fencepost.cli.txn import txn
 
 
 @click.group(cls=HelpfulGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -33,6 +35,8 @@ def fencepost() -> None:
 
 fencepost.add_command(broker)
 fencepost.add_command(demo)
+fencepost.add_command(txn)
+fencepost.add_command(error)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,6 +22,7 @@ from fencepost.protocol.messages import (
     FindCoordinatorRequest,
     ListOffsetsRequest,
     MetadataRequest,
+    OffsetCommitRequest,
     OffsetFetchRequest,
 )
 from fencepost.protocol.schema import Message
@@ -83,7 +84,10 @@ class KafkaClient:
                     return self._bootstrap
                 except Unreachable as e:
                     problems.append(str(e))
-        raise Unreachable("no broker can be reached: " + "; ".join(problems))
+        # Several brokers mostly have the same hint; it is said once, at the end.
+        said = [problem.partition("\n\n") for problem in problems]
+        hints = dict.fromkeys(hint for _, _, hint in said if hint)
+        raise Unreachable("\n\n".join(["no broker can be reached: " + "; ".join(what for what, _, _ in said), *hints]))
 
     def broker(self, node_id: int) -> Connection:
         with self._lock:
@@ -265,6 +269,25 @@ class KafkaClient:
     def all_committed(self, group_id: str) -> dict[tuple[str, int], tuple[int, str]]:
         """(offset, metadata) of everything that a group has committed."""
         return self._fetch_offsets(group_id, None)
+
+    def commit(
+        self, group_id: str, offsets: Mapping[tuple[str, int], int], deadline_s: float = DEFAULT_DEADLINE_S
+    ) -> None:
+        """Move a group to these offsets, outside any transaction. The broker refuses if the group has members."""
+        topic, entry = OffsetCommitRequest.OffsetCommitRequestTopic, OffsetCommitRequest.OffsetCommitRequestPartition
+        by_topic: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
+        for (name, partition), offset in offsets.items():
+            by_topic.setdefault(name, []).append(entry(partition, offset, -1, ""))
+        request = OffsetCommitRequest(
+            group_id, -1, "", topics=[topic(name, partitions=parts) for name, parts in by_topic.items()]
+        )
+
+        def first_error(response: Any) -> int:
+            return next((int(p.error_code) for t in response.topics for p in t.partitions if p.error_code), errors.NONE)
+
+        response = self.ask_coordinator(group_id, GROUP, request, first_error, at_most=9, deadline_s=deadline_s)
+        if (code := first_error(response)) != errors.NONE:
+            raise BrokerError(code, f"committing offsets of group {group_id}")
 
     def group_members(self, group_id: str) -> int:
         """How many members a group has now."""

@@ -40,6 +40,7 @@ class Connection:
         self.session = Session(settings.client_id)
         self._settings = settings
         self._lock = threading.Lock()
+        self._answers = 0
         self._socket = self._connect()
         try:
             self._greet()
@@ -74,9 +75,24 @@ class Connection:
             return plain
         try:
             return _tls_context(settings).wrap_socket(plain, server_hostname=self.host)
+        except ssl.SSLCertVerificationError as e:
+            # A definite answer: asking again changes nothing.
+            plain.close()
+            raise AuthenticationFailed(
+                f"the certificate of {self.address} is not to be trusted: {e.verify_message}\n\n"
+                "hint: ssl.ca.location names the authority that signed it; "
+                "ssl.endpoint.identification.algorithm=none accepts any host name"
+            ) from None
         except (ssl.SSLError, OSError) as e:
             plain.close()
-            raise Unreachable(f"no TLS with {self.address}: {e}\n\nhint: check ssl.ca.location") from None
+            raise Unreachable(f"no TLS with {self.address}: {e.strerror or e}{self._protocol_hint}") from None
+
+    @property
+    def _protocol_hint(self) -> str:
+        """For a connection that ends before anything but ApiVersions was answered, which every listener answers."""
+        if self._answers > 1:
+            return ""
+        return f"\n\nhint: does this port want another security.protocol than {self._settings.protocol}?"
 
     def _greet(self) -> None:
         response = self.request(ApiVersionsRequest("fencepost", "1"), timeout_s=self._settings.connect_timeout_s)
@@ -93,13 +109,19 @@ class Connection:
             (size,) = _LENGTH.unpack(self._receive(4))
             if not 0 <= size <= MAX_REPLY_BYTES:
                 raise Disconnected(f"{self.address} sent a reply of {size} bytes to {what}")
-            return self._receive(size)
+            reply = self._receive(size)
+            self._answers += 1
+            return reply
         except TimeoutError:
             self.close()
-            raise Disconnected(f"{self.address} did not answer {what} within {timeout_s:.1f} s") from None
+            raise Disconnected(
+                f"{self.address} did not answer {what} within {timeout_s:.1f} s{self._protocol_hint}"
+            ) from None
         except OSError as e:
             self.close()
-            raise Disconnected(f"the connection to {self.address} ended during {what}: {e.strerror or e}") from None
+            raise Disconnected(
+                f"the connection to {self.address} ended during {what}: {e.strerror or e}{self._protocol_hint}"
+            ) from None
         except BaseException:
             self.close()  # Something of the reply may be left in the socket.
             raise
@@ -119,8 +141,11 @@ class Connection:
     def _authenticate(self, mechanism: str) -> None:
         hello = self.request(SaslHandshakeRequest(mechanism))
         if hello.error_code:
-            offered = ", ".join(hello.mechanisms)
-            raise AuthenticationFailed(f"{self.address} does not take sasl.mechanism={mechanism}, only {offered}")
+            offered = "only " + ", ".join(hello.mechanisms) if hello.mechanisms else "nor any other"
+            raise AuthenticationFailed(
+                f"{self.address} does not take sasl.mechanism={mechanism}, {offered}\n\n"
+                "hint: check sasl.mechanism and security.protocol"
+            )
         user, password = self._settings.username, self._settings.password
         if mechanism == "PLAIN":
             self._token(f"\0{user}\0{password}".encode())

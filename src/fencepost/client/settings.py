@@ -38,7 +38,7 @@ _JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 class ClientSettings:
     bootstrap: tuple[tuple[str, int], ...]
     client_id: str = "fencepost"
-    uses_tls: bool = False
+    protocol: str = "PLAINTEXT"
     sasl_mechanism: str | None = None
     username: str = ""
     password: str = field(default="", repr=False)
@@ -49,6 +49,10 @@ class ClientSettings:
     checks_host_name: bool = True
     request_timeout_s: float = 30.0
     connect_timeout_s: float = 10.0
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.protocol.endswith("SSL")
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -74,7 +78,7 @@ def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
     return ClientSettings(
         bootstrap=tuple(parse_address(a) for a in values["bootstrap.servers"].split(",") if a.strip()),
         client_id=values.get("client.id", "fencepost"),
-        uses_tls=protocol.endswith("SSL"),
+        protocol=protocol,
         sasl_mechanism=mechanism,
         username=username,
         password=password,

@@ -19,6 +19,7 @@ from fencepost.client.failures import (
     BadClientSetting,
     Broken,
     BrokerError,
+    ClientError,
     DeadlinePassed,
     Fenced,
     OutcomeUnknown,
@@ -106,12 +107,19 @@ class Transaction:
         )
         if response.error_code == errors.INVALID_TRANSACTION_TIMEOUT:
             raise BadClientSetting(
-                f"transaction.timeout.ms={self.timeout_ms} is more than the broker's transaction.max.timeout.ms allows"
+                f"transaction.timeout.ms={self.timeout_ms} is more than the broker's transaction.max.timeout.ms="
+                f"{self._longest_timeout()} allows\n\nhint: lower the one, or have the other raised on all brokers"
             )
         self._check(response.error_code, "InitProducerId")
         self._identity = ProducerIdentity(self.transactional_id, response.producer_id, response.producer_epoch)
         self._is_open = False
         return self._identity
+
+    def _longest_timeout(self) -> str:
+        try:
+            return self._client.broker_setting("transaction.max.timeout.ms") or "(not told)"
+        except ClientError:
+            return "(not told)"
 
     def _check(self, code: int, what: str, *, breaks: frozenset[int] = frozenset()) -> None:
         if code == errors.NONE:
@@ -121,7 +129,13 @@ class Transaction:
             raise Fenced(
                 code,
                 f"transaction `{id_}` is fenced in {what}: this producer has id {producer_id} and epoch {epoch}",
-                "another producer registered the same transactional.id, or this one was forgotten",
+                "another producer registered the same transactional.id, or this one was forgotten"
+                + (
+                    ""
+                    if self.version >= 2
+                    else f", or its transaction outlived transaction.timeout.ms={self.timeout_ms}: with "
+                    "transaction.version 1 a broker does not tell one from the other"
+                ),
             )
         if code in breaks:
             raise Broken(code, f"{what} of `{id_}` (producer {producer_id}, epoch {epoch})")

@@ -1,0 +1,159 @@
+"""What the commands that look at a cluster have in common: which cluster, which output, and durations.
+
+Exit codes of these commands: 0 all is well, 1 something was found that should not be (or was refused), 2 called
+wrongly, 3 the cluster could not be asked.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fencepost.cli.errors import Failure, WrongUse
+
+if TYPE_CHECKING:
+    from fencepost.client.client import KafkaClient
+
+Command = Callable[..., Any]
+
+UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+EXIT_CODES = {
+    0: "done, and all is well",
+    1: "something was found that should not be, or the order was refused",
+    2: "called wrongly",
+    3: "the cluster could not be asked",
+}
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # It has none in older versions.
+    """`500ms`, `10s`, `5m`, `2h`, `7d`: milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = _DURATION.fullmatch(str(value).strip())
+        if match is None:
+            self.fail(f"{value!r} is not a duration: write a number and a unit, such as 500ms, 10s, 5m, 2h or 7d")
+        return round(float(match[1]) * UNITS_MS[match[2]])
+
+
+class Unanswered(Failure):
+    """The cluster could not be asked, or did not answer."""
+
+    exit_code = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """Which cluster, and how to get in."""
+
+    bootstrap: str | None
+    file: str | None
+    pairs: tuple[str, ...]
+
+    def settings(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        if self.file is not None:
+            found |= _settings_of_file(self.file)
+        for pair in self.pairs:
+            name, equals, value = pair.partition("=")
+            if not equals or not name.strip():
+                raise WrongUse(
+                    f"--set {pair} is not a setting", "write name=value, for example --set security.protocol=SSL"
+                )
+            found[name.strip()] = value.strip()
+        if self.bootstrap is not None:
+            found["bootstrap.servers"] = self.bootstrap
+        if not found.get("bootstrap.servers"):
+            raise WrongUse("no cluster is named", "give --bootstrap HOST:PORT, or set FENCEPOST_BOOTSTRAP")
+        return found
+
+    @contextmanager
+    def connect(self) -> Iterator[KafkaClient]:
+        """A client for the length of a block; what goes wrong in it is told as a failure of the command."""
+        from fencepost.client.client import KafkaClient
+        from fencepost.client.failures import BadClientSetting, ClientError
+
+        try:
+            with KafkaClient(self.settings()) as client:
+                yield client
+        except BadClientSetting as e:
+            raise WrongUse(*_with_hint(str(e), "settings have the names that Kafka's clients use")) from None
+        except ClientError as e:
+            raise unanswered(e) from None
+
+
+def unanswered(error: Exception) -> Unanswered:
+    """An error of the client, for whoever called the command."""
+    from fencepost.client.failures import BrokerError
+
+    if isinstance(error, BrokerError):
+        return Unanswered(str(error), f"`fencepost error {error.code}` says what it means and what to do")
+    return Unanswered(*_with_hint(str(error), "is --bootstrap right, and is the broker running?"))
+
+
+def _with_hint(text: str, otherwise: str) -> tuple[str, str]:
+    problem, _, hint = text.partition("\n\nhint: ")
+    return problem, hint or otherwise
+
+
+def _settings_of_file(file: str) -> dict[str, str]:
+    from fencepost.server.startup import read_properties
+
+    try:
+        with open(file, encoding="utf-8") as opened:
+            return {name: value.strip() for _, name, value in read_properties(opened.read())}
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise WrongUse(f"cannot read the settings in {file}: {reason}", "--command-config names a file") from None
+
+
+def cluster_options(command: Command) -> Command:
+    """Adds --bootstrap, --command-config and --set; the command gets them as `cluster`."""
+
+    @click.option(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        envvar="FENCEPOST_BOOTSTRAP",
+        help="Any broker of the cluster, or several with commas. Or set FENCEPOST_BOOTSTRAP.",
+    )
+    @click.option(
+        "--command-config",
+        "file",
+        metavar="FILE",
+        help="Settings of the client, one name=value per line, as Kafka's own tools take them.",
+    )
+    @click.option(
+        "--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One such setting; wins over FILE. Repeatable."
+    )
+    @functools.wraps(command)
+    def with_cluster(*args: Any, bootstrap: str | None, file: str | None, pairs: tuple[str, ...], **given: Any) -> Any:
+        return command(*args, cluster=ClusterOptions(bootstrap, file, pairs), **given)
+
+    return with_cluster
+
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+
+
+def watch_options(command: Command) -> Command:
+    """Adds --watch and --every; the command gets `every_ms`, None if it is to run once."""
+
+    @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C. With --json: a line each time.")
+    @click.option(
+        "--every", type=Duration(), default="2s", show_default=True, metavar="DURATION", help="How often, with --watch."
+    )
+    @functools.wraps(command)
+    def with_watch(*args: Any, watch: bool, every: int, **given: Any) -> Any:
+        return command(*args, every_ms=every if watch else None, **given)
+
+    return with_watch

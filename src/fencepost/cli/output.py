@@ -1,0 +1,227 @@
+"""Writes a document: as JSON, as text into a pipe, as tables on a terminal; once, or again and again.
+
+A document is a frozen dataclass. What it looks like as text is a list of blocks, which the caller makes of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fencepost.cli.options import Unanswered, unanswered
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+D = TypeVar("D")
+MOST_COLUMNS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Numbers are aligned to the right; None is a dash."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Names and values, one a line."""
+
+    pairs: Sequence[tuple[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    text: str
+    is_bold: bool = False
+
+
+Block = Table | Fields | Paragraph
+Blocks = Callable[[D], Iterable[Block]]
+
+
+def write(document: D, blocks: Blocks[D], as_json: bool) -> None:
+    """To stdout. What could not be found out is told on stderr."""
+    for problem in getattr(document, "problems", ()):
+        print(f"warning: {problem}", file=sys.stderr)
+    if as_json:
+        print(json.dumps(plain(document), indent=2), flush=True)
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console(highlight=False)
+        for block in blocks(document):
+            console.print(_drawn(block))
+    else:
+        print(as_text(blocks(document)), flush=True)
+
+
+def watch(collect: Callable[[], D], blocks: Blocks[D], as_json: bool, every_ms: int) -> None:
+    """Write a new document every so often, until Ctrl-C. A cluster that does not answer may be back the next time."""
+    if sys.stdout.isatty() and not as_json:
+        _watch_live(collect, blocks, every_ms)
+        return
+    try:
+        while True:
+            document = _attempt(collect)
+            if isinstance(document, Unanswered):
+                print(f"warning: {document.format_message()}", file=sys.stderr, flush=True)
+            elif as_json:
+                print(json.dumps(plain(document)), flush=True)
+            else:
+                print(as_text(blocks(document)), end="\n\n", flush=True)
+            time.sleep(every_ms / 1000)
+    except KeyboardInterrupt:
+        pass
+
+
+def _watch_live(collect: Callable[[], D], blocks: Blocks[D], every_ms: int) -> None:
+    from rich.console import Group
+    from rich.live import Live
+
+    try:
+        with Live(auto_refresh=False, screen=True) as live:
+            while True:
+                document = _attempt(collect)
+                shown = [Paragraph(str(document))] if isinstance(document, Unanswered) else blocks(document)
+                live.update(Group(*map(_drawn, shown)), refresh=True)
+                time.sleep(every_ms / 1000)
+    except KeyboardInterrupt:
+        pass
+
+
+def _attempt(collect: Callable[[], D]) -> D | Unanswered:
+    from fencepost.client.failures import ClientError
+
+    try:
+        return collect()
+    except ClientError as e:
+        return unanswered(e)
+
+
+# --- JSON -------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """A document as what JSON has: fields keep their names, a tuple with names is an object, an enum its name."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if hasattr(value, "_asdict"):
+        return {name: plain(field) for name, field in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {str(key): plain(field) for key, field in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.name.lower()
+    return value
+
+
+# --- text -------------------------------------------------------------------------------------------------
+
+
+def as_text(blocks: Iterable[Block]) -> str:
+    return "\n\n".join("\n".join(_lines(block)) for block in blocks)
+
+
+def _lines(block: Block) -> list[str]:
+    if isinstance(block, Paragraph):
+        width = min(shutil.get_terminal_size((MOST_COLUMNS, 0)).columns, MOST_COLUMNS)
+        return [
+            wrapped
+            for line in block.text.splitlines()
+            for wrapped in textwrap.wrap(
+                line, width, subsequent_indent=_indent(line), break_long_words=False, break_on_hyphens=False
+            )
+        ]
+    if isinstance(block, Fields):
+        width = max((len(name) for name, _ in block.pairs), default=0)
+        return [f"{name:<{width}}  {_cell(value)}".rstrip() for name, value in block.pairs]
+    rows = [list(block.columns), *([_cell(cell) for cell in row] for row in block.rows)]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(block.columns))]
+    right = _right_columns(block)
+    return [
+        "  ".join(f"{cell:>{w}}" if n in right else f"{cell:<{w}}" for n, (cell, w) in enumerate(zip(row, widths)))
+        .rstrip()
+        for row in rows
+    ]  # fmt: skip
+
+
+def _indent(line: str) -> str:
+    return " " * (len(line) - len(line.lstrip(" -")))
+
+
+def _cell(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _right_columns(table: Table) -> set[int]:
+    """The columns in which all values are numbers."""
+    return {
+        n
+        for n in range(len(table.columns))
+        if any(isinstance(row[n], int) for row in table.rows)
+        and all(row[n] is None or isinstance(row[n], int) for row in table.rows)
+    }
+
+
+def _drawn(block: Block) -> RenderableType:
+    from rich.box import SIMPLE_HEAD
+    from rich.padding import Padding
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    if isinstance(block, Paragraph):
+        return Padding(Text("\n".join(_lines(block)), style="bold" if block.is_bold else ""), (0, 0, 1, 0))
+    if isinstance(block, Fields):
+        drawn = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0))
+        for name, value in block.pairs:
+            drawn.add_row(Text(name, style="bold"), Text(_cell(value)))
+        return Padding(drawn, (0, 0, 1, 0))
+    drawn = RichTable(box=SIMPLE_HEAD)
+    right = _right_columns(block)
+    for n, column in enumerate(block.columns):
+        drawn.add_column(column, justify="right" if n in right else "left", overflow="fold")
+    for row in block.rows:
+        drawn.add_row(*(Text(_cell(cell)) for cell in row))
+    return drawn
+
+
+# --- progress and questions -------------------------------------------------------------------------------
+
+
+class ProgressBar:
+    """On stderr, if that is a terminal and the work takes longer than people like to wait."""
+
+    PATIENCE_S = 2.0
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._began = time.monotonic()
+        self._shown = 0.0
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._began < self.PATIENCE_S or now - self._shown < 0.1 or not sys.stderr.isatty():
+            return
+        self._shown = now
+        filled = 30 * done // max(total, 1)
+        bar = "#" * filled + "." * (30 - filled)
+        print(f"\r{self._what} [{bar}] {done}/{total}", end="", file=sys.stderr, flush=True)
+
+    def __enter__(self) -> ProgressBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,202 @@
+"""The documents of `fencepost txn` as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from fencepost.cli.output import Block, Fields, Paragraph, Table
+from fencepost.client.admin import Where
+from fencepost.diagnose.explain import Explanation
+from fencepost.diagnose.hanging import HangingReport, ProducerList
+from fencepost.diagnose.history import History
+from fencepost.diagnose.lso import LsoReport, Pin
+from fencepost.diagnose.orders import Ended
+from fencepost.diagnose.txns import TxnDescription, TxnList
+from fencepost.diagnose.words import counted, duration, instant, listed, percent
+
+ORPHAN = "(unknown to its coordinator)"
+RESULTS = {None: "(in flight)", "NONE": "ok"}
+
+
+def _duration(ms: int | None) -> str | None:
+    return duration(ms) if ms is not None else None
+
+
+def _instant(ms: int | None) -> str | None:
+    return instant(ms) if ms is not None else None
+
+
+def _percent(share: float | None) -> str | None:
+    return percent(share) if share is not None else None
+
+
+def _places(partitions: Iterable[Where]) -> str | None:
+    return ", ".join(map(str, partitions)) or None
+
+
+def txns(document: TxnList) -> Iterator[Block]:
+    shows_idle = any(row.idle_ms is not None for row in document.transactions)
+    yield Table(
+        (
+            *("TRANSACTIONAL ID", "STATE", "PRODUCER", "EPOCH", "COORDINATOR"),
+            *("OPEN FOR", "OF TIMEOUT", "PARTITIONS"),
+            *(("LAST USED",) if shows_idle else ()),
+        ),
+        [
+            (
+                *(row.transactional_id, row.state, row.producer_id, row.producer_epoch, row.coordinator),
+                *(_duration(row.age_ms), _percent(row.timeout_share), row.partition_count),
+                *((f"{duration(row.idle_ms)} ago" if row.idle_ms is not None else None,) if shows_idle else ()),
+            )
+            for row in document.transactions
+        ],
+    )
+
+
+def description(document: TxnDescription) -> Iterator[Block]:
+    age = None
+    if document.age_ms is not None:
+        share = f", {percent(document.timeout_share)} of its timeout" if document.timeout_share is not None else ""
+        age = f"{duration(document.age_ms)}{share}"
+    yield Fields(
+        [
+            ("transactional id", document.transactional_id),
+            ("state", document.state),
+            ("coordinator", f"broker {document.coordinator}"),
+            ("producer id", document.producer_id),
+            ("producer epoch", document.producer_epoch),
+            ("timeout", duration(document.timeout_ms)),
+            ("began", _instant(document.start_ms)),
+            ("open for", age),
+            ("last recorded", _instant(document.updated_ms)),
+            ("previous producer id", document.previous_producer_id),
+            ("next producer id", document.next_producer_id),
+            ("client transaction version", document.client_transaction_version),
+            ("partitions", len(document.partitions)),
+        ]
+    )
+    if document.partitions:
+        yield Table(
+            ("PARTITION", "ITS FIRST OFFSET", "LAST WRITE", "LAST STABLE OFFSET", "HIGH WATERMARK"),
+            [
+                (
+                    Where(row.topic, row.partition),
+                    row.txn_start_offset,
+                    _instant(row.last_write_ms),
+                    row.last_stable_offset,
+                    row.high_watermark,
+                )
+                for row in document.partitions
+            ],
+        )
+
+
+def history(document: History) -> Iterator[Block]:
+    yield Table(
+        ("OFFSET", "TIME", "STATE", "PRODUCER", "EPOCH", "TIMEOUT", "PARTITIONS", "WHAT HAPPENED"),
+        [
+            (
+                *(t.offset, instant(t.at_ms), t.state, t.producer_id, t.producer_epoch),
+                *(_duration(t.timeout_ms), _places(t.partitions), t.what),
+            )
+            for t in document.transitions
+        ],
+    )
+    if document.rpcs is not None:
+        yield Table(
+            ("TIME", "REQUEST", "ABOUT", "PRODUCER", "EPOCH", "RESULT", "TOOK", "CLIENT", "ADDRESS"),
+            [
+                (
+                    *(instant(r.at_ms), f"{r.name} v{r.version}", r.about, r.producer_id, r.producer_epoch),
+                    *(RESULTS.get(r.result, r.result), _microseconds(r.duration_us)),
+                    *(r.client_id, f"{r.host}:{r.port}"),
+                )
+                for r in document.rpcs
+            ],
+        )
+
+
+def _microseconds(us: int | None) -> str | None:
+    return None if us is None else f"{us / 1000:.1f} ms" if us < 1_000_000 else duration(us // 1000)
+
+
+def producers(document: ProducerList) -> Iterator[Block]:
+    yield Table(
+        (
+            *("PARTITION", "PRODUCER", "EPOCH", "LAST SEQUENCE", "LAST WRITE", "COORDINATOR EPOCH"),
+            *("OPEN SINCE OFFSET", "TRANSACTIONAL ID", "STATE"),
+        ),
+        [
+            (
+                *(Where(row.topic, row.partition), row.producer_id, row.producer_epoch, row.last_sequence),
+                f"{duration(row.idle_ms)} ago" if row.idle_ms is not None else None,
+                *(row.coordinator_epoch, row.txn_start_offset, row.transactional_id, row.state),
+            )
+            for row in document.producers
+        ],
+    )
+
+
+def lso(document: LsoReport) -> Iterator[Block]:
+    yield Table(
+        (
+            *("PARTITION", "LAST STABLE OFFSET", "HIGH WATERMARK", "WAITING", "FOR"),
+            *("TRANSACTIONAL ID", "PRODUCER", "EPOCH", "STATE", "TIMEOUT", "CLIENT"),
+        ),
+        [
+            (
+                *(Where(row.topic, row.partition), row.last_stable_offset, row.high_watermark, row.waiting),
+                *(_duration(row.age_ms), row.transactional_id, row.producer_id, row.producer_epoch),
+                *(ORPHAN if row.is_orphan else row.state, _duration(row.timeout_ms)),
+                f"{row.client_id} at {row.host}" if row.host is not None else None,
+            )
+            for row in document.partitions
+        ],
+    )
+    if document.pins:
+        yield Paragraph("\n".join(_pin(pin) for pin in document.pins[:3]), is_bold=True)
+
+
+def _pin(pin: Pin) -> str:
+    name = f"producer {pin.producer_id}"
+    if pin.transactional_id is not None:
+        name = f"`{pin.transactional_id}` ({name})"
+    since = f" for {duration(pin.age_ms)}" if pin.age_ms is not None else ""
+    waiting = f"{counted(pin.waiting, 'offset')} on {listed(pin.partitions)}"
+    return f"{waiting} {'waits' if pin.waiting == 1 else 'wait'} for {name}{since}"
+
+
+def hanging(document: HangingReport) -> Iterator[Block]:
+    yield Table(
+        ("PARTITION", "PRODUCER", "EPOCH", "SINCE OFFSET", "LAST WRITE", "TRANSACTIONAL ID", "WHY IT HANGS"),
+        [
+            (
+                *(h.where, h.producer_id, h.producer_epoch, h.start_offset, f"{duration(h.age_ms)} ago"),
+                *(h.transactional_id, h.why),
+            )
+            for h in document.hanging
+        ],
+    )
+    if document.hanging:
+        commands = "\n".join(f"  {h.abort_command}" for h in document.hanging)
+        yield Paragraph(f"No coordinator will ever end these. To abort them:\n{commands}")
+
+
+def explanation(document: Explanation) -> Iterator[Block]:
+    yield Paragraph(document.paragraph)
+    advice = "\n".join(
+        f"- {action.advice}" + (f":\n    {action.command}" if action.command else "") for action in document.actions
+    )
+    yield Paragraph(f"What to do:\n{advice}")
+
+
+def ended(document: Ended) -> Iterator[Block]:
+    yield Paragraph(document.summary)
+    if document.partitions:
+        yield Table(
+            ("PARTITION", "LAST STABLE OFFSET BEFORE", "NOW", "HIGH WATERMARK"),
+            [
+                (Where(p.topic, p.partition), p.last_stable_offset_before, p.last_stable_offset, p.high_watermark)
+                for p in document.partitions
+            ],
+        )

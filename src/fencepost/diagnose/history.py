@@ -1,0 +1,222 @@
+"""What happened to a transactional id: its records in `__transaction_state`, each with the reason for it.
+
+A record says what the state is, not why. The reason follows from two neighbours: who may move the epoch, and when.
+A client of transaction version 1 never moves its epoch by ending a transaction, so an abort that moves it came from
+the broker: after the timeout, or for a new producer with the same id. With version 2 every end moves the epoch,
+and only time and the record that follows tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from fencepost.client.admin import Rpc, Where
+from fencepost.diagnose.snapshot import HistorySnapshot, LogEntry
+from fencepost.diagnose.words import duration, listed
+from fencepost.machines.txn import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    IDLE,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARED,
+    Txn,
+)
+from fencepost.protocol import errors
+
+# A new producer asks again until the abort is done; it needs milliseconds, on a sick cluster seconds.
+TAKEOVER_MS = 10_000
+
+
+class Abort(Enum):
+    """Why a transaction was aborted, as far as its records tell."""
+
+    CLIENT = "by its client"
+    TIMEOUT = "by its coordinator, since it was open for longer than its timeout"
+    TAKEOVER = "by its coordinator, since the id was registered anew"
+    CLIENT_OR_TAKEOVER = "by its client, or by its coordinator since the id was registered anew"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    offset: int
+    at_ms: int
+    state: str  # `Dead`: forgotten.
+    producer_id: int | None
+    producer_epoch: int | None
+    timeout_ms: int | None
+    start_ms: int | None
+    partitions: tuple[Where, ...]
+    previous_producer_id: int | None
+    next_producer_id: int | None
+    client_transaction_version: int | None
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RpcRow:
+    """A request, which only a Fencepost broker remembers; no result: it is still in flight."""
+
+    at_ms: int
+    name: str
+    version: int
+    client_id: str | None
+    host: str
+    port: int
+    producer_id: int | None
+    producer_epoch: int | None
+    about: str
+    result: str | None
+    duration_us: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    transactional_id: str
+    now_ms: int
+    log: Where
+    transitions: tuple[Transition, ...]
+    rpcs: tuple[RpcRow, ...] | None
+
+
+def diagnose_history(snapshot: HistorySnapshot) -> History:
+    return History(
+        transactional_id=snapshot.transactional_id,
+        now_ms=snapshot.now_ms,
+        log=snapshot.log,
+        transitions=tell(snapshot.entries),
+        rpcs=None if snapshot.rpcs is None else tuple(_rpc(rpc) for rpc in snapshot.rpcs),
+    )
+
+
+def _rpc(rpc: Rpc) -> RpcRow:
+    return RpcRow(
+        at_ms=rpc.at_ms,
+        name=rpc.name,
+        version=rpc.version,
+        client_id=rpc.client_id,
+        host=rpc.host,
+        port=rpc.port,
+        producer_id=_id_or_none(rpc.producer_id),
+        producer_epoch=_id_or_none(rpc.producer_epoch),
+        about=rpc.about,
+        result=errors.name_of(rpc.error_code) if rpc.duration_us >= 0 else None,
+        duration_us=_id_or_none(rpc.duration_us),
+    )
+
+
+def tell(entries: Sequence[LogEntry]) -> tuple[Transition, ...]:
+    """Each entry with what happened."""
+    txns = [entry.txn for entry in entries]
+    return tuple(
+        _transition(entry, txns[n - 1] if n else None, next_decision(txns[n + 1 :])) for n, entry in enumerate(entries)
+    )
+
+
+def next_decision(txns: Sequence[Txn | None]) -> Txn | None:
+    """The next record that somebody asked for: Complete* follows by itself."""
+    return next((txn for txn in txns if txn is None or txn.state not in (COMPLETE_COMMIT, COMPLETE_ABORT)), None)
+
+
+def _transition(entry: LogEntry, before: Txn | None, after: Txn | None) -> Transition:
+    txn = entry.txn
+    if txn is None:
+        return Transition(
+            offset=entry.offset,
+            at_ms=entry.timestamp_ms,
+            state="Dead",
+            producer_id=None,
+            producer_epoch=None,
+            timeout_ms=None,
+            start_ms=None,
+            partitions=(),
+            previous_producer_id=None,
+            next_producer_id=None,
+            client_transaction_version=None,
+            what="forgotten: nobody had used the id for transactional.id.expiration.ms",
+        )
+    return Transition(
+        offset=entry.offset,
+        at_ms=txn.updated_ms,
+        state=txn.state.kafka_name,
+        producer_id=txn.producer_id,
+        producer_epoch=txn.producer_epoch,
+        timeout_ms=txn.timeout_ms,
+        start_ms=txn.start_ms if txn.start_ms >= 0 else None,
+        partitions=tuple(sorted(Where(*p) for p in txn.partitions)),
+        previous_producer_id=_id_or_none(txn.previous_producer_id),
+        next_producer_id=_id_or_none(txn.next_producer_id),
+        client_transaction_version=txn.client_transaction_version,
+        what=what_happened(before, txn, after),
+    )
+
+
+def _id_or_none(number: int) -> int | None:
+    """Kafka writes -1 for what there is not."""
+    return number if number >= 0 else None
+
+
+def what_happened(before: Txn | None, txn: Txn, after: Txn | None = None) -> str:
+    """One record in words, given its neighbours; none before means that compaction has removed it."""
+    if txn.state is EMPTY:
+        return _what_init_did(before, txn)
+    if txn.state is ONGOING:
+        return _what_add_did(before, txn)
+    if txn.state is PREPARE_COMMIT:
+        return f"commit decided by its client, after {_open_for(txn)}"
+    if txn.state is PREPARE_ABORT:
+        if before is not None and before.state in IDLE:
+            return "abort by its client with nothing to abort: only the epoch moves"
+        return f"abort decided {why_aborted(before, txn, after).value}, after {_open_for(txn)}"
+    if txn.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
+        outcome = "committed" if txn.state is COMPLETE_COMMIT else "aborted"
+        if before is not None and before.state in PREPARED:
+            return f"{outcome}: all markers are written, after {duration(txn.updated_ms - before.updated_ms)}"
+        return f"{outcome}: all markers are written"
+    return txn.state.kafka_name
+
+
+def _what_init_did(before: Txn | None, txn: Txn) -> str:
+    if before is None:
+        return "a producer registered (InitProducerId)"
+    if before.producer_id != txn.producer_id:
+        return (
+            f"a producer registered (InitProducerId) and got a new id, {txn.producer_id}: "
+            f"the epochs of {before.producer_id} were used up"
+        )
+    if before.producer_epoch == txn.producer_epoch:
+        return "a producer asked for its epoch again (InitProducerId)"
+    return (
+        f"a producer registered (InitProducerId): epoch {before.producer_epoch} -> {txn.producer_epoch}, "
+        f"producers with {before.producer_epoch} or less are fenced"
+    )
+
+
+def _what_add_did(before: Txn | None, txn: Txn) -> str:
+    if before is not None and before.state is ONGOING:
+        added = sorted(Where(*p) for p in txn.partitions - before.partitions)
+        return f"added {listed(added)}" if added else "recorded again"
+    return "began" if before is not None else "open"
+
+
+def why_aborted(before: Txn | None, prepared: Txn, after: Txn | None = None) -> Abort:
+    """Who decided this PrepareAbort, given the record before it, and the next decision after it."""
+    by_epoch = before is not None and before.state is ONGOING and before.client_transaction_version < 2
+    if by_epoch and before is not None and before.producer_epoch == prepared.producer_epoch:
+        return Abort.CLIENT
+    open_ms = prepared.updated_ms - prepared.start_ms
+    if prepared.start_ms >= 0 and open_ms > prepared.timeout_ms:
+        return Abort.TIMEOUT
+    if by_epoch:
+        return Abort.TAKEOVER
+    if after is not None and after.state is EMPTY and after.updated_ms - prepared.updated_ms < TAKEOVER_MS:
+        return Abort.TAKEOVER
+    return Abort.CLIENT_OR_TAKEOVER
+
+
+def _open_for(txn: Txn) -> str:
+    return duration(txn.updated_ms - txn.start_ms) if txn.start_ms >= 0 else "an unknown time"

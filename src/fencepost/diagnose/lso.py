@@ -1,0 +1,140 @@
+"""Who keeps read_committed readers waiting: the last stable offset of each partition, and the transaction behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencepost.client.admin import Producer, Rpc, Where
+from fencepost.diagnose.snapshot import Ends, LsoSnapshot, first_open, is_coordinated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LsoRow:
+    topic: str
+    partition: int
+    last_stable_offset: int
+    high_watermark: int
+    # Offsets between the two: records that readers wait for, and markers.
+    waiting: int
+    # Of the transaction that the readers wait for; all None where they wait for nobody.
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    transactional_id: str | None = None
+    state: str | None = None
+    age_ms: int | None = None
+    timeout_ms: int | None = None
+    # Who writes it, where the cluster remembers that.
+    client_id: str | None = None
+    host: str | None = None
+    # No coordinator knows of it: it may hang, see `hanging`.
+    is_orphan: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """One transaction, and all that waits for it."""
+
+    producer_id: int
+    transactional_id: str | None
+    partitions: tuple[Where, ...]
+    waiting: int
+    age_ms: int | None
+    timeout_ms: int | None
+    is_orphan: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LsoReport:
+    now_ms: int
+    partitions: tuple[LsoRow, ...]
+    # By transaction, the oldest first.
+    pins: tuple[Pin, ...]
+    partition_count: int
+    waiting_count: int
+    max_age_ms: int | None
+    # Those of `pins` that are older than `max_age_ms`.
+    late: tuple[Pin, ...]
+    problems: tuple[str, ...]
+
+
+def diagnose_lso(snapshot: LsoSnapshot, max_age_ms: int | None = None, shows_all: bool = False) -> LsoReport:
+    """Partitions where readers wait, the longest wait first; with `shows_all` the others too."""
+    rows = [_row(snapshot, where, ends) for where, ends in snapshot.ends.items()]
+    waiting = [row for row in rows if row.waiting > 0]
+    shown = rows if shows_all else waiting
+    pins = _pins(waiting)
+    return LsoReport(
+        now_ms=snapshot.now_ms,
+        partitions=tuple(sorted(shown, key=lambda row: (-(row.age_ms or 0), row.topic, row.partition))),
+        pins=pins,
+        partition_count=len(rows),
+        waiting_count=len(waiting),
+        max_age_ms=max_age_ms,
+        late=tuple(pin for pin in pins if max_age_ms is not None and (pin.age_ms or 0) > max_age_ms),
+        problems=snapshot.problems,
+    )
+
+
+def _row(snapshot: LsoSnapshot, where: Where, ends: Ends) -> LsoRow:
+    pin = first_open(snapshot.producers.get(where, ())) if ends.gap > 0 else None
+    if pin is None:
+        return LsoRow(
+            topic=where.topic,
+            partition=where.partition,
+            last_stable_offset=ends.last_stable_offset,
+            high_watermark=ends.high_watermark,
+            waiting=ends.gap,
+        )
+    txn = snapshot.txns.get(pin.producer_id)
+    is_known = is_coordinated(txn, where)
+    last_rpc = _last_rpc(snapshot.rpcs.get(txn.transactional_id, ()), pin) if txn is not None else None
+    return LsoRow(
+        topic=where.topic,
+        partition=where.partition,
+        last_stable_offset=ends.last_stable_offset,
+        high_watermark=ends.high_watermark,
+        waiting=ends.gap,
+        producer_id=pin.producer_id,
+        producer_epoch=pin.producer_epoch,
+        transactional_id=txn.transactional_id if txn is not None else None,
+        state=txn.state if txn is not None else None,
+        age_ms=_age_ms(snapshot, where, pin, txn.start_ms if txn is not None and is_known else -1),
+        timeout_ms=txn.timeout_ms if txn is not None and is_known else None,
+        client_id=last_rpc.client_id if last_rpc is not None else None,
+        host=last_rpc.host if last_rpc is not None else None,
+        is_orphan=not is_known,
+    )
+
+
+def _last_rpc(rpcs: tuple[Rpc, ...], pin: Producer) -> Rpc | None:
+    """The last request of the producer that holds the readers back; another may ask under the same id meanwhile."""
+    mine = [r for r in rpcs if (r.producer_id, r.producer_epoch) == (pin.producer_id, pin.producer_epoch)]
+    return mine[-1] if mine else None
+
+
+def _age_ms(snapshot: LsoSnapshot, where: Where, pin: Producer, start_ms: int) -> int | None:
+    """Since the transaction began; where no coordinator knows, since its first record was made."""
+    since_ms = next(
+        (ms for ms in (start_ms, snapshot.first_record_ms.get(where, -1), pin.last_timestamp_ms) if ms >= 0), None
+    )
+    return max(snapshot.now_ms - since_ms, 0) if since_ms is not None else None
+
+
+def _pins(rows: list[LsoRow]) -> tuple[Pin, ...]:
+    by_txn: dict[tuple[int, bool], list[LsoRow]] = {}
+    for row in rows:
+        if row.producer_id is not None:
+            by_txn.setdefault((row.producer_id, row.is_orphan), []).append(row)
+    pins = [
+        Pin(
+            producer_id=producer_id,
+            transactional_id=found[0].transactional_id,
+            partitions=tuple(sorted(Where(row.topic, row.partition) for row in found)),
+            waiting=sum(row.waiting for row in found),
+            age_ms=max((row.age_ms for row in found if row.age_ms is not None), default=None),
+            timeout_ms=found[0].timeout_ms,
+            is_orphan=is_orphan,
+        )
+        for (producer_id, is_orphan), found in by_txn.items()
+    ]
+    return tuple(sorted(pins, key=lambda pin: (-(pin.age_ms or 0), pin.producer_id)))

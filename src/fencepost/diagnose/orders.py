@@ -1,0 +1,101 @@
+"""Ends transactions from outside, and looks what came of it. The only module here that changes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from fencepost.client.admin import DescribedTxn, Where, fence, write_abort_marker
+from fencepost.client.client import KafkaClient
+from fencepost.diagnose.collect import collect_ends, collect_last_steps
+from fencepost.diagnose.hanging import HangingTxn
+from fencepost.diagnose.snapshot import Ends, LogEntry, is_open
+from fencepost.diagnose.words import listed
+from fencepost.machines.txn import COMPLETE_ABORT, COMPLETE_COMMIT
+
+STEPS_OF_A_FENCE = 4  # The decision, its end, and the registration; the one before may be of this transaction, too.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndedPartition:
+    topic: str
+    partition: int
+    last_stable_offset_before: int
+    last_stable_offset: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What an order did."""
+
+    transactional_id: str | None
+    # Whether there was an open transaction, which is aborted now.
+    aborted: bool
+    # What the cluster hands out under the id now; those who have less are fenced. None: nobody was fenced.
+    producer_id: int | None
+    producer_epoch: int | None
+    partitions: tuple[EndedPartition, ...]
+    summary: str
+
+
+def order_fence(client: KafkaClient, txn: DescribedTxn) -> Ended:
+    """Take the id over: abort what is open, and refuse the producer that has it."""
+    before = collect_ends(client, txn.partitions)
+    producer_id, epoch = fence(client, txn.transactional_id, txn.timeout_ms)
+    was_open = is_open(txn.state)
+    came_too_late = was_open and was_committed(collect_last_steps(client, txn.transactional_id, STEPS_OF_A_FENCE))
+    done = ""
+    if was_open:
+        done = f"its open transaction is {'committed, by its client just before,' if came_too_late else 'aborted'} and "
+    return Ended(
+        transactional_id=txn.transactional_id,
+        aborted=was_open and not came_too_late,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        partitions=_compare(client, before, txn.partitions),
+        summary=(
+            f"`{txn.transactional_id}` is fenced: {done}its producer (id {txn.producer_id}, epoch "
+            f"{txn.producer_epoch}) is refused from now on; the epoch is {epoch} now."
+        ),
+    )
+
+
+def was_committed(steps: Sequence[LogEntry]) -> bool:
+    """Whether the last transaction that ended was committed."""
+    ended = [e.txn.state for e in steps if e.txn is not None and e.txn.state in (COMPLETE_COMMIT, COMPLETE_ABORT)]
+    return bool(ended) and ended[-1] is COMPLETE_COMMIT
+
+
+def order_abort(client: KafkaClient, hanging: Collection[HangingTxn]) -> Ended:
+    """Write an abort marker for each; for nothing but what `diagnose_hanging` found."""
+    partitions = [h.where for h in hanging]
+    before = collect_ends(client, partitions)
+    for txn in hanging:
+        write_abort_marker(client, txn.where, txn.producer)
+    what = listed(f"{h.where} (producer {h.producer_id}, from offset {h.start_offset})" for h in hanging)
+    return Ended(
+        transactional_id=None,
+        aborted=True,
+        producer_id=None,
+        producer_epoch=None,
+        partitions=_compare(client, before, partitions),
+        summary=f"Aborted what hung on {what}.",
+    )
+
+
+def _compare(
+    client: KafkaClient, before: Mapping[Where, Ends], partitions: Collection[Where]
+) -> tuple[EndedPartition, ...]:
+    after = collect_ends(client, partitions)
+    return tuple(
+        EndedPartition(
+            topic=where.topic,
+            partition=where.partition,
+            last_stable_offset_before=before[where].last_stable_offset,
+            last_stable_offset=after[where].last_stable_offset,
+            high_watermark=after[where].high_watermark,
+        )
+        for where in sorted(after)
+        if where in before
+    )

@@ -1,0 +1,146 @@
+"""What was seen of a cluster at one moment: plain values, collected once and then only read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fencepost.client.admin import DescribedTxn, ListedTxn, Producer, Rpc, Where
+from fencepost.machines.txn import BY_KAFKA_NAME, IDLE, Txn
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TXN_TOPIC = "__transaction_state"
+CLOSED_STATES = frozenset(name for name, state in BY_KAFKA_NAME.items() if state in IDLE)
+
+
+def is_open(state: str) -> bool:
+    """Whether there is a transaction to end; a state that we do not know yet counts as one."""
+    return state not in CLOSED_STATES
+
+
+def is_coordinated(txn: DescribedTxn | None, where: Where) -> bool:
+    """Whether a coordinator will end the transaction on this partition, sooner or later."""
+    return txn is not None and is_open(txn.state) and where in txn.partitions
+
+
+def first_open(producers: Iterable[Producer]) -> Producer | None:
+    """The producer whose open transaction begins first: the one that pins the last stable offset."""
+    open_ = [p for p in producers if p.txn_start_offset >= 0]
+    return min(open_, key=lambda p: p.txn_start_offset, default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ends:
+    """How far a partition reaches: for everybody, and for read_committed."""
+
+    high_watermark: int
+    last_stable_offset: int
+
+    @property
+    def gap(self) -> int:
+        return self.high_watermark - self.last_stable_offset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnsSnapshot:
+    """All transactional ids of a cluster."""
+
+    now_ms: int
+    listed: tuple[ListedTxn, ...]
+    described: Mapping[str, DescribedTxn]
+    # When each was last written to its log; None if the log was not read.
+    updated_ms: Mapping[str, int] | None = None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LsoSnapshot:
+    """Partitions, and for those whose last stable offset is behind, who is behind it."""
+
+    now_ms: int
+    ends: Mapping[Where, Ends]
+    producers: Mapping[Where, tuple[Producer, ...]] = field(default_factory=dict)
+    # The transactions of these producers, by producer id.
+    txns: Mapping[int, DescribedTxn] = field(default_factory=dict)
+    # When the first record at the last stable offset was made, where no coordinator could tell.
+    first_record_ms: Mapping[Where, int] = field(default_factory=dict)
+    # The last requests of these transactions; empty on a cluster that does not remember them.
+    rpcs: Mapping[str, tuple[Rpc, ...]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangingSnapshot:
+    """The same partitions, looked at before and after their coordinators were asked.
+
+    A coordinator names a partition from before its first write until its marker is written. So what it did not name,
+    and what was open on the partition both before and after, is nothing that it will ever end.
+    """
+
+    now_ms: int
+    partition_count: int
+    before: Mapping[Where, tuple[Producer, ...]]
+    txns: Mapping[int, DescribedTxn]
+    after: Mapping[Where, tuple[Producer, ...]]
+    # Coordinators that could not be asked: then nothing can be said of producers that nobody knows.
+    unanswered_coordinators: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducersSnapshot:
+    """The producers of some partitions, and what their coordinators call them."""
+
+    now_ms: int
+    producers: Mapping[Where, tuple[Producer, ...]]
+    txns: Mapping[int, ListedTxn]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEntry:
+    """One record of `__transaction_state`; no Txn is a tombstone."""
+
+    offset: int
+    timestamp_ms: int
+    txn: Txn | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistorySnapshot:
+    now_ms: int
+    transactional_id: str
+    log: Where
+    entries: tuple[LogEntry, ...]
+    # Its last requests; None on a cluster that does not remember them, or if nobody asked.
+    rpcs: tuple[Rpc, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of the cluster that decide when it ends a transaction by itself; None where it does not say."""
+
+    max_timeout_ms: int | None = None
+    abort_check_ms: int | None = None
+    expiration_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TxnSnapshot:
+    """One transactional id, from every side."""
+
+    now_ms: int
+    transactional_id: str
+    coordinator: int
+    txn: DescribedTxn | None
+    # What is left of its log, oldest first; None where it could not be read.
+    history: tuple[LogEntry, ...] | None = None
+    # The partitions that it names now or named in its log, as their leaders see them.
+    ends: Mapping[Where, Ends] = field(default_factory=dict)
+    producers: Mapping[Where, tuple[Producer, ...]] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
+    # Its last requests; None on a cluster that does not remember them.
+    rpcs: tuple[Rpc, ...] | None = None
+    # Where the id is unknown: others that look like it.
+    similar: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()

@@ -1,0 +1,46 @@
+"""Times and numbers, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+
+_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000))
+SHOWN_AT_MOST = 4
+
+
+def duration(ms: int) -> str:
+    """`40 ms`, `2.5 s`, `3 m 20 s`, `7 d 3 h`: two units at most. A clock that is ahead counts as now."""
+    ms = max(ms, 0)
+    if ms < 1000:
+        return f"{ms} ms"
+    if ms < 10_000 and ms % 1000:
+        return f"{ms / 1000:.1f} s"
+    for (name, size), (next_name, next_size) in pairwise(_UNITS):
+        if ms >= size:
+            rest = ms % size // next_size
+            return f"{ms // size} {name}" + (f" {rest} {next_name}" if rest else "")
+    return f"{ms // 1000} s"
+
+
+def instant(ms: int) -> str:
+    """A moment in UTC: `2026-03-01 12:00:03.250Z`."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+
+
+def counted(number: int, what: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def listed(items: Iterable[object], at_most: int = SHOWN_AT_MOST) -> str:
+    """`a, b and c`; after `at_most` only how many more there are."""
+    words: Sequence[str] = [str(item) for item in items]
+    if len(words) > at_most + 1:
+        words = [*words[:at_most], f"{len(words) - at_most} more"]
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)
+
+
+def percent(share: float) -> str:
+    return f"{share * 100:.0f} %"

@@ -1,0 +1,422 @@
+"""`fencepost txn` as the engineer on call uses it: on our broker, and on an Apache Kafka, with the same answers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from fencepost.cli import fencepost, main
+from fencepost.client.admin import Where, list_offsets
+from fencepost.client.client import KafkaClient
+from fencepost.diagnose.error_table import TABLE
+from fencepost.protocol import errors
+from fencepost.testing import Broker
+from tests.support.apache_kafka import apache_kafka
+from tests.support.command_line import start_fencepost
+from tests.support.examples import FOLDER, ORDER, comparable, example_broker, hang, transcript
+from tests.support.java import run_java
+from tests.support.reading import TIMEOUT_S, read_all
+
+JAVA = Path(__file__).parent / "clients" / "java"
+SETTINGS = {
+    "transaction.partition.verification.enable": "false",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+}
+
+
+@pytest.fixture(scope="module", params=["fencepost", pytest.param("apache", marks=pytest.mark.java)])
+def servers(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "apache":
+        with apache_kafka(**SETTINGS) as kafka:
+            yield kafka.bootstrap_servers
+    else:
+        with Broker(settings=SETTINGS) as broker:
+            yield broker.bootstrap_servers
+
+
+class Result(NamedTuple):
+    exit_code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.out)
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`fencepost txn ...` on the cluster."""
+    monkeypatch.setenv("FENCEPOST_BOOTSTRAP", servers)
+
+    def run(*arguments: str) -> Result:
+        capsys.readouterr()
+        exit_code = main(["txn", *arguments])
+        shown = capsys.readouterr()
+        # Where lines are broken is of no interest here.
+        return Result(exit_code, " ".join(shown.out.split()), shown.err)
+
+    return run
+
+
+@pytest.fixture
+def topic(servers: str, unique: Callable[[str], str]) -> str:
+    name = unique("tool-orders")
+    admin = AdminClient({"bootstrap.servers": servers})
+    admin.create_topics([NewTopic(name, 2, 1)])[name].result(TIMEOUT_S)
+    return name
+
+
+def producer_of(
+    servers: str, transactional_id: str, timeout_ms: int = 600_000, client_id: str = "tools"
+) -> Producer:
+    settings = {"bootstrap.servers": servers, "transactional.id": transactional_id, "client.id": client_id}
+    producer = Producer(settings | {"transaction.timeout.ms": timeout_ms, "log_level": 0})
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def write(producer: Producer, topic: str, value: str, partitions: tuple[int, ...] = (0, 1)) -> None:
+    producer.begin_transaction()
+    for partition in partitions:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+@pytest.fixture
+def stuck(servers: str, topic: str, unique: Callable[[str], str]) -> tuple[str, Producer]:
+    """A transactional id with a transaction that is open on both partitions of the topic."""
+    transactional_id = unique("stuck")
+    producer = producer_of(servers, transactional_id)
+    write(producer, topic, "half an order")
+    return transactional_id, producer
+
+
+# --- the story that the tools are for ---------------------------------------------------------------------
+
+
+def test_one_stuck_producer_among_twenty_is_named_explained_and_fenced(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str]
+) -> None:
+    ids = [unique("shop") for _ in range(20)]
+    producers = {transactional_id: producer_of(servers, transactional_id) for transactional_id in ids}
+    guilty = ids[7]
+    for transactional_id, producer in producers.items():
+        write(producer, topic, transactional_id)
+        if transactional_id != guilty:
+            producer.commit_transaction(TIMEOUT_S)
+
+    named = run("lso", topic, "--json").document
+    assert [pin["transactional_id"] for pin in named["pins"]] == [guilty]
+    assert {row["transactional_id"] for row in named["partitions"]} == {guilty}
+    # Those before it are read; those after it wait: 13 records and 12 markers on each partition.
+    assert [row["waiting"] for row in named["partitions"]] == [25, 25]
+    assert f"on {topic}-0 and {topic}-1 wait for `{guilty}`" in run("lso", topic).out
+
+    explained = run("explain", guilty)
+    assert explained.exit_code == 0
+    assert f"Transaction `{guilty}` is open (Ongoing)" in explained.out
+    assert f"It pins the last stable offset of {topic}-0 and {topic}-1: 50 offsets" in explained.out
+    assert f"fencepost txn fence {guilty}" in explained.out
+
+    fenced = run("fence", guilty, "--yes", "--json").document
+    assert fenced["aborted"] is True
+    assert all(p["last_stable_offset"] == p["high_watermark"] for p in fenced["partitions"])
+    read = sorted((seen.value, seen.partition) for seen in read_all(servers, [topic]))
+    assert read == sorted((id_, partition) for id_ in ids if id_ != guilty for partition in (0, 1))
+    with pytest.raises(KafkaException, match=r"(?i)fence|epoch"):
+        producers[guilty].commit_transaction(TIMEOUT_S)
+    assert run("lso", topic, "--max-age", "1ms").exit_code == 0
+
+
+def test_a_hanging_transaction_is_found_and_aborted(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str], stuck: tuple[str, Producer]
+) -> None:
+    transactional_id = unique("hanging")
+    producer_id, offset = hang(servers, topic, transactional_id)
+
+    found = run("hanging", "--json")
+    assert found.exit_code == 1
+    assert [(h["topic"], h["partition"], h["producer_id"], h["start_offset"]) for h in found.document["hanging"]] == [
+        (topic, 0, producer_id, offset)
+    ]
+    [hanging] = found.document["hanging"]
+    assert hanging["transactional_id"] == transactional_id
+    assert hanging["why"] == f"`{transactional_id}` has no open transaction (it is Empty)"
+    assert found.document["open_count"] >= 1, "the other one is open too, and has a coordinator"
+    assert "it seems to hang" not in run("explain", stuck[0]).out
+
+    # Their own tool must agree that this is what is to be ended.
+    order = hanging["abort_command"].split()[2:]
+    assert run(*order).exit_code == 2, "it asks first, and nobody is there to answer"
+    aborted = run(*order, "--yes", "--json")
+    assert aborted.exit_code == 0, aborted.err
+    assert run("hanging").exit_code == 0
+    # The one before it is still open, and is not aborted by writing markers.
+    refused = run("abort", "--topic", topic, "--partition", "0", "--yes")
+    assert refused.exit_code == 1
+    assert f"`{stuck[0]}` is Ongoing" in refused.err
+    assert f"fencepost txn fence {stuck[0]}" in refused.err
+    stuck[1].abort_transaction(TIMEOUT_S)
+    assert read_all(servers, [topic]) == []
+
+
+# --- one command after the other --------------------------------------------------------------------------
+
+
+def test_list_shows_what_the_filters_let_through(
+    servers: str, run: Run, topic: str, stuck: tuple[str, Producer], unique: Callable[[str], str]
+) -> None:
+    transactional_id, _ = stuck
+    idle = unique("idle")
+    done = producer_of(servers, idle)
+    write(done, topic, "an order", partitions=(1,))
+    done.commit_transaction(TIMEOUT_S)
+
+    def listed(*filters: str) -> dict[str, Any]:
+        result = run("list", "--json", *filters)
+        assert result.exit_code == 0, result.err
+        return {t["transactional_id"]: t for t in result.document["transactions"]}
+
+    everything = listed()
+    open_ = everything[transactional_id]
+    assert (open_["state"], open_["partition_count"], open_["timeout_ms"]) == ("Ongoing", 2, 600_000)
+    assert 0 <= open_["timeout_share"] < 1
+    assert everything[idle]["age_ms"] is None
+    assert idle not in listed("--state", "ongoing")
+    assert set(listed("--producer-id", str(open_["producer_id"]))) == {transactional_id}
+    assert set(listed("--id", f"{idle[:3]}.*|nothing")) >= {idle}
+    assert transactional_id not in listed("--longer-than", "1d")
+    assert transactional_id in listed("--longer-than", "0ms", "--state", "Ongoing")
+    assert idle not in listed("--idle", "1d")
+    used = listed("--idle", "0ms")
+    assert transactional_id not in used
+    assert used[idle]["idle_ms"] >= 0
+
+
+def test_describe_shows_every_field(run: Run, topic: str, stuck: tuple[str, Producer]) -> None:
+    transactional_id, _ = stuck
+    described = run("describe", transactional_id, "--json").document
+    assert described["state"] == "Ongoing"
+    assert described["producer_epoch"] == 0
+    assert described["timeout_ms"] == 600_000
+    assert described["coordinator"] == 1
+    assert described["age_ms"] >= 0
+    assert described["start_ms"] == described["updated_ms"] or described["start_ms"] < described["updated_ms"]
+    assert described["client_transaction_version"] in (0, 1), "librdkafka speaks the older protocol"
+    assert [(p["topic"], p["partition"], p["txn_start_offset"]) for p in described["partitions"]] == [
+        (topic, 0, 0),
+        (topic, 1, 0),
+    ]
+    assert "10 m" in run("describe", transactional_id).out
+
+
+def test_history_tells_every_step_and_who_asked_for_it(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str]
+) -> None:
+    transactional_id = unique("told")
+    producer = producer_of(servers, transactional_id)
+    write(producer, topic, "committed", partitions=(0,))
+    producer.commit_transaction(TIMEOUT_S)
+    write(producer, topic, "aborted", partitions=(0,))
+    producer.abort_transaction(TIMEOUT_S)
+    write(producer, topic, "left open", partitions=(0,))
+    producer_of(servers, transactional_id)
+
+    result = run("history", transactional_id, "--json")
+    steps = result.document["transitions"]
+    assert [step["state"] for step in steps] == [
+        *("Empty", "Ongoing", "PrepareCommit", "CompleteCommit"),
+        *("Ongoing", "PrepareAbort", "CompleteAbort"),
+        *("Ongoing", "PrepareAbort", "CompleteAbort", "Empty"),
+    ]
+    assert steps[1]["partitions"] == [{"topic": topic, "partition": 0}]
+    assert "by its client" in steps[5]["what"]
+    assert "by its coordinator, since the id was registered anew" in steps[8]["what"]
+    assert [step["producer_epoch"] for step in steps[-2:]] == [1, 2]
+    explained = run("explain", transactional_id).out
+    assert "was decided by its coordinator, since the id was registered anew" in explained
+    assert "two processes use this transactional.id" in explained
+
+
+def test_the_last_requests_show_who_fenced_whom(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str], request: pytest.FixtureRequest
+) -> None:
+    """Which request was in flight when the producer was fenced? Only our broker remembers."""
+    transactional_id = unique("zombie")
+    zombie = producer_of(servers, transactional_id, client_id="first")
+    write(zombie, topic, "half an order", partitions=(0,))
+    assert run("lso", topic, "--json").document["partitions"][0]["client_id"] in ("first", None)
+    producer_of(servers, transactional_id, client_id="second")
+    with pytest.raises(KafkaException):
+        zombie.commit_transaction(TIMEOUT_S)
+
+    result = run("history", transactional_id, "--rpc", "--json")
+    if "apache" in request.node.name:
+        assert result.exit_code == 1
+        assert "do not remember requests" in result.err
+        return
+    rpcs = [(rpc["client_id"], rpc["name"], rpc["result"]) for rpc in result.document["rpcs"]]
+    assert rpcs == [
+        ("first", "InitProducerId", "NONE"),
+        ("first", "AddPartitionsToTxn", "NONE"),
+        ("first", "Produce", "NONE"),
+        ("second", "InitProducerId", "NONE"),
+        ("first", "EndTxn", "INVALID_PRODUCER_EPOCH"),
+    ]
+    assert {rpc["host"] for rpc in result.document["rpcs"]} == {"127.0.0.1"}
+    assert all(rpc["duration_us"] >= 0 for rpc in result.document["rpcs"])
+    assert f"{topic}-0" in run("history", transactional_id, "--rpc").out
+    assert "The last request for it was EndTxn" in run("explain", transactional_id).out
+
+
+def test_explain_knows_a_timeout(servers: str, run: Run, topic: str, unique: Callable[[str], str]) -> None:
+    transactional_id = unique("slow")
+    write(producer_of(servers, transactional_id, timeout_ms=1000), topic, "too slow", partitions=(0,))
+    deadline = time.monotonic() + 2 * TIMEOUT_S
+    while (state := run("describe", transactional_id, "--json").document["state"]) != "CompleteAbort":
+        assert time.monotonic() < deadline, f"still {state}"
+        time.sleep(0.2)
+    explained = run("explain", transactional_id).out
+    assert "by its coordinator, since it was open for longer than its timeout" in explained
+    assert "transaction.timeout.ms longer" in explained
+
+
+def test_offsets_in_a_transaction_are_told(servers: str, run: Run, topic: str, unique: Callable[[str], str]) -> None:
+    transactional_id = unique("with-offsets")
+    producer = producer_of(servers, transactional_id)
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": unique("group")})
+    write(producer, topic, "an order", partitions=(0,))
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 0)], consumer.consumer_group_metadata(), TIMEOUT_S)
+    consumer.close()
+    assert "UNSTABLE_OFFSET_COMMIT" in run("explain", transactional_id).out
+    pinned = {row["topic"] for row in run("lso", "--json").document["partitions"]}
+    assert {topic, "__consumer_offsets"} <= pinned
+    assert run("abort", transactional_id, "--yes", "--json").document["aborted"] is True
+
+
+def test_producers_of_a_partition_have_their_transactional_ids(
+    run: Run, topic: str, stuck: tuple[str, Producer]
+) -> None:
+    both = run("producers", topic, "--json").document["producers"]
+    assert [(p["partition"], p["transactional_id"], p["txn_start_offset"]) for p in both] == [
+        (0, stuck[0], 0),
+        (1, stuck[0], 0),
+    ]
+    assert len(run("producers", f"{topic}:1", "--json").document["producers"]) == 1
+    missing = run("producers", f"{topic}:9")
+    assert missing.exit_code == 3
+    assert "the topic has 2 partitions" in missing.err
+
+
+def test_lso_has_an_exit_code_for_monitoring(run: Run, topic: str, stuck: tuple[str, Producer]) -> None:
+    late = run("lso", topic, "--max-age", "1ms")
+    assert late.exit_code == 1
+    assert f"readers wait for `{stuck[0]}`" in late.err
+    assert f"fencepost txn explain {stuck[0]}" in late.err
+    assert run("lso", topic, "--max-age", "1d").exit_code == 0
+    assert run("lso", "no-such-topic").exit_code == 3
+
+
+def test_nothing_is_made_of_an_id_that_does_not_exist(run: Run, stuck: tuple[str, Producer]) -> None:
+    for order in (["fence", f"{stuck[0]}x", "--yes"], ["abort", f"{stuck[0]}x", "--yes"], ["describe", f"{stuck[0]}x"]):
+        refused = run(*order)
+        assert refused.exit_code == 1
+        assert f"no coordinator knows `{stuck[0]}x`" in refused.err
+    assert stuck[0] in run("explain", f"{stuck[0]}x").out, "the one that was meant"
+    assert f"{stuck[0]}x" not in run("list").out
+
+
+def test_an_abort_needs_something_to_abort(run: Run, stuck: tuple[str, Producer]) -> None:
+    assert run("fence", stuck[0], "--yes").exit_code == 0
+    refused = run("abort", stuck[0], "--yes")
+    assert refused.exit_code == 1
+    assert "has no open transaction: it is Empty" in refused.err
+
+
+def test_watch_shows_the_change(servers: str, run: Run, topic: str, stuck: tuple[str, Producer]) -> None:
+    arguments = ["txn", "lso", topic, "--watch", "--every", "50ms", "--json", "--bootstrap", servers]
+    with start_fencepost(*arguments) as process:
+        try:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["pins"][0]["transactional_id"] == stuck[0]
+            stuck[1].abort_transaction(TIMEOUT_S)
+            assert any(json.loads(line)["pins"] == [] for line in process.stdout)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(TIMEOUT_S) == 0
+        finally:
+            process.kill()
+
+
+def test_the_settings_of_the_client_come_from_a_file(
+    servers: str, run: Run, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FENCEPOST_BOOTSTRAP")
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={servers}\nsecurity.protocol = PLAINTEXT\n")
+    assert run("list", "--command-config", str(file)).exit_code == 0
+    refused = run("list", "--command-config", str(file), "--set", "security.protcol=SSL")
+    assert refused.exit_code == 2
+    assert "did you mean security.protocol?" in refused.err
+    with KafkaClient({"bootstrap.servers": servers}) as client:
+        assert list_offsets(client, [Where("no-such-topic", 0)]).problems
+
+
+# --- the pages --------------------------------------------------------------------------------------------
+
+
+def test_every_page_shows_what_its_command_prints() -> None:
+    with example_broker() as broker:
+        for name, commands in ORDER.items():
+            shown = (FOLDER / f"{name}.txt").read_text()
+            assert [line[2:] for line in shown.splitlines() if line.startswith("$ ")] == commands
+            seen = transcript(commands, broker.bootstrap_servers)
+            assert comparable(seen) == comparable(shown), f"{name}; to renew: python -m tests.support.examples"
+
+
+def test_every_command_has_an_example_that_is_run() -> None:
+    """Demos check themselves, and have tests of their own."""
+    paths = ["-".join(path) for path, _ in leaves(fencepost) if path[0] != "demo"]
+    assert sorted(paths) == sorted(ORDER)
+    assert sorted(path.stem for path in FOLDER.iterdir()) == sorted(ORDER)
+
+
+def test_every_command_has_a_page() -> None:
+    pages = {path.stem for path in (FOLDER.parent / "commands").glob("*.md")}
+    assert pages == {"README", *("-".join(path) for path, _ in leaves(fencepost))}
+
+
+def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaves(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+# --- errors -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.java
+def test_the_table_of_errors_has_the_java_client_s_names_and_families() -> None:
+    lines = [line.split() for line in run_java(JAVA / "ErrorClasses.java").splitlines()]
+    java = {int(code): (name, thrown, family, retriable) for code, name, thrown, family, retriable in lines}
+    assert {code for code, row in java.items() if row[3] == "true"} == errors.RETRIABLE
+    assert {code: row[0] for code, row in java.items()}.items() <= errors.NAMES.items()
+    for entry in TABLE.values():
+        if entry.java is not None:
+            assert (entry.name, entry.java, entry.java_family) == java[entry.code][:3]
+        else:
+            assert entry.code not in java

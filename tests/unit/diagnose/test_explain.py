@@ -1,0 +1,201 @@
+"""The paragraph about a transaction: what, since when, why, what it blocks, what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.client.admin import Where
+from fencepost.diagnose.explain import Explanation, diagnose_txn
+from fencepost.diagnose.snapshot import LogEntry, Settings
+from fencepost.machines.txn import State
+from fencepost.protocol import errors
+from tests.unit.diagnose.snapshots import (
+    GROUP_OFFSETS,
+    NOW_MS,
+    ORDERS,
+    PAYMENTS,
+    described,
+    ends,
+    entry,
+    producer,
+    rpc,
+    txn_snapshot,
+)
+
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, *_ = State
+SETTINGS = Settings(max_timeout_ms=900_000, abort_check_ms=10_000, expiration_ms=604_800_000)
+
+
+def commands(explanation: Explanation) -> list[str]:
+    return [action.command for action in explanation.actions if action.command is not None]
+
+
+def advice(explanation: Explanation) -> str:
+    return " ".join(action.advice for action in explanation.actions)
+
+
+def test_an_open_transaction_that_pins_readers() -> None:
+    explanation = diagnose_txn(
+        txn_snapshot(
+            described(),
+            ends={ORDERS: ends(40, 90), PAYMENTS: ends(7, 8)},
+            producers={ORDERS: (producer(40),), PAYMENTS: (producer(7, last_timestamp_ms=NOW_MS - 3000),)},
+            settings=SETTINGS,
+        )
+    )
+    assert explanation.paragraph == (
+        "Transaction `orders-sink` is open (Ongoing) for 12 s, since 2027-01-15 07:59:48.000Z: producer 7 with epoch 4 "
+        "has neither committed nor aborted it. It last wrote 3 s ago, to payments-3. It pins the last stable offset of "
+        "orders-0 and payments-3: 51 offsets behind these wait, and no read_committed reader gets past. If nothing "
+        "happens, broker 1 aborts it in 48 s: its timeout is 1 m, and the coordinator looks every 10 s."
+    )
+    assert [(b.where, b.waiting) for b in explanation.blocks] == [(ORDERS, 50), (PAYMENTS, 1)]
+    assert commands(explanation) == ["fencepost txn fence orders-sink"]
+
+
+def test_it_does_not_block_where_another_began_before_it() -> None:
+    older = producer(30, producer_id=3)
+    explanation = diagnose_txn(
+        txn_snapshot(
+            described(partitions=(ORDERS,)),
+            ends={ORDERS: ends(30, 90)},
+            producers={ORDERS: (producer(40), older)},
+        )
+    )
+    assert explanation.blocks == ()
+    assert "No reader waits for it" in explanation.paragraph
+
+
+def test_one_that_has_written_nothing_and_holds_offsets() -> None:
+    explanation = diagnose_txn(txn_snapshot(described(partitions=(GROUP_OFFSETS,))))
+    assert "It has written nothing yet to its 1 partition." in explanation.paragraph
+    assert "UNSTABLE_OFFSET_COMMIT" in explanation.paragraph
+
+
+@pytest.mark.parametrize(
+    ("open_ms", "timeout_ms", "said"),
+    [
+        (65_000, 60_000, "Its timeout of 1 m has passed, and the coordinator looks every 10 s: it is about to be"),
+        (300_000, 60_000, "Its timeout of 1 m passed 4 m ago and it should have been aborted: broker 1"),
+        (300_000, 2**31 - 1, "It has no timeout (two-phase commit): only its owner ends it."),
+    ],
+)
+def test_a_timeout_that_has_passed(open_ms: int, timeout_ms: int, said: str) -> None:
+    txn = described(start_ms=NOW_MS - open_ms, timeout_ms=timeout_ms)
+    assert said in diagnose_txn(txn_snapshot(txn, settings=SETTINGS)).paragraph
+
+
+def test_the_last_request_is_told_where_the_cluster_remembers_it() -> None:
+    explanation = diagnose_txn(txn_snapshot(described(), rpcs=(rpc("AddPartitionsToTxn", 9000), rpc())))
+    assert (
+        "The last request for it was Produce, 3 s ago from client `shop` at 10.0.0.9:40000, and was answered without "
+        "an error."
+    ) in explanation.paragraph
+    refused = diagnose_txn(txn_snapshot(described(), rpcs=(rpc(error_code=errors.INVALID_PRODUCER_EPOCH),)))
+    assert (
+        "and was answered with INVALID_PRODUCER_EPOCH." in refused.paragraph
+    )
+    waiting = diagnose_txn(txn_snapshot(described(), rpcs=(rpc("EndTxn", client_id=None, duration_us=-1),)))
+    assert "EndTxn, 3 s ago from a client at 10.0.0.9:40000, and is not answered yet." in waiting.paragraph
+    assert "last request" not in diagnose_txn(txn_snapshot(described(), rpcs=())).paragraph
+
+
+def test_an_id_that_a_shell_would_not_leave_alone_is_quoted() -> None:
+    txn = described(transactional_id="orders sink")
+    assert commands(diagnose_txn(txn_snapshot(txn, transactional_id="orders sink"))) == [
+        "fencepost txn fence 'orders sink'"
+    ]
+
+
+def test_a_decision_that_has_just_been_made_needs_patience() -> None:
+    txn = described("PrepareCommit", partitions=(PAYMENTS,))
+    explanation = diagnose_txn(txn_snapshot(txn, history=(entry(PREPARE_COMMIT, -40, start_ms=-12_000),)))
+    assert "was decided 40 ms ago: it is going to be committed (PrepareCommit)" in explanation.paragraph
+    assert advice(explanation) == "wait: markers take milliseconds"
+
+
+def test_markers_that_do_not_get_through_are_looked_for_at_their_partitions() -> None:
+    txn = described("PrepareAbort", partitions=(ORDERS, PAYMENTS))
+    explanation = diagnose_txn(
+        txn_snapshot(
+            txn, history=(entry(PREPARE_ABORT, -60_000, start_ms=-72_000, epoch=4),), ends={ORDERS: ends(40, 90)}
+        )
+    )
+    assert "still has to write the marker on orders-0 and payments-3" in explanation.paragraph
+    assert "these do not get through" in explanation.paragraph
+    assert "look at payments-3, whose leader did not answer" in advice(explanation)
+    assert "do not fence it" in advice(explanation)
+    assert commands(explanation) == []
+
+
+def closed(*history: LogEntry, state: str = "CompleteAbort") -> Explanation:
+    return diagnose_txn(txn_snapshot(described(state, partitions=()), history=history, settings=SETTINGS))
+
+
+def test_a_timeout_is_told_afterwards() -> None:
+    explanation = closed(
+        entry(ONGOING, -90_000),
+        entry(PREPARE_ABORT, -25_000, epoch=5, start_ms=-90_000),
+        entry(COMPLETE_ABORT, -24_900, epoch=5, start_ms=-90_000),
+    )
+    assert "its last transaction was aborted 24 s ago" in explanation.paragraph
+    assert "after 1 m 5 s of a timeout of 1 m, was decided by its coordinator, since it" in explanation.paragraph
+    assert "transaction.timeout.ms longer" in advice(explanation)
+    assert commands(explanation) == ["fencepost txn history orders-sink"]
+
+
+def test_a_takeover_is_told_afterwards() -> None:
+    explanation = closed(
+        entry(ONGOING, -9_000),
+        entry(PREPARE_ABORT, -5_000, epoch=5, start_ms=-9_000),
+        entry(COMPLETE_ABORT, -4_900, epoch=5, start_ms=-9_000),
+        entry(EMPTY, -4_800, epoch=6),
+        state="Empty",
+    )
+    assert "since the id was registered anew" in explanation.paragraph
+    assert "two processes use this transactional.id" in advice(explanation)
+
+
+def test_a_commit_leaves_nothing_to_do() -> None:
+    explanation = closed(
+        entry(ONGOING, -90_000),
+        entry(PREPARE_ABORT, -25_000, epoch=5, start_ms=-90_000),
+        entry(COMPLETE_ABORT, -24_900, epoch=5, start_ms=-90_000),
+        entry(ONGOING, -10_000, epoch=6),
+        entry(PREPARE_COMMIT, -9_000, epoch=6, start_ms=-10_000),
+        entry(COMPLETE_COMMIT, -8_990, epoch=6, start_ms=-10_000),
+        state="CompleteCommit",
+    )
+    assert "its last transaction was committed 9.0 s ago" in explanation.paragraph
+    assert "abort" not in explanation.paragraph, "the one before is over and done with"
+    assert advice(explanation) == "there is nothing to do"
+
+
+def test_processes_that_fence_each_other_are_suspected() -> None:
+    duel = [entry(EMPTY, -30_000 + 6_000 * n, epoch=n) for n in range(5)]
+    explanation = closed(*duel, state="Empty")
+    assert "5 producers registered it within 24 s, the last one 6 s ago: two processes" in explanation.paragraph
+    restarts = [entry(EMPTY, -3_600_000 * n, epoch=5 - n) for n in range(5, 0, -1)]
+    assert "producers registered it" not in closed(*restarts, state="Empty").paragraph
+
+
+def test_what_is_left_on_a_partition_of_an_earlier_transaction_is_suspected() -> None:
+    snapshot = txn_snapshot(
+        described("CompleteCommit", partitions=()),
+        history=(entry(COMPLETE_COMMIT, -9_000),),
+        producers={ORDERS: (producer(40),), Where("audit", 0): (producer(3, producer_id=99),)},
+    )
+    explanation = diagnose_txn(snapshot)
+    assert "open on orders-0 (producer 7, from offset 40): it seems to hang" in explanation.paragraph
+    assert "audit" not in explanation.paragraph, "that is another producer's"
+    assert commands(explanation) == ["fencepost txn hanging"]
+
+
+def test_an_unknown_id_is_said_to_be_one_with_those_that_look_like_it() -> None:
+    explanation = diagnose_txn(txn_snapshot(None, similar=("orders-sink-3",), settings=SETTINGS))
+    assert explanation.state is None
+    assert "nobody used it for 7 d and it was forgotten" in explanation.paragraph
+    assert commands(explanation) == ["fencepost txn explain orders-sink-3", "fencepost txn list"]
+    tombstone = LogEntry(offset=9, timestamp_ms=NOW_MS - 1000, txn=None)
+    forgotten = diagnose_txn(txn_snapshot(None, history=(tombstone,)))
+    assert "It was forgotten at 2027-01-15 07:59:59.000Z" in forgotten.paragraph

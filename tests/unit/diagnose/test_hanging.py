@@ -1,0 +1,67 @@
+"""What hangs and what only looks like it; and the producers of a partition."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.client.admin import DescribedTxn, ListedTxn
+from fencepost.diagnose.hanging import diagnose_hanging, diagnose_producers
+from fencepost.diagnose.snapshot import HangingSnapshot, ProducersSnapshot
+from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, producer
+
+OPEN = {ORDERS: (producer(40), producer(-1, producer_id=9))}
+
+
+def snapshot(txn: DescribedTxn | None, **changes: object) -> HangingSnapshot:
+    txns = {} if txn is None else {txn.producer_id: txn}
+    fields = {"now_ms": NOW_MS, "partition_count": 3, "before": OPEN, "txns": txns, "after": OPEN}
+    return HangingSnapshot(**fields | changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("txn", "why"),
+    [
+        (None, "no transactional id has this producer id"),
+        (described("Empty", partitions=()), "`orders-sink` has no open transaction (it is Empty)"),
+        (described("CompleteAbort", partitions=()), "`orders-sink` has no open transaction (it is CompleteAbort)"),
+        (described(partitions=(PAYMENTS,)), "the open transaction of `orders-sink` does not include the partition"),
+    ],
+)
+def test_what_no_coordinator_will_end_hangs(txn: DescribedTxn | None, why: str) -> None:
+    [hanging] = diagnose_hanging(snapshot(txn)).hanging
+    assert hanging.why == why
+    assert hanging.abort_command == "fencepost txn abort --topic orders --partition 0 --producer-id 7"
+    assert (hanging.start_offset, hanging.age_ms) == (40, 11_000)
+    assert hanging.producer.producer_epoch == 4
+
+
+@pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "PrepareAbort"])
+def test_what_a_coordinator_names_is_well(state: str) -> None:
+    report = diagnose_hanging(snapshot(described(state)))
+    assert (report.hanging, report.open_count) == ((), 1)
+
+
+def test_what_has_ended_meanwhile_does_not_hang() -> None:
+    """Its marker came between the look at the partition and the question to the coordinator."""
+    assert diagnose_hanging(snapshot(None, after={})).hanging == ()
+    for now in (producer(-1), producer(55), producer(40, producer_epoch=5)):
+        assert diagnose_hanging(snapshot(None, after={ORDERS: (now,)})).hanging == ()
+
+
+def test_nothing_is_said_of_a_producer_whose_coordinator_may_be_one_that_did_not_answer() -> None:
+    report = diagnose_hanging(snapshot(None, unanswered_coordinators=("broker 2 could not be asked",)))
+    assert (report.hanging, report.undecided_count) == ((), 1)
+    assert report.problems == ("broker 2 could not be asked",)
+    # But its coordinator did answer here, and said that nothing is open.
+    known = snapshot(described("Empty", partitions=()), unanswered_coordinators=("broker 2 could not be asked",))
+    assert len(diagnose_hanging(known).hanging) == 1
+
+
+def test_producers_are_shown_with_their_ids_and_the_open_ones_first() -> None:
+    plain = producer(-1, producer_id=3, last_sequence=-1, last_timestamp_ms=-1, coordinator_epoch=-1)
+    listed = ListedTxn("orders-sink", 1, 7, "Ongoing")
+    snapshot = ProducersSnapshot(now_ms=NOW_MS, producers={ORDERS: (plain, producer(40))}, txns={7: listed})
+    first, second = diagnose_producers(snapshot).producers
+    assert (first.transactional_id, first.txn_start_offset, first.idle_ms) == ("orders-sink", 40, 11_000)
+    assert (second.transactional_id, second.txn_start_offset, second.idle_ms) == (None, None, None)
+    assert (second.last_sequence, second.coordinator_epoch) == (None, None)
