@@ -1,8 +1,10 @@
-"""Resolve Apache Kafka's jars (broker, tools, clients) into `.tools/jars/kafka-VERSION/`.
+"""Resolve Java jars that the tests and demos need into `.tools/jars/`: Apache Kafka's own, and Spark's Kafka connector.
 
 PySpark ships Ivy, which fetches from Maven Central; no Maven and no tarball needed. The Ivy settings are our
 own, with a cache of our own, because Ivy's defaults can trip over a half-filled local repository.
 Without jars the Java tests are skipped, so a failure here is one line and not the end of the set-up.
+
+setup_jars.py [kafka] [connector]    both, unless one is named
 """
 
 from __future__ import annotations
@@ -11,12 +13,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from quietly import ROOT, TOOLS, StepFailed, say, step
-
-KAFKA_VERSION = "4.3.1"
-JARS = TOOLS / "jars" / f"kafka-{KAFKA_VERSION}"
-NEEDED = [f"{name}-{KAFKA_VERSION}.jar" for name in ("kafka_2.13", "kafka-tools", "kafka-clients")]
 
 SETTINGS = """\
 <ivysettings>
@@ -25,21 +24,56 @@ SETTINGS = """\
   <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
 </ivysettings>
 """
-# Kafka Connect comes with the tools and brings half a web server along: 40 jars that nothing here uses.
-# The tools are silent about what went wrong unless there is something to log with.
-MODULE = f"""\
+MODULE = """\
 <ivy-module version="2.0">
   <info organisation="fencepost" module="jars"/>
   <configurations><conf name="default"/></configurations>
   <dependencies defaultconf="default->default">
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}"/>
-    <dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}"/>
-    <dependency org="org.apache.kafka" name="kafka-clients" rev="{KAFKA_VERSION}"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36"/>
-    <exclude org="org.apache.kafka" module="connect-runtime"/>
+    {dependencies}
   </dependencies>
 </ivy-module>
 """
+
+
+class JarSet(NamedTuple):
+    what: str
+    folder: str
+    dependencies: tuple[str, ...]  # As in an Ivy file.
+    needed: tuple[str, ...]  # Without all of these the set is of no use.
+    without: str  # What is skipped or slower then.
+
+
+KAFKA_VERSION = "4.3.1"
+KAFKA = JarSet(
+    f"Apache Kafka {KAFKA_VERSION}",
+    f"kafka-{KAFKA_VERSION}",
+    (
+        f'<dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}"/>',
+        f'<dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}"/>',
+        f'<dependency org="org.apache.kafka" name="kafka-clients" rev="{KAFKA_VERSION}"/>',
+        # The tools are silent about what went wrong unless there is something to log with.
+        '<dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36"/>',
+        # Kafka Connect comes with the tools and brings half a web server along: 40 jars that nothing here uses.
+        '<exclude org="org.apache.kafka" module="connect-runtime"/>',
+    ),
+    tuple(f"{name}-{KAFKA_VERSION}.jar" for name in ("kafka_2.13", "kafka-tools", "kafka-clients")),
+    "the Java tests are skipped",
+)
+# The newest of Spark's connectors that resolves. Everything else that it names is in PySpark already.
+CONNECTOR_VERSION = "4.0.0"
+CONNECTOR_PARTS = (
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", CONNECTOR_VERSION),
+    ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", CONNECTOR_VERSION),
+    ("org.apache.kafka", "kafka-clients", "3.9.0"),
+    ("org.apache.commons", "commons-pool2", "2.12.0"),
+)
+CONNECTOR = JarSet(
+    f"Spark's Kafka connector {CONNECTOR_VERSION}",
+    f"spark-kafka-{CONNECTOR_VERSION}",
+    tuple(f'<dependency org="{o}" name="{n}" rev="{v}" transitive="false"/>' for o, n, v in CONNECTOR_PARTS),
+    tuple(f"{name}-{version}.jar" for _, name, version in CONNECTOR_PARTS),
+    "tests with Spark's own Kafka source are skipped, and demos on Spark fetch it themselves",
+)
 
 
 def ivy_jar() -> Path:
@@ -49,12 +83,17 @@ def ivy_jar() -> Path:
     return found[-1]
 
 
-def resolve(java: Path) -> None:
+def home_of(jars: JarSet) -> Path:
+    return TOOLS / "jars" / jars.folder
+
+
+def resolve(jars: JarSet, java: Path) -> None:
     work = TOOLS / "ivy"
     work.mkdir(parents=True, exist_ok=True)
     (work / "settings.xml").write_text(SETTINGS)
-    (work / "ivy.xml").write_text(MODULE)
-    incoming = JARS.with_name(JARS.name + ".incoming")
+    (work / "ivy.xml").write_text(MODULE.format(dependencies="\n    ".join(jars.dependencies)))
+    home = home_of(jars)
+    incoming = home.with_name(home.name + ".incoming")
     shutil.rmtree(incoming, ignore_errors=True)
     command: list[str | Path] = [
         java,
@@ -66,32 +105,39 @@ def resolve(java: Path) -> None:
         work / "ivy.xml",
     ]
     command += ["-confs", "default", "-retrieve", f"{incoming}/[artifact]-[revision](-[classifier]).[ext]"]
-    step(f"fetching the jars of Apache Kafka {KAFKA_VERSION} (about a minute, once)", command)
-    missing = [name for name in NEEDED if not (incoming / name).is_file()]
+    step(f"fetching the jars of {jars.what} (a minute at most, once)", command)
+    missing = [name for name in jars.needed if not (incoming / name).is_file()]
     if missing:
         raise StepFailed(f"Ivy succeeded, but left out {', '.join(missing)}")
     # The folder appears whole or not at all, so its presence is the stamp.
-    shutil.rmtree(JARS, ignore_errors=True)
-    incoming.rename(JARS)
+    shutil.rmtree(home, ignore_errors=True)
+    incoming.rename(home)
     shutil.rmtree(work / "cache", ignore_errors=True)
 
 
-def main() -> int:
-    record = TOOLS / "java-home"
-    if not record.is_file() or JARS.is_dir():
-        return 0
-    java = Path(record.read_text().strip()) / "bin" / "java"
+def fetch(jars: JarSet, java: Path) -> None:
     for attempt in (1, 2):
         try:
-            resolve(java)
-            return 0
+            return resolve(jars, java)
         except (StepFailed, OSError, subprocess.SubprocessError) as failure:
             if attempt == 1:
                 say(f"setup: {str(failure).splitlines()[0]}; trying once more")
                 # A download that broke off stays in Ivy's cache and would be believed.
                 shutil.rmtree(TOOLS / "ivy" / "cache", ignore_errors=True)
             else:
-                say(f"note: no jars of Apache Kafka {KAFKA_VERSION}: the Java tests are skipped; {failure}")
+                say(f"note: no jars of {jars.what}: {jars.without}; {failure}")
+    return None
+
+
+def main() -> int:
+    record = TOOLS / "java-home"
+    if not record.is_file():
+        return 0
+    java = Path(record.read_text().strip()) / "bin" / "java"
+    wanted = {"kafka": KAFKA, "connector": CONNECTOR}
+    for name in sys.argv[1:] or wanted:
+        if not home_of(wanted[name]).is_dir():
+            fetch(wanted[name], java)
     return 0
 
 

@@ -1,7 +1,7 @@
 """Find Java 17 or newer, or install it where that is allowed, and write its home to `.tools/java-home`.
 
 Looks at JAVA_HOME, then PATH, then the usual places. Without Java, everything but Apache Kafka and Spark
-works, so the one line that says what to install is advice and not a failure of the set-up.
+works, so the one line that says what to install is advice and not a failure of the set-up; with `--needed` it is.
 """
 
 from __future__ import annotations
@@ -150,12 +150,14 @@ def main() -> int:
     record.unlink(missing_ok=True)
     found = f" (found only {', '.join(too_old)})" if too_old else ""
     why = f"; not installed for you: {reason}" if reason else ""
+    is_needed = "--needed" in sys.argv[1:]
+    so = "and Spark needs one" if is_needed else "so the tests that need it are skipped"
     say(
-        f"note: no Java {OLDEST} or newer{found}, so the tests that need it are skipped; install a JDK "
+        f"{'error' if is_needed else 'note'}: no Java {OLDEST} or newer{found}, {so}; install a JDK "
         "(Debian, Ubuntu: apt-get install openjdk-17-jdk-headless; macOS: brew install openjdk@17) "
         f"or set JAVA_HOME{why}"
     )
-    return 0
+    return 1 if is_needed else 0
 
 
 if __name__ == "__main__":

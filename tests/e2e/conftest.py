@@ -1,7 +1,8 @@
 """Brokers for tests with real sockets, and coroutines as tests.
 
 `broker` is one process for the whole session, on disk: tests keep out of each other's way by the names that
-`unique` makes. `start_broker` starts others, for tests that kill them or want settings of their own.
+`unique` makes. `start_broker` starts others, for tests that kill them or want settings of their own. `apache` is one
+Apache Kafka for the whole session, and `target` each kind of Kafka in turn.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import itertools
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pytest
 
 from fencepost.testing import Broker
+from tests.support.apache_kafka import ApacheKafka, apache_kafka
 
 # Kafka looks for timed-out transactions every ten seconds, and wants sessions of six: too long to wait for.
 IMPATIENT = {
@@ -29,6 +31,14 @@ _numbers = itertools.count(1)
 
 
 _started: list[Broker] = []
+
+
+class Target(NamedTuple):
+    """A Kafka, and the `transaction.version` that it has."""
+
+    name: str
+    servers: str
+    version: int
 
 
 class StartBroker(Protocol):
@@ -46,6 +56,49 @@ def broker(broker_data: Path) -> Iterator[Broker]:
     with Broker(data=broker_data, settings=IMPATIENT) as broker:
         _started.append(broker)
         yield broker
+
+
+@pytest.fixture(scope="session")
+def apache() -> Iterator[ApacheKafka]:
+    """Leave its `transaction.version` as you found it."""
+    settings = {
+        "transaction_abort_timed_out_transaction_cleanup_interval_ms": "50",
+        # As many as a test needs; fifty take their time.
+        "offsets_topic_num_partitions": "3",
+        "transaction_state_log_num_partitions": "3",
+    }
+    with apache_kafka(secured=True, **settings) as kafka:
+        yield kafka
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        "fencepost TV2",
+        "fencepost TV1",
+        pytest.param("apache TV2", marks=pytest.mark.java),
+        pytest.param("apache TV1", marks=pytest.mark.java),
+    ],
+)
+def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """For what has to work on all of them. pytest runs all tests with one of them before it goes on to the next."""
+    product, _, version = request.param.partition(" TV")
+    if product == "fencepost":
+        settings = IMPATIENT | {"transaction.version": version}
+        with Broker(data=tmp_path_factory.mktemp("data"), settings=settings) as broker:
+            _started.append(broker)
+            yield Target(request.param, broker.bootstrap_servers, int(version))
+            _started.remove(broker)
+        return
+    kafka = request.getfixturevalue("apache")
+    if version == "2":  # As it comes.
+        yield Target(request.param, kafka.bootstrap_servers, 2)
+        return
+    kafka.use_transaction_version(1)
+    try:
+        yield Target(request.param, kafka.bootstrap_servers, 1)
+    finally:
+        kafka.use_transaction_version(2)
 
 
 @pytest.fixture

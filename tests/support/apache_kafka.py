@@ -3,6 +3,7 @@
     with apache_kafka(transaction_max_timeout_ms=5000) as kafka:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
 
+With `secured=True` it also listens where a password, TLS or both are wanted: `kafka.security("SASL_SSL", "PLAIN")`.
 `run_tool("kafka-dump-log", ...)` runs Kafka's own command line tools, against any broker. Both skip the test,
 with the reason, where Java or the jars are missing.
 """
@@ -18,15 +19,18 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.support.java import SHORT_LIVED, java_command
+from tests.support.java import SHORT_LIVED, java_command, java_home
 
 START_TIMEOUT_S = 60.0
+USER, PASSWORD = "alice", "correct horse"
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+SECURED = ("SASL_PLAINTEXT", "SASL_SSL", "SSL")
 
 TOOLS = {
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
@@ -40,7 +44,9 @@ TOOLS = {
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
     "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-storage": "kafka.tools.StorageTool",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
@@ -62,10 +68,11 @@ def run_tool(name: str, *arguments: str | Path, check: bool = True, timeout_s: f
 class ApacheKafka:
     """One broker process and its folder. `kill()` and `start()` make a crash and a restart."""
 
-    def __init__(self, directory: Path, port: int) -> None:
+    def __init__(self, directory: Path, port: int, secured_ports: Mapping[str, int] | None = None) -> None:
         self.directory = directory
         self.port = port
         self.bootstrap_servers = f"127.0.0.1:{port}"
+        self._secured_ports = dict(secured_ports or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -111,6 +118,15 @@ class ApacheKafka:
             process.kill()
             process.wait()
 
+    def security(self, protocol: str, mechanism: str | None = None, password: str = PASSWORD) -> dict[str, str]:
+        """The settings of a client that connects by one of SECURED. The certificate is by an authority of our own."""
+        settings = {"bootstrap.servers": f"127.0.0.1:{self._secured_ports[protocol]}", "security.protocol": protocol}
+        if protocol.endswith("SSL"):
+            settings["ssl.ca.location"] = str(self.directory / "ca.pem")
+        if mechanism is not None:
+            settings |= {"sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": password}
+        return settings
+
     def run_tool(self, name: str, *arguments: str | Path, check: bool = True) -> str:
         """Run a tool that takes `--bootstrap-server`, against this broker."""
         return run_tool(name, "--bootstrap-server", self.bootstrap_servers, *arguments, check=check)
@@ -126,19 +142,25 @@ class ApacheKafka:
 
 
 @contextmanager
-def apache_kafka(*, heap: str = "512m", **overrides: object) -> Iterator[ApacheKafka]:
+def apache_kafka(*, heap: str = "512m", secured: bool = False, **overrides: object) -> Iterator[ApacheKafka]:
     """Run one broker for the length of a block; `overrides` are its settings, `_` for `.`."""
     with ExitStack() as cleanup:
         directory = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
-        port, controller_port = free_ports(2)
+        port, controller_port, *secured_ports = free_ports(2 + len(SECURED) * secured)
         settings = default_settings(directory / "data", port, controller_port)
+        listeners = dict(zip(SECURED, secured_ports))
+        if secured:
+            make_certificates(directory)
+            settings |= secured_settings(settings, listeners, directory)
         settings |= {name.replace("_", "."): str(value) for name, value in overrides.items()}
         properties = directory / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        run_tool("kafka-storage", "format", "--standalone", "-t", cluster_id, "-c", properties)
-        kafka = ApacheKafka(directory, port)
+        users = [f"{mechanism}=[name={USER},password={PASSWORD}]" for mechanism in SCRAM if secured]
+        scram = [word for user in users for word in ("--add-scram", user)]
+        run_tool("kafka-storage", "format", "--standalone", "-t", cluster_id, "-c", properties, *scram)
+        kafka = ApacheKafka(directory, port, listeners)
         # The folder goes away with the block, so there is nothing worth a clean stop.
         cleanup.callback(kafka.kill)
         kafka.start(heap)
@@ -163,6 +185,49 @@ def default_settings(data: Path, port: int, controller_port: int) -> dict[str, s
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
     }
+
+
+def secured_settings(settings: Mapping[str, str], ports: Mapping[str, int], directory: Path) -> dict[str, str]:
+    """What is added to the settings of a broker for it to listen to each of SECURED as well."""
+    more = ",".join(f"{protocol}://127.0.0.1:{port}" for protocol, port in ports.items())
+    module = "org.apache.kafka.common.security"
+    by_listener = {}
+    for protocol in ports:
+        if protocol.startswith("SASL"):
+            prefix = f"listener.name.{protocol.lower()}"
+            plain = f'{module}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+            by_listener[f"{prefix}.plain.sasl.jaas.config"] = plain
+            for mechanism in SCRAM:
+                scram = f"{module}.scram.ScramLoginModule required;"
+                by_listener[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = scram
+    return by_listener | {
+        "listeners": f"{settings['listeners']},{more}",
+        "advertised.listeners": f"{settings['advertised.listeners']},{more}",
+        "listener.security.protocol.map": ",".join(
+            ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *(f"{protocol}:{protocol}" for protocol in ports)]
+        ),
+        "sasl.enabled.mechanisms": ",".join(("PLAIN", *SCRAM)),
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(directory / "server.p12"),
+        "ssl.keystore.password": PASSWORD,
+    }
+
+
+def make_certificates(directory: Path) -> None:
+    """An authority, `ca.pem`, and a key for 127.0.0.1 that it vouches for, `server.p12`."""
+    home = java_home()
+    assert home is not None
+    store = ["-keystore", directory / "server.p12", "-storetype", "PKCS12", "-storepass", PASSWORD]
+    new = ["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650"]
+    for arguments in (
+        [*new, "-alias", "ca", "-dname", "CN=Authority of a test", "-ext", "bc:c"],
+        [*new, "-alias", "server", "-signer", "ca", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1"],
+        ["-exportcert", "-rfc", "-alias", "ca", "-file", directory / "ca.pem"],
+        # The broker is not to take the authority's key for its own.
+        ["-delete", "-alias", "ca"],
+    ):
+        quick = ["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]
+        subprocess.run([home / "bin" / "keytool", *arguments, *store, *quick], check=True, capture_output=True)
 
 
 def free_ports(count: int) -> list[int]:

@@ -13,9 +13,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from fencepost.spark.failures import SinkError
 
 NO_OFFSET = "-"
 DIGEST_CHARS = 32
@@ -23,7 +26,7 @@ QUERY_ID_PROPERTY = "sql.streaming.queryId"
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 
 
-class BadCheckpoint(Exception):
+class BadCheckpoint(SinkError):
     """A file of the checkpoint that should be there is not, or is not what Spark writes."""
 
 
@@ -252,7 +255,10 @@ class SessionFiles:
 
 
 def files_of(session: Any, root: str) -> Reader:
-    return HadoopFiles(session, root) if has_gateway(session) else SessionFiles(session, root)
+    if has_gateway(session):
+        return HadoopFiles(session, root)
+    # With Spark Connect, foreachBatch functions run on the server's machine, and so see its disk.
+    return LocalFiles(root.removeprefix("file:")) if root.startswith("file:/") else SessionFiles(session, root)
 
 
 def has_gateway(session: Any) -> bool:
@@ -267,9 +273,9 @@ def has_gateway(session: Any) -> bool:
 class RunningQuery:
     query_id: str
     run_id: str
-    batch_id: int
     checkpoint: str
-    sources: tuple[str, ...]
+    sources: tuple[str, ...]  # What they call themselves; empty: not known.
+    kafka_servers: frozenset[str] = frozenset()  # bootstrap.servers of the sources that have any, where Spark tells.
 
 
 def running_query(session: Any) -> RunningQuery | None:
@@ -277,8 +283,6 @@ def running_query(session: Any) -> RunningQuery | None:
 
     That session is a clone with an empty list of queries, so the query is looked up where all sessions share.
     """
-    if not has_gateway(session):
-        return None
     context = session.sparkContext
     query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
     batch_id = context.getLocalProperty(BATCH_ID_PROPERTY)
@@ -292,7 +296,46 @@ def running_query(session: Any) -> RunningQuery | None:
     return RunningQuery(
         query_id=query_id,
         run_id=query.runId().toString(),
-        batch_id=int(batch_id),
         checkpoint=query.resolvedCheckpointRoot(),
         sources=tuple(sources.apply(i).toString() for i in range(sources.size())),
+        kafka_servers=_kafka_servers(query),
     )
+
+
+def _kafka_servers(query: Any) -> frozenset[str]:
+    """From the options of the sources in the query's plan, which is nobody's promise: what is not there is not told."""
+    from py4j.protocol import Py4JError
+
+    found = set()
+    with suppress(Py4JError):
+        leaves = query.logicalPlan().collectLeaves()
+        for i in range(leaves.size()):
+            with suppress(Py4JError):
+                found.add(leaves.apply(i).relation().options().get("kafka.bootstrap.servers"))
+    return frozenset(str(servers) for servers in found if servers)
+
+
+def connect_query(session: Any, location: str | None) -> RunningQuery:
+    """The same with Spark Connect, given the query's checkpointLocation.
+
+    There a foreachBatch function runs in a process of its own beside the server, under a session that is the client's.
+    That session knows which queries run and their ids, but neither which of them calls nor where its checkpoint is. The
+    checkpoint knows the query's id; that it is one of those that run shows that the location is right.
+    """
+    running = {str(query.id): str(query.runId) for query in session.streams.active}
+    if location is None:
+        raise BadCheckpoint(
+            "Spark Connect does not tell a foreachBatch function where its query's checkpoint is"
+            "\n\nhint: set fencepost.checkpoint.location to the query's checkpointLocation"
+        )
+    try:
+        query_id = read_query_id(files_of(session, location))
+    except BadCheckpoint as e:
+        raise BadCheckpoint(f"fencepost.checkpoint.location={location}: {e}") from None
+    if query_id not in running:
+        raise BadCheckpoint(
+            f"fencepost.checkpoint.location={location} is the checkpoint of query {query_id}, but those that run are "
+            f"{', '.join(running) or 'none'}\n\nhint: set it to the checkpointLocation of the query that the sink "
+            "belongs to; every query has a sink of its own"
+        )
+    return RunningQuery(query_id, running[query_id], location, sources=())

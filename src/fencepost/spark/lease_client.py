@@ -63,9 +63,18 @@ class LeaseAddress(NamedTuple):
 
 
 class LeaseClient:
-    """Connects at once, so that a task which cannot reach its driver says so before its first row."""
+    """Connects at once, so that a task which cannot reach its driver says so before its first row.
 
-    def __init__(self, address: LeaseAddress, task: TaskAttempt, connect_timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+    attempt_number: as Spark counts the tries at one partition, within one try at a stage.
+    """
+
+    def __init__(
+        self,
+        address: LeaseAddress,
+        task: TaskAttempt,
+        attempt_number: int | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
         self._address = address
         self._task = task
         self._buffer = bytearray()
@@ -76,7 +85,8 @@ class LeaseClient:
         try:
             keep_alive(self._socket)
             # The greeting has a deadline; later answers take as long as others hold the lease.
-            self._ask({"op": "hello", "version": PROTOCOL_VERSION, "token": address.token, "task": list(task)})
+            hello = {"op": "hello", "version": PROTOCOL_VERSION, "token": address.token, "task": list(task)}
+            self._ask(hello if attempt_number is None else {**hello, "attempt": attempt_number})
             self._socket.settimeout(None)
         except BaseException:
             self.close()
@@ -101,9 +111,10 @@ class LeaseClient:
         granted = answer.get("granted")
         return None if granted is None else Granted(*granted)
 
-    def release(self, lease: Granted) -> None:
-        """The brokers acknowledged every record of the lease."""
-        self._tell({"op": "release", "lease": [lease.topic, lease.partition], "count": lease.record_count})
+    def release(self, lease: Granted, size_bytes: int = 0) -> None:
+        """The brokers acknowledged every record of the lease, which were this many bytes."""
+        where, count = [lease.topic, lease.partition], lease.record_count
+        self._tell({"op": "release", "lease": where, "count": count, "bytes": size_bytes})
 
     def done(self, counts: Mapping[OutputPartition, int]) -> TaskResult:
         """Report how much was written; the result is for the task to yield. It may be that of another attempt."""
@@ -155,8 +166,8 @@ class LeaseClient:
         return DriverUnreachable(
             f"{self._task} on {socket.gethostname()} cannot reach the driver's lease service at {host}:{port}: "
             f"{why or type(why).__name__}\n\nhint: executors open a connection to the driver there. Let it through, or "
-            "set fencepost.lease.port to a port (or a range FROM-TO) that is open, and fencepost.lease.host to a name "
-            "of the driver that executors can resolve"
+            "set fencepost.lease.port to a port (or a range FROM-TO) that is open, fencepost.lease.host to a name of "
+            "the driver that executors can resolve, fencepost.lease.bind to the address of the driver to listen on"
         )
 
 

@@ -121,6 +121,7 @@ class LeaseServer:
         self._to_send: set[_Connection] = set()
         self._silent_checked_ms = 0
         self._touches: queue.SimpleQueue[tuple[_Batch, tuple[OutputPartition, ...]] | None] = queue.SimpleQueue()
+        self._touching = threading.Lock()  # Held while partitions are being added.
         self._is_stopping = False
         self._listener = _listen(bind_host or host, ports)
         self.port: int = self._listener.getsockname()[1]
@@ -168,14 +169,22 @@ class LeaseServer:
             verdict, effects = batch.table.finish(results, input_partitions)
             self._carry_out(batch, effects)
         self._wake_up()
+        self._await_touches()
         return verdict
 
     def break_transaction(self, reason: str, *, is_fatal: bool = False) -> None:
-        """Refuse every lease from now on, and tell the tasks why."""
+        """Refuse every lease from now on, and tell the tasks why. Then the transaction may be aborted."""
         with self._lock:
             batch = self._current()
             self._carry_out(batch, batch.table.break_transaction(reason, is_fatal=is_fatal))
         self._wake_up()
+        self._await_touches()
+
+    def _await_touches(self) -> None:
+        """A partition that is added after EndTxn would open the transaction again: one that is being added is
+        waited for, and no other is begun."""
+        with self._touching:
+            pass
 
     def close(self) -> None:
         """The batch is over, one way or the other: its token is worthless, its tasks are sent away."""
@@ -228,18 +237,27 @@ class LeaseServer:
                 if more is None:
                     return
                 batch, partitions = (batch, partitions + more[1]) if more[0] is batch else more
-            try:
-                batch.on_first_touch(partitions)
-            except BaseException as e:
-                batch.failure = e
-                reason = f"{', '.join(f'{t}-{p}' for t, p in partitions)} could not be added to the transaction: {e}"
-                with self._lock:
-                    self._carry_out(batch, batch.table.break_transaction(reason))
-            else:
-                with self._lock:
-                    if self._batch is batch:
-                        self._carry_out(batch, batch.table.touched(partitions, self._clock_ms()))
+            with self._touching:
+                if self._is_open(batch):
+                    self._add(batch, partitions)
             self._wake_up()
+
+    def _is_open(self, batch: _Batch) -> bool:
+        with self._lock:
+            return self._batch is batch and batch.table.broken is None and batch.table.finished is None
+
+    def _add(self, batch: _Batch, partitions: tuple[OutputPartition, ...]) -> None:
+        try:
+            batch.on_first_touch(partitions)
+        except BaseException as e:
+            batch.failure = e
+            reason = f"{', '.join(f'{t}-{p}' for t, p in partitions)} could not be added to the transaction: {e}"
+            with self._lock:
+                self._carry_out(batch, batch.table.break_transaction(reason))
+        else:
+            with self._lock:
+                if self._batch is batch:
+                    self._carry_out(batch, batch.table.touched(partitions, self._clock_ms()))
 
     # --- the thread that serves connections -----------------------------------------------------------------
 
@@ -356,7 +374,8 @@ class LeaseServer:
                 connection, task, [Want(*_partition(w), _count(w)) for w in message["wants"]], now_ms
             )
         elif op == "release":
-            effects = batch.table.release(task, _partition(message["lease"]), _integer(message["count"]), now_ms)
+            where, count, size_bytes = _partition(message["lease"]), message["count"], message["bytes"]
+            effects = batch.table.release(task, where, _integer(count), now_ms, _integer(size_bytes))
         elif op == "done":
             counts = {_partition(c): _count(c) for c in message["counts"]}
             effects = batch.table.done(connection, task, counts, now_ms)
@@ -389,6 +408,8 @@ class LeaseServer:
             return self._leave(connection, f"{task} is connected already")
         connection.task = task
         batch.connections[task] = connection
+        if "attempt" in message:
+            self._carry_out(batch, batch.table.met(task, _integer(message["attempt"])))
         return self._put(connection, {"ok": True})
 
     # --- answers --------------------------------------------------------------------------------------------

@@ -177,9 +177,11 @@ class LeaseTable:
         self.broken: Broken | None = None
         self.finished: Finished | None = None
         self.batches = 0
+        self.bytes = 0
         self._at_once = first_touches_at_once
         self._outputs: dict[OutputPartition, _Output] = {}
         self._inputs: dict[InputPartition, _Input] = {}
+        self._met: dict[tuple[InputPartition, int], TaskAttempt] = {}
         self._deadlines: dict[OutputPartition, int] = {}  # Of the leases that are out, oldest first.
         self._first_touches: set[OutputPartition] = set()
         self._untouched: deque[OutputPartition] = deque()
@@ -187,6 +189,20 @@ class LeaseTable:
         self._effects: list[Effect] = []
 
     # --- what a task says -----------------------------------------------------------------------------------
+
+    def met(self, task: TaskAttempt, attempt_number: int) -> list[Effect]:
+        """A task has begun. Two attempts with the same number at an input partition are of two attempts at its stage.
+
+        Spark runs a stage again when a shuffle before it was lost. The rows may come out differently then, and in
+        another order, while some tasks of the first attempt have written theirs.
+        """
+        earlier = self._met.setdefault((task.input, attempt_number), task)
+        if earlier != task:
+            self._break(
+                f"Spark runs the stage of {_input_name(task.input)} again, which may give other rows than before "
+                f"(tasks {earlier.task_attempt_id} and {task.task_attempt_id} are both attempt {attempt_number})"
+            )
+        return self._take()
 
     def acquire(self, ticket: Ticket, task: TaskAttempt, wants: Sequence[Want], now_ms: int) -> list[Effect]:
         """Ask for the lease of any one of the partitions that a task has a batch for; earlier ones are preferred.
@@ -197,7 +213,9 @@ class LeaseTable:
         self._admit(_Ask(ticket, task, _counts_by_partition(wants)), now_ms)
         return self._take()
 
-    def release(self, task: TaskAttempt, partition: OutputPartition, acknowledged: int, now_ms: int) -> list[Effect]:
+    def release(
+        self, task: TaskAttempt, partition: OutputPartition, acknowledged: int, now_ms: int, size_bytes: int = 0
+    ) -> list[Effect]:
         """The brokers acknowledged the batch of a lease, in full: anything less cannot be repaired."""
         if self.broken or self.finished:
             return []
@@ -208,6 +226,7 @@ class LeaseTable:
         elif acknowledged != output.granted:
             self._break(f"{task} wrote {acknowledged} of the {output.granted} records for {name}")
         else:
+            self.bytes += size_bytes
             self._settle(output, partition, now_ms)
         return self._take()
 

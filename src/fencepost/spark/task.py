@@ -27,13 +27,24 @@ from fencepost.spark.encode import EncodedBatch, encode_rows, finish_batch, halv
 from fencepost.spark.lease_client import AlreadyWritten, LeaseAddress, LeaseClient
 from fencepost.spark.leases import Granted, OutputPartition, TaskAttempt, TaskResult, Want
 
-RESULT_SCHEMA = "write int, input int, attempt long, counts array<struct<topic:string,partition:int,records:long>>"
+RESULT_SCHEMA = (
+    "write int, input int, attempt long, topics map<string,binary>, "
+    "counts array<struct<topic:string,partition:int,records:long>>"
+)
 # Rows are gathered to about this much before they are encoded, so that batches get large.
 GATHER_BYTES = 8 << 20
 PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
 METADATA_DEADLINE_S = 60.0
+NEW_TOPIC_S = 3.0
 T = TypeVar("T")
+
+
+class PinnedTopic(NamedTuple):
+    """A topic as it was when the attempt began: one that is created anew under the same name is another one."""
+
+    topic_id: bytes
+    partition_count: int
 
 
 class WritePlan(NamedTuple):
@@ -41,11 +52,12 @@ class WritePlan(NamedTuple):
 
     settings: Mapping[str, object]
     identity: ProducerIdentity
-    produce_version: int  # 12: a first write adds its partition (TV2). 11: the driver has added it (TV1).
+    # 12: a first write adds its partition (TV2), and 13 names topics by id. 11: the driver has added it (TV1).
+    produce_version: int
     address: LeaseAddress
     write_number: int
     topic: str | None
-    partition_counts: Mapping[str, int]  # Of topics that the driver knows of; fixed for this attempt.
+    topics: Mapping[str, PinnedTopic]  # Those that the driver knows of.
     compression: str
     max_batch_bytes: int
 
@@ -117,6 +129,20 @@ def patiently(ask: Callable[[], T], deadline_s: float = METADATA_DEADLINE_S) -> 
     return found[0]
 
 
+def pin(client: KafkaClient, topic: str) -> PinnedTopic:
+    """The topic as it is now. One that was made a moment ago may not have reached every broker, so it is waited for."""
+    deadline = time.monotonic() + NEW_TOPIC_S
+    while True:
+        try:
+            # Clients live longer than topics: what they remember may be gone.
+            info = patiently(lambda: client.topic(topic, fresh=True))
+            return PinnedTopic(info.topic_id, len(info.leaders))
+        except BrokerError as e:
+            if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION or time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE_S)
+
+
 # Python workers are used for many tasks; so are their connections.
 _clients: dict[tuple[tuple[str, str], ...], KafkaClient] = {}
 
@@ -128,16 +154,18 @@ def _client(settings: Mapping[str, object]) -> KafkaClient:
     return _clients[key]
 
 
-def write_rows(plan: WritePlan, task: TaskAttempt, rows: Iterable[pa.RecordBatch]) -> TaskResult:
-    """Write all rows of one input partition; returns what was written, by this attempt or by another."""
-    with LeaseClient(plan.address, task) as leases:
+def write_rows(
+    plan: WritePlan, task: TaskAttempt, rows: Iterable[pa.RecordBatch], attempt_number: int | None = None
+) -> tuple[TaskResult, Mapping[str, PinnedTopic]]:
+    """Write all rows of one input partition; returns what was written, by this attempt or by another, and to where."""
+    with LeaseClient(plan.address, task, attempt_number) as leases:
         writer = TaskWriter(plan, leases)
         try:
             for table in _gather(rows):
                 writer.write(table)
-            return leases.done(writer.counts)
+            return leases.done(writer.counts), writer.topics
         except AlreadyWritten as e:
-            return e.result
+            return e.result, writer.topics
         except BadRecord as e:
             leases.fail(str(e), is_fatal=True)
             raise WriteFailed(str(e)) from None
@@ -174,7 +202,7 @@ class TaskWriter:
         self._plan = plan
         self._leases = leases
         self._client = _client(plan.settings)
-        self._partition_counts = dict(plan.partition_counts)
+        self.topics = dict(plan.topics)
         self._rows_seen = 0
         self.counts: dict[OutputPartition, int] = {}
 
@@ -196,9 +224,9 @@ class TaskWriter:
             self._send_some(waiting)
 
     def _partition_count(self, topic: str) -> int:
-        if topic not in self._partition_counts:
-            self._partition_counts[topic] = len(patiently(lambda: self._client.topic(topic)).leaders)
-        return self._partition_counts[topic]
+        if topic not in self.topics:
+            self.topics[topic] = pin(self._client, topic)
+        return self.topics[topic].partition_count
 
     def _send_some(self, waiting: dict[OutputPartition, deque[EncodedBatch]]) -> None:
         """Take the leases that are free for the next batches, send those, give the leases back."""
@@ -213,7 +241,7 @@ class TaskWriter:
         self._send(sending)
         for batch, lease in sending:
             where = (lease.topic, lease.partition)
-            self._leases.release(lease)
+            self._leases.release(lease, batch.size_bytes)
             self.counts[where] = self.counts.get(where, 0) + batch.record_count
             waiting[where].popleft()
             if not waiting[where]:
@@ -298,13 +326,23 @@ class TaskWriter:
                 for topic, partitions in topics.items():
                     answers |= {(topic, partition): self._lost(topic, e) for partition in partitions}
                 continue
+            names = {self.topics[topic].topic_id: topic for topic in topics}
             for t in response.responses:
+                name = t.name or names[t.topic_id]
                 for p in t.partition_responses:
-                    message = p.error_message or errors.name_of(p.error_code)
-                    answers[t.name, p.index] = (p.error_code, message)
-                    if p.error_code and judge(p.error_code) is Verdict.AGAIN:
-                        self._refresh(t.name)
+                    answers[name, p.index] = self._answer(name, p.error_code, p.error_message)
         return answers
+
+    def _answer(self, topic: str, code: int, message: str | None) -> tuple[int, str]:
+        if code == errors.UNKNOWN_TOPIC_ID:
+            # A broker may not have heard of a new topic yet. Is there still the one that we mean?
+            self._refresh(topic)
+            with suppress(ClientError):
+                if self._client.topic(topic).topic_id == self.topics[topic].topic_id:
+                    code = errors.UNKNOWN_TOPIC_OR_PARTITION
+        elif code and judge(code) is Verdict.AGAIN:
+            self._refresh(topic)
+        return code, message or errors.name_of(code)
 
     def _request(self, batches: Mapping[OutputPartition, bytes], topics: Mapping[str, list[int]]) -> ProduceRequest:
         data, entry = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData
@@ -312,7 +350,10 @@ class TaskWriter:
             self._plan.identity.transactional_id,
             -1,
             30_000,
-            [data(t, partition_data=[entry(p, batches[t, p]) for p in partitions]) for t, partitions in topics.items()],
+            [
+                data(t, self.topics[t].topic_id, [entry(p, batches[t, p]) for p in partitions])
+                for t, partitions in topics.items()
+            ],
         )
 
     def _lost(self, topic: str, problem: ClientError) -> tuple[int, str]:
@@ -334,7 +375,7 @@ def spark_task(plan: WritePlan) -> Any:
         context = TaskContext.get()
         assert context is not None
         task = TaskAttempt(plan.write_number, context.partitionId(), context.taskAttemptId())
-        result = write_rows(plan, task, rows)
+        result, topics = write_rows(plan, task, rows, context.attemptNumber())
         counts = [{"topic": t, "partition": p, "records": n} for t, p, n in result.counts]
         yield pa.RecordBatch.from_pylist(
             [
@@ -342,6 +383,7 @@ def spark_task(plan: WritePlan) -> Any:
                     "write": result.write_number,
                     "input": result.partition_id,
                     "attempt": result.task_attempt_id,
+                    "topics": [(name, topic.topic_id) for name, topic in topics.items()],
                     "counts": counts,
                 }
             ],
@@ -350,6 +392,7 @@ def spark_task(plan: WritePlan) -> Any:
                     ("write", pa.int32()),
                     ("input", pa.int32()),
                     ("attempt", pa.int64()),
+                    ("topics", pa.map_(pa.string(), pa.binary())),
                     (
                         "counts",
                         pa.list_(

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from fencepost.spark.connector import connector_jars
+from fencepost.spark.sink import ExactlyOnceSink
+from tests.e2e.spark.streams import MakeSink, settings
 from tests.support.java import OLDEST_JAVA, java_home
 
 
@@ -32,8 +35,32 @@ def spark() -> Iterator[Any]:
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.jars", ",".join(map(str, connector_jars() or ())))
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def kafka_source(spark: Any) -> Any:
+    """A Spark session that knows `format("kafka")`."""
+    if connector_jars() is None:
+        pytest.skip("no jars of Spark's Kafka connector; `make setup` fetches them")
+    return spark
+
+
+@pytest.fixture
+def sinks() -> Iterator[MakeSink]:
+    """Makes sinks that are closed at the end of the test."""
+    made = []
+
+    def make(bootstrap_servers: str, transactional_id: str, **more: object) -> ExactlyOnceSink:
+        options: dict[str, Any] = {k: more.pop(k) for k in ("adopt", "run_batch", "skip_batch") if k in more}
+        made.append(ExactlyOnceSink(settings(bootstrap_servers, transactional_id, **more), **options))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        sink.close()

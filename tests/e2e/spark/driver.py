@@ -1,53 +1,136 @@
-"""A driver in a process of its own, to be killed: SERVERS TOPIC LINES CHECKPOINT REACHED.
+"""A driver in a process of its own, to be killed or put to sleep: `driver.py QUERIES`, a JSON list of `Held`.
 
-It writes the lines of a folder to a topic, and in the second batch gets as far as making the file REACHED: one input
-partition is written, the other is being computed, and nothing is committed.
+Each query copies the lines of a folder to a topic, gets as far as its point, makes the file `reached`, and waits there
+until the file `go` exists. How it ended is written to the file `ended`: nothing, or the error.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+# Where to wait. The first is in batch 0, the others are in batch 1, after a batch that went well.
+POINTS = {
+    "start": "before the sink has connected to anything",
+    "next": "before the batch, of which the sink knows nothing yet",
+    "begun": "in the transaction, before the first write",
+    "task": "in a task; another one has written",
+    "written": "after the last write",
+    "marked": "after the marker is in the transaction, before EndTxn",
+    "committed": "after EndTxn, before Spark's own note of the commit",
+}
 
 
-def main(servers: str, topic: str, folder: str, checkpoint: str, reached: str) -> None:
+class Held(NamedTuple):
+    """One query, and where it waits."""
+
+    point: str
+    servers: str
+    transactional_id: str
+    topic: str
+    folder: str
+    checkpoint: str
+    reached: str
+    go: str
+    ended: str
+
+    def hold(self, point: str, batch_id: int) -> None:
+        if point == self.point and batch_id == (0 if point == "start" else 1) and not Path(self.reached).exists():
+            self.wait()
+
+    def wait(self) -> None:
+        import time
+        from pathlib import Path
+
+        Path(self.reached).touch()
+        while not Path(self.go).exists():
+            time.sleep(0.02)
+
+
+def start(spark: Any, held: Held) -> Any:
+    from fencepost.client.client import KafkaClient
+    from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink
+
+    servers, topic = held.servers, held.topic
+
+    def hesitate(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            if held.point == "task" and "file 4 line 0" in batch.column(0).to_pylist():
+                with KafkaClient({"bootstrap.servers": servers}) as client:
+                    while not any(client.end_offset(topic, p, False) > client.end_offset(topic, p) for p in range(3)):
+                        time.sleep(0.02)
+                held.wait()
+            yield batch
+
+    sink = ExactlyOnceSink({"bootstrap.servers": servers, "transactional.id": held.transactional_id})
+
+    @sink.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        held.hold("begun", transaction.batch_id)
+        transaction.write(frame, topic=topic)
+        held.hold("written", transaction.batch_id)
+
+    def batch(frame: Any, batch_id: int) -> None:
+        in_thread.held, in_thread.batch_id = held, batch_id
+        held.hold("start", batch_id)
+        held.hold("next", batch_id)
+        write(frame, batch_id)
+        held.hold("committed", batch_id)
+
+    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 2).load(held.folder)
+    writer = lines.mapInArrow(hesitate, "value string").writeStream.foreachBatch(batch)
+    return writer.option("checkpointLocation", held.checkpoint).trigger(availableNow=True).start()
+
+
+in_thread = threading.local()
+
+
+def main(queries: str) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
-    from fencepost.client.client import KafkaClient
-    from fencepost.spark.sink import ExactlyOnceSink
+    from fencepost.client.transaction import Transaction
 
+    commit = Transaction.commit
+
+    def commit_later(transaction: Transaction, *args: Any, **kwargs: Any) -> None:
+        in_thread.held.hold("marked", in_thread.batch_id)
+        commit(transaction, *args, **kwargs)
+
+    Transaction.commit = commit_later  # type: ignore[method-assign]
     spark = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[4]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .getOrCreate()
     )
+    spark.sparkContext.setLogLevel("OFF")
+    helds = [Held(*fields) for fields in json.loads(Path(queries).read_text())]
+    running = [(held, start(spark, held)) for held in helds]
 
-    def until_half_written() -> None:
-        with KafkaClient({"bootstrap.servers": servers}) as client:
-            while all(client.end_offset(topic, p, True) == client.end_offset(topic, p, False) for p in range(3)):
-                time.sleep(0.02)
+    def report(held: Held, query: Any) -> None:
+        try:
+            query.awaitTermination()
+            said = ""
+        except Exception as e:
+            said = str(e)
+        unfinished = Path(f"{held.ended}.unfinished")
+        unfinished.write_text(said)
+        unfinished.rename(held.ended)
 
-    def hesitate(batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            if "file 4 line 0" in batch.column(0).to_pylist():
-                until_half_written()
-                Path(reached).touch()
-                time.sleep(600)
-            yield batch
-
-    sink = ExactlyOnceSink({"bootstrap.servers": servers, "transactional.id": "driver", "topic": topic})
-    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 2).load(folder)
-    slow = lines.mapInArrow(hesitate, "value string")
-    writer = slow.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
-    writer.trigger(availableNow=True).start().awaitTermination()
+    reports = [threading.Thread(target=report, args=pair) for pair in running]
+    for thread in reports:
+        thread.start()
+    for thread in reports:
+        thread.join()
 
 
 if __name__ == "__main__":

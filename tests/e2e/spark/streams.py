@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from fencepost.client.client import KafkaClient
@@ -16,6 +16,7 @@ from fencepost.spark.sink import ExactlyOnceSink
 from tests.support.reading import IMPATIENT, READ_COMMITTED, READ_UNCOMMITTED, connect, end_offsets
 
 TIMEOUT_S = 60.0
+MakeSink = Callable[..., ExactlyOnceSink]
 FILES_PER_BATCH = 2  # Each becomes an input partition of its own.
 
 
@@ -34,6 +35,23 @@ def create_topic(bootstrap_servers: str, topic: str, partitions: int = 3, **conf
     for created in admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]).values():
         created.result(30)
     return topic
+
+
+def create_anew(bootstrap_servers: str, topic: str) -> None:
+    """Delete a topic and create it again, with one partition. Also for tasks."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(30)
+
+    def is_created() -> bool:
+        try:
+            admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+        except KafkaException as e:
+            if e.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+            return False  # Apache Kafka deletes in the background.
+        return True
+
+    wait_for(is_created)
 
 
 def read(bootstrap_servers: str, topic: str) -> list[Read]:
@@ -71,6 +89,16 @@ def is_free(bootstrap_servers: str, topic: str) -> bool:
     """Does nothing of an open transaction hold readers up?"""
     with connect(bootstrap_servers) as client:
         return end_offsets(client, [topic], READ_COMMITTED) == end_offsets(client, [topic], READ_UNCOMMITTED)
+
+
+def is_soon_free(bootstrap_servers: str, topic: str) -> bool:
+    """The same for a transaction that has been ended: Apache Kafka answers EndTxn first and then writes its markers."""
+    deadline = time.monotonic() + 10
+    while not is_free(bootstrap_servers, topic):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def written(bootstrap_servers: str, topic: str) -> int:

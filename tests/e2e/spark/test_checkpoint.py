@@ -52,7 +52,7 @@ def test_a_function_for_foreach_batch_finds_its_query_and_reads_its_checkpoint(s
     for batch_id in (0, 1):
         running = found[batch_id]
         assert running is not None
-        assert (running.query_id, running.batch_id) == (read_query_id(local), batch_id)
+        assert running.query_id == read_query_id(local)
         assert (running.query_id, running.run_id) == (query.id, query.runId)
         assert running.sources[0].startswith("RateStream")
         offsets = read_batch(local, batch_id)

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import datetime
+import re
 import shutil
+import venv
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from fencepost.client.failures import BadClientSetting
 from fencepost.spark.frames import UnwritableFrame
 from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink, SinkError
 from fencepost.testing import Broker
-from tests.e2e.conftest import StartBroker
+from tests.e2e.conftest import StartBroker, Target
 from tests.e2e.spark.streams import (
     Lines,
+    MakeSink,
+    create_anew,
     create_topic,
     is_free,
+    is_soon_free,
     markers,
     outcomes,
     read,
     run,
-    settings,
     stream,
+    until_half_written,
     values,
     written,
 )
@@ -35,22 +41,6 @@ from tests.support.reading import committed_offsets
 pytestmark = [pytest.mark.java]
 
 Unique = Callable[[str], str]
-MakeSink = Callable[..., ExactlyOnceSink]
-
-
-@pytest.fixture
-def sinks() -> Iterator[MakeSink]:
-    """Makes sinks that are closed at the end of the test."""
-    made = []
-
-    def make(bootstrap_servers: str, transactional_id: str, **more: object) -> ExactlyOnceSink:
-        options: dict[str, Any] = {k: more.pop(k) for k in ("adopt", "run_batch", "skip_batch") if k in more}
-        made.append(ExactlyOnceSink(settings(bootstrap_servers, transactional_id, **more), **options))
-        return made[-1]
-
-    yield make
-    for sink in made:
-        sink.close()
 
 
 @pytest.fixture
@@ -182,30 +172,29 @@ def test_settings_that_cannot_be_meant_are_refused_at_once() -> None:
 # --- a stream -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("transaction_version", ["2", "1"])
 def test_a_stream_is_written_once_over_restarts_and_reruns(
-    spark: Any, start_broker: StartBroker, sinks: MakeSink, lines: Lines, tmp_path: Path, transaction_version: str
+    spark: Any, target: Target, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
 ) -> None:
-    servers = start_broker(transaction_version=transaction_version).bootstrap_servers
-    topic = create_topic(servers, "out")
+    servers, id_, group = target.servers, unique("stream"), unique("lag")
+    topic = create_topic(servers, unique("stream"))
     checkpoint = tmp_path / "checkpoint"
-    sink = sinks(servers, "stream", topic=topic, group_id="lag")
+    sink = sinks(servers, id_, topic=topic, group_id=group)
     lines.add_batch()
     lines.add_batch()
 
     run(stream(spark, lines), sink, checkpoint)
     assert values(servers, topic) == sorted(lines.all)
     assert outcomes(sink) == [(0, "committed", 40), (1, "committed", 40)]
-    assert all(p.transaction_ms > 0 and 0 < p.timeout_share < 1 and p.requests for p in sink.recent_progress)
+    assert all(p.transaction_ms > 0 and 0 < p.timeout_share < 1 and p.record_batches for p in sink.recent_progress)
     assert len({p.producer_epoch for p in sink.recent_progress}) == 2, "an epoch for each transaction"
-    assert committed_offsets(servers, "lag", topic) == {}, "files have no offsets that a group could commit"
+    assert committed_offsets(servers, group, topic) == {}, "files have no offsets that a group could commit"
 
     # The same sink, then another as after a restart of the driver, go on where Spark's checkpoint ends.
     lines.add_batch()
     run(stream(spark, lines), sink, checkpoint)
     sink.close()
     lines.add_batch()
-    successor = sinks(servers, "stream", topic=topic)
+    successor = sinks(servers, id_, topic=topic)
     run(stream(spark, lines), successor, checkpoint)
     assert outcomes(successor) == [(3, "committed", 40)]
     assert values(servers, topic) == sorted(lines.all)
@@ -239,9 +228,9 @@ def test_a_batch_of_a_query_with_state_is_computed_even_if_it_is_not_written(
 
 
 def test_several_outputs_are_in_one_transaction(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+    spark: Any, target: Target, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
 ) -> None:
-    servers = broker.bootstrap_servers
+    servers = target.servers
     refunds, audit = create_topic(servers, unique("refunds"), 1), create_topic(servers, unique("audit"), 1)
     id_ = unique("outputs")
     sink = sinks(servers, id_)
@@ -320,3 +309,84 @@ def test_a_transactional_id_has_one_sink_in_a_process(
     assert first.write(frame) == 5, "the refusal came before the first was fenced"
     first.close()
     assert second.write(frame) == 5
+
+
+def test_a_topic_that_is_deleted_and_created_anew_in_the_middle_of_a_batch_gets_the_whole_batch(
+    spark: Any, target: Target, unique: Unique, sinks: MakeSink, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    servers = target.servers
+    topic = create_topic(servers, unique("anew"), 1)
+    wait = until_half_written(servers, topic)
+
+    def meddling(reached: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
+        def meddle(batches: Iterator[Any]) -> Iterator[Any]:
+            from pyspark import TaskContext
+
+            for batch in batches:
+                context = TaskContext.get()
+                if context is not None and context.partitionId() == 1 and not reached.exists():
+                    wait()
+                    reached.touch()
+                    create_anew(servers, topic)
+                yield batch
+
+        return meddle
+
+    rows = spark.range(0, 40, 1, 2).selectExpr("cast(id AS string) AS value", f"'{topic}' AS topic")
+    for way, more in (("by setting", {"topic": topic}), ("by column", {})):
+        sink = sinks(servers, unique("anew"), **more)
+        caplog.clear()
+        assert sink.write(rows.mapInArrow(meddling(tmp_path / way), "value string, topic string")) == 40
+        assert sink.recent_progress[-1].attempts == 2
+        if target.version == 2 and more:
+            # Produce v13 names the topic by its id, so that the broker itself refuses.
+            assert "UNKNOWN_TOPIC_ID (100)" in caplog.text
+        assert values(servers, topic) == sorted(str(n) for n in range(40)), way
+        assert is_soon_free(servers, topic)
+
+
+def test_tasks_that_cannot_reach_the_driver_name_host_port_and_settings(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("unreachable"))
+    more = {"fencepost_lease_host": "127.0.0.2", "fencepost_lease_bind": "127.0.0.1"}
+    sink = sinks(servers, unique("unreachable"), topic=topic, **more)
+    with pytest.raises(SinkError) as raised:
+        sink.write(spark.range(5).selectExpr("'x' AS value"))
+    message = str(raised.value)
+    assert re.match(r"task .* cannot reach the driver's lease service at 127\.0\.0\.2:\d+: .*refused\n\nhint:", message)
+    assert all(f"fencepost.lease.{name}" in message for name in ("host", "port", "bind"))
+    assert "Traceback" not in message
+    assert written(servers, topic) == 0
+
+
+def test_workers_without_the_package_are_told_of_in_one_line(
+    spark: Any,
+    broker: Broker,
+    unique: Unique,
+    sinks: MakeSink,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("bare"))
+    # An environment that has everything but this package: of ours, all others, and none that is found by a .pth file.
+    bare, ours = tmp_path / "bare", Path(pa.__file__).parents[1]
+    venv.create(bare, symlinks=True)
+    (packages,) = bare.glob("lib/python*/site-packages")
+    for found in ours.iterdir():
+        if "fencepost" not in found.name and found.suffix != ".pth":
+            (packages / found.name).symlink_to(found)
+    isolated = bare / "bin" / "isolated"
+    isolated.write_text(f'#!/bin/sh\nexec {bare}/bin/python -I "$@"\n')
+    isolated.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(isolated))
+    sink = sinks(servers, unique("bare"), topic=topic)
+    with pytest.raises(SinkError) as raised:
+        sink.write(spark.range(5).selectExpr("'x' AS value"))
+    message = str(raised.value)
+    assert message.startswith("the Python workers on the executors cannot import fencepost, which the sink's tasks")
+    assert "spark.submit.pyFiles" in message
+    assert "Traceback" not in message
+    assert written(servers, topic) == 0

@@ -17,11 +17,12 @@ from fencepost.client.failures import BrokerError
 from fencepost.spark.jobs import STOPPED
 from fencepost.spark.sink import ExactlyOnceSink, SinkError, SinkFenced
 from fencepost.testing import Broker
-from tests.e2e.conftest import StartBroker
+from tests.e2e.conftest import StartBroker, Target
 from tests.e2e.spark.streams import (
     Lines,
     create_topic,
     is_free,
+    is_soon_free,
     outcomes,
     run,
     settings,
@@ -99,9 +100,9 @@ def test_a_task_that_throws_fails_the_query_with_its_message_and_holds_nobody_up
         sink.close()
 
 
-def test_an_unknown_topic_is_named(spark: Any, broker: Broker, unique: Unique) -> None:
+def test_an_unknown_topic_is_named(spark: Any, target: Target, unique: Unique) -> None:
     frame = spark.range(5).selectExpr("'x' AS value", "'no-such-topic' AS topic")
-    sink = ExactlyOnceSink(settings(broker.bootstrap_servers, unique("unknown")))
+    sink = ExactlyOnceSink(settings(target.servers, unique("unknown")))
     try:
         with pytest.raises(BrokerError, match=r"no-such-topic: UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist"):
             sink.write(frame, topic="no-such-topic")
@@ -112,9 +113,9 @@ def test_an_unknown_topic_is_named(spark: Any, broker: Broker, unique: Unique) -
 
 
 def test_a_record_that_the_topic_does_not_allow_is_named_with_its_size(
-    spark: Any, broker: Broker, unique: Unique
+    spark: Any, target: Target, unique: Unique
 ) -> None:
-    servers = broker.bootstrap_servers
+    servers = target.servers
     topic = create_topic(servers, unique("small"), 1, max_message_bytes="2000")
     sink = ExactlyOnceSink(settings(servers, unique("small"), topic=topic))
     try:
@@ -124,7 +125,7 @@ def test_a_record_that_the_topic_does_not_allow_is_named_with_its_size(
             SinkError, match=rf"one record has 30\d\d bytes, more than max.message.bytes of topic {topic}"
         ):
             sink.write(spark.range(0, 100, 1, 1).selectExpr("repeat('x', if(id = 50, 3000, 5)) AS value"))
-        assert is_free(servers, topic)
+        assert is_soon_free(servers, topic)
         assert len(values(servers, topic)) == 100
     finally:
         sink.close()
@@ -218,9 +219,9 @@ def test_a_broker_that_dies_in_a_batch_and_comes_back_costs_no_row_and_doubles_n
 
 
 def test_a_sink_whose_id_was_taken_by_another_process_says_who_has_it_and_does_not_take_it_back(
-    spark: Any, broker: Broker, unique: Unique, lines: Lines, reached: Path, tmp_path: Path
+    spark: Any, target: Target, unique: Unique, lines: Lines, reached: Path, tmp_path: Path
 ) -> None:
-    servers = broker.bootstrap_servers
+    servers = target.servers
     topic, id_ = create_topic(servers, unique("fenced")), unique("fenced")
     sink = ExactlyOnceSink(settings(servers, id_, topic=topic))
     lines.add_batch()
@@ -248,7 +249,7 @@ def test_a_sink_whose_id_was_taken_by_another_process_says_who_has_it_and_does_n
         assert "this producer has id " in said
         assert f"it belongs to {taken.stdout.strip()} now" in said
         assert values(servers, topic) == []
-        assert is_free(servers, topic)
+        assert is_soon_free(servers, topic)
         with pytest.raises(SinkFenced, match="belongs to"):
             sink.write(spark.range(3).selectExpr("'x' AS value"))
     finally:
@@ -279,40 +280,5 @@ def test_a_batch_that_outlives_its_transaction_twice_names_the_setting(
             sink.write(frame)
         assert is_free(servers, topic)
         assert values(servers, topic) == []
-    finally:
-        sink.close()
-
-
-@pytest.mark.slow
-def test_a_driver_that_was_killed_in_a_batch_is_followed_by_one_that_writes_it_once(
-    spark: Any, broker: Broker, unique: Unique, lines: Lines, reached: Path, tmp_path: Path
-) -> None:
-    servers = broker.bootstrap_servers
-    topic = create_topic(servers, unique("driver"))
-    first, second = lines.add_batch(), lines.add_batch()
-    checkpoint = tmp_path / "checkpoint"
-    driver = Path(__file__).with_name("driver.py")
-    with (tmp_path / "driver.log").open("w") as log:
-        child = subprocess.Popen(
-            [sys.executable, driver, servers, topic, lines.folder, checkpoint, reached],
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Its Java and its workers are killed with it.
-        )
-        try:
-            wait_for(lambda: reached.exists() or child.poll() is not None, 90)
-            assert child.poll() is None, (tmp_path / "driver.log").read_text()[-4000:]
-        finally:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-    assert written(servers, topic) > len(first) + 3, "the second batch is half written"
-    assert not is_free(servers, topic)
-
-    sink = ExactlyOnceSink(settings(servers, "driver", topic=topic))
-    try:
-        run(stream(spark, lines).mapInArrow(lambda batches: batches, "value string"), sink, checkpoint)
-        assert outcomes(sink) == [(1, "committed", len(second))]
-        assert values(servers, topic) == sorted(lines.all)
-        assert is_free(servers, topic)
     finally:
         sink.close()

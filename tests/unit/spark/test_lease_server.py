@@ -56,9 +56,11 @@ class Batch:
     def add(self, partitions: Sequence[OutputPartition]) -> None:
         self.touched += partitions
 
-    def client(self, partition_id: int, attempt: int | None = None, write: int = 1) -> LeaseClient:
+    def client(
+        self, partition_id: int, attempt: int | None = None, write: int = 1, number: int | None = None
+    ) -> LeaseClient:
         task = TaskAttempt(write, partition_id, 100 + partition_id if attempt is None else attempt)
-        return LeaseClient(self.address, task)
+        return LeaseClient(self.address, task, number)
 
 
 @pytest.fixture
@@ -264,6 +266,17 @@ def test_a_task_that_hangs_with_a_lease_breaks_the_transaction_when_its_time_is_
         assert "held the lease of refunds-0 for 200 ms" in batch.broken.get(timeout=WAIT_S).reason
 
 
+def test_a_stage_that_is_run_again_breaks_the_transaction_when_its_first_task_comes(batch: Batch) -> None:
+    with batch.client(0, attempt=1, number=0) as first:
+        write(first, REFUNDS)
+        with batch.client(0, attempt=2, number=1), batch.client(1, attempt=3, number=0):
+            assert batch.broken.empty()
+        with batch.client(0, attempt=4, number=0) as again:
+            assert "Spark runs the stage" in batch.broken.get(timeout=WAIT_S).reason
+            with pytest.raises(TransactionBroken, match="are both attempt 0"):
+                acquire(again, REFUNDS)
+
+
 def test_the_reason_of_a_task_that_gives_up_reaches_the_driver_and_the_other_tasks(batch: Batch) -> None:
     with batch.client(1) as other:
         batch.client(0).fail("topic refunds: a record has 2000000 bytes, 1048588 are allowed", is_fatal=True)
@@ -318,6 +331,35 @@ def test_a_partition_that_cannot_be_added_breaks_the_transaction_and_the_error_i
     with LeaseClient(address, TaskAttempt(1, 0, 1)) as client, pytest.raises(TransactionBroken, match=problem):
         acquire(client, REFUNDS)
     assert isinstance(server.failure, PermissionError)
+
+
+def test_a_transaction_is_ended_after_a_partition_that_is_being_added_and_none_is_added_later(
+    server: LeaseServer, pool: ThreadPoolExecutor
+) -> None:
+    is_adding, adds = threading.Event(), threading.Event()
+    added: list[OutputPartition] = []
+
+    def slow(partitions: Sequence[OutputPartition]) -> None:
+        is_adding.set()
+        assert adds.wait(WAIT_S)
+        added.extend(partitions)
+
+    address = server.open(LeaseTable(lease_timeout_ms=30_000, first_touches_at_once=None), slow)
+    with LeaseClient(address, TaskAttempt(1, 0, 1)) as one, LeaseClient(address, TaskAttempt(1, 1, 2)) as other:
+        asked = [pool.submit(acquire, one, REFUNDS)]
+        assert is_adding.wait(WAIT_S)
+        asked.append(pool.submit(acquire, other, AUDIT))
+        assert is_waiting(asked[1])
+        ended = pool.submit(server.break_transaction, "the batch is being aborted")
+        for answer in asked:
+            with pytest.raises(TransactionBroken, match="the batch is being aborted"):
+                answer.result(WAIT_S)
+        assert is_waiting(ended), "an abort now would be followed by the partition"
+        adds.set()
+        ended.result(WAIT_S)
+    server.close()
+    server.open(LeaseTable(lease_timeout_ms=30_000), added.extend)
+    assert added == [REFUNDS]
 
 
 # --- batch after batch --------------------------------------------------------------------------------------

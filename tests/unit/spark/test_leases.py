@@ -328,6 +328,23 @@ def test_a_new_stage_attempt_is_known_by_its_task_attempt_id() -> None:
     assert driver.acquire(task(7, attempt=31), REFUNDS) is None
 
 
+def test_two_attempts_with_the_same_number_are_of_two_attempts_at_the_stage_and_break_the_transaction() -> None:
+    driver = Driver()
+    # A retry and a speculative copy have numbers of their own, and so does each input partition and each write.
+    for who, number in ((task(7, 1), 0), (task(7, 2), 1), (task(7, 3), 2), (task(8, 4), 0), (task(7, 5, write=2), 0)):
+        driver.take(driver.table.met(who, number))
+    driver.take(driver.table.met(task(7, 1), 0))
+    assert driver.breaks == []
+    waiting = driver.ask(task(8, 4), REFUNDS)
+    driver.take(driver.table.met(task(7, 6), 0))
+    (broken,) = driver.breaks
+    assert "Spark runs the stage of input partition 7 of write 1 again" in broken.reason
+    assert "tasks 1 and 6 are both attempt 0" in broken.reason
+    assert not broken.is_fatal
+    assert driver.answers[waiting] == Granted(*REFUNDS, 0, 10, TIMEOUT_MS * 9 // 10)
+    assert driver.acquire(task(8, 4), AUDIT) == Refused(*broken)
+
+
 def test_the_same_partition_of_another_write_is_another_task() -> None:
     driver = Driver()
     driver.write(task(7, attempt=1, write=1), REFUNDS)

@@ -1,0 +1,242 @@
+"""The exactly-once sink beside Spark's own Kafka sink: same frame, same broker, in turn.
+
+    python -m benchmarks.spark_sink [--repetitions N] [--scale F] [--memory] [--json]
+
+Spark's own sink (acks=all, idempotent) runs with its default batch size and with a large one. Frames are cached, every
+write has a topic of its own, the first round warms everybody up, and medians are shown. Then a stream of twenty
+micro-batches, end to end. `--memory` watches a Python worker write five million records in one task instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from fencepost.spark.connector import connector_jars
+from fencepost.spark.sink import ExactlyOnceSink
+from fencepost.testing import Broker
+from tests.support.apache_kafka import apache_kafka
+from tests.support.java import java_home, why_no_java
+
+PARTITIONS = 6
+FRAMES = (("1 M records of 100 B", 1_000_000, 100), ("200 k records of 1 KiB", 200_000, 1024))
+STREAM_BATCHES, STREAM_RECORDS_A_BATCH = 20, 50_000
+MEMORY_RECORDS = 5_000_000
+TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.buffer.memory": "67108864"}
+OWN, OWN_TUNED, OURS = "Spark's own sink", "Spark's own sink, large batches", "exactly once"
+Found = dict[str, dict[str, list[float]]]
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def spark_session() -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "3g")
+        .config("spark.jars", ",".join(map(str, connector_jars() or ())))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def records(spark: Any, count: int, value_bytes: int, partitions: int = PARTITIONS) -> Any:
+    """Keys that differ, and values that a codec could not shrink to nothing."""
+    from pyspark.sql import functions as f
+
+    text = f.repeat(f.md5(f.col("id").cast("string")), value_bytes // 32 + 1)
+    return spark.range(0, count, 1, partitions).select(
+        f.col("id").cast("string").cast("binary").alias("key"),
+        f.substring(text, 1, value_bytes).cast("binary").alias("value"),
+    )
+
+
+@contextmanager
+def topic(servers: str) -> Iterator[str]:
+    """A topic for one write. Deleted afterwards: a benchmark must not fill a disk."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    name = f"bench-{uuid.uuid4().hex[:8]}"
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    yield name
+    admin.delete_topics([name])[name].result(30)
+
+
+def writers(servers: str, sink: ExactlyOnceSink) -> dict[str, Callable[[Any, str], None]]:
+    def own(options: dict[str, str]) -> Callable[[Any, str], None]:
+        return lambda frame, topic: _own_sink(frame.write, servers, topic, options).save()
+
+    return {OWN: own({}), OWN_TUNED: own(TUNED), OURS: lambda frame, topic: _check(sink.write(frame, topic))}
+
+
+def _own_sink(writer: Any, servers: str, topic: str, options: dict[str, str]) -> Any:
+    settings = {"kafka.bootstrap.servers": servers, "kafka.acks": "all", "kafka.enable.idempotence": "true"}
+    return writer.format("kafka").options(**settings, **options, topic=topic)
+
+
+def _check(written: int) -> None:
+    assert written > 0, "nothing was written"
+
+
+def measure_frames(spark: Any, servers: str, broker: str, repetitions: int, scale: float) -> Found:
+    found: Found = {}
+    settings = {"bootstrap.servers": servers, "transactional.id": "bench"}
+    sink = ExactlyOnceSink(settings)
+    for name, full_count, value_bytes in FRAMES:
+        count = int(full_count * scale)
+        frame = records(spark, count, value_bytes).cache()
+        frame.count()
+        rates = found.setdefault(f"{broker}: {name}", {})
+        for repetition in range(repetitions + 1):
+            for contender, write in writers(servers, sink).items():
+                with topic(servers) as target:
+                    began = time.perf_counter()
+                    write(frame, target)
+                    rate = count / (time.perf_counter() - began)
+                say(f"{broker}: {name}, {contender}: {rate:,.0f} records/s" + ("" if repetition else " (warming up)"))
+                if repetition:
+                    rates.setdefault(contender, []).append(rate)
+        frame.unpersist()
+    sink.close()
+    return found
+
+
+def measure_stream(spark: Any, servers: str, broker: str, repetitions: int, scale: float) -> Found:
+    """Twenty files, one to a micro-batch, from the start of the query to its end."""
+    name = f"{broker}: {STREAM_BATCHES} micro-batches of {STREAM_RECORDS_A_BATCH} x 100 B"
+    found: Found = {name: {}}
+    count = int(STREAM_RECORDS_A_BATCH * scale)
+    with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as folder:
+        for number in range(STREAM_BATCHES):
+            records(spark, count, 100).write.parquet(f"{folder}/all/{number:02}")
+        schema = spark.read.parquet(f"{folder}/all/00").schema
+        source = Path(folder) / "source"
+        source.mkdir()
+        for number in range(STREAM_BATCHES):
+            for index, part in enumerate(sorted(Path(f"{folder}/all/{number:02}").glob("*.parquet"))):
+                shutil.copy(part, moved := source / f"{number:02}-{index}.parquet")
+                os.utime(moved, (1000 + number, 1000 + number))  # Spark takes them in this order.
+        for repetition in range(repetitions + 1):
+            for contender in (OWN, OWN_TUNED, OURS):
+                with topic(servers) as target:
+                    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", PARTITIONS)
+                    writer = reader.parquet(str(source)).writeStream.trigger(availableNow=True)
+                    writer = writer.option("checkpointLocation", f"{folder}/checkpoint-{uuid.uuid4().hex}")
+                    settings = {"bootstrap.servers": servers, "transactional.id": target, "topic": target}
+                    sink = ExactlyOnceSink(settings) if contender == OURS else None
+                    began = time.perf_counter()
+                    if sink is not None:
+                        query = writer.foreachBatch(sink).start()
+                    else:
+                        query = _own_sink(writer, servers, target, TUNED if contender == OWN_TUNED else {}).start()
+                    query.awaitTermination()
+                    rate = count * STREAM_BATCHES / (time.perf_counter() - began)
+                    if sink is not None:
+                        assert sum(p.records for p in sink.recent_progress) == count * STREAM_BATCHES
+                        sink.close()
+                say(f"{name}, {contender}: {rate:,.0f} records/s" + ("" if repetition else " (warming up)"))
+                if repetition:
+                    found[name].setdefault(contender, []).append(rate)
+    return found
+
+
+class PeakMemory(threading.Thread):
+    """The most that any Python worker below this process held."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak_bytes = 0
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        while not self._ended.wait(0.05):
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    if "pyspark" in " ".join(process.cmdline()) and "java" not in process.name():
+                        self.peak_bytes = max(self.peak_bytes, process.memory_info().rss)
+                except psutil.Error:
+                    continue
+
+    def end(self) -> int:
+        self._ended.set()
+        self.join()
+        return self.peak_bytes
+
+
+def measure_memory(spark: Any, servers: str) -> dict[str, float]:
+    watch = PeakMemory()
+    watch.start()
+    with topic(servers) as target:
+        sink = ExactlyOnceSink({"bootstrap.servers": servers, "transactional.id": "bench-memory"})
+        written = sink.write(records(spark, MEMORY_RECORDS, 100, partitions=1), target)
+        sink.close()
+    return {"records": written, "peak of a Python worker, MB": watch.end() / 1e6}
+
+
+def show(found: Found) -> None:
+    print(f"| records/s | {OWN} | {OWN_TUNED} | {OURS} | of the faster |")
+    print("|---|---|---|---|---|")
+    for name, rates in found.items():
+        own, tuned, ours = (statistics.median(rates[c]) for c in (OWN, OWN_TUNED, OURS))
+        print(f"| {name} | {own:,.0f} | {tuned:,.0f} | {ours:,.0f} | {ours / max(own, tuned):.2f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_sink", description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0, help="a share of the records, for a quick look")
+    parser.add_argument("--memory", action="store_true", help="only the memory of a worker")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    problem = why_no_java()
+    if problem or connector_jars() is None:
+        raise SystemExit(f"error: {problem or 'the jars of the Kafka connector are missing'}\n\nhint: make setup")
+    with ExitStack() as stack:
+        data = stack.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-bench-"))
+        ours = stack.enter_context(Broker(data=data))
+        spark = stack.enter_context(spark_session())
+        if options.memory:
+            print(json.dumps(measure_memory(spark, ours.bootstrap_servers)))
+            return
+        kafka = stack.enter_context(apache_kafka(heap="1g"))
+        found: Found = {}
+        for broker, servers in (("Apache Kafka", kafka.bootstrap_servers), ("Fencepost", ours.bootstrap_servers)):
+            found |= measure_frames(spark, servers, broker, options.repetitions, options.scale)
+            found |= measure_stream(spark, servers, broker, options.repetitions, options.scale)
+    if options.json:
+        print(json.dumps(found, indent=1))
+    else:
+        show(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The open transaction of one batch, as the user's function sees it: any number of frames can be written to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fencepost.spark.failures import BatchBroken
+from fencepost.spark.frames import select_columns
+from fencepost.spark.leases import TaskResult
+from fencepost.spark.task import RESULT_SCHEMA, PinnedTopic, WritePlan, spark_task
+
+
+class BatchTransaction:
+    """For functions under `@sink.batch`. Commit and abort are the sink's business."""
+
+    def __init__(
+        self, batch_id: int, default_topic: str | None, plan: WritePlan, pin: Callable[[str], PinnedTopic]
+    ) -> None:
+        self.batch_id = batch_id
+        self._default_topic = default_topic
+        self._plan = plan
+        self._pin = pin
+        self.results: list[TaskResult] = []
+        self.input_partitions: dict[int, int] = {}
+        self._writes = 0
+        self._pinned: dict[str, PinnedTopic] = {}
+        self._topic_ids: dict[str, set[bytes]] = {}
+
+    def write(self, frame: Any, topic: str | None = None) -> int:
+        """Write a frame into the transaction; returns how many records that were. They show with the commit.
+
+        Runs a Spark job. Call it from one thread, and let what it raises out: the batch is then aborted.
+        """
+        topic = topic or self._default_topic
+        rows = select_columns(frame, topic)
+        # A number is never used again: the tasks of a write that failed would be taken for those of the next.
+        number, self._writes = self._writes, self._writes + 1
+        topics = {} if topic is None else {topic: self._pin_once(topic)}
+        plan = self._plan._replace(write_number=number, topic=topic, topics=topics)
+        results = []
+        for row in rows.mapInArrow(spark_task(plan), RESULT_SCHEMA).collect():
+            counts = tuple((c[0], c[1], c[2]) for c in row["counts"])
+            results.append(TaskResult(row["write"], row["input"], row["attempt"], counts))
+            for name, topic_id in row["topics"].items():
+                self._topic_ids.setdefault(name, set()).add(bytes(topic_id))
+        self.results += results
+        self.input_partitions[number] = len(results)
+        return sum(n for result in results for _, _, n in result.counts)
+
+    def _pin_once(self, topic: str) -> PinnedTopic:
+        """A topic that grows meanwhile has its old size until the end of the transaction: a key keeps its place."""
+        if topic not in self._pinned:
+            self._pinned[topic] = self._pin(topic)
+        return self._pinned[topic]
+
+    def check(self) -> None:
+        """Raises BatchBroken if a topic is not what it was when the first task wrote to it."""
+        for topic, ids in self._topic_ids.items():
+            # Brokers that are told topics by name do not notice it.
+            if ids != {self._pin(topic).topic_id}:
+                raise BatchBroken(f"topic {topic} was deleted and created again while the batch was written to it")

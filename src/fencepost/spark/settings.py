@@ -1,0 +1,143 @@
+"""The settings of a sink: those of a Kafka client, and these of its own. All are checked when the sink is made."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fencepost.client.failures import BadClientSetting
+from fencepost.client.settings import KNOWN, parse_settings
+from fencepost.protocol.batch import CODECS
+from fencepost.spark.encode import DEFAULT_MAX_BATCH_BYTES
+from fencepost.spark.lease_server import parse_ports
+
+DEFAULT_TIMEOUT_MS = 300_000
+DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
+SINK_SETTINGS = {
+    "transactional.id": "stable and yours alone: what fences an older run of the same pipeline",
+    "transaction.timeout.ms": "longer than a batch ever takes; at most the broker's transaction.max.timeout.ms",
+    "delivery.timeout.ms": "how long a task tries to write one request; at most 80 % of the transaction's timeout",
+    "group.id": "a group that is to show how far the pipeline has read its sources",
+    "topic": "where rows go; wins over a column of that name",
+    "compression.type": "none, gzip, snappy, lz4 or zstd",
+    "max.request.size": "the largest batch in bytes",
+    "fencepost.checkpoint.location": "the query's checkpointLocation; needed with Spark Connect, which does not tell",
+    "fencepost.lease.host": "a name of the driver that executors can resolve; spark.driver.host if absent",
+    "fencepost.lease.port": "a port, or a range FROM-TO; any free one if absent",
+    "fencepost.lease.bind": "the address of the driver to listen on; all if absent",
+    "fencepost.metrics.port": "where the driver serves metrics for Prometheus; nowhere if absent",
+    "fencepost.metrics.bind": "the address of the driver to serve them on; all if absent",
+}
+# Before the name of any client setting: how to reach the cluster that the query reads from, if it is not the same one.
+SOURCE_PREFIX = "fencepost.source."
+_LOOKS_RANDOM = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    client: Mapping[str, object] = field(repr=False)
+    source_client: Mapping[str, object] | None = field(repr=False)  # None: the sources are in the same cluster.
+    transactional_id: str
+    timeout_ms: int
+    lease_timeout_ms: int
+    group_id: str | None
+    topic: str | None
+    compression: str
+    max_batch_bytes: int
+    checkpoint_location: str | None
+    lease_host: str | None
+    lease_bind: str
+    lease_ports: range
+    metrics_port: int | None
+    metrics_bind: str
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return str(self.client["bootstrap.servers"])
+
+    @property
+    def looks_random(self) -> bool:
+        """Is the transactional.id one that the next start of the pipeline will not have?"""
+        host = socket.gethostname().partition(".")[0].lower()
+        # A short name is found by chance; names that machines are given by machines are long.
+        names_the_host = len(host) > 4 and host in self.transactional_id.lower()
+        return names_the_host or _LOOKS_RANDOM.search(self.transactional_id) is not None
+
+
+def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
+    """Raises BadClientSetting: what was given, and what would do."""
+    given = {name: value for name, value in pairs.items() if value is not None}
+    own = {name: str(value) for name, value in given.items() if name in SINK_SETTINGS}
+    source = {n.removeprefix(SOURCE_PREFIX): v for n, v in given.items() if n.startswith(SOURCE_PREFIX)}
+    client = {n: v for n, v in given.items() if n not in own and not n.startswith(SOURCE_PREFIX)}
+    for name in client:
+        _check_known(name)
+    parse_settings(client)
+    if source:
+        try:
+            parse_settings(source)
+        except BadClientSetting as e:
+            raise BadClientSetting(f"{SOURCE_PREFIX}*: {e}") from None
+    if not own.get("transactional.id"):
+        raise BadClientSetting("transactional.id is missing\n\nhint: a name that this pipeline keeps over restarts")
+    compression = own.get("compression.type", "none")
+    if compression not in CODECS:
+        raise BadClientSetting(f"compression.type={compression} is none of {', '.join(CODECS)}")
+    timeout_ms = _whole_number(own, "transaction.timeout.ms", DEFAULT_TIMEOUT_MS)
+    try:
+        ports = parse_ports(own.get("fencepost.lease.port", "0"))
+    except ValueError as e:
+        raise BadClientSetting(str(e)) from None
+    return SinkSettings(
+        client=client,
+        source_client=source or None,
+        transactional_id=own["transactional.id"],
+        timeout_ms=timeout_ms,
+        lease_timeout_ms=_lease_timeout_ms(own, timeout_ms),
+        group_id=own.get("group.id"),
+        topic=own.get("topic"),
+        compression=compression,
+        max_batch_bytes=_whole_number(own, "max.request.size", DEFAULT_MAX_BATCH_BYTES),
+        checkpoint_location=own.get("fencepost.checkpoint.location"),
+        lease_host=own.get("fencepost.lease.host"),
+        lease_bind=own.get("fencepost.lease.bind", "0.0.0.0"),
+        lease_ports=ports,
+        metrics_port=_port(own, "fencepost.metrics.port"),
+        metrics_bind=own.get("fencepost.metrics.bind", "0.0.0.0"),
+    )
+
+
+def _lease_timeout_ms(own: Mapping[str, str], timeout_ms: int) -> int:
+    """How long one write may stay without an answer before the transaction is given up.
+
+    As long as a Kafka producer tries by default, which is longer than a broker needs to restart, so that it costs no
+    attempt; and well before the transaction's own end, so that there is time to say what was wrong. An executor whose
+    machine is gone is noticed sooner, by its connection.
+    """
+    wanted_ms = _whole_number(own, "delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)
+    return max(min(wanted_ms, timeout_ms * 8 // 10), 1000)
+
+
+def _check_known(name: str) -> None:
+    if name not in KNOWN:
+        near = difflib.get_close_matches(name, [*KNOWN, *SINK_SETTINGS, f"{SOURCE_PREFIX}bootstrap.servers"], n=1)
+        raise BadClientSetting(f"unknown setting {name}" + (f"\n\nhint: did you mean {near[0]}?" if near else ""))
+
+
+def _whole_number(values: Mapping[str, str], name: str, default: int) -> int:
+    text = values.get(name, str(default))
+    if not text.isdigit() or int(text) == 0:
+        raise BadClientSetting(f"{name}={text} is not a whole number above 0")
+    return int(text)
+
+
+def _port(values: Mapping[str, str], name: str) -> int | None:
+    text = values.get(name)
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) > 65_535:
+        raise BadClientSetting(f"{name}={text} is not a port: 1 to 65535, or 0 for any")
+    return int(text)

@@ -1,0 +1,139 @@
+"""A driver on a Spark cluster that does as it is told: `cluster_job.py MASTER`, scenarios in and outcomes out as JSON.
+
+A line {"scenario": NAME, "servers": ..., "topic": ..., "transactional_id": ..., "folder": ...} runs one of the
+functions below on the rows "0", "1", ... and is answered with {"attempts": N} or {"error": TEXT}. Each of four tasks
+writes to a partition of its own. The first rows of the last one are so large that some of them are written before the
+others come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+Rows = Iterator[Any]
+PARTITIONS = 4
+ROWS = 40
+# Two of them are more than a task gathers before it writes; two more stay between one Python worker and the next.
+LARGE, HOW_MANY = 5 << 20, 4
+
+
+def in_task(folder: str, slow: Callable[[int, int, Path, Rows], Rows]) -> Callable[[Rows], Rows]:
+    """For mapInArrow; `slow` is called with the partition, the number of the attempt, a folder and the rows."""
+
+    def run(batches: Rows) -> Rows:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        yield from slow(context.partitionId(), context.attemptNumber(), Path(folder), batches)
+
+    return run
+
+
+def with_slow_tasks(partition: int, attempt: int, folder: Path, batches: Rows) -> Rows:
+    """Partition 2 hangs before its first row, partition 3 after it has written something; their copies do not."""
+    import time
+
+    (folder / f"{partition}.{attempt}").touch()
+    if partition == 2 and attempt == 0:
+        time.sleep(600)  # Spark takes the rows of the copy, and ends this.
+    yield from islice(batches, HOW_MANY)
+    if partition == 3 and attempt == 0:
+        while not (folder / "3.1").exists() or not (folder / "written").exists():
+            time.sleep(0.02)
+        time.sleep(1)  # Enough for the copy to ask for a lease; if not, it asks after we are done.
+    yield from batches
+
+
+def killing_the_executor(after_a_write: bool) -> Callable[[int, int, Path, Rows], Rows]:
+    def run(partition: int, attempt: int, folder: Path, batches: Rows) -> Rows:
+        import os
+        import signal
+        import time
+
+        import psutil
+
+        if partition == 3 and attempt == 0 and not (folder / "killed").exists():
+            if after_a_write:
+                yield from islice(batches, HOW_MANY)
+                while not (folder / "written").exists():
+                    time.sleep(0.02)
+            (folder / "killed").touch()
+            # The parent of a worker is a daemon, and its parent the executor.
+            executor = psutil.Process(os.getppid()).ppid()
+            os.kill(executor, signal.SIGKILL)
+            time.sleep(600)
+        yield from batches
+
+    return run
+
+
+SCENARIOS = {
+    "speculation": with_slow_tasks,
+    "killed before a write": killing_the_executor(after_a_write=False),
+    "killed after a write": killing_the_executor(after_a_write=True),
+}
+
+
+def run_scenario(spark: Any, order: dict[str, str]) -> dict[str, object]:
+    from fencepost.spark.sink import ExactlyOnceSink
+
+    sink = ExactlyOnceSink(
+        {
+            "bootstrap.servers": order["servers"],
+            "transactional.id": order["transactional_id"],
+            "topic": order["topic"],
+            "compression.type": "zstd",
+        }
+    )
+    # When so many of the tasks are done, the others get copies.
+    done = 0.5 if order["scenario"] == "speculation" else 1.0
+    spark.sparkContext._jsc.sc().conf().set("spark.speculation.quantile", str(done))
+    size, first = ROWS // PARTITIONS, ROWS - ROWS // PARTITIONS
+    frame = spark.range(0, ROWS, 1, PARTITIONS).selectExpr(
+        f"concat(id, ' ', repeat('x', if(id >= {first} AND id < {first + HOW_MANY}, {LARGE}, 0))) AS value",
+        f"cast(id div {size} AS int) AS partition",
+    )
+    try:
+        sink.write(frame.mapInArrow(in_task(order["folder"], SCENARIOS[order["scenario"]]), frame.schema))
+        return {"attempts": sink.recent_progress[-1].attempts}
+    except Exception as e:
+        return {"error": str(e)}
+    finally:
+        sink.close()
+
+
+def main(master: str) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    small = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    spark = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", small)
+        .config("spark.executor.memory", "640m")
+        .config("spark.executor.extraJavaOptions", small)
+        # A row at a time goes from one Python worker to the next.
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+        .config("spark.speculation", "true")
+        .config("spark.speculation.interval", "100ms")
+        .config("spark.speculation.multiplier", "1.1")
+        .config("spark.speculation.minTaskRuntime", "200ms")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    for line in sys.stdin:
+        print(json.dumps(run_scenario(spark, json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

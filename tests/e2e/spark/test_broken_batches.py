@@ -1,0 +1,404 @@
+"""Batches that go wrong half way: what was written is dropped, and the batch is run again or refused, never both."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+
+from fencepost.client.failures import BadClientSetting
+from fencepost.protocol import errors
+from fencepost.protocol.messages import ProduceRequest, ProduceResponse
+from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink
+from fencepost.testing import Broker
+from tests.e2e.conftest import StartBroker, Target
+from tests.e2e.spark.streams import (
+    TIMEOUT_S,
+    Lines,
+    MakeSink,
+    create_topic,
+    is_free,
+    is_soon_free,
+    outcomes,
+    read,
+    run,
+    settings,
+    start,
+    stream,
+    until_half_written,
+    values,
+    wait_for,
+    written,
+)
+from tests.support.proxy import Proxy
+
+pytestmark = [pytest.mark.java]
+
+Unique = Callable[[str], str]
+Rows = Iterator[Any]
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Lines:
+    return Lines(tmp_path / "lines")
+
+
+def numbers(count: int) -> list[str]:
+    return sorted(str(n) for n in range(count))
+
+
+# --- tasks that wake up too late ----------------------------------------------------------------------------
+
+
+def frozen_worker(spark: Any, port: int) -> psutil.Process:
+    """The Python worker that talks to the port; it stops where it is."""
+    java = psutil.Process(spark.sparkContext._gateway.proc.pid)
+    for process in java.children(recursive=True):
+        if any(c.raddr and c.raddr.port == port for c in process.net_connections("tcp")):
+            process.suspend()
+            return process
+    raise AssertionError(f"no worker talks to port {port}")
+
+
+def test_a_worker_that_freezes_costs_an_attempt_and_what_it_sent_is_refused_when_it_arrives_late(
+    spark: Any, target: Target, unique: Unique, sinks: MakeSink
+) -> None:
+    topic = create_topic(target.servers, unique("frozen"), 1)
+    with Proxy(target.servers) as proxy:
+        sink = sinks(proxy.bootstrap_servers, unique("frozen"), topic=topic, delivery_timeout_ms=1500)
+        assert sink.write(spark.range(0, 10, 1, 1).selectExpr("cast(id AS string) AS value")) == 10
+        held = proxy.hold_request(ProduceRequest)
+        rest = spark.range(10, 50, 1, 2).selectExpr("cast(id AS string) AS value")
+        writes = threading.Thread(target=lambda: sink.write(rest))
+        writes.start()
+        held.wait_until_arrived()
+        worker = frozen_worker(spark, proxy.port)
+        try:
+            writes.join(TIMEOUT_S)
+            assert not writes.is_alive()
+            assert sink.recent_progress[-1].attempts == 2
+            before = written(target.servers, topic)
+            assert values(target.servers, topic) == numbers(50)
+            held.let_go()
+            version = 13 if target.version == 2 else 11
+            reply: Any = ProduceResponse.decode(held.reply(), 5, version)[0]
+            assert reply.responses[0].partition_responses[0].error_code in (
+                errors.INVALID_PRODUCER_EPOCH,
+                errors.PRODUCER_FENCED,
+                errors.INVALID_TXN_STATE,
+                errors.TRANSACTION_ABORTABLE,
+            )
+        finally:
+            if worker.is_running():
+                worker.resume()
+        assert written(target.servers, topic) == before
+        assert values(target.servers, topic) == numbers(50)
+        assert is_soon_free(target.servers, topic)
+
+
+# --- time ---------------------------------------------------------------------------------------------------
+
+
+def write_after_the_timeout(
+    spark: Any, target: Target, topic: str, sink: ExactlyOnceSink, lines: Lines, checkpoint: Path
+) -> None:
+    """A batch whose first attempt waits, with everything written, until the broker has aborted its transaction."""
+    attempts = []
+
+    @sink.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        transaction.write(frame)
+        attempts.append(transaction)
+        if len(attempts) == 1:
+            assert not is_free(target.servers, topic)
+            wait_for(lambda: is_free(target.servers, topic))
+
+    run(stream(spark, lines), write, checkpoint)
+
+
+def test_a_batch_that_outlives_its_transaction_is_run_again_where_the_broker_tells_a_timeout_from_a_fence(
+    spark: Any, target: Target, unique: Unique, lines: Lines, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = create_topic(target.servers, unique("late"))
+    lines.add_batch()
+    caplog.set_level(logging.WARNING, "fencepost.spark")
+
+    def sink_with(timeout_ms: int) -> ExactlyOnceSink:
+        more = {"topic": topic, "transaction_timeout_ms": timeout_ms}
+        return ExactlyOnceSink(settings(target.servers, f"{topic}-{timeout_ms}", **more))
+
+    # A busy machine may not be able to run the batch again in three seconds.
+    for timeout_ms in (3000, 15_000):
+        sink = sink_with(timeout_ms)
+        checkpoint = tmp_path / str(timeout_ms)
+        try:
+            write_after_the_timeout(spark, target, topic, sink, lines, checkpoint)
+            failure = None
+            break
+        except Exception as e:
+            failure = str(e)
+            if "twice in a row" not in failure:
+                break
+        finally:
+            sink.close()
+    for share in (50, 80):
+        assert f"batch 0 has used {share} % of transaction.timeout.ms={timeout_ms}" in caplog.text
+    assert "Raise the setting" in caplog.text
+    if target.version == 2:
+        assert failure is None
+        assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", 2)]
+    else:
+        assert failure is not None
+        assert "SinkFenced" in failure
+        assert f"or its transaction outlived transaction.timeout.ms={timeout_ms}: with transaction.version 1" in failure
+        assert is_soon_free(target.servers, topic)
+        assert values(target.servers, topic) == []
+        restarted = sink_with(timeout_ms)
+        try:
+            run(stream(spark, lines), restarted, checkpoint)
+        finally:
+            restarted.close()
+    assert values(target.servers, topic) == sorted(lines.all)
+    assert is_soon_free(target.servers, topic)
+
+
+def test_a_timeout_that_the_broker_does_not_allow_is_named_with_its_limit(
+    spark: Any, target: Target, unique: Unique, sinks: MakeSink
+) -> None:
+    topic = create_topic(target.servers, unique("long"))
+    sink = sinks(target.servers, unique("long"), topic=topic, transaction_timeout_ms=900_001)
+    message = r"transaction\.timeout\.ms=900001 is more than the broker's transaction\.max\.timeout\.ms=900000"
+    with pytest.raises(BadClientSetting, match=message):
+        sink.write(spark.range(5).selectExpr("'x' AS value"))
+
+
+# --- what Spark does again ----------------------------------------------------------------------------------
+
+
+def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic, reached = create_topic(servers, unique("shuffle")), tmp_path / "reached"
+    sink = sinks(servers, unique("shuffle"), topic=topic)
+    folders = list(spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirsString())
+
+    def salted(batches: Rows) -> Rows:
+        """Where a row goes is another matter each time, of which Spark knows nothing."""
+        import pyarrow as pa
+
+        for batch in batches:
+            salt = pa.array([random.random() for _ in range(batch.num_rows)])
+            yield pa.RecordBatch.from_arrays([batch.column(0), salt], ["value", "salt"])
+
+    def saboteur(batches: Rows) -> Rows:
+        from pyspark import TaskContext
+
+        yield from batches
+        context = TaskContext.get()
+        if context is not None and context.partitionId() == 0 and not reached.exists():
+            reached.touch()
+            for folder in folders:
+                for path in Path(folder).glob("*/shuffle_*"):
+                    path.unlink()
+
+    rows = spark.range(0, 300, 1, 3).selectExpr("cast(id AS string) AS value")
+    # Three tasks for two slots: the third reads its rows when the first is done.
+    shuffled = rows.mapInArrow(salted, "value string, salt double").repartition(3, "salt").select("value")
+
+    assert sink.write(shuffled.mapInArrow(saboteur, "value string")) == 300
+
+    assert reached.exists()
+    assert sink.recent_progress[-1].attempts == 2
+    assert values(servers, topic) == numbers(300)
+    assert is_free(servers, topic)
+
+
+def test_a_batch_of_a_query_with_state_is_not_run_again_before_the_query_is(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic, reached = create_topic(servers, unique("stateful")), tmp_path / "reached"
+    sink = sinks(servers, unique("stateful"), topic=topic)
+    wait = until_half_written(servers, topic)
+
+    def deadly(batches: Rows) -> Rows:
+        from pyspark import TaskContext
+
+        for batch in batches:
+            context = TaskContext.get()
+            if context is not None and context.partitionId() == 1 and batch.num_rows and not reached.exists():
+                wait()
+                reached.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    lines.add_batch()
+    new_lines = stream(spark, lines).dropDuplicates(["value"]).mapInArrow(deadly, "value string")
+    with pytest.raises(Exception, match="BatchBroken"):
+        run(new_lines, sink, tmp_path / "checkpoint")
+    assert is_free(servers, topic)
+    assert values(servers, topic) == []
+
+    run(new_lines, sink, tmp_path / "checkpoint")
+    assert [(p.outcome, p.attempts) for p in sink.recent_progress][:1] == [("committed", 1)]
+    assert values(servers, topic) == sorted(lines.all)
+
+
+# --- what the user's function does --------------------------------------------------------------------------
+
+
+def test_a_function_that_hides_the_failure_of_a_write_does_not_get_half_of_it_committed(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic, fallback = create_topic(servers, unique("hidden")), create_topic(servers, unique("hidden"))
+    sink = sinks(servers, unique("hidden"))
+    wait = until_half_written(servers, topic)
+
+    def strict(batches: Rows) -> Rows:
+        for batch in batches:
+            if "file 2 line 0" in batch.column(0).to_pylist():
+                wait()
+                raise ValueError("not to my liking")
+            yield batch
+
+    @sink.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        try:
+            transaction.write(frame.mapInArrow(strict, "value string"), topic=topic)
+        except Exception:
+            transaction.write(frame, topic=fallback)
+
+    lines.add_batch()
+    with pytest.raises(Exception, match="Spark accepted no result"):
+        run(stream(spark, lines), write, tmp_path / "checkpoint")
+    for name in (topic, fallback):
+        assert values(servers, name) == []
+        assert is_free(servers, name)
+
+
+# --- what somebody does to the checkpoint -------------------------------------------------------------------
+
+
+def forget(checkpoint: Path, log: str, batch_id: int) -> None:
+    for name in (f".{batch_id}.crc", str(batch_id)):
+        (checkpoint / log / name).unlink(missing_ok=True)
+
+
+def test_a_checkpoint_that_says_otherwise_than_kafka_is_refused_and_writes_nothing(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers, checkpoint = broker.bootstrap_servers, tmp_path / "checkpoint"
+    topic = create_topic(servers, unique("lies"))
+    sink = sinks(servers, unique("lies"), topic=topic)
+    lines.add_batch()
+    lines.add_batch()
+    run(stream(spark, lines), sink, checkpoint)
+    once = sorted(lines.all)
+    backup = tmp_path / "backup"
+    shutil.copytree(checkpoint, backup)
+
+    # Of the last batch nothing is left: Spark plans one with that number anew, from files that came later.
+    lines.add_batch()
+    for log in ("commits", "offsets"):
+        forget(checkpoint, log, 1)
+    with pytest.raises(Exception, match="BatchRefused") as refused:
+        run(stream(spark, lines), sink, checkpoint)
+    assert "batch 1 is committed with source offsets" in str(refused.value)
+    assert "run_batch=1" in str(refused.value)
+    assert "skip_batch=1" in str(refused.value)
+
+    # A backup of the time before the last batch.
+    for log in ("commits", "offsets"):
+        forget(backup, log, 1)
+    forget(backup, "commits", 0)
+    with pytest.raises(Exception, match="Kafka has batch 1 of this query, but Spark runs batch 0"):
+        run(stream(spark, lines), sink, backup)
+    assert values(servers, topic) == once
+    assert is_free(servers, topic)
+
+
+def test_a_batch_is_known_to_be_committed_although_one_of_its_topics_was_deleted(
+    spark: Any, target: Target, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    kept, deleted = create_topic(target.servers, unique("kept")), create_topic(target.servers, unique("deleted"))
+    id_, checkpoint = unique("marked"), tmp_path / "checkpoint"
+
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        transaction.write(frame, topic=kept)
+        transaction.write(frame, topic=deleted)
+
+    lines.add_batch()
+    first = sinks(target.servers, id_)
+    run(stream(spark, lines), first.batch(write), checkpoint)
+    first.close()
+    admin = AdminClient({"bootstrap.servers": target.servers, "log_level": 0})
+    admin.delete_topics([deleted])[deleted].result(30)
+    forget(checkpoint, "commits", 0)
+    second = sinks(target.servers, id_)
+    run(stream(spark, lines), second.batch(write), checkpoint)
+    assert outcomes(second) == [(0, "skipped", 0)]
+    assert values(target.servers, kept) == sorted(lines.all)
+
+
+# --- what happens to the topic and the broker ---------------------------------------------------------------
+
+
+def test_a_topic_that_grows_in_the_middle_of_a_batch_is_used_as_it_was_until_the_next(
+    spark: Any, target: Target, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    topic = create_topic(target.servers, unique("grows"), 2)
+    sink = sinks(target.servers, unique("grows"), topic=topic)
+    admin = AdminClient({"bootstrap.servers": target.servers, "log_level": 0})
+
+    @sink.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        keyed = frame.selectExpr("value AS key", "value")
+        transaction.write(keyed)
+        if transaction.batch_id == 0:
+            admin.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
+            wait_for(lambda: len(admin.list_topics(topic).topics[topic].partitions) == 5)
+        transaction.write(keyed)
+
+    first = lines.add_batch()
+    second = lines.add_batch()
+    run(stream(spark, lines), write, tmp_path / "checkpoint")
+    assert outcomes(sink) == [(0, "committed", 80), (1, "committed", 80)]
+    places: dict[str, list[int]] = {}
+    for record in read(target.servers, topic):
+        places.setdefault((record.value or b"").decode(), []).append(record.partition)
+    assert sorted(places) == sorted(lines.all)
+    assert all(len(where) == 2 and len(set(where)) == 1 for where in places.values()), "a key keeps its partition"
+    assert {where[0] for line, where in places.items() if line in first} == {0, 1}
+    assert {where[0] for line, where in places.items() if line in second} == {0, 1, 2, 3, 4}
+    assert is_soon_free(target.servers, topic)
+
+
+@pytest.mark.parametrize("point", ["txn.prepare.before", "txn.prepare.after", "txn.marker.after:2"])
+def test_a_broker_that_dies_while_it_commits_has_committed_once_when_it_is_back(
+    spark: Any, start_broker: StartBroker, sinks: MakeSink, lines: Lines, tmp_path: Path, point: str
+) -> None:
+    broker = start_broker(fencepost_crash_at=point)
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, "out")
+    sink = sinks(servers, "commits", topic=topic)
+    lines.add_batch()
+    query = start(stream(spark, lines), sink, tmp_path / "checkpoint")
+    assert broker.wait_for_exit(TIMEOUT_S) == -signal.SIGKILL
+    del broker.settings["fencepost.crash.at"]
+    broker.restart()
+    assert query.awaitTermination(TIMEOUT_S)
+    assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", 1)]
+    assert values(servers, topic) == sorted(lines.all)
+    assert is_free(servers, topic)

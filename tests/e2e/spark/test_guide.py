@@ -1,0 +1,110 @@
+"""The guide to the Spark sink: its programs, run one after another as a user would who follows it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.e2e.conftest import StartBroker
+from tests.e2e.spark.streams import create_topic, read
+
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
+
+GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "spark.md"
+
+
+class Reader:
+    """Somebody who pastes the programs of the guide, each into a new process as it were."""
+
+    def __init__(self, spark: Any, servers: str, folder: Path) -> None:
+        self._names: dict[str, Any] = {"spark": spark}
+        self._servers, self._folder = servers, folder
+        self.programs = re.findall(r"^```python\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+        self._next = 0
+
+    def run(self, then: str = "") -> dict[str, Any]:
+        """The next program, until its query has nothing left to do; `then` is run at its end."""
+        text = self.programs[self._next].replace("kafka:9092", self._servers)
+        text = text.replace("/checkpoints/", f"{self._folder}/")
+        self._next += 1
+        names = self._names
+        names.pop("query", None)
+        names.pop("sink", None)
+        try:
+            exec(compile(text + then, f"program {self._next} of {GUIDE.name}", "exec"), names)
+            if "query" in names:
+                names["query"].processAllAvailable()
+        finally:
+            if "query" in names:
+                names["query"].stop()
+            if "sink" in names:
+                names["sink"].close()
+        return names
+
+
+@pytest.fixture
+def servers(start_broker: StartBroker) -> str:
+    return start_broker().bootstrap_servers
+
+
+@pytest.fixture
+def numbers(servers: str) -> Iterator[Any]:
+    """Writes so many more settlements: s-0, s-1, ..."""
+    for topic in ("settlements", "refunds-emitted", "refund-audit"):
+        create_topic(servers, topic, 2)
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    written = 0
+
+    def add(count: int) -> None:
+        nonlocal written
+        for number in range(written, written + count):
+            producer.produce("settlements", f"settlement {number}", f"s-{number}")
+        written += count
+        assert producer.flush(30) == 0
+
+    return add
+
+
+def test_the_programs_of_the_guide(kafka_source: Any, servers: str, numbers: Any, tmp_path: Path) -> None:
+    def keys(topic: str) -> Counter[str]:
+        return Counter((record.key or b"").decode() for record in read(servers, topic))
+
+    def settlements(count: int) -> Counter[str]:
+        return Counter(f"s-{number}" for number in range(count))
+
+    guide = Reader(kafka_source, servers, tmp_path)
+    numbers(10)
+    guide.run()  # With Spark's own sink.
+    assert keys("refunds-emitted") == settlements(10)
+
+    numbers(10)
+    guide.run()  # The checkpoint is kept.
+    assert keys("refunds-emitted") == settlements(20)
+    assert {(record.value or b"")[:10] for record in read(servers, "refunds-emitted")} == {b"SETTLEMENT"}
+
+    numbers(10)
+    guide.run()  # Two outputs.
+    assert keys("refunds-emitted") == settlements(30)
+    assert keys("refund-audit") == settlements(30) - settlements(20)
+
+    assert guide.run()["count"] == 1
+    assert keys("refunds-emitted") == settlements(30) + Counter({"s-1": 1})
+
+    guide.run(then="\nrun_until_it_ends()\n")  # A query with state, of its own.
+    assert keys("refunds-emitted") == settlements(30) + Counter({"s-1": 1}) + settlements(30)
+
+    numbers(5)
+    sink = guide.run()["sink"]  # Monitoring.
+    assert [batch.records for batch in sink.recent_progress] == [5]
+    assert sink.metrics_port is not None
+
+    numbers(5)
+    guide.run()  # The checkpoint is lost.
+    assert keys("refunds-emitted") == settlements(40) + Counter({"s-1": 1}) + settlements(30)
+    assert guide._next == len(guide.programs), "every program of the guide was run"

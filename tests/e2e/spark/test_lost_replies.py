@@ -1,0 +1,80 @@
+"""The sink on a network that loses requests and replies: whatever is sent again has its effect once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.protocol.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    FindCoordinatorRequest,
+    InitProducerIdRequest,
+    OffsetFetchRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+from tests.e2e.conftest import Target
+from tests.e2e.spark.streams import (
+    Lines,
+    MakeSink,
+    create_topic,
+    is_soon_free,
+    outcomes,
+    run,
+    stream,
+    values,
+    written,
+)
+from tests.support.proxy import Proxy
+
+pytestmark = [pytest.mark.java]
+
+AT_THE_START = [FindCoordinatorRequest, InitProducerIdRequest, OffsetFetchRequest]
+IN_A_BATCH = {
+    2: [ProduceRequest, TxnOffsetCommitRequest, EndTxnRequest],
+    1: [
+        InitProducerIdRequest,
+        AddPartitionsToTxnRequest,
+        ProduceRequest,
+        AddOffsetsToTxnRequest,
+        TxnOffsetCommitRequest,
+        EndTxnRequest,
+    ],
+}
+
+
+def test_a_request_or_reply_that_is_lost_costs_no_row_and_doubles_none(
+    spark: Any, target: Target, unique: Callable[[str], str], sinks: MakeSink, tmp_path: Path
+) -> None:
+    topic = create_topic(target.servers, unique("lost"))
+    lines = Lines(tmp_path / "lines")
+    with Proxy(target.servers) as proxy:
+        sink = sinks(proxy.bootstrap_servers, unique("lost"), topic=topic)
+
+        def lose(kind: Any) -> None:
+            # The second time the broker carries it out, and the third time it is told to do so again.
+            proxy.lose_request(kind)
+            proxy.lose_reply(kind)
+
+        def batch(frame: Any, batch_id: int) -> None:
+            lose(IN_A_BATCH[target.version][batch_id])
+            sink(frame, batch_id)
+            assert proxy.unsprung == 0, "all of this has happened"
+
+        for _ in IN_A_BATCH[target.version]:
+            lines.add_batch()
+        for kind in AT_THE_START:
+            lose(kind)
+        run(stream(spark, lines), batch, tmp_path / "checkpoint")
+
+    batches = len(IN_A_BATCH[target.version])
+    assert outcomes(sink) == [(n, "committed", 40) for n in range(batches)]
+    assert {p.attempts for p in sink.recent_progress} == {1}, "nothing of this breaks a transaction"
+    assert values(target.servers, topic) == sorted(lines.all)
+    assert written(target.servers, topic) == batches * (40 + 3), "the rows, and a marker in each partition"
+    assert is_soon_free(target.servers, topic)

@@ -1,0 +1,103 @@
+"""The sink and Apache Kafka with passwords and TLS: the right ones reach the executors, the wrong ones are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fencepost.client.client import TRANSACTION, KafkaClient
+from fencepost.client.failures import AuthenticationFailed
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeTransactionsRequest
+from fencepost.spark.sink import ExactlyOnceSink
+from tests.e2e.spark.streams import Lines, create_topic, is_soon_free, run, stream, values, written
+from tests.support.apache_kafka import ApacheKafka
+
+pytestmark = [pytest.mark.java]
+
+Unique = Callable[[str], str]
+
+
+def is_known(kafka: ApacheKafka, transactional_id: str) -> bool:
+    """Has the coordinator ever heard of it?"""
+    with KafkaClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
+
+        def code(reply: Any) -> int:
+            return int(reply.transaction_states[0].error_code)
+
+        request = DescribeTransactionsRequest([transactional_id])
+        reply = client.ask_coordinator(transactional_id, TRANSACTION, request, code)
+        return code(reply) != errors.TRANSACTIONAL_ID_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("protocol", "mechanism"),
+    [
+        ("SASL_PLAINTEXT", "PLAIN"),
+        ("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+        ("SASL_SSL", "SCRAM-SHA-512"),
+    ],
+)
+def test_the_right_password_is_known_to_executors_and_a_wrong_one_fails_the_query_by_name(
+    spark: Any, apache: ApacheKafka, unique: Unique, tmp_path: Path, protocol: str, mechanism: str
+) -> None:
+    topic = create_topic(apache.bootstrap_servers, unique("secret"))
+    id_, stranger = unique("secret"), unique("stranger")
+    lines = Lines(tmp_path / "lines")
+    lines.add_batch()
+
+    wrong = ExactlyOnceSink(
+        {**apache.security(protocol, mechanism, "a guess"), "transactional.id": stranger, "topic": topic}
+    )
+    with pytest.raises(Exception, match="AuthenticationFailed") as failed:
+        run(stream(spark, lines), wrong, tmp_path / "checkpoint")
+    wrong.close()
+    assert "refused user 'alice'" in str(failed.value)
+    assert "hint: check sasl.username and sasl.password" in str(failed.value)
+    assert "a guess" not in str(failed.value)
+    assert not is_known(apache, stranger)
+    assert written(apache.bootstrap_servers, topic) == 0
+
+    right = ExactlyOnceSink({**apache.security(protocol, mechanism), "transactional.id": id_, "topic": topic})
+    try:
+        run(stream(spark, lines), right, tmp_path / "checkpoint")
+    finally:
+        right.close()
+    assert is_known(apache, id_)
+    assert values(apache.bootstrap_servers, topic) == sorted(lines.all)
+    assert is_soon_free(apache.bootstrap_servers, topic)
+
+
+def test_a_certificate_by_an_authority_of_ones_own_is_trusted_where_the_authority_is_named(
+    spark: Any, apache: ApacheKafka, unique: Unique
+) -> None:
+    topic = create_topic(apache.bootstrap_servers, unique("tls"))
+    frame = spark.range(0, 40, 1, 2).selectExpr("cast(id AS string) AS value")
+    settings = {**apache.security("SSL"), "transactional.id": unique("tls"), "topic": topic}
+
+    stranger = ExactlyOnceSink({name: value for name, value in settings.items() if name != "ssl.ca.location"})
+    with pytest.raises(AuthenticationFailed, match=r"is not to be trusted(?s:.*)hint: ssl\.ca\.location"):
+        stranger.write(frame)
+
+    sink = ExactlyOnceSink(settings)
+    try:
+        assert sink.write(frame) == 40
+    finally:
+        sink.close()
+    assert values(apache.bootstrap_servers, topic) == sorted(str(n) for n in range(40))
+
+
+def test_a_client_that_speaks_the_wrong_protocol_is_told_of_the_setting(apache: ApacheKafka) -> None:
+    for port, protocol in (("SASL_PLAINTEXT", "PLAINTEXT"), ("SSL", "PLAINTEXT"), ("SASL_PLAINTEXT", "SSL")):
+        servers = apache.security(port)["bootstrap.servers"]
+        with (
+            KafkaClient({"bootstrap.servers": servers, "security.protocol": protocol}) as client,
+            pytest.raises(Exception, match=rf"another security\.protocol than {protocol}\?"),
+        ):
+            client.brokers()
+    sasl = apache.security("SASL_PLAINTEXT", "PLAIN") | {"bootstrap.servers": apache.bootstrap_servers}
+    with KafkaClient(sasl) as client, pytest.raises(AuthenticationFailed, match=r"check sasl\.mechanism"):
+        client.brokers()
