@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -q
 FAST_TESTS = $(wildcard tests/unit tests/transcripts tests/properties)
 SOCKET_TESTS = $(wildcard tests/conformance tests/e2e)
 
-.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim wheel fast-tests java jars
+.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim wheel fast-tests java jars spark
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -34,8 +34,13 @@ jars: java
 
 setup: $(STAMPS)/env jars ## set up only: .venv/bin/fencepost is there afterwards
 
-run: $(STAMPS)/env ## set up and run the main job
-	@$(BIN)/fencepost demo brew
+# What the pipeline on Spark needs, and no more: Java it cannot do without, and of the jars only Spark's Kafka source.
+spark: $(STAMPS)/env
+	@[ -s .tools/java-home ] && [ -x "$$(cat .tools/java-home)/bin/java" ] || $(BIN)/python scripts/setup_java.py --needed
+	@$(MAKE) $(STAMPS)/engines -s && $(BIN)/python scripts/setup_jars.py connector
+
+run: spark ## set up and run the main job: refunds on Spark, exactly once while driver and broker are killed
+	@JAVA_HOME="$$(cat .tools/java-home)" $(BIN)/fencepost demo refunds
 
 # Cheap questions first: a typo is reported in seconds. Tests with sockets run one at a time, in a worker, so
 # that one which must be killed does not take the others along.
@@ -52,8 +57,9 @@ lint: $(STAMPS)/env ## ruff, and mypy on src
 fast-tests: $(STAMPS)/env
 	@$(PYTEST) -n 2 $(FAST_TESTS)
 
-bench: setup ## side by side with Apache Kafka
+bench: setup ## side by side with Apache Kafka, and with Spark's own sink
 	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks.spark_sink
 
 dev: $(STAMPS)/env ## a broker on 127.0.0.1:9092 with sample transactions, kept running; its data stays in .dev-data
 	@$(BIN)/python scripts/dev.py
@@ -68,8 +74,8 @@ test-engines: ## not yet: the long tests (Apache Kafka clusters, Spark clusters,
 crash: ## not yet: ROUNDS=... kills the broker under load, again and again
 	@echo "make $@: not here yet; it will kill the broker under load, ROUNDS times" >&2; exit 2
 
-crash-spark: ## not yet: ROUNDS=... kills the Spark pipeline, again and again
-	@echo "make $@: not here yet; it will kill the Spark pipeline, ROUNDS times" >&2; exit 2
+crash-spark: spark ## ROUNDS=10 [SEED=...] kills the driver of the Spark pipeline at random moments, again and again
+	@JAVA_HOME="$$(cat .tools/java-home)" $(BIN)/python scripts/crash_spark.py --rounds $(or $(ROUNDS),10) $(if $(SEED),--seed $(SEED))
 
 sim: ## not yet: SEED=... a simulated cluster with faults
 	@echo "make $@: not here yet; it will run a simulated cluster with faults from a SEED" >&2; exit 2

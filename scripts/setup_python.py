@@ -16,6 +16,7 @@ from quietly import ROOT, TOOLS, StepFailed, say, step
 # uv itself is pinned here; everything that it installs is pinned in uv.lock.
 UV_VERSION = "0.13.7"
 ENVIRONMENT = ROOT / ".venv"
+COMPILED = ("click", "confluent_kafka", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich", "uvloop")
 GROUPS = {"env": ["dev"], "engines": ["dev", "engines"]}
 
 
@@ -48,9 +49,10 @@ def sync(groups: list[str]) -> None:
     what = "installing PySpark (400 MB, once)" if "engines" in groups else "installing the Python packages"
     python = str(ENVIRONMENT / "bin" / "python")
     step(what, command, env={"UV_PYTHON": python, "UV_PYTHON_DOWNLOADS": "never"})
-    # Where Python may not write bytecode while it runs, every start of the broker would compile it anew.
-    used = [path for name in ("click", "confluent_kafka", "rich", "uvloop") for path in ENVIRONMENT.rglob(name)]
-    subprocess.run([python, "-m", "compileall", "-q", ROOT / "src", *used], check=False)
+    # Where Python may not write bytecode while it runs, every start of the broker, and of each of Spark's workers,
+    # would compile it anew.
+    used = [path for name in COMPILED for path in ENVIRONMENT.glob(f"lib/python*/site-packages/{name}")]
+    subprocess.run([python, "-m", "compileall", "-q", "-x", "/tests?/", ROOT / "src", *used], check=False)
 
 
 def main() -> int:

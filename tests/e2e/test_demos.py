@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from fencepost.demo.brew import play_brew
+from fencepost.demo.isolation import play_isolation
+from fencepost.demo.report import DemoFailed
 from fencepost.demo.topics import TOPICS
 from fencepost.testing import Broker
 from tests.support.apache_kafka import apache_kafka
@@ -125,6 +128,101 @@ def test_recovery_needs_a_broker_that_it_may_kill() -> None:
     assert "this demo kills its broker" in done.stderr
 
 
+def test_a_zombie_is_fenced_and_its_successor_is_not_disturbed() -> None:
+    document = play("zombie")
+    assert document["zombie_says"].startswith("FENCED _FENCED")
+    assert [row["read_committed"] for row in document["sections"][0]["table"]] == [2, 3]
+    assert [row["read_uncommitted"] for row in document["sections"][0]["table"]] == [3, 3]
+
+
+def test_a_zombie_in_one_terminal_is_fenced_by_its_successor_in_the_other() -> None:
+    with (
+        Broker() as broker,
+        start_fencepost("demo", "zombie", "--role", "1", "--json", "--bootstrap", broker.bootstrap_servers) as first,
+    ):
+        assert first.stdout is not None
+        assert first.stderr is not None
+        while "role 1: committed" not in (line := first.stderr.readline()):
+            assert line, "the first process ended before it committed anything"
+        second = play("zombie", "--role", "2", "--bootstrap", broker.bootstrap_servers)
+        assert second["committed"] == 5
+        assert first.wait(60) == 0
+        assert "role 1: FENCED: another process has brew-zombie now" in first.stderr.read()
+        document = json.loads(first.stdout.read())
+        assert checks(document) == [("FENCED", "FENCED")]
+
+
+def test_a_role_needs_a_cluster_to_share() -> None:
+    done = run_fencepost("demo", "zombie", "--role", "1")
+    assert done.returncode == 2
+    assert "--role 1 needs a cluster that the other role can reach too" in done.stderr
+
+
+def test_an_open_transaction_holds_the_reader_until_its_timeout() -> None:
+    document = play("isolation", "--timeout", "8s")
+    open_still, over = document["sections"][0]["table"]
+    assert (open_still["read_uncommitted"], open_still["read_committed"]) == ("before, inside, behind", "before")
+    assert open_still["LSO"] == open_still["high watermark"] - 3
+    assert (over["LSO"], over["read_committed"]) == (over["high watermark"], "before, behind")
+    assert document["waited_s"] < 100
+
+
+def test_a_timeout_that_is_over_before_anybody_could_look_is_said() -> None:
+    with Broker() as broker, pytest.raises(DemoFailed, match="and its timeout is 1000 ms") as caught:
+        # As on a machine that takes longer than that from one step to the next.
+        play_isolation(broker.bootstrap_servers, 1000, lambda _: time.sleep(1.1))
+    assert caught.value.hint.startswith("this machine needs more time: --timeout ")
+    done = run_fencepost("demo", "isolation", "--timeout", "1ms")
+    assert done.returncode == 2
+    assert done.stderr == "error: --timeout 1ms is too short\n\nhint: the client takes no less than 1s\n"
+
+
+def test_read_shows_what_each_level_sees_of_real_topics() -> None:
+    with Broker() as broker:
+        servers = ("--bootstrap", broker.bootstrap_servers)
+        commits = play("brew", "--attempts", "6", "--commit-prob", "0.5", "--seed", "3", *servers)["commits"]
+        assert 0 < commits < 6
+        idle = ("--idle", "2s", *servers)
+        committed = play("read", *idle)
+        assert len(committed["records"]) == 3 * commits
+        everything = play("read", "--isolation", "read_uncommitted", *idle)
+        assert len(everything["records"]) == 18
+        some = run_fencepost("demo", "read", "--count", "1", *idle, TOPICS[0])
+        assert some.returncode == 0
+        first = next(record for record in committed["records"] if record["topic"] == TOPICS[0])
+        shown = f"{TOPICS[0]}-0 offset {first['offset']}: {first['key']} {first['value']}"
+        assert some.stdout.splitlines()[0] == shown
+        assert "1 records, read_committed." in some.stdout
+
+
+def test_read_says_who_holds_it_and_shows_what_is_not_text() -> None:
+    with Broker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t"})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce("bytes", b"\xff\0", b"\xfe")
+        assert producer.flush(20) == 0
+        arguments = ("--idle", "500ms", "--bootstrap", broker.bootstrap_servers, "bytes")
+        held = play("read", *arguments)
+        assert held["records"] == []
+        assert held["sections"][0]["story"][1] == (
+            "An open transaction holds the last stable offset: bytes-0 from offset 0 to 1."
+        )
+        producer.commit_transaction(20)
+        [record] = play("read", *arguments, "--count", "1")["records"]
+        assert (record["key"], record["value"]) == ("\ufffd", "\ufffd\0")
+
+
+def test_read_needs_a_cluster_and_topics_that_are_there() -> None:
+    done = run_fencepost("demo", "read", "orders")
+    assert done.returncode == 2
+    assert "no cluster to read from" in done.stderr
+    with Broker() as broker:
+        done = run_fencepost("demo", "read", "--bootstrap", broker.bootstrap_servers, "orders")
+    assert done.returncode == 1
+    assert done.stderr == "error: there is no topic orders\n\nhint: the topics of this cluster: none\n"
+
+
 def test_a_demo_without_a_broker_to_talk_to_says_so() -> None:
     done = run_fencepost("demo", "brew", "--bootstrap", "127.0.0.1:1")
     assert done.returncode == 1
@@ -142,8 +240,13 @@ def test_demos_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     ("demo", "moment"),
-    [(["brew", "--attempts", "9999"], "[   3/"), (["brew", "--crash"], "kill -9"), (["recovery"], "calls commit")],
-    ids=["brew", "crash", "recovery"],
+    [
+        (["brew", "--attempts", "9999"], "[   3/"),
+        (["brew", "--crash"], "kill -9"),
+        (["recovery"], "calls commit"),
+        (["zombie"], "took over"),
+    ],
+    ids=["brew", "crash", "recovery", "zombie"],
 )
 def test_ctrl_c_ends_a_demo_at_once_and_cleans_up(
     demo: list[str], moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -166,3 +269,15 @@ def test_brew_holds_on_apache_kafka_too() -> None:
         document = play("brew", "--attempts", "20", "--bootstrap", kafka.bootstrap_servers, "--seed", "7")
         assert checks(document)[2:] == [(60, 60), (120, 120)]
         play("brew", "--no-transactions", "--crash", "--bootstrap", kafka.bootstrap_servers)
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_zombie_isolation_and_read_hold_on_apache_kafka_too() -> None:
+    with apache_kafka() as kafka:
+        servers = ("--bootstrap", kafka.bootstrap_servers)
+        play("zombie", *servers)
+        play("isolation", "--timeout", "5s", *servers)
+        # The first of the topic was committed, the second timed out, and the third waited for it.
+        seen = play("read", "--idle", "3s", *servers, "brew.isolation.v1")["records"]
+        assert [record["key"] for record in seen] == ["before", "behind"]

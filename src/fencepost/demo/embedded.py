@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from fencepost.testing import Broker
 
 
 @contextmanager
-def cluster(bootstrap_servers: str | None) -> Iterator[str]:
-    """The bootstrap servers to use: those given, or those of a broker in a temporary folder."""
+def cluster(bootstrap_servers: str | None, settings: Mapping[str, object] | None = None) -> Iterator[str]:
+    """The bootstrap servers to use: those given, or those of a broker in a temporary folder, with these settings."""
     if bootstrap_servers is not None:
         yield bootstrap_servers
         return
-    with tempfile.TemporaryDirectory(prefix="fencepost-demo-") as folder, Broker(data=folder) as broker:
+    with (
+        tempfile.TemporaryDirectory(prefix="fencepost-demo-") as folder,
+        Broker(data=folder, settings=settings) as broker,
+    ):
         yield broker.bootstrap_servers

@@ -1,4 +1,4 @@
-"""The three topics of the brew story, and what different readers see of them.
+"""The topics of a story, and what different readers see of them.
 
 Works on any Kafka cluster, also where the topics have data already: a reader starts at the offsets that
 were the ends when the story began.
@@ -6,8 +6,9 @@ were the ends when the story began.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -22,6 +23,10 @@ CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 20.0
 # The client would write to stderr what the demo tells in its own words.
 QUIET = {"log_level": 0}
+# Also about the end of a producer that the demo means to be fenced.
+_nobody = logging.Logger("fencepost.demo")
+_nobody.addHandler(logging.NullHandler())
+SILENT = {"logger": _nobody}
 
 SEE_LOG = "the broker's log may say more"
 # Not every broker of a cluster has heard of a new topic, or of a new leader, at once.
@@ -48,22 +53,36 @@ class Seen(NamedTuple):
 
 
 class Topics:
-    """What is in the three topics of one cluster."""
+    """What is in some topics of one cluster: those of the brew story, unless others are named."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, names: Sequence[str] = TOPICS, partitions: int = 1) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self.names = tuple(names)
+        self._partitions = partitions
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, **QUIET})
 
-    def create(self) -> None:
-        """Create those that are not there."""
+    def there(self) -> list[str]:
+        """The names of all topics of the cluster."""
         try:
-            there = self._admin.list_topics(timeout=CONNECT_TIMEOUT_S).topics
+            return sorted(self._admin.list_topics(timeout=CONNECT_TIMEOUT_S).topics)
         except KafkaException as error:
             raise DemoFailed(
                 f"no broker answers at {self.bootstrap_servers}: {error.args[0].str()}",
                 "start one with `fencepost broker`, or leave --bootstrap out for one of the demo's own",
             ) from None
-        missing = [NewTopic(topic, num_partitions=1) for topic in TOPICS if topic not in there]
+
+    def require(self) -> None:
+        """All of them must be there."""
+        there = self.there()
+        for name in self.names:
+            if name not in there:
+                known = ", ".join(t for t in there if not t.startswith("__")) or "none"
+                raise DemoFailed(f"there is no topic {name}", f"the topics of this cluster: {known}")
+
+    def create(self) -> None:
+        """Create those that are not there."""
+        there = self.there()
+        missing = [NewTopic(topic, num_partitions=self._partitions) for topic in self.names if topic not in there]
         if not missing:
             return
         for topic, created in self._admin.create_topics(missing, request_timeout=REQUEST_TIMEOUT_S).items():
@@ -88,9 +107,9 @@ class Topics:
 
     def _ask_for_ends(self, committed: bool) -> dict[tuple[str, int], int]:
         known = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
-        if not all(topic in known and known[topic].partitions for topic in TOPICS):
+        if not all(topic in known and known[topic].partitions for topic in self.names):
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
-        asked = {TopicPartition(t, p): LATEST for t in TOPICS for p in known[t].partitions}
+        asked = {TopicPartition(t, p): LATEST for t in self.names for p in known[t].partitions}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_TIMEOUT_S)
         return {(tp.topic, tp.partition): answer.result().offset for tp, answer in answers.items()}
@@ -144,7 +163,7 @@ class Topics:
                     )
                 error = message.error()
                 if error is None:
-                    seen.append(_seen(message))
+                    seen.append(seen_of(message))
                     deadline = time.monotonic() + REQUEST_TIMEOUT_S
                 elif error.code() == KafkaError._PARTITION_EOF:
                     unfinished.discard((message.topic(), message.partition()))
@@ -167,6 +186,6 @@ def by_topic(seen: list[Seen]) -> dict[str, list[str]]:
     return keys
 
 
-def _seen(message: Any) -> Seen:
+def seen_of(message: Any) -> Seen:
     key, value = message.key() or b"", message.value() or b""
     return Seen(message.topic(), message.partition(), message.offset(), key.decode(), value.decode())

@@ -1,0 +1,167 @@
+"""Was it exactly once? A pure judgement of what readers found against what was due.
+
+A commit is what one start of the job wrote for one batch: every row carries both numbers. Kafka writes the markers of
+a commit one after another, so readers may see a refund a moment before its audit row; what counts is that both came
+with the same commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fencepost.demo.refunds.settlements import Settlement
+from fencepost.demo.report import Check
+from fencepost.demo.topics import Offsets, Seen
+
+EVIDENCE_LINES = 5
+
+Commit = tuple[int, int]  # Run, batch.
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All that the verdict rests on."""
+
+    due: Mapping[str, Settlement]
+    refunds_topic: str
+    audit_topic: str
+    # What a new reader finds in the end, and what one got that had watched all along.
+    final: Sequence[Seen]
+    watched: Sequence[Seen]
+    # Where the settlements end, and how far the group says that they are done; None: this sink has no group.
+    ends: Offsets
+    committed: Offsets | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCount:
+    topic: str
+    records: int
+    missing: list[str]
+    doubled: Counter[str]  # How often too many.
+    not_due: list[str]
+
+    @property
+    def duplicates(self) -> int:
+        return self.doubled.total()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    refunds: TopicCount
+    audit: TopicCount
+    commits: int
+    refunds_without_audit: int
+    checks: list[Check]
+
+    @property
+    def duplicates(self) -> int:
+        return self.refunds.duplicates + self.audit.duplicates
+
+    @property
+    def is_exactly_once(self) -> bool:
+        return all(check.holds for check in self.checks)
+
+    def __str__(self) -> str:
+        if self.is_exactly_once:
+            return "exactly once: yes"
+        missing = len(self.refunds.missing) + len(self.audit.missing)
+        lost = f"{missing:,} rows missing, " if missing else ""
+        return (
+            f"exactly once: no ({lost}{self.duplicates:,} duplicates, "
+            f"{self.refunds_without_audit:,} refunds without an audit row)"
+        )
+
+
+def judge(found: Found) -> Verdict:
+    refunds = count(found.due, found.final, found.refunds_topic)
+    audit = count(found.due, found.final, found.audit_topic)
+    commits = commits_of(found.watched, found.refunds_topic)
+    torn = {commit: alone for commit, (r, a) in commits.items() if (alone := r - a)}
+    unpaid = {commit: alone for commit, (r, a) in commits.items() if (alone := a - r)}
+    checks = [
+        _every_settlement_has_one("refund", refunds, len(found.due)),
+        _every_settlement_has_one("audit row", audit, len(found.due)),
+        Check("rows for what is no settlement, or was aborted", [], _few(refunds.not_due + audit.not_due)),
+        Check("wrong amounts", [], _few(wrong_amounts(found))),
+        Check("what a reader that watched all along got differently", [], _few(differences(found))),
+        Check(
+            "commits that brought it each refund with its audit row",
+            len(commits),
+            len(commits) - len(torn.keys() | unpaid.keys()),
+            _few(_describe(torn, "refunds without their audit rows") + _describe(unpaid, "audit rows without refunds")),
+        ),
+    ]
+    if found.committed is not None:
+        due = [found.ends[where] for where in sorted(found.ends)]
+        there = [found.committed.get(where, "none") for where in sorted(found.ends)]
+        wrong = [
+            f"{t}-{p}: the group is at {found.committed.get((t, p), 'no offset')}, the end is {end}"
+            for (t, p), end in sorted(found.ends.items())
+            if found.committed.get((t, p)) != end
+        ]
+        checks.append(Check("the group's offsets on the settlements are the ends", due, there, wrong))
+    return Verdict(refunds, audit, len(commits), sum(alone.total() for alone in torn.values()), checks)
+
+
+def count(due: Mapping[str, Settlement], seen: Sequence[Seen], topic: str) -> TopicCount:
+    keys = Counter(record.key for record in seen if record.topic == topic)
+    once = Counter(dict.fromkeys(keys, 1))
+    return TopicCount(
+        topic,
+        keys.total(),
+        sorted(due.keys() - keys.keys()),
+        keys - once,
+        sorted(keys.keys() - due.keys()),
+    )
+
+
+def commits_of(seen: Sequence[Seen], refunds_topic: str) -> dict[Commit, tuple[Counter[str], Counter[str]]]:
+    """For each commit, the settlements of its refunds and of its audit rows."""
+    commits: dict[Commit, tuple[Counter[str], Counter[str]]] = {}
+    for record in seen:
+        row = json.loads(record.value)
+        refunds, audit = commits.setdefault((row["run"], row["batch"]), (Counter(), Counter()))
+        (refunds if record.topic == refunds_topic else audit)[record.key] += 1
+    return commits
+
+
+def wrong_amounts(found: Found) -> list[str]:
+    wrong = []
+    for record in found.final:
+        settlement = found.due.get(record.key)
+        if settlement is None:
+            continue
+        paid = json.loads(record.value)["refund_cents"]
+        right = settlement.amount_cents - settlement.fee_cents
+        if paid != right:
+            wrong.append(f"{record}: {right} cents were due")
+    return wrong
+
+
+def _every_settlement_has_one(what: str, counted: TopicCount, settlements: int) -> Check:
+    wrong = [f"{key} has no {what}" for key in counted.missing]
+    wrong += [f"{key} has {more + 1} {what}s" for key, more in sorted(counted.doubled.items())]
+    once = settlements - len(counted.missing) - len(counted.doubled.keys() - set(counted.not_due))
+    return Check(f"settlements with exactly one {what}", settlements, once, _few(wrong))
+
+
+def differences(found: Found) -> list[str]:
+    watched, final = Counter(found.watched), Counter(found.final)
+    vanished = [f"it got what is no longer there: {record}" for record in sorted(watched - final)]
+    return vanished + [f"it never got {record}" for record in sorted(final - watched)]
+
+
+def _describe(alone: Mapping[Commit, Counter[str]], what: str) -> list[str]:
+    return [
+        f"run {run}, batch {batch}: {keys.total():,} {what}, as of {min(keys)}"
+        for (run, batch), keys in sorted(alone.items())
+    ]
+
+
+def _few(lines: list[str]) -> list[str]:
+    more = len(lines) - EVIDENCE_LINES
+    return [*lines[:EVIDENCE_LINES], f"and {more:,} more"] if more > 0 else lines
