@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException, Producer
@@ -13,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.command_line import run_fencepost, start_fencepost
 
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -87,6 +90,21 @@ def test_every_number_is_what_clients_did(addresses: tuple[str, str]) -> None:
     found = scrape(url)
     assert found["fencepost_transaction_fencings_total", ()] >= 1
     assert found["fencepost_transactions_ended_total", (("outcome", "abort"),)] == 2
+
+
+@pytest.mark.parametrize("name", ["monitoring.md", "monitoring/alerts.yml", "monitoring/dashboard.json"])
+def test_what_the_guide_watches_is_there(addresses: tuple[str, str], name: str) -> None:
+    servers, url = addresses
+    once = producer(servers, "once")
+    for end in (once.commit_transaction, once.abort_transaction):
+        write(once, "watched")
+        end(60)
+    served = {sample for sample, _ in scrape(url)}
+    # A histogram is served as buckets, a count and a sum.
+    served |= {sample.removesuffix("_count") for sample in served}
+    watched = set(re.findall(r"fencepost_\w+", (GUIDES / name).read_text())) - {"fencepost_sink"}
+    assert watched
+    assert watched <= served
 
 
 @pytest.mark.parametrize(("path", "code"), [("/nothing", 404), ("/", 200)])
