@@ -45,7 +45,7 @@ run: spark ## set up and run the main job: refunds on Spark, exactly once while 
 # Cheap questions first: a typo is reported in seconds. Tests with sockets run one at a time, in a worker, so
 # that one which must be killed does not take the others along.
 test: setup lint fast-tests ## set up and pass the tests (about fifteen minutes at most)
-	@$(if $(SOCKET_TESTS),$(PYTEST) -n 1 $(SOCKET_TESTS))
+	@$(if $(SOCKET_TESTS),$(PYTEST) -n 1 -m "not engines" $(SOCKET_TESTS))
 
 check: $(STAMPS)/env lint ## lint, types and the fast tests
 	@$(PYTEST) -n 2 -m "not slow and not java" $(FAST_TESTS)
@@ -68,8 +68,8 @@ wheel: $(STAMPS)/env ## build the wheel into dist/
 	@.tools/uv/bin/uv build --quiet --wheel --out-dir dist
 	@ls dist/*.whl
 
-test-engines: ## not yet: the long tests (Apache Kafka clusters, Spark clusters, crash loops)
-	@echo "make $@: not here yet; it will run the long tests on Apache Kafka and Spark clusters" >&2; exit 2
+test-engines: setup ## the long tests: the sink on every Kafka and transaction version, Spark Connect, the demos on Apache Kafka
+	@$(PYTEST) -n 1 -m engines $(SOCKET_TESTS)
 
 crash: ## not yet: ROUNDS=... kills the broker under load, again and again
 	@echo "make $@: not here yet; it will kill the broker under load, ROUNDS times" >&2; exit 2

@@ -85,6 +85,7 @@ def test_the_pipeline_is_exactly_once_although_driver_and_broker_are_killed(engi
 
 
 @needs_spark
+@pytest.mark.engines
 def test_the_same_job_with_sparks_own_sink_is_not(engines: Path) -> None:
     done = run_fencepost("demo", "refunds", "--settlements", "2000", "--sink", "spark", timeout_s=TIMEOUT_S)
     assert done.returncode == 1
@@ -100,6 +101,7 @@ def test_the_same_job_with_sparks_own_sink_is_not(engines: Path) -> None:
 
 
 @needs_spark
+@pytest.mark.engines
 def test_it_runs_on_a_cluster_that_others_use_and_leaves_it_running(engines: Path) -> None:
     with Broker() as broker:
         servers = broker.bootstrap_servers
@@ -133,6 +135,7 @@ def test_ctrl_c_leaves_nothing_behind(engines: Path, moment: str, number: int) -
 
 
 @needs_spark
+@pytest.mark.engines
 def test_a_demo_that_is_killed_takes_its_driver_along(engines: Path) -> None:
     with start_fencepost("demo", "refunds", "--settlements", "500") as process:
         wait_for(lambda: any("org.apache.spark.deploy.SparkSubmit" in line for line in descendants(engines)))
@@ -143,6 +146,7 @@ def test_a_demo_that_is_killed_takes_its_driver_along(engines: Path) -> None:
 
 
 @needs_spark
+@pytest.mark.engines
 def test_a_driver_that_is_killed_at_random_loses_nothing_and_doubles_nothing(engines: Path) -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "scripts/crash_spark.py", "--rounds", "2", "--seed", "11", "--settlements", "600"],

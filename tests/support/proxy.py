@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from fencepost.protocol import messages
 from fencepost.protocol.messages import FindCoordinatorResponse, MetadataResponse
 from fencepost.protocol.schema import Message
 
@@ -33,6 +34,7 @@ class Held:
     """A request, or its reply, that waits for the test."""
 
     def __init__(self) -> None:
+        self.sender_port = 0  # Of the client's end of the connection.
         self._arrived = threading.Event()
         self._go = threading.Event()
         self._reply: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -47,23 +49,33 @@ class Held:
         """The frame that the broker answered with, once it has."""
         return self._reply.get(timeout=TIMEOUT_S)
 
-    def arrive(self) -> None:
+    def arrive(self, sender_port: int) -> None:
+        self.sender_port = sender_port
         self._arrived.set()
         self._go.wait(TIMEOUT_S)
 
 
 class _Trap(NamedTuple):
+    """What becomes of a request (frame, version, port of the sender), and of its reply (frame, version).
+
+    What `on_request` returns is the reply in the broker's place.
+    """
+
     api_key: int
-    on_request: Callable[[], None]
-    on_reply: Callable[[bytes], None]
+    on_request: Callable[[bytes, int, int], bytes | None]
+    on_reply: Callable[[bytes, int], bytes]
 
 
-def _lose(*_: object) -> None:
+def _lose(*_: object) -> Any:
     raise Lost
 
 
-def _pass(*_: object) -> None:
-    pass
+def _pass_request(_request: bytes, _version: int, _sender_port: int) -> None:
+    return None
+
+
+def _pass_reply(reply: bytes, _version: int) -> bytes:
+    return reply
 
 
 class Proxy:
@@ -101,8 +113,31 @@ class Proxy:
     def hold_request(self, kind: type[Message]) -> Held:
         """The next one gets to the broker when the test says so, whatever has become of its sender."""
         held = Held()
-        self._set(kind, on_request=held.arrive, on_reply=held._reply.put)
+
+        def on_request(_request: bytes, _version: int, sender_port: int) -> None:
+            held.arrive(sender_port)
+
+        def on_reply(reply: bytes, _version: int) -> bytes:
+            held._reply.put(reply)
+            return reply
+
+        self._set(kind, on_request, on_reply)
         return held
+
+    def change_reply(self, kind: type[Message], change: Callable[[Any], None]) -> None:
+        """The broker carries the next one out, and the client is told something else."""
+        reply_kind = getattr(messages, kind.definition.name.removesuffix("Request") + "Response")
+        self._set(kind, on_reply=lambda reply, version: _changed(reply_kind, reply, version, change))
+
+    def answer(self, kind: type[Message], reply: Message) -> None:
+        """The next one never reaches the broker, and the client is answered all the same."""
+
+        def on_request(request: bytes, version: int, _sender_port: int) -> bytes:
+            out = bytearray(request[4:8] + (b"\0" if reply.is_flexible(version) else b""))
+            reply.encode_into(out, version)
+            return bytes(out)
+
+        self._set(kind, on_request)
 
     @property
     def unsprung(self) -> int:
@@ -111,7 +146,10 @@ class Proxy:
             return len(self._traps)
 
     def _set(
-        self, kind: type[Message], on_request: Callable[[], None] = _pass, on_reply: Callable[[bytes], None] = _pass
+        self,
+        kind: type[Message],
+        on_request: Callable[[bytes, int, int], bytes | None] = _pass_request,
+        on_reply: Callable[[bytes, int], bytes] = _pass_reply,
     ) -> None:
         with self._lock:
             self._traps.append(_Trap(kind.definition.api_key, on_request, on_reply))
@@ -149,28 +187,29 @@ class Proxy:
     def _pass_on(self, client: socket.socket, broker: socket.socket) -> None:
         request = _receive_frame(client)
         api_key, version, _ = _HEADER.unpack_from(request)
-        trap = self._spring(api_key)
-        if trap is not None:
-            trap.on_request()
-        broker.sendall(_LENGTH.pack(len(request)) + request)
-        reply = _receive_frame(broker)
-        if trap is not None:
-            trap.on_reply(reply)
-        reply = self._with_our_address(api_key, version, reply)
+        trap = self._spring(api_key) or _Trap(api_key, _pass_request, _pass_reply)
+        reply = trap.on_request(request, version, client.getpeername()[1])
+        if reply is None:
+            broker.sendall(_LENGTH.pack(len(request)) + request)
+            reply = trap.on_reply(_receive_frame(broker), version)
+            for kind in (MetadataResponse, FindCoordinatorResponse):
+                if kind.definition.api_key == api_key:
+                    reply = _changed(kind, reply, version, self._put_our_address)
         client.sendall(_LENGTH.pack(len(reply)) + reply)
 
-    def _with_our_address(self, api_key: int, version: int, frame: bytes) -> bytes:
-        for kind in (MetadataResponse, FindCoordinatorResponse):
-            if kind.definition.api_key == api_key:
-                header = 5 if kind.is_flexible(version) else 4
-                response: Any = kind.decode(frame, header, version)[0]
-                places = response.brokers if kind is MetadataResponse else [response, *response.coordinators]
-                for place in places:
-                    place.host, place.port = "127.0.0.1", self.port
-                out = bytearray(frame[:header])
-                response.encode_into(out, version)
-                return bytes(out)
-        return frame
+    def _put_our_address(self, response: Any) -> None:
+        is_metadata = isinstance(response, MetadataResponse)
+        for place in response.brokers if is_metadata else [response, *response.coordinators]:
+            place.host, place.port = "127.0.0.1", self.port
+
+
+def _changed(kind: type[Message], frame: bytes, version: int, change: Callable[[Any], None]) -> bytes:
+    header = 5 if kind.is_flexible(version) else 4
+    response = kind.decode(frame, header, version)[0]
+    change(response)
+    out = bytearray(frame[:header])
+    response.encode_into(out, version)
+    return bytes(out)
 
 
 def _receive_frame(sock: socket.socket) -> bytes:

@@ -29,6 +29,7 @@ from fencepost.protocol.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     EndTxnRequest,
+    EndTxnResponse,
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
 )
@@ -93,6 +94,10 @@ class Transaction:
 
     def renew(self) -> ProducerIdentity:
         """A new epoch for the owner that we still are; raises Fenced if we are not. Aborts what is open."""
+        if self._is_open and self.version < 2:
+            # Kafka: asked for an epoch while the transaction is open, a broker fences it first, says that it is busy,
+            # and then, with version 1, takes our next try for a zombie's. After this it is not open, whatever is said.
+            self._ask_to_end(False, DEFAULT_DEADLINE_S)
         return self._init(self._identity.producer_id, self._identity.producer_epoch)
 
     def _init(self, producer_id: int, epoch: int) -> ProducerIdentity:
@@ -231,20 +236,7 @@ class Transaction:
 
     def _end(self, commit: bool, deadline_s: float) -> None:
         what = "commit" if commit else "abort"
-        request = EndTxnRequest(*self._identity, commit)
-        try:
-            response = self._client.ask_coordinator(
-                self.transactional_id,
-                TRANSACTION,
-                request,
-                lambda r: int(r.error_code),
-                at_most=5 if self.version >= 2 else 4,
-                retry_also=BUSY,
-                deadline_s=deadline_s,
-            )
-        except DeadlinePassed as e:
-            raise OutcomeUnknown(f"the {what} of `{self.transactional_id}` was not answered: {e}") from e
-        self._is_open = False
+        response = self._ask_to_end(commit, deadline_s)
         code = response.error_code
         if code in FENCED or code in (errors.INVALID_TXN_STATE, errors.UNKNOWN_SERVER_ERROR):
             id_, producer_id, epoch = self._identity
@@ -253,8 +245,25 @@ class Transaction:
                 f"{errors.name_of(code)} ({code}): it timed out, or another producer took over"
             )
         self._check(code, f"EndTxn ({what})")
+        self._is_open = False
         if self.version >= 2:
             self._identity = ProducerIdentity(self.transactional_id, response.producer_id, response.producer_epoch)
+
+    def _ask_to_end(self, commit: bool, deadline_s: float) -> EndTxnResponse:
+        try:
+            response: EndTxnResponse = self._client.ask_coordinator(
+                self.transactional_id,
+                TRANSACTION,
+                EndTxnRequest(*self._identity, commit),
+                lambda r: int(r.error_code),
+                at_most=5 if self.version >= 2 else 4,
+                retry_also=BUSY,
+                deadline_s=deadline_s,
+            )
+        except DeadlinePassed as e:
+            what = "commit" if commit else "abort"
+            raise OutcomeUnknown(f"the {what} of `{self.transactional_id}` was not answered: {e}") from e
+        return response
 
 
 def _first_error(codes: Iterable[int]) -> int:

@@ -100,6 +100,8 @@ class Listener:
         # Connections that wait for memory, first come, first served.
         self.starved: dict[Connection, None] = {}
         self.unsent_bytes = 0
+        # Of connections that were ended, and whose transports have not let go of it yet.
+        self.closing_bytes = 0
         # Slow readers, with the time they last took something.
         self.slow: dict[Connection, float] = {}
         self.is_closing = False
@@ -212,6 +214,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_closer",
+        "_closing_bytes",
         "_counted",
         "_end",
         "_held",
@@ -243,6 +246,7 @@ class Connection(asyncio.BufferedProtocol):
         self._large = 0
         self._counted = 0  # What the listener thinks is held.
         self._unsent = 0  # What the listener thinks is unsent.
+        self._closing_bytes = 0  # What it thinks is on its way out.
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
         self._is_busy = False  # Inside `_serve`: answers are gathered and written once at its end.
@@ -277,6 +281,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
+        self._listener.closing_bytes -= self._closing_bytes
+        self._closing_bytes = 0
         self._listener.connections.discard(self)
         if self.rpcs is not None:
             self._listener.rpcs_of_gone.append((self.host, self.port, self.rpcs))
@@ -370,6 +376,9 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._complain(reason)
         self._forget()
+        # The memory is free only when the loop gets round to it; until then nobody gets another large answer.
+        self._closing_bytes = transport.get_write_buffer_size()
+        self._listener.closing_bytes += self._closing_bytes
         transport.abort()
 
     def on_close(self, action: Callable[[], None]) -> None:
@@ -395,7 +404,9 @@ class Connection(asyncio.BufferedProtocol):
                 if after > end:
                     break
                 if not frames_left % FRAMES_A_LOOK and (
-                    frames_left == 0 or (frames_left < FRAMES_A_TURN and monotonic() - self.last_active > TURN_S)
+                    frames_left == 0
+                    or (frames_left < FRAMES_A_TURN and monotonic() - self.last_active > TURN_S)
+                    or listener.closing_bytes > listener.max_unsent_bytes
                 ):
                     self._schedule()
                     break

@@ -168,9 +168,18 @@ class LeaseTable:
     first_touches_at_once: how many partitions may have their first batch in flight. With transaction version 2 the
     first batch adds its partition, and the coordinator turns concurrent additions away (51, seen by some as 19), so
     one; with version 1 the driver adds partitions itself, so None: any number.
+
+    transaction_timeout_ms: how long after the first of them the broker aborts the transaction. There is nothing to be
+    had from tasks that go on then, and some may never end by themselves.
     """
 
-    def __init__(self, *, lease_timeout_ms: int, first_touches_at_once: int | None = 1) -> None:
+    def __init__(
+        self,
+        *,
+        lease_timeout_ms: int,
+        first_touches_at_once: int | None = 1,
+        transaction_timeout_ms: int | None = None,
+    ) -> None:
         assert lease_timeout_ms > 0
         assert first_touches_at_once is None or first_touches_at_once > 0
         self.lease_timeout_ms = lease_timeout_ms
@@ -179,6 +188,8 @@ class LeaseTable:
         self.batches = 0
         self.bytes = 0
         self._at_once = first_touches_at_once
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._ends_ms: int | None = None  # When the broker aborts what is open then.
         self._outputs: dict[OutputPartition, _Output] = {}
         self._inputs: dict[InputPartition, _Input] = {}
         self._met: dict[tuple[InputPartition, int], TaskAttempt] = {}
@@ -211,6 +222,8 @@ class LeaseTable:
         behind each other for the same partition.
         """
         self._admit(_Ask(ticket, task, _counts_by_partition(wants)), now_ms)
+        if self._to_touch and self._ends_ms is None and self._transaction_timeout_ms is not None:
+            self._ends_ms = now_ms + self._transaction_timeout_ms
         return self._take()
 
     def release(
@@ -262,11 +275,16 @@ class LeaseTable:
                     "acknowledgement"
                 )
             break  # All leases last equally long, so the oldest is the first to expire.
+        if self._ends_ms is not None and now_ms >= self._ends_ms:
+            self._break(f"the transaction was open for transaction.timeout.ms={self._transaction_timeout_ms}")
         return self._take()
 
     @property
     def next_deadline_ms(self) -> int | None:
-        return None if self.broken or self.finished else next(iter(self._deadlines.values()), None)
+        if self.broken or self.finished:
+            return None
+        deadlines = [next(iter(self._deadlines.values()), None), self._ends_ms]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     # --- what the driver says -------------------------------------------------------------------------------
 

@@ -204,6 +204,7 @@ class StartedSink:
         table = LeaseTable(
             lease_timeout_ms=self._settings.lease_timeout_ms,
             first_touches_at_once=1 if self._owner.transaction_version >= 2 else None,
+            transaction_timeout_ms=self._settings.timeout_ms,
         )
         jobs = Jobs(work.frame.sparkSession)
         address = leases.open(table, self._owner.add_partitions, lambda broken: jobs.cancel_soon())

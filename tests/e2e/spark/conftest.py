@@ -15,6 +15,26 @@ from fencepost.spark.sink import ExactlyOnceSink
 from tests.e2e.spark.streams import MakeSink, settings
 from tests.support.java import OLDEST_JAVA, java_home
 
+# What is tried on every Kafka in `make test`. The others are tried on this broker there, and on every Kafka in
+# `make test-engines`.
+ON_EVERY_KAFKA = {
+    "test_a_stream_is_written_once_over_restarts_and_reruns",
+    "test_several_outputs_are_in_one_transaction",
+    "test_the_group_moves_with_every_batch_and_only_with_it",
+    "test_a_sink_whose_id_was_taken_by_another_process_says_who_has_it_and_does_not_take_it_back",
+    "test_a_batch_that_outlives_its_transaction_is_run_again_where_the_broker_tells_a_timeout_from_a_fence",
+    "test_a_commit_of_unclear_outcome_is_looked_up_and_neither_repeated_nor_lost",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        target = item.callspec.params.get("target") if hasattr(item, "callspec") else None
+        name = getattr(item, "originalname", item.name)
+        is_apache = target is not None and target.startswith("apache")
+        if target not in (None, "fencepost TV2") and not (is_apache and name in ON_EVERY_KAFKA):
+            item.add_marker(pytest.mark.engines)
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:

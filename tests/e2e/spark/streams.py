@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from fencepost.client.client import KafkaClient
@@ -58,13 +58,19 @@ def read(bootstrap_servers: str, topic: str) -> list[Read]:
     """What a reader of committed data finds in the topic, partition by partition in order."""
     with connect(bootstrap_servers) as client:
         ends = end_offsets(client, [topic])
-    settings = {"group.id": "reader", "isolation.level": "read_committed", "enable.auto.commit": False}
+    settings = {
+        "group.id": "reader",
+        "isolation.level": "read_committed",
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 5,  # There is no end of a partition before the fetch that waits there is answered.
+    }
     consumer = Consumer(IMPATIENT | settings | {"bootstrap.servers": bootstrap_servers, "enable.partition.eof": True})
     found = []
     unread = {index for (_, index), end in ends.items() if end > 0}
     deadline = time.monotonic() + TIMEOUT_S
     try:
-        consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for index in unread])
+        # Not OFFSET_BEGINNING: asking where that is takes the client half a second.
+        consumer.assign([TopicPartition(topic, index, 0) for index in unread])
         while unread:
             assert time.monotonic() < deadline, f"partitions {unread} of {topic} cannot be read to their ends"
             for message in consumer.consume(1000, 0.05):

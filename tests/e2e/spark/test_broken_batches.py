@@ -61,13 +61,13 @@ def numbers(count: int) -> list[str]:
 
 
 def frozen_worker(spark: Any, port: int) -> psutil.Process:
-    """The Python worker that talks to the port; it stops where it is."""
+    """The Python worker with a connection from this port; it stops where it is."""
     java = psutil.Process(spark.sparkContext._gateway.proc.pid)
     for process in java.children(recursive=True):
-        if any(c.raddr and c.raddr.port == port for c in process.net_connections("tcp")):
+        if any(c.laddr.port == port for c in process.net_connections("tcp")):
             process.suspend()
             return process
-    raise AssertionError(f"no worker talks to port {port}")
+    raise AssertionError(f"no worker has a connection from port {port}")
 
 
 def test_a_worker_that_freezes_costs_an_attempt_and_what_it_sent_is_refused_when_it_arrives_late(
@@ -82,7 +82,7 @@ def test_a_worker_that_freezes_costs_an_attempt_and_what_it_sent_is_refused_when
         writes = threading.Thread(target=lambda: sink.write(rest))
         writes.start()
         held.wait_until_arrived()
-        worker = frozen_worker(spark, proxy.port)
+        worker = frozen_worker(spark, held.sender_port)
         try:
             writes.join(TIMEOUT_S)
             assert not writes.is_alive()

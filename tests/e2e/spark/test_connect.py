@@ -17,7 +17,7 @@ from fencepost.testing import Broker
 from tests.e2e.spark.streams import Lines, create_topic, is_free, settings, values, wait_for, written
 from tests.support.java import OLDEST_JAVA, java_home
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.engines]
 
 Unique = Callable[[str], str]
 

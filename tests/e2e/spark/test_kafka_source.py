@@ -15,11 +15,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink, SinkError
 from fencepost.testing import Broker
-from tests.e2e.conftest import StartBroker
+from tests.e2e.conftest import StartBroker, Target
 from tests.e2e.spark.streams import (
     Lines,
     MakeSink,
-    Target,
     create_topic,
     outcomes,
     run,

@@ -365,6 +365,22 @@ def test_a_parked_copy_that_is_lost_leaves_no_trace() -> None:
 # --- what breaks a transaction ------------------------------------------------------------------------------
 
 
+def test_a_transaction_that_the_broker_has_aborted_by_now_is_broken_whatever_its_tasks_do() -> None:
+    driver = Driver()
+    driver.table = LeaseTable(lease_timeout_ms=TIMEOUT_MS, first_touches_at_once=1, transaction_timeout_ms=60_000)
+    driver.now_ms = 5_000
+    assert driver.table.next_deadline_ms is None, "nothing is open before the first partition is added"
+    driver.write(task(1), REFUNDS)
+    driver.now_ms = 40_000
+    driver.write(task(1), AUDIT)
+    assert driver.table.next_deadline_ms == 65_000
+    driver.take(driver.table.tick(64_999))
+    assert driver.breaks == []
+    driver.take(driver.table.tick(65_000))
+    assert driver.breaks == [Broken("the transaction was open for transaction.timeout.ms=60000", False)]
+    assert driver.table.next_deadline_ms is None
+
+
 def test_a_lease_past_its_deadline_breaks_the_transaction() -> None:
     driver = Driver()
     driver.acquire(task(0), REFUNDS)
