@@ -102,7 +102,7 @@ def memory_broker_with(**settings: object) -> Broker:
 
 
 @contextmanager
-def unharmed_client(broker: Broker, patience_s: float = 1.0) -> Iterator[list[float]]:
+def unharmed_client(broker: Broker, patience_s: float = 5.0) -> Iterator[list[float]]:
     """A client that goes about its business meanwhile, on one connection; it must never wait long."""
     times: list[float] = []
     failure: list[BaseException] = []
