@@ -24,6 +24,7 @@ ON_EVERY_KAFKA = {
     "test_a_sink_whose_id_was_taken_by_another_process_says_who_has_it_and_does_not_take_it_back",
     "test_a_batch_that_outlives_its_transaction_is_run_again_where_the_broker_tells_a_timeout_from_a_fence",
     "test_a_commit_of_unclear_outcome_is_looked_up_and_neither_repeated_nor_lost",
+    "test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_writes_every_batch_once",
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from fencepost.spark.sink import ExactlyOnceSink
+from fencepost.testing import Broker
 from tests.e2e.conftest import Target
 from tests.e2e.spark.driver import Held
 from tests.e2e.spark.streams import (
@@ -35,11 +36,8 @@ from tests.e2e.spark.streams import (
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 # Where drivers are put to sleep, and where they are killed.
-TARGETS = {
-    "fencepost TV2": (("start", "next", "task", "marked"), ("begun", "task", "written", "committed")),
-    "apache TV2": (("next",), ("marked", "committed")),
-    "apache TV1": (("start", "next", "task", "marked"), ("begun", "task", "written", "committed")),
-}
+EVERYWHERE = (("start", "next", "task", "marked"), ("begun", "task", "written", "committed"))
+SOMEWHERE = (("next",), ("marked", "committed"))
 START_TIMEOUT_S = 180.0
 
 
@@ -58,9 +56,7 @@ class Case:
         return ExactlyOnceSink(settings(self.held.servers, self.held.transactional_id, topic=self.held.topic))
 
     def start(self, spark: Any, sink: ExactlyOnceSink) -> Any:
-        # The operators of the driver's query, or Spark takes it for another one.
-        frame = stream(spark, self.lines).mapInArrow(lambda batches: batches, "value string")
-        return start(frame, sink, Path(self.held.checkpoint))
+        return start(stream(spark, self.lines), sink, Path(self.held.checkpoint))
 
     def assert_exactly_once(self) -> None:
         assert values(self.held.servers, self.held.topic) == sorted(self.lines.all), self.point
@@ -103,19 +99,13 @@ class Driver:
             self._process.wait()
 
 
-@pytest.fixture
-def make_case(target: Target, tmp_path: Path, unique: Callable[[str], str]) -> Callable[[str], Case]:
-    def make(point: str) -> Case:
-        id_ = unique(point)
-        place = tmp_path / id_
-        place.mkdir()
-        lines = Lines(place / "lines")
-        lines.add_batch()
-        lines.add_batch()
-        paths = [str(place / name) for name in ("lines", "checkpoint", "reached", "go", "ended")]
-        return Case(Held(point, target.servers, id_, create_topic(target.servers, id_), *paths), lines)
-
-    return make
+def make_case(point: str, id_: str, servers: str, place: Path) -> Case:
+    place.mkdir()
+    lines = Lines(place / "lines")
+    lines.add_batch()
+    lines.add_batch()
+    paths = [str(place / name) for name in ("lines", "checkpoint", "reached", "go", "ended")]
+    return Case(Held(point, servers, id_, create_topic(servers, id_), *paths), lines)
 
 
 def is_open(servers: str, topic: str) -> bool:
@@ -134,11 +124,20 @@ def run_all(spark: Any, successors: list[Successor]) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("target", TARGETS, indirect=True)
+@pytest.mark.parametrize("target", ["apache TV2", "apache TV1"], indirect=True)
 def test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_writes_every_batch_once(
-    spark: Any, target: Target, make_case: Callable[[str], Case], tmp_path: Path
+    spark: Any, broker: Broker, target: Target, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    sleeping, killed = ([make_case(point) for point in points] for points in TARGETS[target.name])
+    # A driver takes its time to start: with version 2 it writes to this broker too.
+    places = {target.servers: EVERYWHERE}
+    if target.version == 2:
+        places = {broker.bootstrap_servers: EVERYWHERE, target.servers: SOMEWHERE}
+
+    def make_cases(which: int) -> list[Case]:
+        named = [(servers, point, unique(point)) for servers, points in places.items() for point in points[which]]
+        return [make_case(point, id_, servers, tmp_path / id_) for servers, point, id_ in named]
+
+    sleeping, killed = make_cases(0), make_cases(1)
     driver = Driver(tmp_path, sleeping + killed)
     try:
         driver.wait_until_held()

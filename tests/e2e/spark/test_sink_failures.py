@@ -100,9 +100,9 @@ def test_a_task_that_throws_fails_the_query_with_its_message_and_holds_nobody_up
         sink.close()
 
 
-def test_an_unknown_topic_is_named(spark: Any, target: Target, unique: Unique) -> None:
+def test_an_unknown_topic_is_named(spark: Any, broker: Broker, unique: Unique) -> None:
     frame = spark.range(5).selectExpr("'x' AS value", "'no-such-topic' AS topic")
-    sink = ExactlyOnceSink(settings(target.servers, unique("unknown")))
+    sink = ExactlyOnceSink(settings(broker.bootstrap_servers, unique("unknown")))
     try:
         with pytest.raises(BrokerError, match=r"no-such-topic: UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist"):
             sink.write(frame, topic="no-such-topic")
