@@ -110,6 +110,7 @@ def test_a_plain_request_is_answered_as_if_it_were_decoded_in_full(frames: list[
     for frame in frames:
         assert answer(plain, frame) == answer(full, frame)
     assert plain.cluster.txns.find("t1") == full.cluster.txns.find("t1")
+    assert plain.cluster.txns.counts == full.cluster.txns.counts
     for name in ("orders", "payments"):
         for ours, theirs in zip(plain.cluster.topics[name].partitions, full.cluster.topics[name].partitions):
             assert ours.log.end_offset == theirs.log.end_offset

@@ -15,7 +15,7 @@ from fencepost.protocol import errors
 from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.schema import write_uvarint
 
-_COUNT = struct.Struct(">i")
+_INT32 = struct.Struct(">i")
 _SIZE = struct.Struct(">h")
 _RESULT_V3 = struct.Struct(">ihqq")
 _RESULT_V5 = struct.Struct(">ihqqq")
@@ -34,7 +34,6 @@ _AS_SEEN_BY_PRODUCER = {
 NO_APPEND = -1
 ACKS = (-1, 0, 1)
 WAITING_ACKS = (-1, 1)
-_INDEX = struct.Struct(">i")
 _ACKS_AND_COUNT = struct.Struct(">hxxxxB")
 
 
@@ -48,7 +47,7 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
     results = bytearray()
     flexible = version >= 9
     by_id = version >= 13
-    results += write_uvarint(len(req.topic_data) + 1) if flexible else _COUNT.pack(len(req.topic_data))
+    results += write_uvarint(len(req.topic_data) + 1) if flexible else _INT32.pack(len(req.topic_data))
     failed = False
     for topic_data in req.topic_data:
         name = topic_data.name
@@ -62,7 +61,7 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
             topic = cluster.topics.get(name)
             missing = errors.UNKNOWN_TOPIC_OR_PARTITION
         partition_data = topic_data.partition_data
-        results += write_uvarint(len(partition_data) + 1) if flexible else _COUNT.pack(len(partition_data))
+        results += write_uvarint(len(partition_data) + 1) if flexible else _INT32.pack(len(partition_data))
         for data in partition_data:
             index = data.index
             if request_error:
@@ -104,7 +103,7 @@ def handle_plain(cluster: Cluster, frame: bytes, pos: int, version: int, now_ms:
         if frame[pos] or size > 0x7F or name_size > 0x7F or name_size < 1 or frame[index_at - 1] != 2:
             return None
         acks, topics = _ACKS_AND_COUNT.unpack_from(frame, name_at - 8)
-        (index,) = _INDEX.unpack_from(frame, index_at)
+        (index,) = _INT32.unpack_from(frame, index_at)
         records_size, shift, records_at = 0, 0, index_at + 4
         while True:
             byte = frame[records_at]

@@ -54,24 +54,26 @@ def handle(ctx: Context, req: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRe
 
 
 def handle_plain(cluster: Cluster, frame: bytes, pos: int, version: int, now_ms: int) -> bytes | None:
-    """A client's request that can be granted. It sends the same one in each of its transactions, until TV2."""
+    """A request for partitions that are there. A client sends the same one in each of its transactions, until TV2."""
     if version > 3 or len(frame) - pos > MAX_REMEMBERED_BYTES:
         return None
     known = _remembered(version, frame[pos:])
     if known is None:
         return None
-    transactional_id, producer_id, epoch, partitions, answer = known
+    transactional_id, producer_id, epoch, partitions, topics, granted = known
     for topic, index in partitions:
         if topic in INTERNAL_TOPICS or cluster.partition(topic, index) is None:
             return None
     if not cluster.txns.shards:
         return None
     error = cluster.txns.add_partitions(transactional_id, producer_id, epoch, partitions, 0, now_ms)
-    return answer if error == errors.NONE else None  # What was refused, is refused again.
+    return granted if error == errors.NONE else encode(version, topics, _seen_by_client(error, version))
 
 
 @lru_cache(4096)
-def _remembered(version: int, body: bytes) -> tuple[str, int, int, frozenset[TopicPartition], bytes] | None:
+def _remembered(
+    version: int, body: bytes
+) -> tuple[str, int, int, frozenset[TopicPartition], Sequence[Topic], bytes] | None:
     """What the request says, and the answer that grants it."""
     if version >= 3 and body[:1] != b"\0":
         return None  # The header has tags.
@@ -85,6 +87,7 @@ def _remembered(version: int, body: bytes) -> tuple[str, int, int, frozenset[Top
         req.v3_and_below_producer_id,
         req.v3_and_below_producer_epoch,
         frozenset(_partitions_of(topics)),
+        topics,
         encode(version, topics, errors.NONE),
     )
 
@@ -99,9 +102,11 @@ def _add(
     error = ctx.cluster.txns.add_partitions(
         transactional_id, producer_id, epoch, partitions, client_version, ctx.now_ms
     )
-    if error == errors.PRODUCER_FENCED and ctx.version < 2:
-        return errors.INVALID_PRODUCER_EPOCH
-    return error
+    return _seen_by_client(error, ctx.version)
+
+
+def _seen_by_client(error: int, version: int) -> int:
+    return errors.INVALID_PRODUCER_EPOCH if error == errors.PRODUCER_FENCED and version < 2 else error
 
 
 def _verify(ctx: Context, transactional_id: str, producer_id: int, epoch: int, topics: Sequence[Topic]) -> Outcome:

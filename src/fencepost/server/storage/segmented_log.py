@@ -7,6 +7,7 @@ the one of after. Kafka's names say how far it got: `.cleaned`, `.swap`, `.delet
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
@@ -45,7 +46,7 @@ class Owner(Protocol):
         ...
 
 
-class SegmentedLog:
+class SegmentedLog(ABC):
     """`_segments` is what the directory holds, in order; the last one is appended to."""
 
     __slots__ = (
@@ -117,9 +118,9 @@ class SegmentedLog:
         # Of an empty segment and its follower at the same address, the follower.
         return self._segments[bisect_right(self._segments, address, key=_address) - 1]
 
+    @abstractmethod
     def forget_places(self, address: int) -> None:
         """Nothing may be remembered of what lies below `address`, for it is gone or moved."""
-        raise NotImplementedError
 
     # Dropping the oldest.
 
