@@ -5,6 +5,7 @@ own, with a cache of our own, because Ivy's defaults can trip over a half-filled
 Without jars the Java tests are skipped, so a failure here is one line and not the end of the set-up.
 
 setup_jars.py [kafka] [connector]    both, unless one is named
+setup_jars.py kafka-older            another Apache Kafka, for `make test-engines`
 """
 
 from __future__ import annotations
@@ -43,22 +44,27 @@ class JarSet(NamedTuple):
     without: str  # What is skipped or slower then.
 
 
-KAFKA_VERSION = "4.3.1"
-KAFKA = JarSet(
-    f"Apache Kafka {KAFKA_VERSION}",
-    f"kafka-{KAFKA_VERSION}",
-    (
-        f'<dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}"/>',
-        f'<dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}"/>',
-        f'<dependency org="org.apache.kafka" name="kafka-clients" rev="{KAFKA_VERSION}"/>',
-        # The tools are silent about what went wrong unless there is something to log with.
-        '<dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36"/>',
-        # Kafka Connect comes with the tools and brings half a web server along: 40 jars that nothing here uses.
-        '<exclude org="org.apache.kafka" module="connect-runtime"/>',
-    ),
-    tuple(f"{name}-{KAFKA_VERSION}.jar" for name in ("kafka_2.13", "kafka-tools", "kafka-clients")),
-    "the Java tests are skipped",
-)
+def kafka_jars(version: str, without: str) -> JarSet:
+    return JarSet(
+        f"Apache Kafka {version}",
+        f"kafka-{version}",
+        (
+            f'<dependency org="org.apache.kafka" name="kafka_2.13" rev="{version}"/>',
+            f'<dependency org="org.apache.kafka" name="kafka-tools" rev="{version}"/>',
+            f'<dependency org="org.apache.kafka" name="kafka-clients" rev="{version}"/>',
+            # The tools are silent about what went wrong unless there is something to log with.
+            '<dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36"/>',
+            # Kafka Connect comes with the tools and brings half a web server along: 40 jars that nothing here uses.
+            '<exclude org="org.apache.kafka" module="connect-runtime"/>',
+        ),
+        tuple(f"{name}-{version}.jar" for name in ("kafka_2.13", "kafka-tools", "kafka-clients")),
+        without,
+    )
+
+
+KAFKA = kafka_jars("4.3.1", "the Java tests are skipped")
+# The last of the line before 4, in which transactions have version 1 only.
+OLDER_KAFKA = kafka_jars("3.9.1", "the tests against that version are skipped")
 # The newest of Spark's connectors that resolves. Everything else that it names is in PySpark already.
 CONNECTOR_VERSION = "4.0.0"
 CONNECTOR_PARTS = (
@@ -134,8 +140,8 @@ def main() -> int:
     if not record.is_file():
         return 0
     java = Path(record.read_text().strip()) / "bin" / "java"
-    wanted = {"kafka": KAFKA, "connector": CONNECTOR}
-    for name in sys.argv[1:] or wanted:
+    wanted = {"kafka": KAFKA, "connector": CONNECTOR, "kafka-older": OLDER_KAFKA}
+    for name in sys.argv[1:] or ("kafka", "connector"):
         if not home_of(wanted[name]).is_dir():
             fetch(wanted[name], java)
     return 0

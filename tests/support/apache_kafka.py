@@ -1,7 +1,10 @@
-"""A real Apache Kafka: one node on loopback, for asking what the right answer is.
+"""A real Apache Kafka: one node on loopback, for asking what the right answer is, or several that keep copies.
 
     with apache_kafka(transaction_max_timeout_ms=5000) as kafka:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+
+    with apache_kafka_cluster() as cluster:
+        cluster.nodes[1].kill()
 
 With `secured=True` it also listens where a password, TLS or both are wanted: `kafka.security("SASL_SSL", "PLAIN")`.
 `run_tool("kafka-dump-log", ...)` runs Kafka's own command line tools, against any broker. Both skip the test,
@@ -24,8 +27,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
-from tests.support.java import SHORT_LIVED, java_command, java_home
+from tests.support.java import KAFKA_VERSION, SHORT_LIVED, java_command, java_home
 
 START_TIMEOUT_S = 60.0
 USER, PASSWORD = "alice", "correct horse"
@@ -54,9 +59,11 @@ TOOLS = {
 }
 
 
-def run_tool(name: str, *arguments: str | Path, check: bool = True, timeout_s: float = 60) -> str:
+def run_tool(
+    name: str, *arguments: str | Path, check: bool = True, timeout_s: float = 60, version: str = KAFKA_VERSION
+) -> str:
     """Run one of Kafka's tools and return its stdout. Fails if it fails, unless `check` is off."""
-    command = java_command(TOOLS[name], *arguments, options=SHORT_LIVED)
+    command = java_command(TOOLS[name], *arguments, options=SHORT_LIVED, version=version)
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
     )
@@ -68,9 +75,16 @@ def run_tool(name: str, *arguments: str | Path, check: bool = True, timeout_s: f
 class ApacheKafka:
     """One broker process and its folder. `kill()` and `start()` make a crash and a restart."""
 
-    def __init__(self, directory: Path, port: int, secured_ports: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int,
+        secured_ports: Mapping[str, int] | None = None,
+        version: str = KAFKA_VERSION,
+    ) -> None:
         self.directory = directory
         self.port = port
+        self.version = version
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self._secured_ports = dict(secured_ports or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -85,13 +99,26 @@ class ApacheKafka:
         assert self._process is not None, "the broker is not running"
         return self._process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
     def start(self, heap: str = "512m") -> None:
         """Start the broker and wait until a client gets metadata."""
+        self.launch(heap)
+        self.await_ready()
+
+    def launch(self, heap: str) -> None:
+        """Start the broker. One of a cluster is not ready before others are."""
         assert self._process is None, "the broker is running already"
         options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseG1GC"]
-        command = java_command("kafka.Kafka", self.directory / "server.properties", options=options)
+        properties = self.directory / "server.properties"
+        command = java_command("kafka.Kafka", properties, options=options, version=self.version)
         with (self.directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def await_ready(self) -> None:
+        assert self._process is not None, "the broker is not running"
         deadline = time.monotonic() + START_TIMEOUT_S
         while not gives_metadata(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -129,7 +156,8 @@ class ApacheKafka:
 
     def run_tool(self, name: str, *arguments: str | Path, check: bool = True) -> str:
         """Run a tool that takes `--bootstrap-server`, against this broker."""
-        return run_tool(name, "--bootstrap-server", self.bootstrap_servers, *arguments, check=check)
+        servers = ("--bootstrap-server", self.bootstrap_servers)
+        return run_tool(name, *servers, *arguments, check=check, version=self.version)
 
     def use_transaction_version(self, version: int) -> None:
         """Change the feature `transaction.version`: 2 is what a new cluster has, 1 is before KIP-890."""
@@ -165,6 +193,112 @@ def apache_kafka(*, heap: str = "512m", secured: bool = False, **overrides: obje
         cleanup.callback(kafka.kill)
         kafka.start(heap)
         yield kafka
+
+
+class ApacheKafkaCluster:
+    """Several brokers, each of them a controller too, by their node ids."""
+
+    def __init__(self, nodes: Mapping[int, ApacheKafka], heap: str) -> None:
+        self.nodes = dict(nodes)
+        self.bootstrap_servers = ",".join(node.bootstrap_servers for node in nodes.values())
+        self._heap = heap
+
+    def kill(self, node_id: int) -> None:
+        """kill -9."""
+        self.nodes[node_id].kill()
+
+    def start(self) -> None:
+        """Start those that do not run, and wait until every replica of everything is in sync."""
+        started = [node for node in self.nodes.values() if not node.is_running]
+        for node in started:
+            node.launch(self._heap)
+        for node in started:
+            node.await_ready()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while behind := self._behind():
+            if time.monotonic() > deadline:
+                logs = "\n".join(node.log_tail() for node in self.nodes.values())
+                raise RuntimeError(f"not in sync after {START_TIMEOUT_S:g} s: {behind}\n{logs}")
+            time.sleep(0.05)
+
+    def _behind(self) -> str:
+        """What is not as it should be with all brokers at work; nothing: all is well."""
+        try:
+            admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+            found = admin.list_topics(timeout=10)
+        except KafkaException as error:
+            return str(error)
+        missing = self.nodes.keys() - found.brokers.keys()
+        few = [
+            f"{topic.topic}-{partition.id}"
+            for topic in found.topics.values()
+            for partition in topic.partitions.values()
+            if partition.leader < 0 or set(partition.isrs) != set(partition.replicas)
+        ]
+        return ", ".join([f"no broker {node_id}" for node_id in sorted(missing)] + few)
+
+    def use_transaction_version(self, version: int) -> None:
+        """Of the whole cluster; see `ApacheKafka`."""
+        next(node for node in self.nodes.values() if node.is_running).use_transaction_version(version)
+
+    def stop(self) -> None:
+        """There is nothing worth a clean stop in folders that go away."""
+        for node in self.nodes.values():
+            node.kill()
+
+
+@contextmanager
+def apache_kafka_cluster(
+    *, heap: str = "384m", version: str = KAFKA_VERSION, **overrides: object
+) -> Iterator[ApacheKafkaCluster]:
+    """Three brokers, three replicas of everything, of which two have to be in sync; `overrides` as for one."""
+    with ExitStack() as cleanup:
+        directory = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
+        cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
+        node_ids = (1, 2, 3)
+        free = free_ports(2 * len(node_ids))
+        ports, controller_ports = dict(zip(node_ids, free)), dict(zip(node_ids, free[len(node_ids) :]))
+        voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in controller_ports.items())
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        nodes = {}
+        for node_id, port in ports.items():
+            home = directory / str(node_id)
+            home.mkdir()
+            settings = default_settings(home / "data", port, controller_ports[node_id])
+            settings |= cluster_settings(node_id, voters)
+            del settings["controller.quorum.bootstrap.servers"]  # Voters are named, so they need not be found.
+            settings |= {name.replace("_", "."): str(value) for name, value in overrides.items()}
+            properties = home / "server.properties"
+            properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+            run_tool("kafka-storage", "format", "-t", cluster_id, "-c", properties, version=version)
+            nodes[node_id] = ApacheKafka(home, port, version=version)
+        cluster = ApacheKafkaCluster(nodes, heap)
+        cleanup.callback(cluster.stop)
+        cluster.start()
+        yield cluster
+
+
+def cluster_settings(node_id: int, voters: str) -> dict[str, str]:
+    """What is different for one broker of three."""
+    replicas = {
+        "default.replication.factor": "3",
+        "min.insync.replicas": "2",
+        "offsets.topic.replication.factor": "3",
+        "transaction.state.log.replication.factor": "3",
+        "transaction.state.log.min.isr": "2",
+        "share.coordinator.state.topic.replication.factor": "3",
+        "share.coordinator.state.topic.min.isr": "2",
+    }
+    return replicas | {
+        "node.id": str(node_id),
+        "controller.quorum.voters": voters,
+        # As many as three brokers need; fifty take their time.
+        "offsets.topic.num.partitions": "3",
+        "transaction.state.log.num.partitions": "3",
+        # When a broker counts as dead: sooner than in the field, later than a busy machine may take to answer.
+        "broker.session.timeout.ms": "6000",
+        "broker.heartbeat.interval.ms": "500",
+    }
 
 
 def default_settings(data: Path, port: int, controller_port: int) -> dict[str, str]:

@@ -131,9 +131,10 @@ def _seen(arguments: list[str], bootstrap_servers: str) -> list[str]:
 
 def comparable(text: str) -> str:
     """What a transcript must have in common with another run: all but times, ports, and where lines are broken."""
+    text = " ".join(text.split())
     for pattern, name in ((_TIME, "TIME"), (_DURATION, "DURATION"), (_SHARE, "SHARE"), (_ADDRESS, "ADDRESS")):
         text = pattern.sub(name, text)
-    return " ".join(text.split())
+    return text
 
 
 def main() -> int:

@@ -1,7 +1,8 @@
 """Java, for tests that need it: where it is, and how to run a program against Kafka's jars.
 
 The set-up leaves the path of a Java home in `.tools/java-home` and jars in `.tools/jars/kafka-VERSION/`;
-JAVA_HOME and FENCEPOST_KAFKA_JARS name others. What is missing skips the test, with the reason.
+JAVA_HOME and FENCEPOST_KAFKA_JARS name others. What is missing skips the test, with the reason. Older versions of
+Apache Kafka are there for `make test-engines` only, which fetches them.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ SHORT_LIVED = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xsha
 QUIET = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
 
 
-def kafka_jars() -> Path:
+def kafka_jars(version: str = KAFKA_VERSION) -> Path:
     """The folder of Apache Kafka's jars, whether it is there or not."""
-    if named := os.environ.get("FENCEPOST_KAFKA_JARS"):
+    named = os.environ.get("FENCEPOST_KAFKA_JARS")
+    if named and version == KAFKA_VERSION:
         return Path(named)
-    return ROOT / ".tools" / "jars" / f"kafka-{KAFKA_VERSION}"
+    return ROOT / ".tools" / "jars" / f"kafka-{version}"
 
 
 @cache
@@ -55,12 +57,13 @@ def _major_version(home: Path) -> int:
     return int(found.group(1)) if found else 0
 
 
-def why_no_java() -> str | None:
+def why_no_java(version: str = KAFKA_VERSION) -> str | None:
     """Why Java programs cannot run against Kafka's jars here, or None if they can."""
     if java_home() is None:
         return f"no Java {OLDEST_JAVA} or newer; `make setup` says how to get one"
-    if not list(kafka_jars().glob("kafka-clients-*.jar")):
-        return f"no Apache Kafka jars in {kafka_jars()}; `make setup` fetches them"
+    if not list(kafka_jars(version).glob("kafka-clients-*.jar")):
+        fetched_by = "make setup" if version == KAFKA_VERSION else "make test-engines"
+        return f"no Apache Kafka jars in {kafka_jars(version)}; `{fetched_by}` fetches them"
     return None
 
 
@@ -73,13 +76,15 @@ def why_no_compiler() -> str | None:
     return missing
 
 
-def java_command(*arguments: str | Path, options: Sequence[str] = ()) -> list[str]:
+def java_command(
+    *arguments: str | Path, options: Sequence[str] = (), version: str = KAFKA_VERSION
+) -> list[str]:
     """The command line of a Java program with Kafka's jars on its class path. Skips without Java."""
-    if reason := why_no_java():
+    if reason := why_no_java(version):
         pytest.skip(reason)
     home = java_home()
     assert home is not None
-    command = [str(home / "bin" / "java"), *QUIET, *options, "-cp", str(kafka_jars() / "*")]
+    command = [str(home / "bin" / "java"), *QUIET, *options, "-cp", str(kafka_jars(version) / "*")]
     return command + [str(argument) for argument in arguments]
 
 

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from enum import Enum
 from typing import NamedTuple
+
+
+KEYS = 6  # Of each writer, in a compacted topic.
 
 
 class Outcome(Enum):
@@ -77,6 +80,9 @@ class Entry:
         self.topics.append(topic)
         return Mark(self.writer, self.number, len(self.topics) - 1).value(payload)
 
+    def ask(self) -> None:
+        """Note that the broker is about to be asked to commit: from here on others may read the records."""
+
     def end(self, outcome: Outcome) -> None:
         assert self.outcome is Outcome.OPEN, f"{self} is over already"
         assert outcome is not Outcome.OPEN
@@ -96,9 +102,12 @@ class Ledger:
     def open(self, writer: str) -> Entry:
         with self._lock:
             mine = self._entries.setdefault(writer, [])
-            entry = Entry(writer, len(mine))
+            entry = self._new_entry(writer, len(mine))
             mine.append(entry)
             return entry
+
+    def _new_entry(self, writer: str, number: int) -> Entry:
+        return Entry(writer, number)
 
     def find(self, mark: Mark) -> Entry | None:
         mine = self._entries.get(mark.writer, [])
@@ -120,10 +129,14 @@ class Ledger:
 
 
 class Checker:
-    """Holds what is read against the ledger, again and again: what was seen once must stay as it was."""
+    """Holds what is read against the ledger, again and again: what was seen once must stay as it was.
 
-    def __init__(self, ledger: Ledger) -> None:
+    `forgetful` are topics that do not keep every record; see `check_compacted` and `check_retained`.
+    """
+
+    def __init__(self, ledger: Ledger, forgetful: Set[str] = frozenset()) -> None:
         self._ledger = ledger
+        self._forgetful = forgetful
         self._is_visible: dict[tuple[str, int], bool] = {}  # Transactions of unknown outcome, as first seen.
 
     def check(self, over: Iterable[Entry], seen: Iterable[Seen]) -> list[Anomaly]:
@@ -154,7 +167,10 @@ class Checker:
 
     def _check_entry(self, entry: Entry, places: set[int]) -> list[Anomaly]:
         """All or nothing; all if the broker said so; and what it was at the first look."""
-        missing = [topic for place, topic in enumerate(entry.topics) if place not in places]
+        places = {place for place in places if entry.topics[place] not in self._forgetful}
+        missing = [
+            topic for place, topic in enumerate(entry.topics) if place not in places and topic not in self._forgetful
+        ]
         if entry.outcome is Outcome.COMMITTED:
             return [Anomaly("lost", f"{entry} lacks its records to {missing}")] if missing else []
         if places and missing:
@@ -178,6 +194,49 @@ def check_order(seen: Iterable[Seen]) -> list[Anomaly]:
             found.append(Anomaly("out of order", f"{record} comes after {last[where][1]}"))
         last[where] = (mark, record)
     return found
+
+
+def key_of(mark: Mark) -> str:
+    """The key of a record in a compacted topic: each writer has a few of its own."""
+    return f"{mark.writer}/{mark.place % KEYS}"
+
+
+def check_compacted(over: Iterable[Entry], topic: str, seen: Iterable[Seen]) -> list[Anomaly]:
+    """Of each key the newest committed record is there, or a newer one."""
+    newest: dict[str, Mark] = {}
+    for record in seen:
+        mark, _ = decode_value(record.value)
+        newest[key_of(mark)] = mark
+    found = []
+    for key, mark in _committed_by_key(over, topic).items():
+        if key not in newest or newest[key] < mark:
+            found.append(Anomaly("lost", f"key {key} of {topic} was written by {mark}, read is {newest.get(key)}"))
+    return found
+
+
+def _committed_by_key(over: Iterable[Entry], topic: str) -> dict[str, Mark]:
+    return {key_of(mark): mark for mark in sorted(_committed_marks(over, topic))}
+
+
+def check_retained(over: Iterable[Entry], topic: str, seen: Iterable[Seen]) -> list[Anomaly]:
+    """A topic of one partition forgets its oldest records, and no others."""
+    read = {decode_value(record.value)[0] for record in seen}
+    oldest: dict[str, Mark] = {}
+    for mark in read:
+        oldest[mark.writer] = min(mark, oldest.get(mark.writer, mark))
+    return [
+        Anomaly("lost", f"{mark} is not in {topic}, though older ones are")
+        for mark in _committed_marks(over, topic)
+        if mark not in read and mark.writer in oldest and oldest[mark.writer] < mark
+    ]
+
+
+def _committed_marks(over: Iterable[Entry], topic: str) -> Iterable[Mark]:
+    for entry in over:
+        if entry.outcome is Outcome.COMMITTED:
+            for place, written_to in enumerate(entry.topics):
+                if written_to == topic:
+                    yield Mark(entry.writer, entry.number, place)
 
 
 def source_payload(record: Seen) -> str:

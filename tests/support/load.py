@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -27,7 +27,7 @@ from fencepost.protocol.messages import (
     TxnOffsetCommitRequest,
 )
 from fencepost.protocol.schema import Message
-from tests.support.ledger import Entry, Ledger, Outcome, source_payload
+from tests.support.ledger import Entry, Ledger, Outcome, decode_value, key_of, source_payload
 from tests.support.raw_client import Closed, RawClient
 from tests.support.reading import IMPATIENT, TIMEOUT_S, connect, seen_of
 
@@ -52,10 +52,11 @@ class Client(threading.Thread):
         self.stop = stop
         self.rng = random.Random(f"{seed}/{name}")
         self.failure: str | None = None
+        self.left_behind: GaveUp | None = None  # By a process before this one, which was killed.
 
     def run(self) -> None:
         try:
-            given_up: GaveUp | None = None
+            given_up = self.left_behind
             # What was given up must be over before the last check, so one more client comes if need be.
             while not self.stop.is_set() or given_up is not None:
                 given_up = self.live(given_up)
@@ -80,10 +81,12 @@ class TxnWriter(Client):
     """Writes some records to each topic per transaction, commits or aborts by coin."""
 
     topics: Mapping[str, int]  # Partitions by topic.
+    keyed: Container[str]  # Topics that are compacted, of one partition each.
 
-    def __init__(self, *args: Any, topics: Mapping[str, int]) -> None:
+    def __init__(self, *args: Any, topics: Mapping[str, int], keyed: Container[str] = ()) -> None:
         super().__init__(*args)
         self.topics = topics
+        self.keyed = keyed
 
     def live(self, given_up: GaveUp | None) -> GaveUp | None:
         producer = self.new_producer()
@@ -110,9 +113,11 @@ class TxnWriter(Client):
             producer.begin_transaction()
             for topic, partitions in self.topics.items():
                 for _ in range(self.rng.choice([1, 1, 1, 2, 5])):
-                    value, padding = entry.write(topic), bytes(self.rng.randrange(200))
+                    value, key = entry.write(topic), bytes(self.rng.randrange(200))
+                    if topic in self.keyed:
+                        key = key_of(decode_value(value)[0]).encode()
                     partition = self.rng.randrange(partitions)
-                    producer.produce(topic, value.encode(), key=padding, partition=partition)
+                    producer.produce(topic, value.encode(), key=key, partition=partition)
                 if self.rng.random() < 0.2:
                     producer.flush(self.rng.random())
             if not commit:
@@ -126,6 +131,7 @@ class TxnWriter(Client):
             self.abort(producer, entry)
 
     def commit(self, producer: Producer, entry: Entry) -> None:
+        entry.ask()
         while True:
             try:
                 producer.commit_transaction(self.rng.choice([0.2, 1, TIMEOUT_S]))
@@ -286,6 +292,8 @@ class Tv2Writer(TxnWriter):
             if client.produce(batches) != errors.NONE:
                 raise GaveUp(entry, Outcome.ABORTED)
         commit = self.rng.random() < COMMIT_PROBABILITY
+        if commit:
+            entry.ask()
         outcome = Outcome.COMMITTED if commit else Outcome.ABORTED
         if client.end(commit) == errors.NONE:
             entry.end(outcome)

@@ -15,10 +15,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "machines": {"protocol"},
     "broker": {"protocol", "machines"},
     "client": {"protocol"},
-    "server": {"protocol", "machines", "broker"},
+    "malloc": set(),
+    "server": {"protocol", "machines", "broker", "malloc"},
     "diagnose": {"protocol", "machines", "client"},
     # The sink works against any Kafka, so it knows nothing of our broker.
-    "spark": {"protocol", "client"},
+    "spark": {"protocol", "client", "malloc"},
     "verify": {"protocol", "machines", "broker", "client", "server", "diagnose"},
     "testing": {"protocol", "client", "server", "broker"},
     "demo": {"protocol", "client", "testing", "spark"},

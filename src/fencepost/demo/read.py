@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from fencepost.demo.report import Check, DemoFailed, Report, Section
-from fencepost.demo.topics import NEWS_ON_ITS_WAY, QUIET, SEE_LOG, Seen, Topics, isolation
+from fencepost.demo.topics import NEWS_ON_ITS_WAY, QUIET, REQUEST_TIMEOUT_S, SEE_LOG, Offsets, Seen, Topics, isolation
 
 
 def play_read(
@@ -20,11 +20,15 @@ def play_read(
     idle_s: float,
     tell: Callable[[str], None],
 ) -> Report:
-    """Up to `count` records, or until none came for `idle_s`; each is told as it comes."""
+    """Up to `count` records, or all that were there at the start and whatever comes until none came for `idle_s`.
+
+    Each is told as it comes.
+    """
     topics = Topics(bootstrap_servers, names)
     topics.require()
-    partitions = list(topics.ends())
-    seen = _read(bootstrap_servers, partitions, committed, count, idle_s, tell)
+    readable = topics.ends(committed)
+    partitions = list(readable)
+    seen = _read(bootstrap_servers, readable, committed, count, idle_s, tell)
     # Asked afterwards: both only grow.
     stable, ends = topics.ends(committed=True), topics.ends()
     limits = stable if committed else ends
@@ -54,7 +58,7 @@ def play_read(
 
 def _read(
     bootstrap_servers: str,
-    partitions: Sequence[tuple[str, int]],
+    readable: Offsets,
     committed: bool,
     count: int,
     idle_s: float,
@@ -67,18 +71,31 @@ def _read(
             "isolation.level": isolation(committed),
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
             **QUIET,
         }
     )
     seen: list[Seen] = []
+    # A reader that is still connecting is not idle: what is there already is waited for.
+    behind: set[tuple[str | None, int | None]] = {place for place, end in readable.items() if end > 0}
     try:
-        consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in partitions])
-        while len(seen) < count and (message := consumer.poll(idle_s)) is not None:
+        consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in readable])
+        while len(seen) < count:
+            message = consumer.poll(max(idle_s, REQUEST_TIMEOUT_S) if behind else idle_s)
+            if message is None and behind:
+                raise DemoFailed(
+                    f"no answer from {bootstrap_servers} for {max(idle_s, REQUEST_TIMEOUT_S):g} s while reading",
+                    "is the broker still running?",
+                )
+            if message is None:
+                break
             error = message.error()
             if error is None:
                 seen.append(_seen_of(message))
                 tell(str(seen[-1]))
-            elif error.code() not in (*NEWS_ON_ITS_WAY, KafkaError._PARTITION_EOF):
+            elif error.code() == KafkaError._PARTITION_EOF:
+                behind.discard((message.topic(), message.partition()))
+            elif error.code() not in NEWS_ON_ITS_WAY:
                 raise DemoFailed(f"cannot read: {error.str()}", SEE_LOG)
     finally:
         consumer.close()

@@ -26,6 +26,7 @@ from fencepost.spark.columns import BadRecord
 from fencepost.spark.encode import EncodedBatch, encode_rows, finish_batch, halve_batch
 from fencepost.spark.lease_client import AlreadyWritten, LeaseAddress, LeaseClient
 from fencepost.spark.leases import Granted, OutputPartition, TaskAttempt, TaskResult, Want
+from fencepost.spark.worker import reused
 
 RESULT_SCHEMA = (
     "write int, input int, attempt long, topics map<string,binary>, "
@@ -375,7 +376,8 @@ def spark_task(plan: WritePlan) -> Any:
         context = TaskContext.get()
         assert context is not None
         task = TaskAttempt(plan.write_number, context.partitionId(), context.taskAttemptId())
-        result, topics = write_rows(plan, task, rows, context.attemptNumber())
+        with reused():
+            result, topics = write_rows(plan, task, rows, context.attemptNumber())
         counts = [{"topic": t, "partition": p, "records": n} for t, p, n in result.counts]
         yield pa.RecordBatch.from_pylist(
             [

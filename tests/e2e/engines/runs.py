@@ -1,0 +1,115 @@
+"""The refunds pipeline on engines of a test's own: started, disturbed at a moment that is known, and judged."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from fencepost.demo.refunds.driver import Driver, Event
+from fencepost.demo.refunds.job import REFUNDS_WRITTEN
+from fencepost.demo.refunds.pipeline import LOCAL_MASTER, Engines, Pipeline, new_suffix
+from fencepost.demo.refunds.verdict import judge
+from fencepost.demo.refunds.watcher import Watcher
+from tests.e2e.engines.moves import transaction_state
+from tests.support.java import java_home
+from tests.support.spark_cluster import SMALL
+
+SETTLEMENTS = 6000
+BATCHES = 6
+# The one in which things happen: some were committed before, some are to come.
+BATCH = 2
+SEED = 7
+# Settings of Spark's for a job on a cluster of this machine: two tasks for each of two small workers.
+ON_A_CLUSTER = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.executor.memory": "640m",
+    "spark.executor.extraJavaOptions": SMALL,
+    "spark.sql.shuffle.partitions": "4",
+}
+
+
+class Run:
+    """One pipeline with its settlements, and a reader that watches what becomes of them."""
+
+    def __init__(self, pipeline: Pipeline, watcher: Watcher) -> None:
+        self.pipeline = pipeline
+        self.outcomes: dict[int, str] = {}
+        # Why the query had to start again; each is a transaction that was lost.
+        self.restarts: list[str] = []
+        self._watcher = watcher
+
+    def start(self, **where: Any) -> Driver:
+        """The job; it waits inside batch `wait_in_batch`, at `wait_at`."""
+        return self.pipeline.start(max(self.pipeline.offsets() // BATCHES, 1), hear=self._hear, **where)
+
+    def start_and_hold(self) -> Driver:
+        """The job; it waits between the two writes of a batch."""
+        return self.start(wait_in_batch=BATCH, wait_at=REFUNDS_WRITTEN)
+
+    def await_half_written(self, driver: Driver) -> None:
+        """Refunds are in the log and not committed, there are no audit rows yet, and the driver waits."""
+        assert driver.await_event("waiting")["batch"] == BATCH
+        assert self.pipeline.in_the_dark() > 0
+        assert self.state == "Ongoing"
+
+    def freeze_in_a_batch(self, driver: Driver) -> None:
+        """Stop the driver at whatever it does in the middle of a transaction that has written something.
+
+        Tasks get no leases from a driver that does not run, so they stay where they are as well.
+        """
+        while BATCH - 1 not in self.outcomes:
+            driver.await_event("batch")
+        while True:
+            event = driver.next_event(0.001)
+            assert event is None or event["event"] != "ended", "the job is over"
+            if self.pipeline.in_the_dark():
+                os.killpg(driver.pid, signal.SIGSTOP)
+                if self.state == "Ongoing" and self.pipeline.in_the_dark():
+                    return
+                os.killpg(driver.pid, signal.SIGCONT)
+
+    def thaw(self, driver: Driver) -> None:
+        os.killpg(driver.pid, signal.SIGCONT)
+
+    @property
+    def state(self) -> str:
+        return transaction_state(self.pipeline.engines.bootstrap_servers, self.pipeline.transactional_id)
+
+    def assert_exactly_once(self) -> None:
+        """By what read_committed readers have (confluent-kafka), and by the offsets of the group."""
+        verdict = judge(self.pipeline.found(self._watcher))
+        assert verdict.is_exactly_once, [check for check in verdict.checks if not check.holds]
+        assert verdict.refunds.records == verdict.audit.records == len(self.pipeline.due)
+        assert verdict.commits >= BATCHES
+
+    def _hear(self, event: Event) -> None:
+        print(f"{time.strftime('%H:%M:%S')} {dict(event)}")
+        if event["event"] == "batch":
+            self.outcomes[event["batch"]] = event["outcome"]
+        elif event["event"] == "restarting":
+            self.restarts.append(event["why"])
+
+
+@contextmanager
+def refunds(
+    bootstrap_servers: str,
+    folder: Path,
+    master: str = LOCAL_MASTER,
+    conf: Mapping[str, str] | None = None,
+    settlements: int = SETTLEMENTS,
+) -> Iterator[Run]:
+    """Topics and settlements of its own. `folder` is empty."""
+    java = java_home()
+    assert java is not None
+    engines = Engines(bootstrap_servers, java, master=master, conf=dict(conf or {}))
+    pipeline = Pipeline(engines, folder, new_suffix())
+    pipeline.create_topics()
+    pipeline.settle(settlements, random.Random(SEED))
+    with pipeline.watch() as watcher:
+        yield Run(pipeline, watcher)

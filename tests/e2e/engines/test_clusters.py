@@ -1,0 +1,140 @@
+"""The refunds pipeline on three brokers of Apache Kafka and a Spark cluster, of which pieces die in the middle of a batch.
+
+After each accident every settlement has one refund and one audit row, both of the same commit, and the group is at the
+end: by what read_committed readers (confluent-kafka) have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.engines.moves import INTERNAL, coordinator, leaders, leaders_that_move, move_leaders
+from tests.e2e.engines.runs import BATCH, ON_A_CLUSTER, Run, refunds
+from tests.support.apache_kafka import ApacheKafkaCluster
+from tests.support.command_line import run_fencepost
+from tests.support.spark_cluster import HOSTS, SparkCluster
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture
+def run(kafka: ApacheKafkaCluster, spark: SparkCluster, tmp_path: Path) -> Iterator[Run]:
+    with refunds(kafka.bootstrap_servers, tmp_path, spark.master, ON_A_CLUSTER) as run:
+        yield run
+
+
+def test_a_broker_that_dies_in_a_batch_costs_no_transaction(run: Run, kafka: ApacheKafkaCluster) -> None:
+    with run.start_and_hold() as driver:
+        run.await_half_written(driver)
+        # Not the coordinator, which has a test of its own: what dies is a leader of data, some of it uncommitted.
+        spared = coordinator(kafka.bootstrap_servers, run.pipeline.transactional_id)
+        led = leaders(kafka.bootstrap_servers, [run.pipeline.refunds, run.pipeline.audit])
+        victim = next(node for node in led.values() if node != spared)
+        kafka.kill(victim)
+        driver.go_on()
+        driver.await_end()
+    assert run.restarts == []
+    assert victim not in leaders(kafka.bootstrap_servers, [run.pipeline.refunds, run.pipeline.audit]).values()
+    run.assert_exactly_once()
+
+
+def test_a_worker_that_dies_between_the_writes_of_a_batch_loses_and_doubles_nothing(
+    run: Run, spark: SparkCluster
+) -> None:
+    with run.start_and_hold() as driver:
+        run.await_half_written(driver)
+        assert spark.executors(HOSTS[1]), "the job has an executor on each worker"
+        spark.kill_worker(HOSTS[1])
+        driver.go_on()
+        driver.await_end()
+    assert run.outcomes[BATCH] == "committed"
+    run.assert_exactly_once()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_worker_that_dies_while_tasks_write_loses_and_doubles_nothing(
+    run: Run, spark: SparkCluster, host: str
+) -> None:
+    with run.start() as driver:
+        run.freeze_in_a_batch(driver)
+        assert spark.executors(host), "the job has an executor on each worker"
+        spark.kill_worker(host)
+        run.thaw(driver)
+        driver.await_end()
+    run.assert_exactly_once()
+
+
+def test_leaders_that_move_in_a_batch_cost_no_transaction(run: Run, kafka: ApacheKafkaCluster) -> None:
+    topics = [run.pipeline.refunds, run.pipeline.audit]
+    with run.start_and_hold() as driver:
+        run.await_half_written(driver)
+        before = leaders(kafka.bootstrap_servers, topics)
+        after = move_leaders(kafka.bootstrap_servers, topics)
+        assert all(before[where] != after[where] for where in before)
+        driver.go_on()
+        driver.await_end()
+    assert run.restarts == []
+    run.assert_exactly_once()
+
+
+def test_leaders_and_coordinators_that_move_all_the_time_lose_and_double_nothing(
+    run: Run, kafka: ApacheKafkaCluster
+) -> None:
+    with run.start() as driver:
+        # By now the internal topics are there.
+        driver.await_event("batch")
+        topics = [run.pipeline.settlements, run.pipeline.refunds, run.pipeline.audit, *INTERNAL]
+        with leaders_that_move(kafka.bootstrap_servers, topics) as moves:
+            driver.await_end()
+    assert sum(moves) > 0
+    run.assert_exactly_once()
+
+
+def test_a_transaction_coordinator_that_dies_in_a_batch_costs_no_transaction(
+    run: Run, kafka: ApacheKafkaCluster
+) -> None:
+    with run.start_and_hold() as driver:
+        run.await_half_written(driver)
+        victim = coordinator(kafka.bootstrap_servers, run.pipeline.transactional_id)
+        kafka.kill(victim)
+        driver.go_on()
+        driver.await_end()
+    assert coordinator(kafka.bootstrap_servers, run.pipeline.transactional_id) != victim
+    assert run.restarts == []
+    run.assert_exactly_once()
+
+
+def test_the_demo_itself_kills_its_driver_there_and_is_exactly_once(
+    kafka: ApacheKafkaCluster, spark: SparkCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    conf = [word for name, value in ON_A_CLUSTER.items() for word in ("--conf", f"{name}={value}")]
+    where = ("--bootstrap", kafka.bootstrap_servers, "--master", spark.master)
+    done = run_fencepost("demo", "refunds", *where, *conf, "--settlements", "4000", "--seed", "7", timeout_s=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "exactly once: yes"
+    assert done.stderr.count("kill -9 of the driver") == 2
+    assert "is in Kafka already: skipped" in done.stderr
+
+
+class TestTransactionVersion1:
+    """The same brokers, as they were before KIP-890's second part: the driver adds partitions and asks for epochs."""
+
+    @pytest.fixture(autouse=True)
+    def version(self, kafka: ApacheKafkaCluster) -> Iterator[None]:
+        kafka.use_transaction_version(1)
+        yield
+        kafka.use_transaction_version(2)
+
+    def test_a_transaction_coordinator_that_dies_in_a_batch_loses_and_doubles_nothing(
+        self, version: None, run: Run, kafka: ApacheKafkaCluster
+    ) -> None:
+        with run.start_and_hold() as driver:
+            run.await_half_written(driver)
+            kafka.kill(coordinator(kafka.bootstrap_servers, run.pipeline.transactional_id))
+            driver.go_on()
+            driver.await_end()
+        run.assert_exactly_once()
