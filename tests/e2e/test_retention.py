@@ -130,6 +130,18 @@ def test_a_topic_that_nobody_writes_to_empties_and_goes_on_counting(start_broker
         assert end_offsets(client, ["orders"])["orders", 0] == 6
 
 
+def test_old_records_go_from_a_broker_that_nobody_talks_to(tmp_path: Path) -> None:
+    with Broker(data=tmp_path) as broker:
+        create(broker, "orders", segment_bytes="4096", retention_bytes="8192")
+        produce(broker, "orders", 60)
+        first = tmp_path / "orders-0" / f"{0:020}.log"
+        assert first.exists()
+        broker.stop()
+        broker.settings |= {name.replace("_", "."): value for name, value in OFTEN.items()}
+        broker.start()
+        wait_for(lambda: not first.exists())
+
+
 def test_records_are_deleted_by_an_admin_client_for_good(start_broker: StartBroker) -> None:
     broker = start_broker()
     create(broker, "orders")

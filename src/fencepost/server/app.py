@@ -111,7 +111,7 @@ class App:
             await self._serve_metrics(*self.settings.metrics)
         for listener, sock in zip(self.listeners, sockets, strict=True):
             self._servers.append(await self._loop.create_server(listener.protocol, sock=sock, backlog=4096))
-        self._after_work()
+        self.ring()  # Sets the alarm, too: nobody may ever come.
         return self.cluster.brokers
 
     async def _serve_metrics(self, host: str, port: int) -> None:
@@ -216,7 +216,7 @@ class App:
     # --- the clock ----------------------------------------------------------------------------------------
 
     def _after_work(self) -> None:
-        """Timers that are due now run now; the alarm is set for the next."""
+        """What has become due meanwhile is done now; the alarm is for when there is nothing else to do."""
         deadline_ms = self.cluster.timers.next_deadline_ms()
         if deadline_ms is not None and deadline_ms <= self.now_ms():
             self.ring()
