@@ -16,6 +16,8 @@ POINTS = (
     "offsets.append.after",
     "segment.roll",
     "index.write",
+    "snapshot.write",
+    "metadata.save",
     "retention.delete",
     "clean.install",
     "clean.swap.before",

@@ -18,7 +18,8 @@ from fencepost.broker.api import APIS
 from fencepost.machines.log import LogTailUnknown
 from fencepost.protocol import errors
 from fencepost.protocol.schema import Malformed
-from fencepost.server.listener import Connection, Listener
+from fencepost.server.connection import Connection
+from fencepost.server.listener import Listener
 from fencepost.server.refusals import can_carry_error, client_id_of, is_answered, refusal, stamped
 
 ERROR, DELAY, DROP, DISCONNECT = ACTIONS = ("error", "delay", "drop", "disconnect")

@@ -21,7 +21,8 @@ from fencepost.broker.api import APIS
 from fencepost.broker.cluster import Cluster, Topic
 from fencepost.machines.partition import Partition
 from fencepost.machines.txn import IDLE, ONGOING, State, Txn
-from fencepost.server.listener import Connection, Listener
+from fencepost.server.connection import Connection
+from fencepost.server.listener import Listener
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 PATIENCE_S = 5.0

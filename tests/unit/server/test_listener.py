@@ -12,9 +12,10 @@ import pytest
 from fencepost.broker.config import parse
 from fencepost.machines.log import LogTailUnknown
 from fencepost.protocol.schema import Malformed
-from fencepost.server import complaints, listener
+from fencepost.server import complaints, connection, listener
 from fencepost.server.complaints import Complaints, guess_protocol
-from fencepost.server.listener import Connection, Listener
+from fencepost.server.connection import Connection
+from fencepost.server.listener import Listener
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -212,7 +213,7 @@ async def test_a_deep_pipeline_is_served_in_turns() -> None:
     world = World()
     deep, other = world.connect(), world.connect()
     deep.receive(frame(b"x") * 10_000)
-    assert len(world.node.handled) == listener.FRAMES_A_TURN
+    assert len(world.node.handled) == connection.FRAMES_A_TURN
     other.receive(frame(b"other"))
     assert world.node.handled[-1] == b"other"
     while len(world.node.handled) < 10_001:
@@ -224,7 +225,8 @@ async def test_a_deep_pipeline_is_served_in_turns() -> None:
 @in_loop
 async def test_a_turn_ends_early_when_requests_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(listener, "monotonic", lambda: now[0])
+    for module in (connection, listener):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World()
     transport = world.connect()
 
@@ -233,7 +235,7 @@ async def test_a_turn_ends_early_when_requests_take_long(monkeypatch: pytest.Mon
 
     world.node.on_handle = take_a_millisecond
     transport.receive(frame(b"x") * 100)
-    assert len(world.node.handled) == listener.FRAMES_A_LOOK
+    assert len(world.node.handled) == connection.FRAMES_A_LOOK
 
 
 # --- what is wrong ----------------------------------------------------------------------------------------
@@ -323,7 +325,7 @@ async def test_a_client_that_does_not_read_is_not_served() -> None:
     transport.receive(frame(b"large20000") * 10)
     assert len(world.node.handled) == 2
     read = transport.receive(frame(b"a") * 1_000_000)
-    assert read < 4 * listener.MAX_WAITING_BYTES
+    assert read < 4 * connection.MAX_WAITING_BYTES
     assert not transport.is_reading
     transport.drain(1 << 40)
     while not transport.is_reading:
@@ -336,7 +338,7 @@ async def test_a_client_that_waits_is_not_read_from_for_ever() -> None:
     world = World()
     transport = world.connect()
     transport.receive(frame(b"wait"))
-    assert transport.receive(frame(b"a") * 1_000_000) < 4 * listener.MAX_WAITING_BYTES
+    assert transport.receive(frame(b"a") * 1_000_000) < 4 * connection.MAX_WAITING_BYTES
     assert not transport.is_reading
     world.node.answer()
     while not transport.is_reading:
@@ -363,7 +365,7 @@ async def test_large_requests_wait_in_line_for_memory() -> None:
     for transport in (first, second):
         assert transport.receive(frame(body)[:500_000]) == 500_000
     for transport in (third, fourth):
-        assert transport.receive(frame(body)[:500_000]) <= listener.SMALL_BYTES
+        assert transport.receive(frame(body)[:500_000]) <= connection.SMALL_BYTES
         assert not transport.is_reading
     # Small requests are served all the same.
     bystander = world.connect()
@@ -374,7 +376,7 @@ async def test_large_requests_wait_in_line_for_memory() -> None:
     await settle()
     assert third.is_reading
     assert not fourth.is_reading
-    third.receive(frame(body)[listener.SMALL_BYTES :])
+    third.receive(frame(body)[connection.SMALL_BYTES :])
     await settle()
     assert fourth.is_reading
     assert [len(data) for data in world.node.handled] == [1, 1, 1, MB, MB]
@@ -388,14 +390,15 @@ async def test_a_large_request_that_does_not_come_gives_its_memory_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(listener, "monotonic", lambda: now[0])
+    for module in (connection, listener):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(queued_max_request_bytes=str(2 * MB))
     stuck, waiting = world.connect(), world.connect()
     stuck.receive(frame(bytes(8 * MB))[:100_000])
-    waiting.receive(frame(bytes(MB))[: listener.SMALL_BYTES])
+    waiting.receive(frame(bytes(MB))[: connection.SMALL_BYTES])
     world.listener._on_tick()
     assert stuck.end is None
-    now[0] = listener.ARRIVAL_S + 3
+    now[0] = connection.ARRIVAL_S + 3
     world.listener._on_tick()
     assert stuck.end == "aborted"
     assert "a request of 8388612 bytes is still not there" in world.lines[0]
@@ -408,7 +411,8 @@ async def test_slow_readers_that_stand_still_are_closed_when_answers_fill_the_me
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(listener, "monotonic", lambda: now[0])
+    for module in (connection, listener):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(queued_max_request_bytes=str(2 * MB))
     slow = [world.connect() for _ in range(3)]
     for transport in slow:
@@ -450,7 +454,8 @@ async def test_whoever_waits_is_forgotten_when_it_goes() -> None:
 @in_loop
 async def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(listener, "monotonic", lambda: now[0])
+    for module in (connection, listener):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(connections_max_idle_ms="5000")
     idle, waiting, active = (world.connect() for _ in range(3))
     waiting.receive(frame(b"wait"))
@@ -466,7 +471,8 @@ async def test_past_the_limit_the_oldest_connection_that_said_nothing_makes_room
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(listener, "monotonic", lambda: now[0])
+    for module in (connection, listener):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(max_connections="2")
     busy, silent = world.connect(), world.connect()
     busy.receive(frame(b"a"))
