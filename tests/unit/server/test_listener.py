@@ -502,7 +502,7 @@ async def test_a_stop_closes_everybody_without_a_word() -> None:
 
 @in_loop
 async def test_a_client_that_does_not_read_cannot_hold_up_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "CLOSING_S", 0.01)
+    monkeypatch.setattr(connection, "CLOSING_S", 0.01)
     world = World()
     transport = world.connect()
     transport.takes = 0
