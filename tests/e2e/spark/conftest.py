@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,8 +61,12 @@ def spark() -> Iterator[Any]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
+    java = session.sparkContext._gateway.proc  # type: ignore[union-attr]
     yield session
-    session.stop()
+    if java.poll() is None:
+        session.stop()
+    else:  # Of no consequence to the tests that are over, but worth a look.
+        warnings.warn(f"Spark's JVM ended by itself, with {java.returncode}", stacklevel=1)
 
 
 @pytest.fixture(scope="session")
