@@ -57,6 +57,8 @@ TOOLS = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
+# The names of those that were run, for whoever wants to know; see compatibility.py.
+TOOLS_RUN: list[str] = []
 
 
 def run_tool(
@@ -64,6 +66,7 @@ def run_tool(
 ) -> str:
     """Run one of Kafka's tools and return its stdout. Fails if it fails, unless `check` is off."""
     command = java_command(TOOLS[name], *arguments, options=SHORT_LIVED, version=version)
+    TOOLS_RUN.append(name)
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
     )

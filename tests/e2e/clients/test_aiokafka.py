@@ -1,4 +1,7 @@
-"""aiokafka against the broker: asyncio, and version 0 of every transactional request."""
+"""aiokafka against the broker: asyncio, and version 0 of every transactional request.
+
+What all clients do with transactions is in test_transactions.py; here is the rest.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,6 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import (
     MessageSizeTooLargeError,
-    ProducerFenced,
     TopicAlreadyExistsError,
 )
 from aiokafka.structs import ConsumerRecord
@@ -29,9 +31,6 @@ from fencepost.protocol.batch import HEADER_BYTES
 from fencepost.testing import Broker
 from tests.e2e.clients.scenarios import (
     CODECS,
-    INTERLEAVED,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
     TEXTS,
     stored_batches,
 )
@@ -280,41 +279,6 @@ async def test_a_group_goes_on_where_it_stopped_and_its_lag_is_known(broker: Bro
 # --- transactions -----------------------------------------------------------------------------------------
 
 
-async def test_a_commit_shows_all_topics_and_an_abort_none(broker: Broker, unique: Unique) -> None:
-    orders, payments = unique("orders"), unique("payments")
-    async with producer_of(broker, transactional_id=unique("txn")) as producer:
-        for outcome in ("commit", "abort", "commit"):
-            await producer.begin_transaction()
-            await send(producer, orders, [f"order-{outcome}"])
-            await send(producer, payments, [f"payment-{outcome}"])
-            await (producer.commit_transaction if outcome == "commit" else producer.abort_transaction)()
-    assert await read(broker, orders) == ["order-commit"] * 2
-    assert await read(broker, payments) == ["payment-commit"] * 2
-    assert await read(broker, orders, "read_uncommitted") == ["order-commit", "order-abort", "order-commit"]
-
-
-async def test_readers_of_committed_data_skip_aborted_records_between_others(broker: Broker, unique: Unique) -> None:
-    topic = await create(broker, unique("interleaved"))
-    is_open: set[str] = set()
-    async with (
-        producer_of(broker, transactional_id=unique("a")) as a,
-        producer_of(broker, transactional_id=unique("b")) as b,
-        producer_of(broker) as plain,
-    ):
-        for name, action, value in INTERLEAVED:
-            producer = {"a": a, "b": b, "plain": plain}[name]
-            if action == "send":
-                if name != "plain" and name not in is_open:
-                    await producer.begin_transaction()
-                    is_open.add(name)
-                await send(producer, topic, [value])
-            else:
-                await (producer.commit_transaction if action == "commit" else producer.abort_transaction)()
-                is_open.discard(name)
-    assert await read(broker, topic) == READ_COMMITTED
-    assert await read(broker, topic, "read_uncommitted") == READ_UNCOMMITTED
-
-
 async def test_an_open_transaction_holds_the_last_stable_offset(broker: Broker, unique: Unique) -> None:
     topic = unique("open")
     where = TopicPartition(topic, 0)
@@ -330,80 +294,6 @@ async def test_an_open_transaction_holds_the_last_stable_offset(broker: Broker, 
             await producer.commit_transaction()
             assert (await waiting).value == b"open"
             assert (await consumer.getone()).value == b"plain"
-
-
-async def test_a_second_producer_with_the_same_id_fences_the_first(broker: Broker, unique: Unique) -> None:
-    topic, transactional_id = unique("fenced"), unique("txn")
-    first = producer_of(broker, transactional_id=transactional_id)
-    await first.start()
-    await first.begin_transaction()
-    await send(first, topic, ["zombie"])
-    async with producer_of(broker, transactional_id=transactional_id) as second:
-        with pytest.raises(ProducerFenced):
-            await first.commit_transaction()
-        async with second.transaction():
-            await send(second, topic, ["heir"])
-    await first.stop()
-    assert await read(broker, topic) == ["heir"]
-
-
-async def test_a_fenced_producer_cannot_write(broker: Broker, unique: Unique) -> None:
-    topic, transactional_id = await create(broker, unique("fenced")), unique("txn")
-    first = producer_of(broker, transactional_id=transactional_id)
-    await first.start()
-    async with producer_of(broker, transactional_id=transactional_id):
-        await first.begin_transaction()
-        with pytest.raises(ProducerFenced):
-            await first.send_and_wait(topic, b"zombie")
-    await first.stop()
-    assert await read(broker, topic, "read_uncommitted") == []
-
-
-async def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_told(
-    broker: Broker, unique: Unique
-) -> None:
-    topic = unique("late")
-    slow = producer_of(broker, transactional_id=unique("txn"), transaction_timeout_ms=300)
-    await slow.start()
-    await slow.begin_transaction()
-    await send(slow, topic, ["late"])
-    await send_plain(broker, topic, ["plain"])
-    async with consumer_of(broker, topic, isolation_level="read_committed") as consumer:
-        # The plain record is behind the open transaction: it comes when the broker has aborted that.
-        assert (await asyncio.wait_for(consumer.getone(), TIMEOUT_S)).value == b"plain"
-    with pytest.raises(ProducerFenced):
-        await slow.commit_transaction()
-    await slow.stop()
-    assert await read(broker, topic) == ["plain"]
-
-
-async def test_offsets_sent_to_a_transaction_count_when_it_commits_and_vanish_when_it_aborts(
-    broker: Broker, unique: Unique
-) -> None:
-    source, target, group_id = unique("source"), unique("target"), unique("group")
-    where = TopicPartition(source, 0)
-    await send_plain(broker, source, TEXTS)
-    config = {"group_id": group_id, "enable_auto_commit": False}
-    async with (
-        producer_of(broker, transactional_id=unique("txn")) as producer,
-        consumer_of(broker, source, **config) as consumer,
-    ):
-
-        async def step(count: int, end: Callable[[], Awaitable[None]]) -> None:
-            await producer.begin_transaction()
-            for _ in range(count):
-                await producer.send(target, (await consumer.getone()).value)
-            await producer.send_offsets_to_transaction({where: await consumer.position(where)}, group_id)
-            await end()
-
-        await step(10, producer.commit_transaction)
-        assert await committed_offset(broker, group_id, source) == 10
-        await step(5, producer.abort_transaction)
-        assert await committed_offset(broker, group_id, source) == 10
-        consumer.seek(where, 10)
-        await step(40, producer.commit_transaction)
-    assert await committed_offset(broker, group_id, source) == 50
-    assert await read(broker, target) == TEXTS
 
 
 # --- administration ---------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""kafka-python against the broker: pure Python, TV1 with the newer versions of each request."""
+"""kafka-python against the broker: pure Python, TV1 with the newer versions of each request.
+
+What all clients do with transactions is in test_transactions.py; here is the rest.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,8 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import (
     FencedInstanceIdError,
     InvalidPartitionsError,
-    InvalidProducerEpochError,
     KafkaError,
     MessageSizeTooLargeError,
-    ProducerFencedError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -39,9 +40,6 @@ from kafka.errors import (
 from fencepost.testing import Broker
 from tests.e2e.clients.scenarios import (
     CODECS,
-    INTERLEAVED,
-    READ_COMMITTED,
-    READ_UNCOMMITTED,
     TEXTS,
     stored_batches,
 )
@@ -145,7 +143,8 @@ def next_record(consumer: KafkaConsumer) -> Any:
 class Member(threading.Thread):
     """A consumer that is polled all the time, in a thread of its own.
 
-    A poll that ends in the middle of a rebalance leaves it undone, so two consumers cannot take turns in one thread.
+    A poll that ends in the middle of a rebalance leaves it undone, so two consumers cannot take turns in one thread,
+    and a poll is longer after one that was too short for it.
     """
 
     def __init__(self, broker: Broker, *topics: str, **config: Any) -> None:
@@ -157,9 +156,11 @@ class Member(threading.Thread):
 
     def run(self) -> None:
         try:
+            wait_ms = 200
             while not self._is_leaving.is_set():
-                for records in self.consumer.poll(timeout_ms=200).values():
+                for records in self.consumer.poll(timeout_ms=wait_ms).values():
                     self.values.extend(record.value.decode() for record in records)
+                wait_ms = min(wait_ms * 2, 5000) if self.consumer._coordinator.need_rejoin() else 200
         except BaseException as error:
             self.error = error
 
@@ -359,110 +360,6 @@ def test_a_group_goes_on_where_it_stopped_and_its_lag_is_known(broker: Broker, u
 
 
 # --- transactions -----------------------------------------------------------------------------------------
-
-
-def test_a_commit_shows_all_topics_and_an_abort_none(broker: Broker, unique: Unique) -> None:
-    orders, payments = unique("orders"), unique("payments")
-    with transactional(broker, unique("txn")) as producer:
-        for outcome in ("commit", "abort", "commit"):
-            producer.begin_transaction()
-            send(producer, orders, [f"order-{outcome}"])
-            send(producer, payments, [f"payment-{outcome}"])
-            (producer.commit_transaction if outcome == "commit" else producer.abort_transaction)()
-    assert read(broker, orders) == ["order-commit"] * 2
-    assert read(broker, payments) == ["payment-commit"] * 2
-    everything = ["order-commit", "order-abort", "order-commit"]
-    assert read(broker, orders, IsolationLevel.READ_UNCOMMITTED) == everything
-
-
-def test_readers_of_committed_data_skip_aborted_records_between_others(broker: Broker, unique: Unique) -> None:
-    topic = create(broker, unique("interleaved"))
-    is_open: set[str] = set()
-    with (
-        transactional(broker, unique("a")) as a,
-        transactional(broker, unique("b")) as b,
-        producer_of(broker) as plain,
-    ):
-        for name, action, value in INTERLEAVED:
-            producer = {"a": a, "b": b, "plain": plain}[name]
-            if action == "send":
-                if name != "plain" and name not in is_open:
-                    producer.begin_transaction()
-                    is_open.add(name)
-                send(producer, topic, [value])
-            else:
-                (producer.commit_transaction if action == "commit" else producer.abort_transaction)()
-                is_open.discard(name)
-    assert read(broker, topic) == READ_COMMITTED
-    assert read(broker, topic, IsolationLevel.READ_UNCOMMITTED) == READ_UNCOMMITTED
-
-
-def test_a_second_producer_with_the_same_id_fences_the_first(broker: Broker, unique: Unique) -> None:
-    topic, transactional_id = unique("fenced"), unique("txn")
-    with transactional(broker, transactional_id) as first:
-        first.begin_transaction()
-        send(first, topic, ["zombie"])
-        with transactional(broker, transactional_id) as second:
-            with pytest.raises(ProducerFencedError):
-                first.commit_transaction()
-            second.begin_transaction()
-            send(second, topic, ["heir"])
-            second.commit_transaction()
-    assert read(broker, topic) == ["heir"]
-
-
-def test_a_fenced_producer_cannot_write(broker: Broker, unique: Unique) -> None:
-    topic, transactional_id = create(broker, unique("fenced")), unique("txn")
-    with transactional(broker, transactional_id) as first, transactional(broker, transactional_id):
-        first.begin_transaction()
-        with pytest.raises(KafkaError):
-            send(first, topic, ["zombie"])
-        with pytest.raises(KafkaError, match="ProducerFenced"):
-            first.commit_transaction()
-    assert read(broker, topic, IsolationLevel.READ_UNCOMMITTED) == []
-
-
-def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_told(broker: Broker, unique: Unique) -> None:
-    topic = unique("late")
-    with transactional(broker, unique("txn"), transaction_timeout_ms=300) as slow:
-        slow.begin_transaction()
-        send(slow, topic, ["late"])
-        send_plain(broker, topic, ["plain"])
-        with consumer_of(broker, topic, isolation_level=IsolationLevel.READ_COMMITTED) as consumer:
-            # The plain record is behind the open transaction: it comes when the broker has aborted that.
-            assert next_record(consumer).value == b"plain"
-        with pytest.raises((ProducerFencedError, InvalidProducerEpochError)):
-            slow.commit_transaction()
-    assert read(broker, topic) == ["plain"]
-
-
-def test_offsets_sent_to_a_transaction_count_when_it_commits_and_vanish_when_it_aborts(
-    broker: Broker, unique: Unique
-) -> None:
-    source, target, group_id = unique("source"), unique("target"), unique("group")
-    where = TopicPartition(source, 0)
-    send_plain(broker, source, TEXTS)
-    with (
-        transactional(broker, unique("txn")) as producer,
-        consumer_of(broker, source, group_id=group_id, enable_auto_commit=False) as consumer,
-    ):
-
-        def step(count: int, end: Callable[[], None]) -> None:
-            producer.begin_transaction()
-            for _ in range(count):
-                producer.send(target, next_record(consumer).value)
-            position = OffsetAndMetadata(consumer.position(where), "", -1)
-            producer.send_offsets_to_transaction({where: position}, consumer.group_metadata())
-            end()
-
-        step(10, producer.commit_transaction)
-        assert committed_offset(broker, group_id, source) == 10
-        step(5, producer.abort_transaction)
-        assert committed_offset(broker, group_id, source) == 10
-        consumer.seek(where, 10)
-        step(40, producer.commit_transaction)
-    assert committed_offset(broker, group_id, source) == 50
-    assert read(broker, target) == TEXTS
 
 
 def test_offsets_of_a_member_that_has_been_replaced_are_refused(broker: Broker, unique: Unique) -> None:
