@@ -1,9 +1,9 @@
 """kill -9, at random moments under load and at every named point: what was acknowledged is there, and nothing else.
 
-    ROUNDS=500 SEED=7 python -m pytest -s tests/e2e/test_crashes.py -k loop
+    make crash ROUNDS=500 SEED=7
 
-runs longer than `make test` does. The seed decides when the broker is killed and what the clients do; the clock
-of the machine has its say too, so a seed makes a run alike, not the same.
+does more of all this, for as long as you like. The seed decides when the broker is killed and what the clients do; the
+clock of the machine has its say too, so a seed makes a run alike, not the same.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest, EndTxnRequest
 from fencepost.testing import Broker
 from fencepost.testing.broker import BrokerFailed
+from tests.support.killing import kill_while_it_starts
 from tests.support.ledger import Anomaly, Checker, Ledger, check_pipeline
 from tests.support.load import Client, Copier, Tv2Client, Tv2Writer, TxnWriter, initialise
+from tests.support.power import DurableDisk, WatchedBroker
 from tests.support.raw_client import Closed, RawClient
 from tests.support.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
 
 ROUNDS = int(os.environ.get("ROUNDS", "20"))
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 
+POWER_LOSSES = 6
 TOPICS = {"orders": 2, "payments": 2, "shipments": 1}
 OUTPUT = "invoices"
 
@@ -59,29 +62,6 @@ def create_topics(broker: Broker) -> None:
     new = [NewTopic(name, num_partitions=count) for name, count in {**TOPICS, OUTPUT: TOPICS["orders"]}.items()]
     for created in admin.create_topics(new).values():
         created.result(TIMEOUT_S)
-
-
-def kill_while_it_starts(broker: Broker, after_s: float) -> bool:
-    """Start the broker and kill it `after_s` later, ready or not; return whether it was not."""
-
-    def kill() -> None:
-        while not broker.is_running:
-            time.sleep(0.001)
-        pid = broker.pid
-        time.sleep(after_s)
-        os.kill(pid, signal.SIGKILL)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        broker.start()
-    except BrokerFailed:
-        return True
-    else:
-        return False
-    finally:
-        killer.join()
-        broker.kill()
 
 
 def start_timed(broker: Broker) -> float:
@@ -130,6 +110,45 @@ def test_nothing_acknowledged_is_lost_in_a_loop_of_kills(tmp_path: Path) -> None
         print(broker.log)
     assert statistics.median(restarts_s) < 2
     assert max(restarts_s) < 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + 20 * POWER_LOSSES)
+def test_what_was_committed_with_flush_outlives_every_power_loss(tmp_path: Path) -> None:
+    """The clients are on other machines, and go on with what they think they have written."""
+    print(f"\nSEED={SEED}")
+    rng = random.Random(SEED)
+    ledger, stop = Ledger(), threading.Event()
+    checker = Checker(ledger)
+    data, syncs = tmp_path / "data", tmp_path / "syncs"
+    data.mkdir()
+    broker = WatchedBroker(data=data, syncs=syncs, settings=SETTINGS | {"fencepost.flush.on.commit": "true"})
+    broker.is_watched = True
+    disk = DurableDisk(data, syncs)
+    broker.start()
+    create_topics(broker)
+    clients = start_clients(broker, ledger, stop)
+    try:
+        for number in range(POWER_LOSSES):
+            broker.settings["fencepost.endtxn.reply"] = rng.choice(CHOICES["fencepost.endtxn.reply"])
+            time.sleep(rng.uniform(0.3, 1.5))
+            broker.kill()
+            print(disk.lose_power(rng))
+            disk = DurableDisk(data, syncs)
+            broker.start()
+            found = check(broker, ledger, checker, at_rest=False)
+            assert not found, describe(found, f"power loss {number}")
+            for client in clients:
+                assert client.failure is None, client.failure
+        end(clients, stop)
+        found = check(broker, ledger, checker, at_rest=True)
+        assert not found, describe(found, "the end")
+        broker.stop()
+    finally:
+        stop.set()
+        broker.kill()
+        report(ledger, [], 0)
+        print(broker.log)
 
 
 def report(ledger: Ledger, restarts_s: list[float], killed_in_recovery: int) -> None:

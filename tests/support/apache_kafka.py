@@ -187,7 +187,7 @@ def apache_kafka(*, heap: str = "512m", secured: bool = False, **overrides: obje
         settings |= {name.replace("_", "."): str(value) for name, value in overrides.items()}
         properties = directory / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = new_cluster_id()
         users = [f"{mechanism}=[name={USER},password={PASSWORD}]" for mechanism in SCRAM if secured]
         scram = [word for user in users for word in ("--add-scram", user)]
         run_tool("kafka-storage", "format", "--standalone", "-t", cluster_id, "-c", properties, *scram)
@@ -262,7 +262,7 @@ def apache_kafka_cluster(
         free = free_ports(2 * len(node_ids))
         ports, controller_ports = dict(zip(node_ids, free)), dict(zip(node_ids, free[len(node_ids) :]))
         voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in controller_ports.items())
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = new_cluster_id()
         nodes = {}
         for node_id, port in ports.items():
             home = directory / str(node_id)
@@ -365,6 +365,13 @@ def make_certificates(directory: Path) -> None:
     ):
         quick = ["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]
         subprocess.run([home / "bin" / "keytool", *arguments, *store, *quick], check=True, capture_output=True)
+
+
+def new_cluster_id() -> str:
+    """As Kafka writes it; none that its tool would take for an option."""
+    while (cluster_id := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return cluster_id
 
 
 def free_ports(count: int) -> list[int]:

@@ -62,6 +62,10 @@ class Journals(Ledger):
         self._paths = paths
         self._read_bytes = dict.fromkeys(paths, 0)
 
+    def add(self, writer: str, path: Path) -> None:
+        self._paths[writer] = path
+        self._read_bytes[writer] = 0
+
     def refresh(self) -> None:
         for writer, path in self._paths.items():
             if not path.exists():

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping, Set
 from enum import Enum
 from typing import NamedTuple
 
-
 KEYS = 6  # Of each writer, in a compacted topic.
 
 

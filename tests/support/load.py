@@ -183,6 +183,7 @@ class Copier(TxnWriter):
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 50,
                 "heartbeat.interval.ms": 200,
+                "session.timeout.ms": 6000,  # A client that was killed holds up the others for as long.
             }
         )
         producer = self.new_producer()

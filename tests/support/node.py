@@ -131,6 +131,7 @@ class PureBroker:
     # --- for transcripts ------------------------------------------------------------------------------------
 
     is_independent = False
+    is_apache = False
 
     def write_state(self, txn: Txn) -> None:
         """Append a record to `__transaction_state` behind the coordinator's back; it counts after a restart."""

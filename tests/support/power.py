@@ -8,7 +8,7 @@
     disk.lose_power(rng)                        # And the next start is that of another boot.
 
 The broker is the real one; this module starts it after it has put itself in the place of fsync and fdatasync, and
-writes down what each of them made durable: how much of a file, and which names of a directory.
+writes down what each of them made durable: how much of a file, and which files have their names.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class DurableDisk:
     def __init__(self, folder: Path, syncs: Path) -> None:
         self._folder = folder
         self._sizes: dict[int, int] = {}  # By inode, since files are renamed.
-        self._names: dict[int, set[str]] = {}
+        self._named: dict[int, set[int]] = {}  # By the directory's inode, those of the files that it will have.
         syncs.unlink(missing_ok=True)
         self._syncs = syncs
         for path in [folder, *folder.rglob("*")]:
             found = path.stat()
             if stat.S_ISDIR(found.st_mode):
-                self._names[found.st_ino] = set(os.listdir(path))
+                self._named[found.st_ino] = named_in(str(path))
             else:
                 self._sizes[found.st_ino] = found.st_size
 
@@ -69,14 +69,16 @@ class DurableDisk:
         self._take_syncs()
         (self._folder / "boot-id").write_text("another boot")
         lost_bytes = lost_names = 0
-        directories = [self._folder, *(path for path in self._folder.iterdir() if path.is_dir())]
-        for directory in directories:
-            durable = self._names.get(directory.stat().st_ino, set())
-            for path in sorted(directory.iterdir()):
-                if path.name not in durable and path.name not in ("boot-id", ".lock") and rng.random() < 0.3:
+        for directory in [self._folder, *(path for path in self._folder.iterdir() if path.is_dir())]:
+            if not directory.exists():
+                continue
+            durable = self._named.get(directory.stat().st_ino, set())
+            for path in sorted(path for path in directory.iterdir() if path.name not in ("boot-id", ".lock")):
+                # A file that was renamed has one of its two names; that it may be the old one is not tried.
+                if path.stat().st_ino not in durable and rng.random() < 0.3:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
                     lost_names += 1
-                elif path.is_file() and path.name not in ("boot-id", ".lock"):
+                elif path.is_file():
                     lost_bytes += self._lose_tail(path, rng)
         return f"power lost with {lost_bytes} bytes and {lost_names} names"
 
@@ -87,7 +89,7 @@ class DurableDisk:
                 if isinstance(what, int):
                     self._sizes[inode] = what
                 else:
-                    self._names[inode] = set(what)
+                    self._named[inode] = set(what)
 
     def _lose_tail(self, path: Path, rng: random.Random) -> int:
         found = path.stat()
@@ -112,6 +114,11 @@ class DurableDisk:
         return size - since
 
 
+def named_in(directory: str | int) -> set[int]:
+    with os.scandir(directory) as entries:
+        return {entry.inode() for entry in entries}
+
+
 # --- in the broker's process ----------------------------------------------------------------------------------
 
 
@@ -131,7 +138,7 @@ def watch_syncs(path: str) -> None:
         """Nothing waits for the real disk: it will not lose power."""
         found = os.fstat(fd)
         # What comes while a disk is at work may or may not be part of it, so the state before counts.
-        what = sorted(os.listdir(fd)) if stat.S_ISDIR(found.st_mode) else found.st_size
+        what = sorted(named_in(fd)) if stat.S_ISDIR(found.st_mode) else found.st_size
         os.write(notes, json.dumps([found.st_ino, what]).encode() + b"\n")
 
     os.fsync = os.fdatasync = note_sync  # type: ignore[assignment]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from typing import Any, Self
 
 from fencepost.protocol import messages
@@ -93,3 +94,26 @@ class RawClient:
                 raise Closed
             parts += chunk
         return bytes(parts)
+
+
+class SocketTarget(RawClient):
+    """A running broker as a stage for transcripts and placements: time passes by itself."""
+
+    is_independent = True
+    is_apache = False
+
+    def __init__(self, port: int) -> None:
+        super().__init__("127.0.0.1", port)
+
+    @property
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def advance(self, ms: int) -> None:
+        time.sleep(ms / 1000)
+
+    def restart(self) -> None:
+        raise NotImplementedError
+
+    def write_state(self, txn: object) -> None:
+        raise NotImplementedError

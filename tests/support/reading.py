@@ -39,6 +39,7 @@ def read_all(
     topics: Iterable[str],
     isolation_level: str = "read_committed",
     until: Mapping[tuple[str, int], int] | None = None,
+    more: Mapping[str, str | int | float | bool] | None = None,
 ) -> list[Seen]:
     """Every record that is there now (or below the offsets `until`), partition by partition in order.
 
@@ -57,7 +58,7 @@ def read_all(
         "enable.partition.eof": True,
         "fetch.wait.max.ms": 5,
     }
-    consumer = Consumer(IMPATIENT | config)
+    consumer = Consumer(IMPATIENT | config | dict(more or {}))
     try:
         consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in ends])
         unread = set(ends)

@@ -28,6 +28,8 @@ from fencepost.protocol.messages import (
     AddPartitionsToTxnRequest,
     ApiVersionsRequest,
     CreateTopicsRequest,
+    DeleteGroupsRequest,
+    DeleteTopicsRequest,
     DescribeProducersRequest,
     DescribeTransactionsRequest,
     EndTxnRequest,
@@ -40,6 +42,7 @@ from fencepost.protocol.messages import (
     ListTransactionsRequest,
     MetadataRequest,
     OffsetCommitRequest,
+    OffsetDeleteRequest,
     OffsetFetchRequest,
     ProduceRequest,
     SyncGroupRequest,
@@ -75,6 +78,8 @@ class Target(Protocol):
 
     # Its markers come when they come, so that a state may be further than the transcript says.
     is_independent: bool
+    # Where we differ on purpose, it answers otherwise.
+    is_apache: bool
 
     def call(self, request: Message, version: int, client_id: str | None = ...) -> Any: ...
 
@@ -126,11 +131,11 @@ def parse(path: Path) -> Transcript:
         elif first == "only":
             transcript.only_fencepost = rest
         else:
-            transcript.steps.append(_parse_step(number, text))
+            transcript.steps.append(parse_step(number, text))
     return transcript
 
 
-def _parse_step(number: int, text: str) -> Step:
+def parse_step(number: int, text: str) -> Step:
     text, _, kafka = text.partition("~")
     left, arrow, right = text.partition("->")
     head, *words = left.split()
@@ -192,7 +197,7 @@ class Stage:
         command: Callable[..., Iterator[str]] = getattr(self, "do_" + step.command.replace("-", "_"))
         self._version = step.version if step.version is not None else self.versions.get(step.command, 0)
         expected = step.expected
-        if self.target.is_independent and step.kafka_expected is not None:
+        if self.target.is_apache and step.kafka_expected is not None:
             expected = step.kafka_expected
         words, state = expected, None
         if expected and expected[-1] in (*BY_KAFKA_NAME, "unknown"):
@@ -300,10 +305,22 @@ class Stage:
         topic = CreateTopicsRequest.CreatableTopic(self._name(name), int(partitions), 1)
         reply = self.target.call(CreateTopicsRequest([topic], 10_000), 5)
         yield errors.name_of(reply.topics[0].error_code)
+        latest = [ListOffsetsRequest.ListOffsetsPartition(index, -1, -1) for index in range(int(partitions))]
+        wanted = [ListOffsetsRequest.ListOffsetsTopic(self._name(name), latest)]
+        for _ in range(200):
+            # Not Metadata, which knows of leaders before they know of it themselves.
+            found = self.target.call(ListOffsetsRequest(-1, 0, wanted), 5).topics[0]
+            if all(p.error_code == 0 for p in found.partitions):
+                return
+            self.target.advance(20)
+
+    def do_delete_topic(self, name: str) -> Iterator[str]:
+        reply = self.target.call(DeleteTopicsRequest([], [self._name(name)], 10_000), 5)
+        yield errors.name_of(reply.responses[0].error_code)
         for _ in range(200):
             wanted = [MetadataRequest.MetadataRequestTopic(name=self._name(name))]
             found = self.target.call(MetadataRequest(wanted, allow_auto_topic_creation=False), 4).topics[0]
-            if found.error_code == 0 and all(p.error_code == 0 for p in found.partitions):
+            if found.error_code == errors.UNKNOWN_TOPIC_OR_PARTITION:
                 return
             self.target.advance(20)
 
@@ -615,12 +632,27 @@ class Stage:
         reply = self.target.call(LeaveGroupRequest(self._group(group), self.members[member]), 2)
         yield errors.name_of(reply.error_code)
 
-    def do_commit_plain(self, group: str, place: str) -> Iterator[str]:
+    def do_delete_group(self, group: str) -> Iterator[str]:
+        reply = self.target.call(DeleteGroupsRequest([self._group(group)]), 2)
+        yield errors.name_of(reply.results[0].error_code)
+
+    def do_delete_offset(self, group: str, place: str) -> Iterator[str]:
+        topic, index = self._partition(place)
+        kind = OffsetDeleteRequest.OffsetDeleteRequestTopic
+        partition = OffsetDeleteRequest.OffsetDeleteRequestPartition(index)
+        reply = self.target.call(OffsetDeleteRequest(self._group(group), [kind(topic, [partition])]), 0)
+        yield errors.name_of(reply.error_code or reply.topics[0].partitions[0].error_code)
+
+    def do_commit_plain(self, group: str, place: str, *rest: str) -> Iterator[str]:
+        """`retention=` says after how many milliseconds it is to be forgotten, which v4 was the last to know."""
+        _, given = options(list(rest))
         place, _, offset = place.partition("@")
         topic, index = self._partition(place)
         partition = OffsetCommitRequest.OffsetCommitRequestPartition(index, int(offset), committed_metadata="")
         topics = [OffsetCommitRequest.OffsetCommitRequestTopic(topic, partitions=[partition])]
-        reply = self.target.call(OffsetCommitRequest(self._group(group), topics=topics), 5)
+        retention_ms = int(given.get("retention", -1))
+        request = OffsetCommitRequest(self._group(group), retention_time_ms=retention_ms, topics=topics)
+        reply = self.target.call(request, 4 if given else 5)
         yield errors.name_of(reply.topics[0].partitions[0].error_code)
 
     def do_fetch_offset(self, group: str, place: str, stable: str = "") -> Iterator[str]:

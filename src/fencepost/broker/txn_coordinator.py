@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fencepost.broker.internal_topic import load_latest
@@ -443,26 +444,52 @@ class TxnCoordinator:
         """Go on where the last process stopped: finish what was decided, forget what expired."""
         self._adopt_orphans(now_ms)
         # Data of an open transaction is not synced yet. If some of it is gone, its client must not commit the rest.
-        aborts_ongoing = (
-            self._config["fencepost.recovery.ongoing"] == "abort" or self._cluster.storage.may_have_lost_appends
-        )
+        lost_appends = self._cluster.storage.may_have_lost_appends
+        aborts_ongoing = self._config["fencepost.recovery.ongoing"] == "abort" or lost_appends
         for shard in self.shards:
             for txn in list(shard.txns.values()):
                 if txn.state in PREPARED:
-                    self._write_markers(shard, txn, txn.partitions, now_ms, None)
+                    then = partial(self._take_epoch, shard, txn.transactional_id, now_ms) if lost_appends else None
+                    self._write_markers(shard, txn, txn.partitions, now_ms, then)
                 elif txn.state is ONGOING and aborts_ongoing:
                     self._fence(shard, txn, now_ms, lambda error: None)
+                elif lost_appends:
+                    self._take_epoch(shard, txn.transactional_id, now_ms)
         self.remove_expired(now_ms)
+
+    def _take_epoch(self, shard: TxnShard, transactional_id: str, now_ms: int, _error: int = errors.NONE) -> None:
+        """Fence the producer of an id that looks idle, for its client may know better.
+
+        A power cut can lose the record that opened a transaction, and with it any of the data. The client would go on
+        with the rest of it; and where the transaction before was committed under the same epoch (TV1), its commit
+        would be taken for a retry of that one and be answered with success.
+        """
+        txn = shard.txns[transactional_id]
+        try:
+            decision = machine.decide_init(
+                txn, transactional_id, -1, -1, txn.timeout_ms, now_ms, self._cluster.allocate_producer_id
+            )
+        except StorageFailed:
+            decision = machine.refuse(errors.COORDINATOR_LOAD_IN_PROGRESS)
+        if decision.record is None or self._record(shard, decision.record, now_ms):
+            self._cluster.timers.at(
+                now_ms + RETRY_MS, lambda at_ms: self._take_epoch(shard, transactional_id, at_ms)
+            )
 
     def _adopt_orphans(self, now_ms: int) -> None:
         """Abort what is open on a partition and unknown to the coordinator: a power cut can lose the record that
-        announced a partition and keep the data. Left alone, it would hold the LSO for ever."""
+        announced a partition, or the end of the transaction before, and keep the data. Left alone, it would hold the
+        LSO until the next transaction of the same id, and be committed with that."""
         known: dict[int, Txn] = {t.producer_id: t for t in self.all_txns() if t.state not in machine.IDLE}
         for topic in self._cluster.topics.values():
             for partition in topic.partitions:
                 for producer_id in list(partition.producers.open_txns):
                     txn = known.get(producer_id)
-                    if txn is not None and (topic.name, partition.index) in txn.partitions:
+                    if (
+                        txn is not None
+                        and (topic.name, partition.index) in txn.partitions
+                        and machine.will_end(txn, partition.epoch_of(producer_id))
+                    ):
                         continue
                     self._cluster.notice(
                         f"{topic.name}-{partition.index}: producer {producer_id} has an open transaction that its "

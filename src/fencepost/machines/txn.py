@@ -327,6 +327,15 @@ def complete(txn: Txn, now_ms: int) -> Txn:
     return done
 
 
+def will_end(txn: Txn, epoch: int) -> bool:
+    """Whether what a partition has open under this epoch is of the unfinished `txn`, whose markers will end it.
+
+    Otherwise it is of the next one, which began under the epoch that version 2 gave it.
+    """
+    bumped = txn.state in PREPARED and txn.client_transaction_version >= 2 and txn.producer_epoch < MAX_EPOCH
+    return epoch < txn.producer_epoch if bumped else epoch <= txn.producer_epoch
+
+
 def identity_after(prepared: Txn) -> tuple[int, int]:
     """The producer id and epoch that a TV2 client uses next, once `prepared` is decided."""
     if prepared.next_producer_id != NO_ID:

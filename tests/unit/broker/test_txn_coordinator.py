@@ -211,6 +211,53 @@ def test_a_transaction_that_was_open_when_the_power_went_cannot_be_committed_in_
     assert broker.is_stable()
 
 
+def test_a_commit_that_was_lost_with_the_power_is_not_taken_for_a_retry_of_the_one_before() -> None:
+    """TV1: both have the same epoch, and nothing is left of the second but the client that asks for it."""
+    broker = Scene({"fencepost.flush.on.commit": "true"})
+    kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    add = AddPartitionsToTxnRequest((), "t1", broker.producer_id, broker.epoch, [kind("orders", [0])])
+    commit = EndTxnRequest("t1", broker.producer_id, broker.epoch, True)
+    broker.call(add, 3)
+    assert broker.call(commit, 3).error_code == errors.NONE
+    broker.call(add, 3)
+    broker.restart(broker.storage.after_power_loss())
+    assert broker.call(commit, 3).error_code == errors.PRODUCER_FENCED
+
+
+def test_a_client_cannot_go_on_with_a_transaction_whose_beginning_was_lost_with_the_power() -> None:
+    broker = Scene({"fencepost.flush.on.commit": "true"})
+    broker.produce(0)
+    reply = broker.end().response
+    broker.epoch = reply.producer_epoch
+    broker.produce(0, "gone")
+    broker.restart(broker.storage.after_power_loss())
+    assert broker.produce(1) == errors.INVALID_PRODUCER_EPOCH
+    assert broker.end().response.error_code == errors.PRODUCER_FENCED
+    broker.producer_id, broker.epoch = broker.init()
+    assert broker.produce(1) == errors.NONE
+    assert broker.end().response.error_code == errors.NONE
+
+
+def test_what_the_power_left_of_a_transaction_is_not_committed_with_the_next_of_its_id() -> None:
+    """Version 2: the end of the transaction before is lost, and so its markers are written once more; they belong to
+    an epoch in which the partition has seen more."""
+    broker = Scene({"fencepost.flush.on.commit": "true"})
+    broker.produce(0, "first")
+    broker.epoch = broker.end().response.producer_epoch
+    broker.produce(0, "kept")
+    broker.produce(1, "lost")
+    storage, whole = broker.storage.after_power_loss(), broker.storage.after_kill()
+    storage._logs["orders", 0] = whole._logs["orders", 0]
+    broker.restart(storage)
+    assert broker.is_stable()
+    assert broker.state() is State.EMPTY
+    broker.producer_id, broker.epoch = broker.init()
+    broker.produce(0, "second")
+    broker.end()
+    (aborted,) = broker.cluster.topics["orders"].partitions[0].log.aborted(0, 100)
+    assert (aborted.first_offset, aborted.last_offset) == (2, 3)
+
+
 def without_log(broker: PureBroker, topic: str) -> Any:
     """What is left when the power cut took all of one topic."""
     storage = broker.storage.after_kill()

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tests.support.ledger import Checker, Ledger, Outcome, Seen, check_order, check_pipeline
+from pathlib import Path
+
+from tests.support.journal import Journal, Journals
+from tests.support.ledger import (
+    KEYS,
+    Checker,
+    Ledger,
+    Outcome,
+    Seen,
+    check_compacted,
+    check_order,
+    check_pipeline,
+    check_retained,
+)
 
 TOPICS = ["orders", "payments"]
 
@@ -102,3 +115,81 @@ def test_an_output_above_the_group_s_offset_would_be_made_again() -> None:
 
 def test_an_output_without_an_input_is_invented() -> None:
     assert pipeline(3, "0@0", "0@2", "0@7") == ["invented", "offset behind"]
+
+
+def test_a_topic_that_forgets_is_not_missed_and_still_must_not_show_what_was_aborted() -> None:
+    def kinds_without_payments(outcome: Outcome, *values: str) -> list[str]:
+        ledger = ledger_of(outcome)
+        return [anomaly.kind for anomaly in Checker(ledger, {"payments"}).check(ledger.over(), read(*values))]
+
+    assert kinds_without_payments(Outcome.COMMITTED, "0:0") == []
+    assert kinds_without_payments(Outcome.COMMITTED, "0:1") == ["lost"]
+    assert kinds_without_payments(Outcome.UNKNOWN, "0:0") == []
+    assert kinds_without_payments(Outcome.ABORTED, "0:1") == ["aborted read"]
+
+
+def committed_to_one_topic(transactions: int, records: int) -> Ledger:
+    ledger = Ledger()
+    for _ in range(transactions):
+        entry = ledger.open("w")
+        for _ in range(records):
+            entry.write("balances")
+        entry.end(Outcome.COMMITTED)
+    return ledger
+
+
+def in_one_topic(*values: str) -> list[Seen]:
+    return [Seen("balances", 0, offset, f"w:{value}|") for offset, value in enumerate(values)]
+
+
+def test_a_compacted_topic_has_the_newest_record_of_every_key() -> None:
+    def check(*values: str) -> list[str]:
+        over = committed_to_one_topic(transactions=2, records=2).over()
+        return [anomaly.kind for anomaly in check_compacted(over, "balances", in_one_topic(*values))]
+
+    assert check("1:0", "1:1") == []
+    assert check("0:1", "1:0", "1:1", f"2:{KEYS}") == []
+    assert check("0:1", "1:0") == ["lost"]
+    assert check("1:1") == ["lost"]
+
+
+def test_a_topic_that_is_kept_short_loses_its_oldest_records_only() -> None:
+    def check(*values: str) -> list[str]:
+        over = committed_to_one_topic(transactions=3, records=1).over()
+        return [anomaly.kind for anomaly in check_retained(over, "balances", in_one_topic(*values))]
+
+    assert check("0:0", "1:0", "2:0") == check("1:0", "2:0") == check("2:0") == check() == []
+    assert check("0:0", "2:0") == ["lost"]
+    assert check("0:0", "1:0") == ["lost"]
+
+
+def test_what_a_client_wrote_into_its_journal_is_what_others_find_there(tmp_path: Path) -> None:
+    journal, journals = Journal(tmp_path / "w", "w"), Journals({"w": tmp_path / "w"})
+    first, second = journal.open("w"), journal.open("w")
+    first.write("orders")
+    second.write("payments")
+    journals.refresh()
+    assert journals.all() == [], "nobody was asked to commit anything"
+    first.end(Outcome.ABORTED)
+    second.ask()
+    journals.refresh()
+    assert [(entry.topics, entry.outcome) for entry in journals.all()[1:]] == [
+        (["orders"], Outcome.ABORTED),
+        (["payments"], Outcome.OPEN),
+    ]
+    assert len(journals.over()) == 1
+
+
+def test_a_client_that_was_killed_finds_what_it_left_behind_and_repeats_no_number(tmp_path: Path) -> None:
+    killed = Journal(tmp_path / "w", "w")
+    assert killed.left_behind is None
+    killed.open("w").end(Outcome.COMMITTED)
+    asked = killed.open("w")
+    asked.ask()
+    following = Journal(tmp_path / "w", "w")
+    assert following.left_behind is not None
+    entry, outcome = following.left_behind
+    assert (entry.number, outcome) == (asked.number, Outcome.UNKNOWN)
+    entry.end(outcome)
+    assert following.open("w").number > asked.number + 1
+    assert Journal(tmp_path / "w", "w").left_behind is None

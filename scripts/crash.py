@@ -1,0 +1,419 @@
+"""Kill a broker with kill -9 under load, again and again, damage its files between, and look for what it lost.
+
+Usage: python -m scripts.crash [--rounds N] [--seed N]
+
+Several clients in processes of their own write transactions, abort some, and copy from topic to topic; some are killed
+too. The broker dies at random moments and at every named point, some times while it recovers. Between two starts the
+ends of logs are torn, indexes and snapshots are spoilt, and some times the machine loses power, with all that nobody
+had synced. What the clients were told is held against what a read_committed reader gets: nothing may be lost, doubled,
+torn, reordered, or read though aborted, and the group's offsets must fit the outputs.
+
+The seed decides what is done; the clock of the machine has its say too, so a seed makes a run alike, not the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from fencepost.server.crash import POINTS
+from fencepost.testing.broker import BrokerFailed
+from tests.support.client_process import ClientProcess
+from tests.support.damage import change_a_byte, spoil_derived, tear_tails
+from tests.support.journal import Journals
+from tests.support.killing import kill_while_it_starts
+from tests.support.ledger import Anomaly, Checker, Outcome, check_compacted, check_pipeline, check_retained
+from tests.support.load import Copier
+from tests.support.power import PAGE_BYTES, DurableDisk, WatchedBroker
+from tests.support.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
+
+TOPICS = {"orders": 2, "payments": 2, "shipments": 1}
+INPUT, OUTPUT, COMPACTED, SHORT = "orders", "invoices", "balances", "audit"
+TOPIC_SETTINGS = {
+    COMPACTED: {"cleanup.policy": "compact", "segment.bytes": "8192", "min.cleanable.dirty.ratio": "0.01"},
+    SHORT: {"retention.bytes": "65536", "segment.bytes": "16384"},
+}
+CLIENTS: dict[str, tuple[str, dict[str, object]]] = {
+    **{
+        f"writer-{i}": ("TxnWriter", {"topics": {**TOPICS, COMPACTED: 1, SHORT: 1}, "keyed": [COMPACTED]})
+        for i in range(3)
+    },
+    "tv2-writer": ("Tv2Writer", {"topics": {**TOPICS, SHORT: 1}}),
+    **{f"copier-{i}": ("Copier", {"source": INPUT, "target": OUTPUT}) for i in range(2)},
+}
+# Small segments, and a cleaner that is always at work, so that a run of a minute rolls, cleans and deletes many.
+SETTINGS = {
+    "log.segment.bytes": "262144",
+    "transaction.state.log.segment.bytes": "65536",
+    "offsets.topic.segment.bytes": "65536",
+    "fencepost.state.clean.bytes": "8192",
+    "log.cleaner.backoff.ms": "100",
+    "log.retention.check.interval.ms": "200",
+}
+# The next process may be told otherwise.
+CHOICES = {
+    "fencepost.endtxn.reply": ["complete", "prepare"],
+    "fencepost.flush.on.commit": ["false", "false", "true"],
+    "fencepost.recovery.ongoing": ["keep", "keep", "keep", "abort"],
+}
+# Reached in every transaction, so that the Nth time is another moment than the first; the others take their time.
+FREQUENT = ("txn.", "offsets.", "index.")
+POINT_TIMEOUT_S = 20.0
+SHOWN_ANOMALIES = 20
+CUT = re.compile(r": cut (\d+) bytes of \S+ after offset -?\d+ \(position (\d+)")
+MADE_AGAIN = re.compile(r"^(\S+): .*?(\d{20})\.\w+ is (?:missing|damaged)", re.MULTILINE)
+
+
+class Lost(Exception):
+    """The broker broke a promise, or did not come back."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens in a round: how the broker runs, how it ends, and what becomes of its files."""
+
+    settings: dict[str, str]
+    point: str = ""  # Where it dies; at a random moment otherwise.
+    times: int = 1
+    after_s: float = 0.0
+    loses_power: bool = False
+    torn: int = 0
+    spoilt: int = 0
+    killed_in_recovery: tuple[float, ...] = ()
+    killed_client: int = -1
+
+
+@dataclass
+class Tally:
+    """What was done so far."""
+
+    points: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)
+    kills: int = 0
+    in_recovery: int = 0
+    power_losses: int = 0
+    torn: int = 0
+    torn_by_kills: int = 0
+    spoilt: int = 0
+    clients: int = 0
+    checks: int = 0
+    restarts_s: list[float] = field(default_factory=list)
+
+
+def plan_rounds(rounds: int, rng: random.Random, client_count: int) -> list[Plan]:
+    """Every other round ends at a named point, and they take turns."""
+    points: list[str] = []
+    plans = []
+    for number in range(rounds):
+        if not points:
+            points = rng.sample(POINTS, len(POINTS))
+        point = points.pop() if number % 2 == 0 else ""
+        settings = {name: rng.choice(values) for name, values in CHOICES.items()}
+        loses_power = number % 4 in (0, 3) and rng.random() < 0.5
+        if loses_power:
+            settings["fencepost.flush.on.commit"] = "true"
+        damage = "" if loses_power else rng.choice(["", "tails", "derived", "both"])
+        plans.append(
+            Plan(
+                settings,
+                point,
+                rng.choice([1, 1, 2, 3, 10, 40]) if point.startswith(FREQUENT) else 1,
+                rng.uniform(0.05, 1.5),
+                loses_power,
+                rng.randint(1, 4) if damage in ("tails", "both") else 0,
+                rng.randint(1, 8) if damage in ("derived", "both") else 0,
+                tuple(rng.uniform(0.15, 0.5) for _ in range(rng.choice([0, 0, 0, 1, 2]))),
+                rng.randrange(client_count) if rng.random() < 0.15 else -1,
+            )
+        )
+    return plans
+
+
+class Run:
+    def __init__(self, folder: Path, rounds: int, seed: int) -> None:
+        self.folder = folder
+        self.rounds = rounds
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.tally = Tally()
+        self.round = 0
+        self.spoilt: set[tuple[str, str]] = set()  # Partition and base offset of segments that miss an index.
+        data, syncs = folder / "data", folder / "syncs"
+        self.data = data
+        data.mkdir()
+        self.broker = WatchedBroker(data=data, settings=SETTINGS, syncs=syncs)
+        self.disk = DurableDisk(data, syncs)
+        self.clients: list[ClientProcess] = []
+        self.journals = Journals({})
+        self.checker = Checker(self.journals, {COMPACTED, SHORT})
+
+    def go(self) -> None:
+        """Raises Lost, with the evidence."""
+        plans = plan_rounds(self.rounds, self.rng, len(CLIENTS))
+        self._begin_life(plans[0])
+        self.broker.start()
+        self._create_topics()
+        self._start_clients()
+        for number, plan in enumerate(plans, 1):
+            self.round = number
+            how = self._end_life(plan)
+            said_before = len(self.broker.log)
+            damage, torn = self._damage(plan)
+            restart_s = self._begin_next_life(plan, plans[number % len(plans)])
+            self._check_report(self.broker.log[said_before:], torn, plan)
+            for client in self.clients:
+                client.check()
+            self.journals.refresh()
+            commits = self.journals.count()[Outcome.COMMITTED]
+            say(f"round {number}/{self.rounds}: {how}; {damage}; back in {restart_s:.2f} s; {commits:,} commits")
+            # Everything is read every time, so long runs must not do it too often.
+            if number % max(1, self.rounds // 25) == 0:
+                self._check(at_rest=False)
+        self._stop_clients()
+        time.sleep(5 * int(SETTINGS["log.retention.check.interval.ms"]) / 1000)  # What is too old goes now.
+        self._check(at_rest=True)
+        self.broker.stop()
+        self._check_that_a_changed_byte_is_told()
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.kill()
+        self.broker.kill()
+
+    # --- the clients --------------------------------------------------------------------------------------------
+
+    def _create_topics(self) -> None:
+        admin = AdminClient(IMPATIENT | {"bootstrap.servers": self.broker.bootstrap_servers})
+        partitions = {**TOPICS, OUTPUT: TOPICS[INPUT], COMPACTED: 1, SHORT: 1}
+        new = [
+            NewTopic(name, num_partitions=count, config=TOPIC_SETTINGS.get(name, {}))
+            for name, count in partitions.items()
+        ]
+        for created in admin.create_topics(new).values():
+            created.result(TIMEOUT_S)
+
+    def _start_clients(self) -> None:
+        for name, (kind, options) in CLIENTS.items():
+            path = self.folder / f"{name}.journal"
+            self.journals.add(name, path)
+            client = ClientProcess(name, kind, self.broker.bootstrap_servers, self.seed, path, **options)
+            client.start()
+            self.clients.append(client)
+
+    def _stop_clients(self) -> None:
+        for client in self.clients:
+            client.ask_to_stop()
+        for client in self.clients:
+            client.stop()
+
+    # --- one round ------------------------------------------------------------------------------------------------
+
+    def _begin_life(self, plan: Plan) -> None:
+        self.broker.settings = SETTINGS | plan.settings
+        self.broker.is_watched = plan.loses_power
+        if plan.loses_power:
+            # What the lives before left in the page cache has been written by now.
+            self.disk = DurableDisk(self.data, self.broker.syncs)
+
+    def _end_life(self, plan: Plan) -> str:
+        if plan.killed_client >= 0:
+            self.tally.clients += 1
+            client = self.clients[plan.killed_client]
+            client.kill()
+            client.start()
+        self.tally.kills += 1
+        also = f", {self.clients[plan.killed_client].name} too" if plan.killed_client >= 0 else ""
+        if not plan.point:
+            time.sleep(plan.after_s)
+            if not self.broker.is_running:
+                raise Lost(f"the broker ended by itself with exit code {self.broker.wait_for_exit()}")
+            self.broker.kill()
+            return f"killed after {plan.after_s:.2f} s{also}"
+        where = plan.point if plan.times == 1 else f"{plan.point}:{plan.times}"
+        with suppress(BrokerFailed):  # It may be there before it has answered.
+            self.broker.crash_at(plan.point, plan.times)
+        if plan.point == "metadata.save":
+            self._make_a_topic()
+        try:
+            exit_code = self.broker.wait_for_exit(POINT_TIMEOUT_S)
+        except BrokerFailed:
+            self.broker.kill()
+            self.tally.missed[plan.point] += 1
+            return f"killed, for it did not get to {where} in {POINT_TIMEOUT_S:g} s{also}"
+        if exit_code != -signal.SIGKILL:
+            raise Lost(f"the broker ended by itself with exit code {exit_code}")
+        self.tally.points[plan.point] += 1
+        return f"killed at {where}{also}"
+
+    def _make_a_topic(self) -> None:
+        admin = AdminClient(IMPATIENT | {"bootstrap.servers": self.broker.bootstrap_servers})
+        name = f"more-{self.round}"
+        with suppress(KafkaException):
+            admin.create_topics([NewTopic(name)])[name].result(2)
+
+    def _damage(self, plan: Plan) -> tuple[str, list[str]]:
+        """What was done to the files; and which logs were torn."""
+        if plan.loses_power:
+            self.tally.power_losses += 1
+            self.spoilt |= {(path.parent.name, path.stem) for path in self.data.glob("*/*.log")}
+            return self.disk.lose_power(self.rng), []
+        torn = tear_tails(self.data, self.rng, plan.torn)
+        spoilt = spoil_derived(self.data, self.rng, plan.spoilt)
+        self.spoilt |= {(path.parent.name, path.stem) for path in spoilt}
+        self.tally.torn += len(torn)
+        self.tally.spoilt += len(spoilt)
+        if not torn and not spoilt:
+            return "no damage", []
+        parts = [f"{len(torn)} tails torn"] if torn else []
+        parts += [f"{len(spoilt)} indexes or snapshots spoilt"] if spoilt else []
+        return ", ".join(parts), torn
+
+    def _begin_next_life(self, plan: Plan, following: Plan) -> float:
+        """Start again, after some starts that were cut short; how long the last one took."""
+        self._begin_life(following)
+        for after_s in plan.killed_in_recovery:
+            self.tally.in_recovery += kill_while_it_starts(self.broker, after_s)
+            self.tally.kills += 1
+        if following.loses_power and plan.killed_in_recovery:
+            self._begin_life(following)
+        began = time.monotonic()
+        self.broker.start()
+        self.tally.restarts_s.append(time.monotonic() - began)
+        return self.tally.restarts_s[-1]
+
+    # --- what must be true ------------------------------------------------------------------------------------------
+
+    def _check_report(self, said: str, torn: list[str], plan: Plan) -> None:
+        """What was torn is cut, and said so; what nobody damaged is left alone."""
+        silent = [name for name in torn if f"{name}: cut " not in said]
+        if silent:
+            raise Lost(f"torn writes at the end of {', '.join(silent)}, and no word of it:\n{said}")
+        # An index that was spoilt may be noticed by a later start, when somebody has looked for something in it; and a
+        # start that is cut short may have taken an index away that it was about to make again.
+        innocent = [match[0] for match in MADE_AGAIN.finditer(said) if (match[1], match[2]) not in self.spoilt]
+        if innocent and not plan.killed_in_recovery:
+            raise Lost(f"nobody damaged an index, and the broker says:\n{said}")
+        if not plan.torn and not plan.loses_power:
+            for match in CUT.finditer(said):
+                # The system ends a write of a process that is killed where a page ends, and nowhere else.
+                if (int(match[1]) + int(match[2])) % PAGE_BYTES:
+                    raise Lost(f"nobody tore a log, and the broker says:\n{said}")
+                self.tally.torn_by_kills += 1
+        if "Traceback" in said:
+            raise Lost(f"the broker has a bug:\n{said}")
+
+    def _check(self, *, at_rest: bool) -> None:
+        servers = self.broker.bootstrap_servers
+        self.tally.checks += 1
+        committed = committed_offsets(servers, Copier.group_id, INPUT)
+        self.journals.refresh()
+        over = self.journals.over()
+        seen = read_all(servers, [*TOPICS, OUTPUT, COMPACTED, SHORT])
+        self.journals.refresh()
+        of = {topic: [record for record in seen if record.topic == topic] for topic in {r.topic for r in seen}}
+        inputs, outputs, compacted, short = (of.get(topic, []) for topic in (INPUT, OUTPUT, COMPACTED, SHORT))
+        found: list[Anomaly] = [
+            *self.checker.check(over, seen),
+            *check_pipeline(inputs, outputs, committed, at_rest=at_rest),
+            *check_compacted(over, COMPACTED, compacted),
+        ]
+        if at_rest:  # Before that, records are deleted while they are read.
+            found += check_retained(over, SHORT, short)
+        if found:
+            lines = "\n".join(f"  {anomaly}" for anomaly in found[:SHOWN_ANOMALIES])
+            raise Lost(f"{len(found)} anomalies:\n{lines}")
+
+    def _check_that_a_changed_byte_is_told(self) -> None:
+        """A disk that changes what was acknowledged loses data, and nobody may get to read on as if it had not."""
+        log = min((self.data / "payments-0").glob("*.log"))
+        offset = change_a_byte(log, at_least_batches=10)
+        self.broker.start()
+        try:
+            read_all(self.broker.bootstrap_servers, ["payments"], more={"check.crcs": True})
+        except KafkaException as error:
+            say(f"one byte of payments-0 changed at offset {offset}: the reader is told: {error.args[0].str()}")
+        else:
+            raise Lost(f"the batch at offset {offset} of payments-0 is corrupt, and nobody said so to a reader")
+        finally:
+            self.broker.kill()
+
+
+def main() -> int:
+    options = parse_arguments()
+    folder = Path(tempfile.mkdtemp(prefix="fencepost-crash-"))
+    say(f"seed {options.seed}: {options.rounds} rounds")
+    run = Run(folder, options.rounds, options.seed)
+    began = time.monotonic()
+    try:
+        run.go()
+    except KeyboardInterrupt:
+        run.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        say(f"\ninterrupted in round {run.round}; nothing was found lost until then")
+        return 130
+    except Exception as error:
+        run.close()
+        (folder / "broker.log").write_text(run.broker.log)
+        print(f"FAIL in round {run.round}, seed {options.seed}: {type(error).__name__}: {error}")
+        print(f"\nhint: the data folder, the clients' journals and broker.log are in {folder}")
+        return 1
+    run.close()
+    shutil.rmtree(folder, ignore_errors=True)
+    report(run, time.monotonic() - began)
+    return 0
+
+
+def report(run: Run, took_s: float) -> None:
+    tally, counts = run.tally, run.journals.count()
+    # Those that are still open were never asked to be committed, and their clients were killed.
+    transactions = ", ".join(
+        f"{count:,} {outcome.value}" for outcome, count in counts.items() if outcome is not Outcome.OPEN
+    )
+    print(f"transactions: {transactions}")
+    print(
+        f"kills: {tally.kills}, {tally.in_recovery} of them in recovery; power lost {tally.power_losses} times; "
+        f"{tally.torn} logs torn, {tally.torn_by_kills} more by kills alone; "
+        f"{tally.spoilt} indexes and snapshots spoilt; {tally.clients} clients killed"
+    )
+    for point in POINTS:
+        missed = f", {tally.missed[point]} times not reached" if tally.missed[point] else ""
+        print(f"  {point:22} {tally.points[point]:3} times{missed}")
+    print(f"restarts: median {statistics.median(tally.restarts_s):.2f} s, longest {max(tally.restarts_s):.2f} s")
+    print(f"seed {run.seed}, {run.rounds} rounds, {tally.checks} checks of everything, {took_s:.0f} s")
+    print("nothing lost")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.crash",
+        description=(__doc__ or "").partition("\n")[0],
+        epilog="example: make crash ROUNDS=200 SEED=7",
+    )
+    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 1 << 31))
+    options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error(f"--rounds is {options.rounds}, expected 1 or more")
+    return options
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
