@@ -7,10 +7,10 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 STAMPS := .tools/stamps
 PYTEST := $(BIN)/python -m pytest -q
-FAST_TESTS = $(wildcard tests/unit tests/transcripts tests/properties)
+FAST_TESTS = $(wildcard tests/unit tests/transcripts tests/properties tests/simulation)
 SOCKET_TESTS = $(wildcard tests/conformance tests/e2e)
 
-.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim wheel fast-tests java jars spark
+.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim wheel compat fast-tests java jars spark other-engines
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,7 @@ run: spark ## set up and run the main job: refunds on Spark, exactly once while 
 # Cheap questions first: a typo is reported in seconds. Tests with sockets run one at a time, in a worker, so
 # that one which must be killed does not take the others along.
 test: setup lint fast-tests ## set up and pass the tests (about fifteen minutes at most)
+	@$(MAKE) sim START=1 JOBS=2
 	@$(if $(SOCKET_TESTS),$(PYTEST) -n 1 -m "not engines" $(SOCKET_TESTS))
 
 check: $(STAMPS)/env lint ## lint, types and the fast tests
@@ -68,17 +69,26 @@ wheel: $(STAMPS)/env ## build the wheel into dist/
 	@.tools/uv/bin/uv build --quiet --wheel --out-dir dist
 	@ls dist/*.whl
 
-test-engines: setup ## the long tests: the sink on every Kafka and transaction version, Spark Connect, the demos on Apache Kafka
-	@$(PYTEST) -n 1 -m engines $(SOCKET_TESTS)
+# Versions that nothing else needs. What cannot be fetched is not there for its tests, which are skipped and say so.
+other-engines: setup
+	@[ ! -s .tools/java-home ] || { $(BIN)/python scripts/setup_jars.py kafka-older; \
+	python=$$(scripts/find-python) && "$$python" scripts/setup_python.py pyspark 4.3.0; }
 
-crash: ## not yet: ROUNDS=... kills the broker under load, again and again
-	@echo "make $@: not here yet; it will kill the broker under load, ROUNDS times" >&2; exit 2
+test-engines: other-engines ## the long tests: clusters of Apache Kafka and Spark with failing machines, other versions, Spark Connect
+	@$(BIN)/python -m pytest -v -n 1 -m engines $(SOCKET_TESTS)
 
-crash-spark: spark ## ROUNDS=10 [SEED=...] kills the driver of the Spark pipeline at random moments, again and again
+crash: $(STAMPS)/env ## ROUNDS=50 [SEED=...] kills the broker under load, damages its files, and looks for what it lost
+	@$(BIN)/python -m scripts.crash --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED))
+
+crash-spark: spark ## ROUNDS=10 [SEED=...] kills driver and Python workers of the Spark pipeline at random moments, again and again
 	@JAVA_HOME="$$(cat .tools/java-home)" $(BIN)/python scripts/crash_spark.py --rounds $(or $(ROUNDS),10) $(if $(SEED),--seed $(SEED))
 
-sim: ## not yet: SEED=... a simulated cluster with faults
-	@echo "make $@: not here yet; it will run a simulated cluster with faults from a SEED" >&2; exit 2
+sim: $(STAMPS)/env ## SECONDS=60 [SEED=... VERBOSE=1] the broker on a simulated network, disk and clock, among faults
+	@$(BIN)/python -m tests.simulation --seconds $(or $(SECONDS),60) $(if $(START),--start $(START)) \
+	  --jobs $(or $(JOBS),1) $(if $(SEED),--seed $(SEED)) $(if $(VERBOSE),-v)
+
+compat: setup ## run real clients and Apache Kafka's tools, and write docs/compatibility.md from what they did
+	@$(BIN)/python scripts/compatibility.py
 
 clean: ## remove what was built or downloaded here
 	@rm -rf .venv .tools dist build .dev-data .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,0 +1,126 @@
+"""Bugs that brokers really had, or nearly had, to see whether the simulation finds them.
+
+Each is put into the running code from outside, for as long as `planted` lasts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fencepost.broker.cluster import PRODUCER_ID_BLOCK, Cluster
+from fencepost.broker.txn_coordinator import TxnCoordinator
+from fencepost.machines import partition, txn
+from fencepost.machines.offsets import OffsetRecord, Offsets
+from fencepost.machines.partition import Partition
+from fencepost.machines.producers import Producer, decide_batch
+from fencepost.machines.txn import PREPARE_COMMIT, Txn
+from fencepost.protocol import errors
+
+Patch = tuple[Any, str, Any]
+
+
+def marker_before_decision() -> list[Patch]:
+    """Partitions hear of the decision before it is in the coordinator's log."""
+    prepare = TxnCoordinator._prepare
+
+    def _prepare(self: TxnCoordinator, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
+        for topic, index in prepared.partitions:
+            found = self._cluster.partition(topic, index)
+            assert found is not None
+            self._reach("txn.marker.before")
+            version = prepared.client_transaction_version
+            commit = prepared.state is PREPARE_COMMIT
+            self._write_marker(found, prepared.producer_id, prepared.producer_epoch, commit, version, now_ms)
+            self._reach("txn.marker.after")
+        prepare(self, shard, prepared, now_ms, then)
+
+    return [(TxnCoordinator, "_prepare", _prepare)]
+
+
+def no_epoch_check() -> list[Patch]:
+    """A producer that was fenced goes on."""
+
+    def check_owner(found: Txn | None, producer_id: int, epoch: int) -> int:
+        return errors.INVALID_PRODUCER_ID_MAPPING if found is None or found.producer_id != producer_id else errors.NONE
+
+    def decide(producer: Producer | None, epoch: int, *rest: Any) -> int:
+        if producer is not None and epoch < producer.epoch:
+            return errors.NONE
+        return decide_batch(producer, epoch, *rest)
+
+    return [(txn, "_check_owner", check_owner), (partition, "decide_batch", decide)]
+
+
+def lso_off_by_one() -> list[Patch]:
+    """The first record of an open transaction is stable."""
+    advance = Partition._advance
+
+    def _advance(self: Partition) -> None:
+        advance(self)
+        oldest = self.producers.oldest_txn()
+        if oldest is not None:
+            self.last_stable_offset = oldest.first_offset + 1
+            self.stable_address = self.log.address_of(oldest.first_offset + 1)
+
+    return [(Partition, "_advance", _advance)]
+
+
+def pending_offsets_visible() -> list[Patch]:
+    """Offsets of a transaction count at once."""
+    apply_offset = Offsets.apply_offset
+
+    def visible(self: Offsets, record: OffsetRecord, producer_id: int | None, record_offset: int) -> None:
+        apply_offset(self, record, None, record_offset)
+
+    return [(Offsets, "apply_offset", visible)]
+
+
+def producer_id_reused() -> list[Patch]:
+    """A restart begins with the block of producer ids that the last process was using."""
+    restore = Cluster._restore
+
+    def _restore(self: Cluster, document: dict[str, Any], now_ms: int) -> None:
+        document["next_producer_id"] = max(0, document["next_producer_id"] - PRODUCER_ID_BLOCK)
+        restore(self, document, now_ms)
+
+    return [(Cluster, "_restore", _restore)]
+
+
+def unstable_offsets() -> list[Patch]:
+    """Who takes over from a zombie is told the old offsets, while the zombie can still commit new ones."""
+    return [(Offsets, "is_unstable", lambda self, group_id, topic, index: False)]
+
+
+def commit_before_sync() -> list[Patch]:
+    """With fencepost.flush.on.commit, the decision may reach the disk before the data."""
+
+    def _end(self: TxnCoordinator, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
+        self._prepare(shard, prepared, now_ms, then)
+
+    return [(TxnCoordinator, "_end", _end)]
+
+
+BUGS: dict[str, Callable[[], list[Patch]]] = {
+    "marker-before-decision": marker_before_decision,
+    "no-epoch-check": no_epoch_check,
+    "lso-off-by-one": lso_off_by_one,
+    "pending-offsets-visible": pending_offsets_visible,
+    "producer-id-reused": producer_id_reused,
+    "unstable-offsets": unstable_offsets,
+    "commit-before-sync": commit_before_sync,
+}
+
+
+@contextmanager
+def planted(bug: str | None) -> Iterator[None]:
+    patches = BUGS[bug]() if bug else []
+    before = [getattr(owner, name) for owner, name, _ in patches]
+    for owner, name, value in patches:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for (owner, name, _), value in zip(patches, before, strict=True):
+            setattr(owner, name, value)

@@ -1,0 +1,174 @@
+"""The clock, and a network that does what TCP and clients that try again can do, and no more.
+
+A client has one request under way. It, or its reply, may be lost with the connection. Or it is late: its client gives
+up, connects anew and goes on, while the old request sits in some buffer and reaches the broker long after. So requests
+come twice and out of order, but a reply is always that to the request.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fencepost.protocol.schema import Message
+from tests.support.raw_client import decode_reply, encode_frame
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+REQUEST_TIMEOUT_MS = 300
+# AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit: until version 2, nothing in them says which
+# transaction they mean.
+OF_A_TRANSACTION = frozenset({24, 25, 26, 28})
+
+
+class Clock:
+    """Events in the order of their times; those of the same time in the order in which they were set."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._count = 0
+
+    def after(self, delay_ms: int, action: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (self.now_ms + delay_ms, self._count, action))
+
+    def next_ms(self) -> int | None:
+        return self._events[0][0] if self._events else None
+
+    def run_next(self) -> None:
+        at_ms, _, action = heapq.heappop(self._events)
+        self.now_ms = max(self.now_ms, at_ms)
+        action()
+
+
+@dataclass
+class Weather:
+    """How likely each fault of the network is, for one request."""
+
+    lose_request: float = 0.0
+    lose_reply: float = 0.0
+    be_late: float = 0.0
+    most_late_ms: int = 2000
+
+    @classmethod
+    def of(cls, rng: random.Random) -> Weather:
+        if rng.random() < 0.2:
+            return cls()
+        return cls(rng.choice((0, 0.02, 0.1)), rng.choice((0, 0.02, 0.1)), rng.choice((0, 0.03, 0.12)))
+
+
+class Call:
+    """One request on its way, and for the broker the connection that it came on."""
+
+    host = "127.0.0.1"
+
+    __slots__ = ("_answer", "_closer", "_is_stale", "_reply_is_lost", "_world", "is_answered", "is_over", "request",
+                 "version", "who")  # fmt: skip
+
+    def __init__(
+        self,
+        world: World,
+        who: str,
+        request: Message,
+        version: int,
+        answer: Callable[[Any], None],
+        is_stale: Callable[[], bool],
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        """`answer` gets the response, or None if the client has to do without one."""
+        self._world = world
+        self._answer = answer
+        self._closer: Callable[[], None] | None = None
+        self._is_stale = is_stale
+        self._reply_is_lost = False
+        self.who = who
+        self.request = request
+        self.version = version
+        self.is_answered = False  # By the broker.
+        self.is_over = False  # For the client.
+        clock, rng, weather = world.clock, world.rng, world.weather
+        fate = rng.random()
+        delay_ms = rng.randint(1, 4)
+        if fate < weather.lose_request:
+            clock.after(rng.randint(1, 20), self._lose)
+            return
+        fate -= weather.lose_request
+        if fate < weather.be_late:
+            delay_ms = rng.randint(timeout_ms, weather.most_late_ms)
+            world.late += 1
+            clock.after(delay_ms, self._is_late_no_more)
+        elif fate < weather.be_late + weather.lose_reply:
+            self._reply_is_lost = True
+        clock.after(delay_ms, self._arrive)
+        clock.after(timeout_ms + rng.randint(0, 20), self._lose)
+
+    def _arrive(self) -> None:
+        world = self._world
+        if self.is_over and self.request.definition.api_key in OF_A_TRANSACTION and self._is_stale():
+            world.note(self.who, "too late for TV1, dropped: %s", self.request)
+            return
+        if not world.is_up:
+            self._lose_soon()
+            return
+        world.note(self.who, "late: %s v%s" if self.is_over else "%s v%s", self.request, self.version)
+        world.deliver(encode_frame(self.request, self.version, 1, self.who), self)
+
+    def _is_late_no_more(self) -> None:
+        self._world.late -= 1
+
+    def _lose(self) -> None:
+        """The client gives up on this connection."""
+        if not self.is_over:
+            self.is_over = True
+            if self._closer is not None and not self.is_answered:
+                self._world.clock.after(self._world.rng.randint(0, 50), self._hang_up)
+            self._world.note(self.who, "no answer to %s", self.request)
+            self._answer(None)
+
+    def _lose_soon(self) -> None:
+        self._world.clock.after(self._world.rng.randint(1, 5), self._lose)
+
+    def _hang_up(self) -> None:
+        closer, self._closer = self._closer, None
+        if closer is not None:
+            closer()
+
+    def break_off(self) -> None:
+        """The broker's end is gone."""
+        self._closer = None
+        self.is_answered = True
+        self._lose_soon()
+
+    # What the broker calls. See `fencepost.broker.node.Connection`.
+
+    def reply(self, parts: list[bytes]) -> None:
+        assert not self.is_answered, f"{self.request} is answered twice"
+        self.is_answered = True
+        self._closer = None
+        world = self._world
+        response = decode_reply(self.request, self.version, b"".join(parts)[4:])
+        world.answered(self, response)
+        if self.is_over:
+            return
+        if self._reply_is_lost:
+            self._lose_soon()
+            return
+
+        def arrive() -> None:
+            if not self.is_over:
+                self.is_over = True
+                self._answer(response)
+
+        world.clock.after(world.rng.randint(1, 4), arrive)
+
+    def close(self, reason: str) -> None:
+        self._world.note("broker", "closes the connection of %s: %s", self.who, reason)
+        self.break_off()
+
+    def on_close(self, action: Callable[[], None]) -> None:
+        self._closer = action

@@ -1,0 +1,59 @@
+"""Clients that only look."""
+
+from __future__ import annotations
+
+from fencepost.protocol import errors
+from tests.simulation.clients import Instance, Role, Steps
+from tests.simulation.history import Follower, TopicPartition, Violation
+from tests.simulation.reading import FETCH_VERSION, fetch_request, offset_fetch, partitions_of, read
+
+
+class Reader(Instance):
+    """Follows partitions to their ends, and remembers all that it gave to its application."""
+
+    is_mortal = False
+    letter = "r"
+
+    def __init__(self, role: Role, name: str, places: list[TopicPartition], read_committed: bool) -> None:
+        super().__init__(role, name)
+        self.follower = Follower(name, read_committed, dict.fromkeys(places, 0))
+        self.world.history.followers.append(self.follower)
+
+    def steps(self) -> Steps:
+        rng, follower = self.rng, self.follower
+        while True:
+            if not self.world.is_settled:
+                yield 1500 if self.world.is_calm else rng.randint(20, 300)
+            max_bytes = 1 << 20 if self.world.is_settled else rng.choice((100, 300, 1000, 5000))
+            wait_ms = 0 if self.world.is_calm else rng.choice((0, 0, 100))
+            losses = self.world.losses
+            request = fetch_request(follower.positions, follower.read_committed, max_bytes, wait_ms)
+            response = yield request, FETCH_VERSION
+            if response is None or losses != self.world.losses:
+                continue  # After a power loss, what was under way counts as lost: the positions are others now.
+            before = dict(follower.positions)
+            for where, fetched in partitions_of(response):
+                if fetched.error_code:
+                    raise Violation("fetch", f"{self.name}: {where} says {errors.name_of(fetched.error_code)}")
+                reads, follower.positions[where] = read(
+                    where, fetched, follower.positions[where], follower.read_committed
+                )
+                follower.delivered.setdefault(where, []).extend(reads)
+            if self.world.is_settled and before == follower.positions:
+                return
+
+
+class Observer(Instance):
+    """Asks for the group's offsets, as a dashboard would. The world looks at what it is told."""
+
+    is_mortal = False
+    letter = "o"
+
+    def __init__(self, role: Role, name: str, places: list[TopicPartition]) -> None:
+        super().__init__(role, name)
+        self._places = places
+
+    def steps(self) -> Steps:
+        while not self.world.is_calm:
+            yield self.rng.randint(20, 300)
+            yield offset_fetch(self.world.group, self._places, require_stable=False), 8
