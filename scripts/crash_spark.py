@@ -1,10 +1,11 @@
-"""Kill the driver of the refunds pipeline with kill -9, again and again, at moments that a seed decides.
+"""Kill the refunds pipeline with kill -9, its driver and its Python workers, at moments that a seed decides.
 
 Usage: crash_spark.py [--rounds N] [--seed N] [--settlements N]
 
-Each round brings new settlements, starts the driver and kills it while it works through them. The last start is left
-alone. Then a reader that has nothing to do with the pipeline has to find every settlement once in each output topic,
-and the group's offset at the end.
+Each round brings new settlements, starts the driver and kills it while it works through them; in every second round, by
+chance, one of its Python workers is killed before that. The last start is left alone. Then a reader that has nothing to
+do with the pipeline (confluent-kafka, read_committed) has to find every settlement once in each output topic, and the
+group's offset at the end.
 """
 
 from __future__ import annotations
@@ -14,9 +15,13 @@ import random
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from fencepost.demo.refunds.driver import Driver
+import psutil
+
+from fencepost.demo.refunds.driver import SILENCE_S, Driver, Event, processes_of_session
 from fencepost.demo.refunds.pipeline import Engines, Pipeline
 from fencepost.demo.refunds.requirements import check_pyspark, find_java
 from fencepost.demo.refunds.verdict import Verdict, judge
@@ -28,6 +33,8 @@ BATCHES_PER_ROUND = 6
 # A moment is so many whole batches after the start, and some time into the next; the first takes longer than others.
 MOST_BATCHES = 4
 FIRST_BATCH_S, BATCH_S = 8.0, 1.5
+SHARE_WITH_WORKERS = 0.5
+TICK_S = 0.1
 
 
 def main() -> int:
@@ -60,6 +67,74 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+class Moment(NamedTuple):
+    """So many whole batches on, and some time into the next."""
+
+    batches: int
+    more_s: float
+
+    def __str__(self) -> str:
+        return f"after {self.batches} batches and {self.more_s:.2f} s"
+
+
+class Round(NamedTuple):
+    """When to kill a Python worker, if at all, and when, counted from there, the driver."""
+
+    worker: Moment | None
+    driver: Moment
+    which_worker: float = 0.0  # From 0 to 1: how many there will be is not known beforehand.
+
+
+def plan_round(rng: random.Random) -> Round:
+    batches = rng.randint(0, MOST_BATCHES)
+    with_worker = rng.random() < SHARE_WITH_WORKERS
+    before = rng.randint(0, batches)
+    if not with_worker:
+        return Round(None, Moment(batches, rng.uniform(0, BATCH_S if batches else FIRST_BATCH_S)))
+    worker = Moment(before, rng.uniform(0, BATCH_S if before else FIRST_BATCH_S))
+    return Round(worker, Moment(batches - before, rng.uniform(0, BATCH_S)), rng.random())
+
+
+class Crash:
+    """What became of one pipeline in all rounds."""
+
+    def __init__(self, pipeline: Pipeline, watcher: Watcher) -> None:
+        self._pipeline, self._watcher = pipeline, watcher
+        self.drivers = self.workers = self.restarts = 0
+
+    def play(self, plan: Round, offsets_per_batch: int) -> str:
+        """One round; returns what happened."""
+        said: list[str] = []
+        where: str | None = None
+        with self._pipeline.start(offsets_per_batch, hear=self._hear) as driver:
+            if plan.worker is not None:
+                where = follow(driver, plan.worker)
+                if where is None or not kill_worker(driver, plan.which_worker):
+                    return "the job had read everything before a worker could be killed"
+                self.workers += 1
+                said.append(f"kill -9 of a Python worker {plan.worker}, {where}")
+            where = follow(driver, plan.driver, since=where)
+            if where is None:
+                said.append("the job had read everything before its driver could be killed")
+            else:
+                driver.kill()
+                self.drivers += 1
+                said.append(f"kill -9 of the driver {plan.driver}, {where}")
+        return "; ".join(said)
+
+    def finish(self, offsets_per_batch: int) -> Verdict:
+        with self._pipeline.start(offsets_per_batch, hear=self._hear) as driver:
+            driver.await_end()
+        return judge(self._pipeline.found(self._watcher))
+
+    def __str__(self) -> str:
+        committed, due = self._watcher.count(self._pipeline.refunds), len(self._pipeline.due)
+        return f"{committed:,} of {due:,} refunds are committed"
+
+    def _hear(self, event: Event) -> None:
+        self.restarts += event["event"] == "restarting"
+
+
 def crash(rounds: int, seed: int, settlements: int) -> Verdict:
     rng = random.Random(seed)
     say(f"seed {seed}: {rounds} rounds of {settlements:,} settlements")
@@ -70,39 +145,71 @@ def crash(rounds: int, seed: int, settlements: int) -> Verdict:
         pipeline = Pipeline(Engines(broker.bootstrap_servers, find_java()), Path(folder))
         pipeline.create_topics()
         with pipeline.watch() as watcher:
+            crash = Crash(pipeline, watcher)
             for number in range(1, rounds + 1):
                 before = pipeline.offsets()
                 pipeline.settle(settlements, rng, prefix=f"r{number}")
                 per_batch = (pipeline.offsets() - before) // BATCHES_PER_ROUND
-                batches = rng.randint(0, MOST_BATCHES)
-                with pipeline.start(per_batch) as driver:
-                    how = kill_after(driver, batches, rng.uniform(0, BATCH_S if batches else FIRST_BATCH_S))
-                say(f"round {number}/{rounds}: {how}; {progress(pipeline, watcher)}")
-            with pipeline.start(pipeline.offsets() // BATCHES_PER_ROUND) as driver:
-                driver.await_end()
-            found = pipeline.found(watcher)
-            say(f"the last start was left alone; {progress(pipeline, watcher)}")
-    return judge(found)
+                what = crash.play(plan_round(rng), per_batch)
+                say(f"round {number}/{rounds}: {what}; {crash}")
+            verdict = crash.finish(pipeline.offsets() // BATCHES_PER_ROUND)
+            say(f"the last start was left alone; {crash}")
+            say(
+                f"{crash.drivers} drivers and {crash.workers} Python workers were killed; queries started again "
+                f"{crash.restarts} times by themselves; {verdict.commits} commits"
+            )
+    return verdict
 
 
-def kill_after(driver: Driver, batches: int, more_s: float) -> str:
-    """Let the driver finish some batches, work on for a while, and kill it."""
-    for _ in range(batches):
-        driver.await_event("batch")
-    batch, state = driver.await_event("begun")["batch"], "begun"
-    deadline = time.monotonic() + more_s
-    while (left_s := deadline - time.monotonic()) > 0:
-        event = driver.next_event(left_s)
-        if event is not None and event["event"] == "ended":
-            return f"the driver had read everything before it could be killed, up to batch {batch}"
-        if event is not None and "batch" in event:
-            batch, state = event["batch"], event.get("outcome", "begun")
-    driver.kill()
-    return f"kill -9 after {batches} batches and {more_s:.2f} s, batch {batch} {state}"
+def follow(driver: Driver, moment: Moment, since: str | None = None) -> str | None:
+    """Let the job work on until this moment; returns what it was doing then. None: it has read everything.
+
+    since: what it was doing at an earlier moment, if this one is counted from there and not from the start.
+    """
+    batches, where = 0, since or "before its first batch"
+    quiet_since, until = time.monotonic(), float("inf")
+    if since is not None and not moment.batches:
+        until = time.monotonic() + moment.more_s
+    while time.monotonic() < until:
+        event = driver.next_event(min(TICK_S, max(until - time.monotonic(), 0)))
+        if event is None:
+            if time.monotonic() > quiet_since + SILENCE_S:
+                raise DemoFailed(f"the Spark job has said nothing for {SILENCE_S:g} s", f"it was {where}")
+            continue
+        quiet_since = time.monotonic()
+        if event["event"] == "ended":
+            if event["exit_code"]:
+                raise driver.failed(event)
+            return None
+        if "batch" in event:
+            where = f"batch {event['batch']} {event.get('outcome', 'begun')}"
+        batches += event["event"] == "batch"
+        if until == float("inf") and batches >= moment.batches and event["event"] == "begun":
+            until = time.monotonic() + moment.more_s
+    return where
 
 
-def progress(pipeline: Pipeline, watcher: Watcher) -> str:
-    return f"{watcher.count(pipeline.refunds):,} of {len(pipeline.due):,} refunds are committed"
+def kill_worker(driver: Driver, which: float) -> bool:
+    """One that is there, or the first that comes. False: the job ended before there was one."""
+    while driver.is_running:
+        workers = python_workers(driver)
+        if workers:
+            with suppress(psutil.NoSuchProcess):
+                workers[int(which * len(workers))].kill()
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def python_workers(driver: Driver) -> list[psutil.Process]:
+    """They are forks of a daemon, which Java has started."""
+    found = []
+    for pid in sorted(processes_of_session(driver.pid)):
+        with suppress(psutil.NoSuchProcess, AttributeError):  # Its parent, or itself, may just have ended.
+            process = psutil.Process(pid)
+            if "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in process.parent().cmdline():
+                found.append(process)
+    return found
 
 
 def say(line: str) -> None:

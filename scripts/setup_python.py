@@ -1,7 +1,8 @@
 """Make `.venv` from the lock file. Needs Python 3.11+ with venv, and nothing else.
 
-setup_python.py env        the project with its tests and tools
-setup_python.py engines    the same, plus PySpark
+setup_python.py env                the project with its tests and tools
+setup_python.py engines            the same, plus PySpark
+setup_python.py pyspark VERSION    another PySpark in `.tools/pyspark-VERSION`, for `make test-engines`
 """
 
 from __future__ import annotations
@@ -55,7 +56,39 @@ def sync(groups: list[str]) -> None:
     subprocess.run([python, "-m", "compileall", "-q", "-x", "/tests?/", ROOT / "src", *used], check=False)
 
 
+def make_other(version: str) -> None:
+    """An environment with another PySpark than the lock's, and otherwise what the lock has for it."""
+    home = TOOLS / f"pyspark-{version}"
+    python = home / "bin" / "python"
+    stamp = home / "complete"
+    if stamp.exists() and runs(python):
+        return
+    venv.create(home, with_pip=False, clear=True)
+    exported = subprocess.run(
+        [uv(), "export", "--frozen", "--no-hashes", "--no-emit-project", "--no-default-groups", "--extra", "spark"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # PySpark names the one py4j that it works with.
+    pinned = [line for line in exported.stdout.splitlines() if not line.startswith(("pyspark==", "py4j=="))]
+    requirements = home / "requirements.txt"
+    requirements.write_text("\n".join([*pinned, f"pyspark=={version}", ""]))
+    install = [uv(), "pip", "install", "--python", python, "--requirement", requirements]
+    step(f"installing PySpark {version} (400 MB, once)", install)
+    used = [path for name in COMPILED for path in home.glob(f"lib/python*/site-packages/{name}")]
+    subprocess.run([python, "-m", "compileall", "-q", "-x", "/tests?/", *used], check=False)
+    stamp.touch()
+
+
 def main() -> int:
+    if sys.argv[1] == "pyspark":
+        try:
+            make_other(sys.argv[2])
+        except (StepFailed, OSError, subprocess.CalledProcessError) as failure:
+            say(f"note: no PySpark {sys.argv[2]}: the tests on that version are skipped; {failure}")
+        return 0
     try:
         sync(GROUPS[sys.argv[1]])
     except (StepFailed, OSError, subprocess.CalledProcessError) as failure:

@@ -14,31 +14,28 @@ from typing import Any
 
 import pytest
 
-from fencepost.machines.txn import State, Txn
-from fencepost.machines.txn_log import decode_key, encode_key, encode_value, partition_for
-from fencepost.protocol.batch import HEADER_BYTES, BatchHeader, Buffer, encode_batch
+from fencepost.machines.txn import Txn
+from fencepost.machines.txn_log import encode_key, encode_value, partition_for
+from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
-    FetchRequest,
     FindCoordinatorRequest,
     ListTransactionsRequest,
     MetadataRequest,
     ProduceRequest,
-    TransactionLogValue,
 )
-from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.schema import Message
 from tests.support.apache_kafka import ApacheKafka, apache_kafka
+from tests.support.conformance_records import COORDINATOR_PARTITIONS, LogReader
 from tests.support.node import PureBroker
 from tests.support.raw_client import CLIENT_ID, Closed, RawClient
-from tests.support.transcripts import Stage, Transcript, parse, run
+from tests.support.transcripts import Transcript, parse, run
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 
 FOLDER = Path(__file__).resolve().parents[1] / "transcripts"
-STATE_PARTITIONS = 5
 QUICK = {
-    "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
-    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": str(COORDINATOR_PARTITIONS),
+    "offsets.topic.num.partitions": str(COORDINATOR_PARTITIONS),
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
     # A fenced broker (one that was killed) may come back as soon as this has passed.
     "broker.session.timeout.ms": "1000",
@@ -52,6 +49,7 @@ class ApacheTarget:
     """Apache Kafka as a stage for transcripts."""
 
     is_independent = True
+    is_apache = True
 
     def __init__(self, kafka: ApacheKafka) -> None:
         self.kafka = kafka
@@ -101,7 +99,7 @@ class ApacheTarget:
 
     def write_state(self, txn: Txn) -> None:
         batch = encode_batch([(encode_key(txn.transactional_id), encode_value(txn, 2))], self.now_ms)
-        index = partition_for(txn.transactional_id, STATE_PARTITIONS)
+        index = partition_for(txn.transactional_id, COORDINATOR_PARTITIONS)
         partition = ProduceRequest.PartitionProduceData(index, batch)
         topic = ProduceRequest.TopicProduceData("__transaction_state", partition_data=[partition])
         reply = self.call(ProduceRequest(None, -1, 10_000, [topic]), 11, client_id=INSIDER)
@@ -157,87 +155,4 @@ def test_apache_kafka_answers_and_writes_as_we_do(transcript: Transcript, oracle
     ours = run(transcript, PureBroker(transcript.settings), prefix)
     assert LogReader(ours).states() == LogReader(theirs).states()
     assert LogReader(ours).batches() == LogReader(theirs).batches()
-
-
-class LogReader:
-    """What a broker wrote during a transcript, without what cannot be the same: times, and numbers of producers."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._target = stage.target
-        self._prefix = stage.prefix
-        self._names = {number: name for name, number in stage.producer_ids.items()}
-
-    def states(self) -> list[str]:
-        """The records of `__transaction_state`, a line each, those of one transactional id together."""
-        found: dict[str, list[str]] = {}
-        for index in range(STATE_PARTITIONS):
-            for header, batch in iter_batches(self._read("__transaction_state", index)):
-                shape = (header.attributes, header.producer_id, header.producer_epoch, header.record_count)
-                assert shape == (0, -1, -1, 1)
-                for record in iter_records(batch):
-                    transactional_id = decode_key(record.key or b"")
-                    assert transactional_id is not None
-                    assert record.key == encode_key(transactional_id)
-                    if transactional_id.startswith(self._prefix):
-                        line = f"{transactional_id} {self._state(record.value)}"
-                        found.setdefault(transactional_id, []).append(line)
-        return [line for transactional_id in sorted(found) for line in found[transactional_id]]
-
-    def _state(self, value: bytes | None) -> str:
-        if value is None:
-            return "gone"
-        version = int.from_bytes(value[:2], "big")
-        stored, end = TransactionLogValue.decode(value, 2, version)
-        assert end == len(value)
-        # Every byte of it, in the one order that the fields have.
-        assert stored.encode(version) == value[2:]
-        topics = stored.transaction_partitions
-        # Apache Kafka keeps them in a hash set.
-        partitions = None if topics is None else sorted(f"{t.topic}-{i}" for t in topics for i in t.partition_ids)
-        return (
-            f"v{version} {State(stored.transaction_status).kafka_name}"
-            f" {self._name(stored.producer_id)}/{stored.producer_epoch}"
-            f" previous={self._name(stored.previous_producer_id)} next={self._name(stored.next_producer_id)}"
-            f" timeout={stored.transaction_timeout_ms} tv={stored.client_transaction_version}"
-            f" updated={stored.transaction_last_update_timestamp_ms > 0}"
-            f" started={stored.transaction_start_timestamp_ms > 0} {partitions}"
-        )
-
-    def _name(self, producer_id: int) -> Any:
-        if producer_id < 0 or producer_id in self._names:
-            return self._names.get(producer_id, producer_id)
-        return "?"  # A number that the transcript never mentions.
-
-    def batches(self) -> dict[tuple[str, int], list[Any]]:
-        """Everything in the topics of the transcript: data and markers."""
-        found = {}
-        for topic in self._target.call(MetadataRequest(None), 4).topics:
-            if topic.name.startswith(self._prefix):
-                for partition in topic.partitions:
-                    where = (topic.name, partition.partition_index)
-                    found[where] = [self._batch(*pair) for pair in iter_batches(self._read(*where))]
-        return found
-
-    def _batch(self, header: BatchHeader, batch: Buffer) -> Any:
-        fixed = header._replace(
-            leader_epoch=0, crc=0, base_timestamp=0, max_timestamp=0, producer_id=self._name(header.producer_id)
-        )
-        payload = bytes(batch[HEADER_BYTES:])
-        if header.is_control:
-            payload = payload[:12] + payload[16:]  # Without the coordinator's epoch, which grows with every restart.
-        return fixed, payload
-
-    def _read(self, topic: str, index: int) -> bytes:
-        found = b""
-        offset = 0
-        while True:
-            partition = FetchRequest.FetchPartition(index, -1, offset, partition_max_bytes=1 << 20)
-            topics = [FetchRequest.FetchTopic(topic, partitions=[partition])]
-            request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, session_epoch=-1, topics=topics)
-            fetched = self._target.call(request, 11).responses[0].partitions[0]
-            assert fetched.error_code == 0
-            for header, batch in iter_batches(fetched.records or b""):
-                found += bytes(batch)
-                offset = header.last_offset + 1
-            if offset >= fetched.high_watermark:
-                return found
+    assert LogReader(ours).groups() == LogReader(theirs).groups()

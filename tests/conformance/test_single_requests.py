@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.conformance.test_against_apache_kafka import QUICK, ApacheTarget
-from tests.support.apache_kafka import apache_kafka
+from tests.conformance.test_against_apache_kafka import ApacheTarget
 from tests.support.raw_client import Closed, RawClient
 from tests.support.single_requests import FRAMES, REQUESTS, Stage
 
@@ -15,14 +12,8 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[ApacheTarget]:
-    with apache_kafka(**{name.replace(".", "_"): value for name, value in QUICK.items()}) as kafka:
-        yield ApacheTarget(kafka)
-
-
-@pytest.fixture(scope="module")
-def stage(target: ApacheTarget) -> Stage:
-    return Stage(target)
+def stage(oracle: ApacheTarget) -> Stage:
+    return Stage(oracle)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -32,9 +23,9 @@ def test_apache_kafka_answers_as_we_do(name: str, stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("name", FRAMES)
-def test_apache_kafka_closes_the_connection_where_we_do(name: str, target: ApacheTarget) -> None:
+def test_apache_kafka_closes_the_connection_where_we_do(name: str, oracle: ApacheTarget) -> None:
     frame, expected = FRAMES[name]
-    with RawClient("127.0.0.1", target.kafka.port, timeout_s=10) as client:
+    with RawClient("127.0.0.1", oracle.kafka.port, timeout_s=10) as client:
         if expected is None:
             with pytest.raises(Closed):
                 client.send_frame(frame)

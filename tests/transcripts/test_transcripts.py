@@ -1,4 +1,7 @@
-"""Every transcript in this folder, on the pure broker with a clock that jumps."""
+"""Every transcript in this folder, on the pure broker with a clock that jumps.
+
+`fencepost.endtxn.reply=prepare` is Apache Kafka's order: clients have to ask again more often, and that is all.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.conformance_records import LogReader
 from tests.support.node import PureBroker
 from tests.support.transcripts import parse, run
 
+PREPARE = {"fencepost.endtxn.reply": "prepare"}
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 
 
@@ -16,3 +21,25 @@ TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
 def test_the_broker_answers_as_the_transcript_says(path: Path) -> None:
     transcript = parse(path)
     run(transcript, PureBroker(transcript.settings))
+
+
+class PatientBroker(PureBroker):
+    """Asked again where it says that it is busy, as every client does."""
+
+    is_independent = True
+
+
+def without_order(path: Path) -> bool:
+    """Whether it says nothing about the moment between decision and markers."""
+    transcript = parse(path)
+    return transcript.only_fencepost is None and "fencepost.endtxn.reply" not in transcript.settings
+
+
+@pytest.mark.parametrize("path", list(filter(without_order, TRANSCRIPTS)), ids=lambda path: path.stem)
+def test_in_apache_kafkas_order_the_final_answers_and_records_are_the_same(path: Path) -> None:
+    transcript = parse(path)
+    one = LogReader(run(transcript, PureBroker(transcript.settings), "t."))
+    other = LogReader(run(transcript, PatientBroker(transcript.settings | PREPARE), "t."))
+    assert one.states() == other.states()
+    assert one.batches() == other.batches()
+    assert one.groups() == other.groups()

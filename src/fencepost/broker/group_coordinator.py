@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from fencepost.broker.cluster import Cluster
 
 Answer = Callable[[JoinResult | SyncResult | LeaveResult], None]
+# Kafka: of every batch that this coordinator writes, with or without a producer; nobody counts on.
+BASE_SEQUENCE = 0
 NO_PRODUCER = -1
 
 
@@ -185,7 +187,7 @@ class GroupCoordinator:
 
     def _append_records(self, partition: Partition, records: Sequence[LogRecord]) -> int:
         """All of them in one batch, so that a crash keeps all or none."""
-        batch = encode_batch([encode(record) for record in records], self._now_ms)
+        batch = encode_batch([encode(record) for record in records], self._now_ms, base_sequence=BASE_SEQUENCE)
         if len(batch) > partition.max_message_bytes:
             return errors.MESSAGE_TOO_LARGE
         try:
@@ -245,6 +247,7 @@ class GroupCoordinator:
             now_ms,
             producer_id,
             epoch,
+            BASE_SEQUENCE,
             transactional=producer_id != NO_PRODUCER,
         )
         try:
@@ -289,7 +292,8 @@ class GroupCoordinator:
             return deletion.error_code
         records = [encode(record) for record in deletion.records]
         try:
-            base_offset = home.partition.append_internal(encode_batch(records, now_ms))
+            batch = encode_batch(records, now_ms, base_sequence=BASE_SEQUENCE)
+            base_offset = home.partition.append_internal(batch)
         except StorageFailed:
             return errors.NOT_COORDINATOR
         home.shard.apply(deletion, base_offset)

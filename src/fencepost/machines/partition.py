@@ -169,7 +169,8 @@ class Partition:
         """Append what a client produced; `verified` and `tv2` are explained at `decide_batch`."""
         header = check_produce_batch(records, self.max_message_bytes)
         if isinstance(header, Refused):
-            return self._refuse(header.code, header.message)
+            # Kafka: of what is no batch at all it does not say where the log starts.
+            return self._refuse(header.code, header.message)._replace(log_start_offset=-1)
         if (
             header.max_timestamp > now_ms + self.timestamp_after_max_ms
             or header.base_timestamp < now_ms - self.timestamp_before_max_ms
@@ -443,6 +444,7 @@ class Partition:
 
     def _aborted_in(self, offset: int, records: bytes) -> list[tuple[int, int]]:
         """The aborted transactions that have data in `records`, which were read from `offset` on."""
+        # Differs: Kafka also names aborted transactions that begin behind the records, as far as its index is coarse.
         upper = offset_after(records)
         found = self.log.aborted(offset, upper)
         if self.unindexed:

@@ -58,7 +58,7 @@ def transaction_state(bootstrap_servers: str, transactional_id: str) -> str:
 
 
 def move_leaders(bootstrap_servers: str, topics: Iterable[str]) -> dict[Partition, int]:
-    """Each partition gets another leader, which is the next of its replicas. Returns when it is so, with the new ones."""
+    """Each partition gets the next of its replicas as its leader. Returns when it is so, with the new leaders."""
     before = _layout(bootstrap_servers, topics)
     turned = {where: replicas[1:] + replicas[:1] for where, (_, replicas) in before.items()}
     with KafkaClient({"bootstrap.servers": bootstrap_servers}) as client:

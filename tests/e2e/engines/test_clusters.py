@@ -1,4 +1,4 @@
-"""The refunds pipeline on three brokers of Apache Kafka and a Spark cluster, of which pieces die in the middle of a batch.
+"""The refunds pipeline on three brokers of Apache Kafka and a Spark cluster: pieces die in the middle of a batch.
 
 After each accident every settlement has one refund and one audit row, both of the same commit, and the group is at the
 end: by what read_committed readers (confluent-kafka) have.
@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.client.client import KafkaClient
 from tests.e2e.engines.moves import INTERNAL, coordinator, leaders, leaders_that_move, move_leaders
 from tests.e2e.engines.runs import BATCH, ON_A_CLUSTER, Run, refunds
-from tests.support.apache_kafka import ApacheKafkaCluster
+from tests.e2e.spark.streams import wait_for
+from tests.support.apache_kafka import ApacheKafka, ApacheKafkaCluster
 from tests.support.command_line import run_fencepost
 from tests.support.spark_cluster import HOSTS, SparkCluster
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1200)  # One to three minutes where nobody else is at work.
 
 
 @pytest.fixture
@@ -89,6 +91,7 @@ def test_leaders_and_coordinators_that_move_all_the_time_lose_and_double_nothing
         topics = [run.pipeline.settlements, run.pipeline.refunds, run.pipeline.audit, *INTERNAL]
         with leaders_that_move(kafka.bootstrap_servers, topics) as moves:
             driver.await_end()
+    print(f"{len(moves)} times every leader, {sum(moves)} moves in all")
     assert sum(moves) > 0
     run.assert_exactly_once()
 
@@ -113,11 +116,16 @@ def test_the_demo_itself_kills_its_driver_there_and_is_exactly_once(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     conf = [word for name, value in ON_A_CLUSTER.items() for word in ("--conf", f"{name}={value}")]
     where = ("--bootstrap", kafka.bootstrap_servers, "--master", spark.master)
-    done = run_fencepost("demo", "refunds", *where, *conf, "--settlements", "4000", "--seed", "7", timeout_s=500)
+    done = run_fencepost("demo", "refunds", *where, *conf, "--settlements", "4000", "--seed", "7", timeout_s=1000)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "exactly once: yes"
     assert done.stderr.count("kill -9 of the driver") == 2
     assert "is in Kafka already: skipped" in done.stderr
+
+
+def transaction_version(node: ApacheKafka) -> int:
+    with KafkaClient({"bootstrap.servers": node.bootstrap_servers}) as client:
+        return client.transaction_version
 
 
 class TestTransactionVersion1:
@@ -126,6 +134,7 @@ class TestTransactionVersion1:
     @pytest.fixture(autouse=True)
     def version(self, kafka: ApacheKafkaCluster) -> Iterator[None]:
         kafka.use_transaction_version(1)
+        wait_for(lambda: all(transaction_version(node) == 1 for node in kafka.nodes.values()))
         yield
         kafka.use_transaction_version(2)
 

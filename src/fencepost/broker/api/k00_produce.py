@@ -69,6 +69,7 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
             elif topic is None or not 0 <= index < len(topic.partitions):
                 result = _refused(missing if topic is None else errors.UNKNOWN_TOPIC_OR_PARTITION)
             elif topic.name in INTERNAL_TOPICS:
+                # Differs: for the broker's own topics Kafka asks the coordinator too, which adds them from v12 on.
                 result = _refused(errors.INVALID_TOPIC_EXCEPTION, f"clients may not produce to {topic.name}")
             else:
                 result = append(
@@ -138,18 +139,24 @@ def append(
 ) -> AppendResult:
     """Append one batch, after asking the coordinator where a transaction's first write to a partition needs that."""
     if records is None:
+        # Differs: Kafka never answers a request that has no records for a partition.
         return _refused(errors.INVALID_RECORD, "there is no record batch for the partition")
     if len(records) < 61 or not records[BATCH_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
         return partition.append(records, now_ms)
     producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
     tv2 = version >= 12
     producer = partition.producers.by_id.get(producer_id)
-    if producer is not None and (
-        epoch < producer.epoch or (epoch == producer.epoch and producer.txn_first_offset >= 0)
-    ):
-        # Its transaction has data here, so all is verified; or it is too old, and refused unless it is a duplicate.
-        return partition.append(records, now_ms, tv2=tv2)
+    if producer is not None:
+        if epoch == producer.epoch and producer.txn_first_offset >= 0:
+            # Its transaction has data here, so all is verified.
+            return partition.append(records, now_ms, tv2=tv2)
+        if epoch < producer.epoch:
+            # Kafka: a late one is refused before the log is asked, and where the log starts is not said.
+            return partition.append(records, now_ms, tv2=tv2)._replace(log_start_offset=-1)
     assert transactional_id is not None
+    # Differs: Kafka verifies in the background, and also refuses a batch behind the lowest sequence that it was to
+    # verify, so that with version 1 a duplicate of the transaction before, or a stranger's batch, costs the next one.
+    # Here nothing can be overtaken while it is verified.
     where = (partition.topic, partition.index)
     if tv2:
         error = cluster.txns.add_partitions(transactional_id, producer_id, epoch, {where}, 2, now_ms)

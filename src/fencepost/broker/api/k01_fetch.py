@@ -121,7 +121,8 @@ def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_commi
         if partition is None:
             unknown_id = w.topic_id != bytes(16) and w.topic_id not in cluster.topics_by_id
             error = errors.UNKNOWN_TOPIC_ID if unknown_id else errors.UNKNOWN_TOPIC_OR_PARTITION
-            results.append(Result(w, _nothing(error)))
+            # Kafka: whatever the isolation level, the list of aborted transactions is there and empty, as nowhere else.
+            results.append(Result(w, _nothing(error)._replace(aborted=[])))
             continue
         error = partition.check_leader_epoch(w.leader_epoch)
         if error:

@@ -45,6 +45,7 @@ def handle(ctx: Context, req: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRe
             0,
         )
         return encode(ctx.version, topics, outcome)
+    # Differs: Kafka never answers a request that has no transactions in it.
     results = []
     for txn in req.transactions:
         who = (txn.transactional_id, txn.producer_id, txn.producer_epoch)

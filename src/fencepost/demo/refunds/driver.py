@@ -89,7 +89,7 @@ class Driver:
             if event["event"] in names:
                 return event
             if event["event"] == "ended":
-                raise self._failed(event)
+                raise self.failed(event)
             deadline = time.monotonic() + SILENCE_S
         raise DemoFailed(f"the Spark job has said nothing for {SILENCE_S:g} s", self._last_words())
 
@@ -110,7 +110,7 @@ class Driver:
         while (event := self.await_event("ended", "batch"))["event"] != "ended":
             pass
         if event["exit_code"] != 0:
-            raise self._failed(event)
+            raise self.failed(event)
 
     def go_on(self) -> None:
         assert self._process.stdin is not None
@@ -140,7 +140,8 @@ class Driver:
             self._said.put(line.decode())
         self._said.put(None)
 
-    def _failed(self, event: Event) -> DemoFailed:
+    def failed(self, event: Event) -> DemoFailed:
+        """What to raise for a job that `ended` and should not have."""
         problem, hint = explain(self._log.read_text(errors="replace"))
         return DemoFailed(
             f"run {self.plan.run} of the Spark job ended with exit code {event['exit_code']}: {problem}", hint

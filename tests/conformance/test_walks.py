@@ -1,0 +1,27 @@
+"""Random walks (tests/support/conformance_walks.py), on a real Apache Kafka: it answers, and writes, what we do."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conformance.test_against_apache_kafka import ApacheTarget
+from tests.support.conformance_records import LogReader
+from tests.support.conformance_walks import text, walk
+from tests.support.node import PureBroker
+from tests.support.transcripts import run
+
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
+
+FEW, MANY = range(8), range(1000, 1150)
+
+
+@pytest.mark.parametrize("seed", [*FEW, *(pytest.param(seed, marks=pytest.mark.engines) for seed in MANY)])
+def test_apache_kafka_goes_the_same_way(seed: int, oracle: ApacheTarget) -> None:
+    prefix = f"walk-{seed}."
+    transcript = walk(seed, 80, prefix)
+    print(text(transcript))  # For whoever has to find out why.
+    ours = LogReader(run(transcript, PureBroker(), prefix))
+    theirs = LogReader(run(transcript, oracle, prefix))
+    assert ours.states() == theirs.states()
+    assert ours.batches() == theirs.batches()
+    assert ours.groups() == theirs.groups()

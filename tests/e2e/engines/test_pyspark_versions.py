@@ -1,0 +1,124 @@
+"""The sink on newer versions of PySpark than the one it is developed with, each in an environment of its own.
+
+Spark's Kafka source is not published for them, so rows come from a source that Spark has built in. `make test-engines`
+installs one; `scripts/setup_python.py pyspark VERSION` installs others, which are tried as well then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import psutil
+import pytest
+
+from fencepost.testing import Broker
+from fencepost.testing.child import child_environment
+from tests.e2e.engines.rate_job import COMMITTED, WRITTEN, Plan
+from tests.e2e.spark.streams import create_topic, is_free, values
+from tests.support.java import OLDEST_JAVA, ROOT, java_home
+
+pytestmark = pytest.mark.timeout(900)
+
+NEWEST = "4.3.0"
+FOUND = {path.name.removeprefix("pyspark-") for path in (ROOT / ".tools").glob("pyspark-*")}
+BATCHES, ROWS = 5, 500
+
+
+class Job:
+    """`rate_job.py`, which is killed with everything that it started at the end of a block."""
+
+    def __init__(self, python: Path, plan: Plan) -> None:
+        self._log = Path(plan.folder) / "job.log"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [python, ROOT / "tests/e2e/engines/rate_job.py", json.dumps(asdict(plan))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=child_environment() | {"JAVA_HOME": str(java_home()), "PYTHONPATH": str(ROOT / "src")},
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        below = psutil.Process(self._process.pid).children(recursive=True) if self._process.poll() is None else []
+        os.killpg(self._process.pid, signal.SIGKILL) if below else self._process.kill()
+        self._process.communicate()
+        psutil.wait_procs(below, 30)
+
+    def await_event(self, name: str) -> list[dict[str, Any]]:
+        """Everything that is told up to the next event of this name."""
+        assert self._process.stdout is not None
+        told: list[dict[str, Any]] = []
+        while not told or told[-1]["event"] != name:
+            line = self._process.stdout.readline()
+            assert line, f"{told}\n{self._log.read_text(errors='replace')[-6000:]}"
+            told.append(json.loads(line))
+        return told
+
+    def kill_python_workers(self) -> int:
+        """Those that wait for their next task too. Returns how many there were."""
+        workers = []
+        for process in psutil.Process(self._process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess, AttributeError):  # It, or its parent, has just ended.
+                # They are forks of a daemon, which Java has started.
+                if "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in process.parent().cmdline():
+                    process.kill()
+                    workers.append(process)
+        psutil.wait_procs(workers, 30)
+        return len(workers)
+
+    def go_on(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
+
+
+@pytest.fixture(params=sorted({NEWEST} | FOUND))
+def pyspark(request: pytest.FixtureRequest) -> tuple[str, Path]:
+    version: str = request.param
+    if java_home() is None:
+        pytest.skip(f"no Java {OLDEST_JAVA} or newer; `make setup` says how to get one")
+    home = ROOT / ".tools" / f"pyspark-{version}"
+    if not (home / "complete").exists():
+        pytest.skip(f"no PySpark {version} in {home}; `make test-engines` installs it where it can be had")
+    return version, home / "bin" / "python"
+
+
+def test_rows_are_written_once_although_the_driver_and_python_workers_are_killed(
+    pyspark: tuple[str, Path], broker: Broker, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    version, python = pyspark
+    topic = create_topic(broker.bootstrap_servers, unique("rate"))
+    plan = Plan(broker.bootstrap_servers, topic, str(tmp_path), BATCHES, ROWS)
+    with Job(python, replace(plan, wait_in_batch=1, wait_at=WRITTEN)) as job:
+        assert job.await_event("started")[-1]["pyspark"] == version
+        job.await_event("waiting")
+        assert not is_free(broker.bootstrap_servers, topic), "the driver is killed in an open transaction"
+    with Job(python, replace(plan, wait_in_batch=2, wait_at=COMMITTED)) as job:
+        assert [told["outcome"] for told in job.await_event("waiting") if told["event"] == "batch"] == ["committed"] * 2
+    with Job(python, replace(plan, wait_in_batch=3, wait_at=WRITTEN)) as job:
+        told = job.await_event("waiting")
+        assert [(t["batch"], t["outcome"]) for t in told if t["event"] == "batch"] == [(2, "skipped")]
+        assert job.kill_python_workers() > 0
+        job.go_on()
+        told = job.await_event("finished")
+        print(version, told)
+        assert [(t["batch"], t["outcome"]) for t in told if t["event"] == "batch"] == [
+            (batch, "committed") for batch in range(3, BATCHES)
+        ]
+    assert values(broker.bootstrap_servers, topic) == sorted(map(str, range(BATCHES * ROWS)))
+    assert is_free(broker.bootstrap_servers, topic)
