@@ -42,11 +42,11 @@ spark: $(STAMPS)/env
 run: spark ## set up and run the main job: refunds on Spark, exactly once while driver and broker are killed
 	@JAVA_HOME="$$(cat .tools/java-home)" $(BIN)/fencepost demo refunds
 
-# Cheap questions first: a typo is reported in seconds. Tests with sockets run one at a time, in a worker, so
-# that one which must be killed does not take the others along.
+# Cheap questions first: a typo is reported in seconds. Which tests with sockets may run side by side is in
+# tests/conftest.py.
 test: setup lint fast-tests ## set up and pass the tests (about fifteen minutes at most)
 	@$(MAKE) sim START=1 JOBS=2
-	@$(if $(SOCKET_TESTS),$(PYTEST) -n 1 -m "not engines" $(SOCKET_TESTS))
+	@$(if $(SOCKET_TESTS),$(PYTEST) -n 2 --dist loadfile -m "not engines" $(SOCKET_TESTS))
 
 check: $(STAMPS)/env lint ## lint, types and the fast tests
 	@$(PYTEST) -n 2 -m "not slow and not java" $(FAST_TESTS)

@@ -1,4 +1,4 @@
-"""Which tests may run side by side (`--dist loadgroup`): files, but those with Spark one after another.
+"""Which tests may run side by side with `--dist loadfile`: those of different files, and those with Spark never.
 
 The tests of a file share what it starts. All tests with Spark share one, and several at once would starve each other.
 """
@@ -6,12 +6,18 @@ The tests of a file share what it starts. All tests with Spark share one, and se
 from __future__ import annotations
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling, Scheduling
 
 SPARK = ("tests/e2e/spark/", "tests/e2e/test_refunds.py")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group("spark" if file.startswith(SPARK) else file))
+class ByFile(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "spark" if file.startswith(SPARK) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
+    return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -193,7 +193,7 @@ def java_classes() -> Path:
         compiler = [str(home / "bin" / "javac"), "-cp", str(kafka_jars() / "*"), "-d", str(incoming), str(source)]
         reason = _run(compiler, HERE, {})
         assert reason is None, f"Player.java does not compile: {reason}"
-        incoming.rename(classes)
+        _install(incoming, classes)
     return classes
 
 
@@ -253,10 +253,20 @@ def _install_kafkajs(home: Path) -> str | None:
         command += ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=20000"]
         if reason := _run(command, incoming, {}, telling_line=0):
             return f"kafkajs cannot be installed: {reason}"
-        incoming.rename(home)
+        _install(incoming, home)
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
     return None
+
+
+def _install(incoming: Path, home: Path) -> None:
+    """It appears whole or not at all. Another process may have been faster, with the same."""
+    try:
+        incoming.rename(home)
+    except OSError:
+        if not home.exists():
+            raise
+        shutil.rmtree(incoming, ignore_errors=True)
 
 
 def _run(command: Sequence[str], cwd: Path, env: dict[str, str], telling_line: int = -1) -> str | None:
