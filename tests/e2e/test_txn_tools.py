@@ -121,14 +121,16 @@ def test_one_stuck_producer_among_twenty_is_named_explained_and_fenced(
     named = run("lso", topic, "--json").document
     assert [pin["transactional_id"] for pin in named["pins"]] == [guilty]
     assert {row["transactional_id"] for row in named["partitions"]} == {guilty}
-    # Those before it are read; those after it wait: 13 records and 12 markers on each partition.
-    assert [row["waiting"] for row in named["partitions"]] == [25, 25]
+    # Those before it are read; those after it wait: 13 records and 12 markers on each partition. Kafka answers before
+    # it has written the markers, so that of the transaction before may come late, and waits too.
+    waiting = [row["waiting"] for row in named["partitions"]]
+    assert all(25 <= count <= 26 for count in waiting)
     assert f"on {topic}-0 and {topic}-1 wait for `{guilty}`" in run("lso", topic).out
 
     explained = run("explain", guilty)
     assert explained.exit_code == 0
     assert f"Transaction `{guilty}` is open (Ongoing)" in explained.out
-    assert f"It pins the last stable offset of {topic}-0 and {topic}-1: 50 offsets" in explained.out
+    assert f"It pins the last stable offset of {topic}-0 and {topic}-1: {sum(waiting)} offsets" in explained.out
     assert f"fencepost txn fence {guilty}" in explained.out
 
     fenced = run("fence", guilty, "--yes", "--json").document
