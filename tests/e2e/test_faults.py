@@ -278,3 +278,30 @@ def test_a_mistake_is_explained(broker: Broker) -> None:
     producer_of(broker)
     with pytest.raises(OrderRefused, match="'orders-1' is Empty, only an open one can time out"):
         broker.time_out("orders-1")
+
+
+# --- what librdkafka forgets ------------------------------------------------------------------------------
+
+
+def test_an_abort_with_a_lost_reply_does_not_cost_the_records_of_the_next_transaction(broker: Broker) -> None:
+    """librdkafka then gives the same sequences to other records. To say "stored already" would lose them silently."""
+    producer = producer_of(broker, linger_ms=20)
+    begin_and_send(producer, "the first of all")
+    producer.commit_transaction(TIMEOUT_S)
+    producer.begin_transaction()
+    lost = broker.faults.disconnect_on("Produce")
+    producer.produce("orders", "aborted")
+    lost.wait_for_hits()
+    producer.abort_transaction(TIMEOUT_S)
+    expected = ["the first of all", "new", "the end"]
+    producer.begin_transaction()
+    try:
+        producer.produce("orders", "new")
+        producer.commit_transaction(TIMEOUT_S)
+    except KafkaException:
+        # It had no time to send the old records again. What it is told is the truth: the new ones are not stored.
+        expected.remove("new")
+    last = producer_of(broker)  # The same id, which ends what is open.
+    begin_and_send(last, "the end")
+    last.commit_transaction(TIMEOUT_S)
+    assert committed(broker, len(expected)) == expected

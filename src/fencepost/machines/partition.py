@@ -26,6 +26,7 @@ from fencepost.machines.producers import (
     decode_snapshot,
     encode_snapshot,
     find_duplicate,
+    is_of_earlier_txn,
     open_txns_of,
 )
 from fencepost.machines.retention import Retention, first_kept_offset
@@ -187,7 +188,7 @@ class Partition:
                 producer, header.producer_epoch, header.base_sequence, transactional, verified, tv2
             )
             if error:
-                return self._duplicate_or_refuse(error, producer, header)
+                return self._duplicate_or_refuse(error, producer, header, verified)
         if header.length + PREFIX_BYTES != len(records):
             records = records[: header.length + PREFIX_BYTES]
         log = self.log
@@ -239,7 +240,7 @@ class Partition:
         return None
 
     def _duplicate_or_refuse(
-        self, error: int, producer: Producer | None, header: BatchHeader
+        self, error: int, producer: Producer | None, header: BatchHeader, verified: bool
     ) -> AppendResult:
         """A batch that cannot follow either came before, or is refused.
 
@@ -249,6 +250,13 @@ class Partition:
         who = f"producer {header.producer_id} with epoch {header.producer_epoch}"
         if producer is not None:
             sent = find_duplicate(producer, header.producer_epoch, header.base_sequence, header.last_sequence)
+            if sent is not None and header.is_transactional and is_of_earlier_txn(producer, sent, verified):
+                # Differs: for Kafka it is a duplicate like any other. librdkafka counts on from the last answer that it
+                # got when it aborts a transaction, so it would be told that its next one is stored, and it is not.
+                return self._refuse(
+                    errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"{who} sent sequences {header.base_sequence} to {header.last_sequence} in an earlier transaction",
+                )
             if sent is not None:
                 # Kafka: a duplicate is answered with the timestamp of the batch as its append time.
                 return AppendResult(

@@ -90,6 +90,16 @@ def find_duplicate(
     return None
 
 
+def is_of_earlier_txn(producer: Producer, sent: SentBatch, verified: bool) -> bool:
+    """Whether a transactional batch that was sent before is not of the transaction that its producer is in now.
+
+    `verified`: it is in one, though it may have written nothing here yet.
+    """
+    if producer.txn_first_offset < 0:
+        return verified
+    return sent.last_offset < producer.txn_first_offset
+
+
 def decide_batch(
     producer: Producer | None,
     epoch: int,

@@ -230,6 +230,19 @@ def test_a_duplicate_is_answered_even_after_its_transaction_ended() -> None:
     assert (again.error, again.base_offset, again.duplicate) == (errors.NONE, 0, True)
 
 
+def test_the_sequences_of_an_earlier_transaction_are_no_duplicate_in_the_next_one() -> None:
+    """A client that forgot what it had sent would be told that the new records are stored."""
+    p = new_partition()
+    send(p, 0, 2)
+    end(p, False)
+    again = batch(b"v", b"w", pid=PID, epoch=0, seq=0, txn=True)
+    assert p.append(again, NOW, verified=True).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    send(p, 2, 1)
+    assert p.append(again, NOW).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    of_this_one = p.append(batch(b"x", pid=PID, epoch=0, seq=2, txn=True), NOW)
+    assert (of_this_one.error, of_this_one.duplicate) == (errors.NONE, True)
+
+
 def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
     p = new_partition()
     send(p, 0)
