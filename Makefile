@@ -5,7 +5,7 @@ SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 
 BIN := .venv/bin
-STAMPS := .tools/stamps
+STAMPS := .venv/stamps
 PYTEST := $(BIN)/python -m pytest -q
 FAST_TESTS = $(wildcard tests/unit tests/transcripts tests/properties tests/simulation)
 SOCKET_TESTS = $(wildcard tests/conformance tests/e2e)

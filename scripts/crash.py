@@ -32,17 +32,17 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from fencepost.server.crash import POINTS
 from fencepost.testing.broker import BrokerFailed
+from tests.support import killing
 from tests.support.client_process import ClientProcess
 from tests.support.damage import change_a_byte, spoil_derived, tear_tails
 from tests.support.journal import Journals
-from tests.support.killing import kill_while_it_starts
+from tests.support.killing import CHOICES, INPUT, OUTPUT, TOPICS, kill_while_it_starts
 from tests.support.ledger import Anomaly, Checker, Outcome, check_compacted, check_pipeline, check_retained
 from tests.support.load import Copier
 from tests.support.power import PAGE_BYTES, DurableDisk, WatchedBroker
 from tests.support.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
 
-TOPICS = {"orders": 2, "payments": 2, "shipments": 1}
-INPUT, OUTPUT, COMPACTED, SHORT = "orders", "invoices", "balances", "audit"
+COMPACTED, SHORT = "balances", "audit"
 TOPIC_SETTINGS = {
     COMPACTED: {"cleanup.policy": "compact", "segment.bytes": "8192", "min.cleanable.dirty.ratio": "0.01"},
     SHORT: {"retention.bytes": "65536", "segment.bytes": "16384"},
@@ -55,21 +55,8 @@ CLIENTS: dict[str, tuple[str, dict[str, object]]] = {
     "tv2-writer": ("Tv2Writer", {"topics": {**TOPICS, SHORT: 1}}),
     **{f"copier-{i}": ("Copier", {"source": INPUT, "target": OUTPUT}) for i in range(2)},
 }
-# Small segments, and a cleaner that is always at work, so that a run of a minute rolls, cleans and deletes many.
-SETTINGS = {
-    "log.segment.bytes": "262144",
-    "transaction.state.log.segment.bytes": "65536",
-    "offsets.topic.segment.bytes": "65536",
-    "fencepost.state.clean.bytes": "8192",
-    "log.cleaner.backoff.ms": "100",
-    "log.retention.check.interval.ms": "200",
-}
-# The next process may be told otherwise.
-CHOICES = {
-    "fencepost.endtxn.reply": ["complete", "prepare"],
-    "fencepost.flush.on.commit": ["false", "false", "true"],
-    "fencepost.recovery.ongoing": ["keep", "keep", "keep", "abort"],
-}
+RETENTION_CHECK_S = 0.2
+SETTINGS = killing.SETTINGS | {"log.retention.check.interval.ms": f"{RETENTION_CHECK_S * 1000:.0f}"}
 # Reached in every transaction, so that the Nth time is another moment than the first; the others take their time.
 FREQUENT = ("txn.", "offsets.", "index.")
 POINT_TIMEOUT_S = 20.0
@@ -184,7 +171,7 @@ class Run:
             if number % max(1, self.rounds // 25) == 0:
                 self._check(at_rest=False)
         self._stop_clients()
-        time.sleep(5 * int(SETTINGS["log.retention.check.interval.ms"]) / 1000)  # What is too old goes now.
+        time.sleep(5 * RETENTION_CHECK_S)  # What is too old goes now.
         self._check(at_rest=True)
         self.broker.stop()
         self._check_that_a_changed_byte_is_told()

@@ -101,13 +101,13 @@ def test_old_records_go_and_readers_go_on_with_what_is_left(start_broker: StartB
     produce(broker, "orders", 60)
     wait_for(lambda: earliest(broker, "orders") > 30)
     start = earliest(broker, "orders")
-    # A consumer that comes from before is told, and begins where the log does.
+    # A consumer that comes from before is told, and begins where the log does. More may have gone meanwhile.
     config = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "late", "auto.offset.reset": "earliest"}
     consumer = Consumer(config)
     consumer.assign([TopicPartition("orders", 0, 3)])
     found: list[Any] = []
     wait_for(lambda: found.extend(consumer.consume(1, 0.1)) or bool(found))  # type: ignore[func-returns-value]
-    assert found[0].offset() == start
+    assert start <= found[0].offset() <= earliest(broker, "orders")
     consumer.close()
     broker.kill()
     broker.start()

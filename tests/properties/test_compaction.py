@@ -23,9 +23,10 @@ from fencepost.machines.memory_log import MemoryStorage
 from fencepost.machines.partition import Partition
 from fencepost.machines.retention import Retention
 from fencepost.protocol import errors
-from fencepost.protocol.batch import advance_sequence, decode_marker, encode_batch
+from fencepost.protocol.batch import advance_sequence, encode_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 from fencepost.server.storage import DataFolder
+from tests.support.isolation import Isolation
 
 NOW = 1_700_000_000_000
 RETENTION_MS = 1000
@@ -69,17 +70,10 @@ def committed(partition: Partition) -> list[tuple[int, bytes, bytes | None]]:
         assert fetched.aborted is not None
         if not fetched.records:
             break
-        waiting = sorted(fetched.aborted, key=lambda entry: entry[1])
-        dropping: set[int] = set()
+        isolation = Isolation((first_offset, producer_id) for producer_id, first_offset in fetched.aborted)
         for header, batch in iter_batches(fetched.records):
             assert header.last_offset >= offset, "the log goes forward"
-            while waiting and waiting[0][1] <= header.last_offset:
-                dropping.add(waiting.pop(0)[0])
-            if header.is_control:
-                marker = decode_marker(batch)
-                if marker is not None and not marker.commit:
-                    dropping.discard(marker.producer_id)
-            elif not (header.is_transactional and header.producer_id in dropping):
+            if isolation.delivers(header, batch):
                 for record in iter_records(batch):
                     assert record.key is not None
                     if record.offset >= offset:

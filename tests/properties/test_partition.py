@@ -22,11 +22,11 @@ from fencepost.protocol.batch import (
     Corrupt,
     advance_sequence,
     assemble,
-    decode_marker,
     encode_batch,
 )
 from fencepost.protocol.produced import Refused, check_produce_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
+from tests.support.isolation import Isolation
 
 NOW = 1_700_000_000_000
 PRODUCERS = 4
@@ -43,19 +43,11 @@ def read_committed(partition: Partition, max_bytes: int) -> list[bytes | None]:
         if not fetched.records:
             assert offset == partition.last_stable_offset
             return seen
-        waiting = sorted(fetched.aborted, key=lambda entry: entry[1])
-        dropping: set[int] = set()
+        isolation = Isolation((first_offset, producer_id) for producer_id, first_offset in fetched.aborted)
         for header, batch in iter_batches(fetched.records):
             assert header.base_offset == offset
             offset = header.last_offset + 1
-            while waiting and waiting[0][1] <= header.last_offset:
-                dropping.add(waiting.pop(0)[0])
-            if header.is_control:
-                marker = decode_marker(batch)
-                assert marker is not None
-                if not marker.commit:
-                    dropping.discard(marker.producer_id)
-            elif not (header.is_transactional and header.producer_id in dropping):
+            if isolation.delivers(header, batch):
                 seen += [record.value for record in iter_records(batch)]
 
 

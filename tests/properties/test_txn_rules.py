@@ -29,7 +29,7 @@ from fencepost.broker.config import parse
 from fencepost.machines.memory_log import MemoryLog, MemoryStorage
 from fencepost.machines.txn import IDLE
 from fencepost.protocol import errors
-from fencepost.protocol.batch import decode_marker, encode_batch
+from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -43,6 +43,7 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.schema import Message
+from tests.support.isolation import Isolation
 from tests.support.node import PureBroker
 
 IDS = ("a", "b", "c")
@@ -414,17 +415,10 @@ class TxnRules(RuleBasedStateMachine):
         fetched = self.broker.call(request, 11).responses[0].partitions[0]
         if fetched.error_code:  # The topic is not there yet.
             return []
-        aborted = sorted((a.first_offset, a.producer_id) for a in fetched.aborted_transactions)
-        dropped: set[int] = set()
+        isolation = Isolation((a.first_offset, a.producer_id) for a in fetched.aborted_transactions)
         values = []
         for header, batch in iter_batches(fetched.records):
-            while aborted and aborted[0][0] <= header.last_offset:
-                dropped.add(aborted.pop(0)[1])
-            if header.is_control:
-                marker = decode_marker(batch)
-                if marker is not None and not marker.commit:
-                    dropped.discard(marker.producer_id)
-            elif header.producer_id not in dropped:
+            if isolation.delivers(header, batch):
                 values += [(record.value or b"").decode() for record in iter_records(batch)]
         return values
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.protocol.batch import decode_marker
 from fencepost.protocol.messages import FetchRequest, OffsetFetchRequest
 from fencepost.protocol.records import iter_batches, iter_records
 from tests.simulation.history import Read, TopicPartition, Violation
+from tests.support.isolation import Isolation
 
 FETCH_VERSION = 12
 READ_COMMITTED = 1
@@ -35,21 +35,14 @@ def read(where: TopicPartition, fetched: Any, position: int, read_committed: boo
         raise Violation("LSO", f"{where}: {fetched.last_stable_offset} is above {fetched.high_watermark}")
     if (fetched.aborted_transactions is not None) != read_committed:
         raise Violation("fetch", f"{where}: the list of aborted transactions is for readers of committed data")
-    aborted = sorted((a.first_offset, a.producer_id) for a in fetched.aborted_transactions or ())
-    dropping: set[int] = set()
+    isolation = Isolation((a.first_offset, a.producer_id) for a in fetched.aborted_transactions or ())
     reads = []
     for header, batch in iter_batches(fetched.records or b""):
         if header.last_offset < position:
             continue
         if read_committed and header.last_offset >= fetched.last_stable_offset:
             raise Violation("LSO", f"{where}: offset {header.last_offset} is not below {fetched.last_stable_offset}")
-        while aborted and aborted[0][0] <= header.last_offset:
-            dropping.add(aborted.pop(0)[1])
-        if header.is_control:
-            marker = decode_marker(batch)
-            if marker is not None and not marker.commit:
-                dropping.discard(marker.producer_id)
-        elif not (header.is_transactional and header.producer_id in dropping):
+        if isolation.delivers(header, batch):
             for record in iter_records(batch):
                 if record.offset >= position:
                     assert record.value is not None

@@ -321,6 +321,8 @@ def default_settings(data: Path, port: int, controller_port: int) -> dict[str, s
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
         "group.initial.rebalance.delay.ms": "0",
+        # A connection that a long run of tests comes back to is still there.
+        "connections.max.idle.ms": "-1",
     }
 
 

@@ -1,4 +1,4 @@
-"""kill -9 for a broker that is not even up."""
+"""What all loops of kills do: the topics and settings of their brokers, and kill -9 for one that is not even up."""
 
 from __future__ import annotations
 
@@ -9,6 +9,23 @@ import time
 
 from fencepost.testing import Broker
 from fencepost.testing.broker import BrokerFailed
+
+TOPICS = {"orders": 2, "payments": 2, "shipments": 1}
+INPUT, OUTPUT = "orders", "invoices"
+# Small segments, and a cleaner that is always at work, so that a run of a minute rolls some and cleans many.
+SETTINGS = {
+    "log.segment.bytes": "262144",
+    "transaction.state.log.segment.bytes": "65536",
+    "offsets.topic.segment.bytes": "65536",
+    "fencepost.state.clean.bytes": "8192",
+    "log.cleaner.backoff.ms": "100",
+}
+# The next process may be told otherwise.
+CHOICES = {
+    "fencepost.endtxn.reply": ["complete", "prepare"],
+    "fencepost.flush.on.commit": ["false", "false", "true"],
+    "fencepost.recovery.ongoing": ["keep", "keep", "keep", "abort"],
+}
 
 
 def kill_while_it_starts(broker: Broker, after_s: float) -> bool:

@@ -52,6 +52,7 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.schema import Message
+from tests.support.isolation import Isolation
 
 TV1 = {"init": 4, "add": 3, "offsets": 3, "end": 4, "commit-offset": 3, "produce": 11}
 TV2 = {"init": 5, "add": 3, "offsets": 4, "end": 5, "commit-offset": 5, "produce": 12}
@@ -555,17 +556,10 @@ class Stage:
     def do_read(self, place: str, isolation: str = "uncommitted") -> Iterator[str]:
         """The values that a consumer would give to its application."""
         fetched = self._fetch(place, isolation == "committed")
-        aborted = sorted((a.first_offset, a.producer_id) for a in fetched.aborted_transactions or ())
-        dropped: set[int] = set()
+        rule = Isolation((a.first_offset, a.producer_id) for a in fetched.aborted_transactions or ())
         found = False
         for header, batch in iter_batches(fetched.records or b""):
-            while aborted and aborted[0][0] <= header.last_offset:
-                dropped.add(aborted.pop(0)[1])
-            if header.is_control:
-                marker = decode_marker(batch)
-                if marker is not None and not marker.commit:
-                    dropped.discard(marker.producer_id)
-            elif not (header.is_transactional and header.producer_id in dropped):
+            if rule.delivers(header, batch):
                 for record in iter_records(batch):
                     found = True
                     yield (record.value or b"").decode()

@@ -113,6 +113,7 @@ class Cluster:
         self.transaction_version = int(config["transaction.version"])
         self.group_version = 1
         self.features_epoch = 0
+        self.leader_epoch = 0  # Of every partition.
         self._next_producer_id = 0
         self._producer_id_block_end = 0
         # Inside `one_save`: what to do once it is saved.
@@ -133,7 +134,7 @@ class Cluster:
             self._restore(json.loads(document), now_ms)
         self.txns.load(now_ms)
         self.groups.load(now_ms)
-        self.txns.finish_recovery(now_ms)
+        self.txns.finish_recovery(now_ms, self.storage.note_recovered)
         self.timers.every(self.config["producer.id.expiration.check.interval.ms"], now_ms, self._expire_producers)
         self.housekeeping.start(now_ms)
 
@@ -151,10 +152,16 @@ class Cluster:
         self.group_version = document.get("group_version", 1)
         self.features_epoch = document.get("features_epoch", 0)
         self._next_producer_id = self._producer_id_block_end = document["next_producer_id"]
+        self.leader_epoch = document.get("leader_epoch", 0)
+        if self.storage.may_have_lost_appends:
+            # Readers that are further than a log now goes are told so, also once it has grown again.
+            self.leader_epoch += 1
         self._check_fixed_counts(document["topics"])
         for name, entry in document["topics"].items():
             topic = Topic(name, bytes.fromhex(entry["id"]), entry["configs"])
             self._open_partitions(topic, entry["partitions"], now_ms)
+        if self.storage.may_have_lost_appends:
+            self._save()
 
     def _check_fixed_counts(self, topics: Mapping[str, Any]) -> None:
         for name, setting in (
@@ -175,6 +182,7 @@ class Cluster:
             "transaction_version": self.transaction_version,
             "group_version": self.group_version,
             "features_epoch": self.features_epoch,
+            "leader_epoch": self.leader_epoch,
             "next_producer_id": self._producer_id_block_end,
             "topics": {
                 t.name: {"id": t.topic_id.hex(), "partitions": len(t.partitions), "configs": t.configs}
@@ -318,6 +326,7 @@ class Cluster:
                     log,
                     topic.name,
                     index,
+                    self.leader_epoch,
                     now_ms=now_ms,
                     producer_id_expiration_ms=self.config["producer.id.expiration.ms"],
                 )

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from fencepost.broker.internal_topic import load_latest
@@ -45,7 +44,7 @@ class TxnShard:
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.txns: dict[str, Txn] = {}
-        self.pending: set[str] = set()  # Ids that wait for a sync, and can do nothing else meanwhile.
+        self.pending: set[str] = set()  # Ids that wait for the disk, and can do nothing else meanwhile.
 
 
 @dataclass(slots=True)
@@ -243,7 +242,7 @@ class TxnCoordinator:
             reply(errors.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
             return
         prepared = decision.record
-        if prepared is not None and transactional_id in shard.pending:
+        if not decision.error and transactional_id in shard.pending:
             reply(errors.CONCURRENT_TRANSACTIONS, -1, -1)
             return
         if decision.error or prepared is None:
@@ -415,6 +414,8 @@ class TxnCoordinator:
         expiration_ms = self._config["transactional.id.expiration.ms"]
         for shard in self.shards:
             for txn in [t for t in shard.txns.values() if machine.is_expired(t, expiration_ms, now_ms)]:
+                if txn.transactional_id in shard.pending:
+                    continue
                 self._record(shard, txn._replace(state=DEAD, updated_ms=now_ms), now_ms)
 
     # --- loading ------------------------------------------------------------------------------------------
@@ -440,41 +441,73 @@ class TxnCoordinator:
                 shard.txns[txn.transactional_id] = txn
         return shard
 
-    def finish_recovery(self, now_ms: int) -> None:
-        """Go on where the last process stopped: finish what was decided, forget what expired."""
+    def finish_recovery(self, now_ms: int, then: Callable[[], None]) -> None:
+        """Go on where the last process stopped: finish what was decided, forget what expired.
+
+        `then` is called when every client that may have lost something is fenced.
+        """
         self._adopt_orphans(now_ms)
         # Data of an open transaction is not synced yet. If some of it is gone, its client must not commit the rest.
         lost_appends = self._cluster.storage.may_have_lost_appends
-        aborts_ongoing = self._config["fencepost.recovery.ongoing"] == "abort" or lost_appends
+        aborts_ongoing = self._config["fencepost.recovery.ongoing"] == "abort"
+        unfenced = {txn.transactional_id for txn in self.all_txns()} if lost_appends else set()
+
+        def fenced(transactional_id: str) -> None:
+            unfenced.discard(transactional_id)
+            if not unfenced:
+                then()
+
+        if not unfenced:
+            then()
         for shard in self.shards:
             for txn in list(shard.txns.values()):
-                if txn.state in PREPARED:
-                    then = partial(self._take_epoch, shard, txn.transactional_id, now_ms) if lost_appends else None
-                    self._write_markers(shard, txn, txn.partitions, now_ms, then)
+                if lost_appends:
+                    self._fence_owner(shard, txn.transactional_id, now_ms, fenced)
+                elif txn.state in PREPARED:
+                    self._write_markers(shard, txn, txn.partitions, now_ms, None)
                 elif txn.state is ONGOING and aborts_ongoing:
                     self._fence(shard, txn, now_ms, lambda error: None)
-                elif lost_appends:
-                    self._take_epoch(shard, txn.transactional_id, now_ms)
         self.remove_expired(now_ms)
 
-    def _take_epoch(self, shard: TxnShard, transactional_id: str, now_ms: int, _error: int = errors.NONE) -> None:
-        """Fence the producer of an id that looks idle, for its client may know better.
+    def _fence_owner(
+        self, shard: TxnShard, transactional_id: str, now_ms: int, then: Callable[[str], None]
+    ) -> None:
+        """After a power cut: the producer of an id must not go on, whatever its state says.
 
-        A power cut can lose the record that opened a transaction, and with it any of the data. The client would go on
-        with the rest of it; and where the transaction before was committed under the same epoch (TV1), its commit
-        would be taken for a retry of that one and be answered with success.
+        The cut can lose the record that opened a transaction, and with it any of the data. The client would go on with
+        the rest of it; and where the transaction before was committed under the same epoch (TV1), its commit would be
+        taken for a retry of that one and be answered with success.
         """
         txn = shard.txns[transactional_id]
+        shard.pending.add(transactional_id)
+
+        def is_fenced(error: int) -> None:
+            if error:
+                self._cluster.timers.at(
+                    now_ms + RETRY_MS, lambda at_ms: self._fence_owner(shard, transactional_id, at_ms, then)
+                )
+                return
+            shard.pending.discard(transactional_id)
+            then(transactional_id)
+
+        if txn.state in PREPARED:
+            self._write_markers(
+                shard, txn, txn.partitions, now_ms, lambda _: self._fence_owner(shard, transactional_id, now_ms, then)
+            )
+        elif txn.state is ONGOING:
+            self._fence(shard, txn, now_ms, is_fenced)
+        else:
+            is_fenced(self._take_epoch(shard, txn, now_ms))
+
+    def _take_epoch(self, shard: TxnShard, txn: Txn, now_ms: int) -> int:
         try:
             decision = machine.decide_init(
-                txn, transactional_id, -1, -1, txn.timeout_ms, now_ms, self._cluster.allocate_producer_id
+                txn, txn.transactional_id, -1, -1, txn.timeout_ms, now_ms, self._cluster.allocate_producer_id
             )
         except StorageFailed:
-            decision = machine.refuse(errors.COORDINATOR_LOAD_IN_PROGRESS)
-        if decision.record is None or self._record(shard, decision.record, now_ms):
-            self._cluster.timers.at(
-                now_ms + RETRY_MS, lambda at_ms: self._take_epoch(shard, transactional_id, at_ms)
-            )
+            return errors.COORDINATOR_LOAD_IN_PROGRESS
+        assert decision.record is not None
+        return self._record(shard, decision.record, now_ms)
 
     def _adopt_orphans(self, now_ms: int) -> None:
         """Abort what is open on a partition and unknown to the coordinator: a power cut can lose the record that

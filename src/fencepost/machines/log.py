@@ -142,6 +142,10 @@ class Log(Protocol):
         (newer than the end of the log) are dropped by the log itself."""
         ...
 
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        """The epochs of the leaders that wrote to it, each with its first offset; the oldest may be unknown."""
+        ...
+
     def wants_snapshot(self) -> bool:
         """Whether enough was appended since the last snapshot that recovery would be slow."""
         ...
@@ -185,6 +189,10 @@ class Storage(Protocol):
 
     # The machine went down since the last process wrote here: appends that nobody synced may be gone.
     may_have_lost_appends: bool
+
+    def note_recovered(self) -> None:
+        """What there is to do about lost appends is done: a process after this one need not do it again."""
+        ...
 
     def open_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
         """Open (recovering if the last stop was not clean) or create. Creates no file before the first append."""

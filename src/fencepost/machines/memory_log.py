@@ -15,6 +15,7 @@ from typing import cast
 from fencepost.machines.log import AbortedTxn, Log, LogConfig, Rewrite, StorageFailed, StoredBatch
 
 HEADER_BYTES = 61
+LEADER_EPOCH = slice(12, 16)
 CONTROL = 0x20  # In the low byte of a batch's attributes, which is byte 22 of the batch.
 SNAPSHOT_BATCHES = 4096
 
@@ -127,6 +128,14 @@ class MemoryLog:
             head = batch if batch[22] & CONTROL else batch[:HEADER_BYTES]
             yield StoredBatch(self._addresses[index], len(batch), head)
             index += 1
+
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        epochs: list[tuple[int, int]] = []
+        for batch, base_offset in zip(self._batches, self._base_offsets, strict=True):
+            epoch = int.from_bytes(batch[LEADER_EPOCH], "big", signed=True)
+            if not epochs or epoch > epochs[-1][0]:
+                epochs.append((epoch, base_offset))
+        return epochs
 
     def offset_for_time(self, timestamp: int) -> bytes | None:
         # The first place where the highest timestamp so far reaches `timestamp` is a batch that has it.
@@ -366,9 +375,14 @@ class MemoryStorage:
     def close(self) -> None:
         pass
 
+    def note_recovered(self) -> None:
+        self.may_have_lost_appends = False
+
     def after_kill(self) -> MemoryStorage:
         """What the next process finds after kill -9: every append, for the page cache survives."""
-        return self._copy(lambda log: log.end_offset)
+        storage = self._copy(lambda log: log.end_offset)
+        storage.may_have_lost_appends = self.may_have_lost_appends
+        return storage
 
     def after_power_loss(self) -> MemoryStorage:
         """What the next process finds after a power cut: only what `sync` has called back for."""

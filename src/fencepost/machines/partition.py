@@ -615,7 +615,7 @@ class Partition:
     def _replay(self, from_offset: int) -> None:
         log = self.log
         epoch = self.leader_epochs[-1][0]
-        epochs: list[tuple[int, int]] = []
+        epochs = log.leader_epochs()
         indexed = log.aborted(from_offset, log.end_offset)
         last_indexed = indexed[-1].last_offset if indexed else -1
         known_epoch = b""
@@ -636,10 +636,9 @@ class Partition:
             marker = decode_marker(head)
             if marker is not None:
                 self._replay_marker(marker, last_indexed)
-        if epochs and epochs[-1][0] < epoch:
+        if not epochs or epochs[-1][0] < epoch:
             epochs.append((epoch, log.end_offset))
-        if epochs:
-            self.leader_epochs = epochs
+        self.leader_epochs = epochs
 
     def _replay_marker(self, marker: Marker, last_indexed: int) -> None:
         """As `_apply_marker`, but the index may have the entry already."""

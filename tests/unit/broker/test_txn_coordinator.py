@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -20,6 +21,7 @@ from fencepost.protocol.messages import (
     InitProducerIdRequest,
     ListTransactionsRequest,
     OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
     ProduceRequest,
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
@@ -83,6 +85,12 @@ class Scene(PureBroker):
 
     def end(self, commit: bool = True) -> Pending:
         return self.send(EndTxnRequest("t1", self.producer_id, self.epoch, commit), 5)
+
+    def end_of_epoch(self, epoch: int, current: int) -> tuple[int, int, int]:
+        partition = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(0, current, epoch)
+        topics = [OffsetForLeaderEpochRequest.OffsetForLeaderTopic("orders", [partition])]
+        found = self.call(OffsetForLeaderEpochRequest(-1, topics), 4).topics[0].partitions[0]
+        return found.error_code, found.leader_epoch, found.end_offset
 
     def state(self) -> State:
         txn = self.cluster.txns.find("t1")
@@ -236,6 +244,62 @@ def test_a_client_cannot_go_on_with_a_transaction_whose_beginning_was_lost_with_
     broker.producer_id, broker.epoch = broker.init()
     assert broker.produce(1) == errors.NONE
     assert broker.end().response.error_code == errors.NONE
+
+
+def test_a_start_after_a_power_loss_that_was_cut_short_is_made_again_in_full() -> None:
+    broker = Scene({"fencepost.flush.on.commit": "true"})
+    broker.produce(0)
+    broker.epoch = broker.end().response.producer_epoch
+    broker.produce(0, "gone")
+    broker.restart(broker.storage.after_power_loss().after_kill())
+    assert broker.produce(1) == errors.INVALID_PRODUCER_EPOCH
+    # That one was not cut short, so the next kill is one like any other.
+    broker.producer_id, broker.epoch = broker.init()
+    broker.produce(0)
+    broker.restart(broker.storage.after_kill())
+    assert broker.end().response.error_code == errors.NONE
+
+
+def test_no_client_goes_on_before_it_could_be_fenced_after_a_power_loss() -> None:
+    """The disk is full, so its epoch cannot be taken from it yet."""
+    broker = Scene({"fencepost.flush.on.commit": "true"})
+    kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    add = AddPartitionsToTxnRequest((), "t1", broker.producer_id, broker.epoch, [kind("orders", [0])])
+    commit = EndTxnRequest("t1", broker.producer_id, broker.epoch, True)
+    broker.call(add, 3)
+    assert broker.call(commit, 3).error_code == errors.NONE
+    broker.call(add, 3)
+    lost = broker.storage.after_power_loss()
+    with patch.object(lost, "save_metadata"):
+        lost.full = True
+        broker.restart(lost)
+        lost.full = False
+    assert broker.call(commit, 3).error_code == errors.CONCURRENT_TRANSACTIONS
+    assert lost.may_have_lost_appends
+    broker.advance(1000)
+    assert broker.call(commit, 3).error_code == errors.PRODUCER_FENCED
+    assert not lost.may_have_lost_appends
+
+
+def test_readers_are_told_where_a_log_ended_when_the_power_went() -> None:
+    broker = Scene({"fencepost.flush.on.commit": "true"})
+    broker.produce(0, "kept")
+    broker.epoch = broker.end().response.producer_epoch
+    broker.produce(0, "gone")
+    broker.restart(broker.storage.after_kill())
+    assert broker.end_of_epoch(0, current=0) == (errors.NONE, 0, 3)
+    broker.restart(broker.storage.after_power_loss())
+    broker.producer_id, broker.epoch = broker.init()
+    broker.produce(0, "another")
+    broker.produce(0, "and another", sequence=1)
+    assert broker.end_of_epoch(0, current=0) == (errors.FENCED_LEADER_EPOCH, -1, -1)
+    assert broker.end_of_epoch(0, current=1) == (errors.NONE, 0, 2)
+    # It is known for good, whatever the snapshots say.
+    broker.end()
+    broker.cluster.stop()
+    broker.restart(broker.storage.after_power_loss())
+    assert broker.end_of_epoch(0, current=2) == (errors.NONE, 0, 2)
+    assert broker.end_of_epoch(1, current=2) == (errors.NONE, 1, 6)  # The markers of "kept" were written again.
 
 
 def test_what_the_power_left_of_a_transaction_is_not_committed_with_the_next_of_its_id() -> None:

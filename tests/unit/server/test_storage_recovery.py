@@ -192,6 +192,23 @@ def test_after_another_boot_everything_past_the_recovery_point_is_checked(tmp_pa
     folder.close()
 
 
+def test_another_boot_counts_until_it_is_dealt_with(tmp_path: Path) -> None:
+    folder = DataFolder(str(tmp_path), boot=lambda: "first")
+    put(open_log(folder))
+    assert not folder.may_have_lost_appends
+    folder.abandon()
+    for end in (DataFolder.abandon, DataFolder.close):
+        folder = DataFolder(str(tmp_path), boot=lambda: "second")
+        open_log(folder)
+        assert folder.may_have_lost_appends
+        end(folder)
+    folder = DataFolder(str(tmp_path), boot=lambda: "second")
+    open_log(folder)
+    folder.note_recovered()
+    folder.abandon()
+    assert not DataFolder(str(tmp_path), boot=lambda: "second").may_have_lost_appends
+
+
 def test_after_another_boot_a_hole_between_segments_ends_the_log(tmp_path: Path) -> None:
     folder = DataFolder(str(tmp_path), boot=lambda: "first")
     log = open_log(folder, LogConfig(segment_bytes=200))
@@ -238,6 +255,7 @@ def test_a_boot_vouches_only_for_logs_that_were_checked_in_it(tmp_path: Path) ->
     folder = DataFolder(str(tmp_path), boot=lambda: "second")
     for partition in range(2):
         folder.open_log("orders", partition, TOPIC_ID, SMALL)
+    folder.note_recovered()
     folder.abandon()
     assert (tmp_path / "boot-id").read_text() == "second"
 

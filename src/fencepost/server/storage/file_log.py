@@ -272,6 +272,9 @@ class FileLog(SegmentedLog):
             self._leader_epochs = epochs
         self._leader_epoch = bytes(leader_epoch)
 
+    def leader_epochs(self) -> list[tuple[int, int]]:
+        return list(self._leader_epochs)
+
     # Reading.
 
     def read(self, offset: int, max_bytes: int, end_address: int) -> bytes:

@@ -171,12 +171,16 @@ class DataFolder:
             write_meta(self.path, cluster_id, node_id)
             self.cluster_id = cluster_id
 
+    def note_recovered(self) -> None:
+        self.may_have_lost_appends = False
+        self._note_boot()
+
     def _note_boot(self) -> None:
         """Once no log is left that an earlier boot wrote and nobody has checked, note this boot."""
-        if not self._unopened and self._boot is not None:
+        if not self._unopened and not self.may_have_lost_appends and self._boot is not None:
             path = f"{self.path}/{BOOT_NAME}"
             if read_file(path) != self._boot.encode():
-                replace_file(path, self._boot.encode(), durable=False)
+                replace_file(path, self._boot.encode(), durable=True)
 
     # Logs.
 
@@ -457,7 +461,7 @@ class DataFolder:
             content = encode_offsets(self._recovery_points)
             with self._points_lock:
                 replace_file(f"{self.path}/{RECOVERY_POINTS_NAME}", content, durable=True)
-            if not self._unopened or self._trust is Trust.CLEAN:
+            if self._trust is Trust.CLEAN or not (self._unopened or self.may_have_lost_appends):
                 ends = {name: log.end() for name, log in self._logs.items()}
                 content = _encode_clean_ends({**self._clean_ends, **ends})
                 replace_file(f"{self.path}/{CLEAN_NAME}", content, durable=True)

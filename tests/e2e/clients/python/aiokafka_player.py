@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 from collections.abc import Coroutine
+from io import StringIO
 from typing import Any
 
 import aiokafka
@@ -19,7 +20,21 @@ LOOP = asyncio.new_event_loop()
 
 
 def wait(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run_coroutine_threadsafe(coroutine, LOOP).result(TIMEOUT_S)
+    future = asyncio.run_coroutine_threadsafe(coroutine, LOOP)
+    try:
+        return future.result(TIMEOUT_S)
+    except TimeoutError:
+        if future.done():
+            raise
+        raise AssertionError(f"{coroutine.__qualname__} took more than {TIMEOUT_S:g} s\n{stacks()}") from None
+
+
+def stacks() -> str:
+    """Where every task of the client is: what it waits for is there."""
+    out = StringIO()
+    for task in asyncio.all_tasks(LOOP):
+        task.print_stack(file=out)
+    return out.getvalue()
 
 
 class AiokafkaPlayer(Player):
@@ -111,7 +126,12 @@ class AiokafkaMover(Mover):
             return super().move_some() if self.may_move.is_set() else 0
 
     def take(self, count: int, wait_s: float) -> list[Record]:
-        found = wait(self.consumer.getmany(timeout_ms=int(wait_s * 1000), max_records=count))
+        getting = self.consumer.getmany(timeout_ms=int(wait_s * 1000), max_records=count)
+        try:
+            # While the partitions are taken away it waits for new ones, and the listener for whoever is moving.
+            found = wait(asyncio.wait_for(getting, wait_s + 0.5))
+        except TimeoutError:
+            return []
         return [Record(where.partition, record.offset, record.value) for where in found for record in found[where]]
 
     def begin(self) -> None:
