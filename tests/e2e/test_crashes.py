@@ -108,6 +108,7 @@ def test_nothing_acknowledged_is_lost_in_a_loop_of_kills(tmp_path: Path) -> None
         loop.end()
         assert "missing" not in broker.log, "a kill damages no file"
         assert "damaged" not in broker.log, "a kill damages no file"
+    print(f"restarts: {len(restarts_s)}, median {statistics.median(restarts_s):.2f} s, longest {max(restarts_s):.2f} s")
     assert statistics.median(restarts_s) < 2
 
 

@@ -4,7 +4,7 @@ Duties: every accepted batch gets the next offset; producers are held to their o
 the last stable offset stands before the oldest open transaction; a reader of committed data is told which
 transactions in the range were aborted. A change happens in three steps: decide, append to the log, apply.
 Recovery is the last step alone, over the log. The records themselves stay opaque.
-Follows Kafka's UnifiedLog and LogValidator (KIP-98, KIP-101, KIP-890).
+Follows Kafka's UnifiedLog and LogValidator (KIP-98, KIP-890).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
+from fencepost.machines.leader_epochs import LeaderEpochs
 from fencepost.machines.log import AbortedTxn, Log, StorageFailed
 from fencepost.machines.producers import (
     OpenTxn,
@@ -132,8 +133,8 @@ class Partition:
         self.log = log
         self.topic = topic
         self.index = index
-        # Each epoch with the offset at which it began.
-        self.leader_epochs: list[tuple[int, int]] = [(leader_epoch, log.end_offset)]
+        self.leader_epochs = LeaderEpochs(log.leader_epochs())
+        self.leader_epochs.begin(leader_epoch, log.end_offset)
         self.producers = Producers()
         self.last_stable_offset = log.end_offset
         # Where a reader of committed data stops, as an address, so that no fetch has to search for it.
@@ -157,10 +158,6 @@ class Partition:
     def high_watermark(self) -> int:
         """With one replica, all that is stored is replicated."""
         return self.log.end_offset
-
-    @property
-    def leader_epoch(self) -> int:
-        return self.leader_epochs[-1][0]
 
     # Appending.
 
@@ -198,9 +195,9 @@ class Partition:
         append_time = NO_TIMESTAMP
         if self.log_append_time:
             append_time = max_timestamp = now_ms
-            batch = stamp_append_time(records, base_offset, self.leader_epochs[-1][0], now_ms)
+            batch = stamp_append_time(records, base_offset, self.leader_epochs.current, now_ms)
         else:
-            batch = stamp(records, base_offset, self.leader_epochs[-1][0])
+            batch = stamp(records, base_offset, self.leader_epochs.current)
         try:
             address = log.append(batch, base_offset, last_offset, max_timestamp)
         except StorageFailed as e:
@@ -281,7 +278,7 @@ class Partition:
         """As `append_internal`, for the most frequent: one plain record of a coordinator. Raises StorageFailed."""
         log = self.log
         offset = log.end_offset
-        batch = encode_stored_record(key, value, now_ms, offset, self.leader_epochs[-1][0])
+        batch = encode_stored_record(key, value, now_ms, offset, self.leader_epochs.current)
         log.append(batch, offset, offset, now_ms)
         self._advance()
 
@@ -297,7 +294,7 @@ class Partition:
         last_offset = base_offset + fields[6]
         max_timestamp = fields[8]
         address = log.append(
-            stamp(batch, base_offset, self.leader_epochs[-1][0]), base_offset, last_offset, max_timestamp
+            stamp(batch, base_offset, self.leader_epochs.current), base_offset, last_offset, max_timestamp
         )
         if fields[9] >= 0:
             self._apply_data(BatchHeader._make(fields)._replace(base_offset=base_offset), address)
@@ -325,7 +322,7 @@ class Partition:
         log = self.log
         offset = log.end_offset
         batch = encode_marker(
-            producer_id, epoch, commit, coordinator_epoch, now_ms, offset, self.leader_epochs[-1][0]
+            producer_id, epoch, commit, coordinator_epoch, now_ms, offset, self.leader_epochs.current
         )
         try:
             log.append(batch, offset, offset, now_ms)
@@ -462,11 +459,11 @@ class Partition:
     def offset_for(self, timestamp: int, read_committed: bool = False) -> FoundOffset:
         """Answer ListOffsets: latest (-1), earliest (-2), newest (-3), or the first record from a time on."""
         end = self.last_stable_offset if read_committed else self.log.end_offset
-        epoch = self.leader_epochs[-1][0]
+        epoch = self.leader_epochs.current
         if timestamp == LATEST_TIMESTAMP:
             return FoundOffset(end, NO_TIMESTAMP, epoch)
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            return FoundOffset(self.log.start_offset, NO_TIMESTAMP, self.epoch_at(self.log.start_offset))
+            return FoundOffset(self.log.start_offset, NO_TIMESTAMP, self.leader_epochs.at(self.log.start_offset))
         if timestamp == MAX_TIMESTAMP:
             newest = max_timestamp(self.log)
             found = NOT_FOUND if newest is None else first_not_before(self.log, newest)
@@ -521,39 +518,6 @@ class Partition:
         for producer_id, txn in self.producers.open_txns.items():
             if txn.first_offset < start:
                 self.producers.open_txns[producer_id] = OpenTxn(start, self.log.address_of(start))
-
-    # Leader epochs.
-
-    def become_leader(self, epoch: int) -> None:
-        """From here on batches carry this epoch."""
-        assert epoch > self.leader_epochs[-1][0], f"leader epoch {epoch} after {self.leader_epochs[-1][0]}"
-        self.leader_epochs.append((epoch, self.log.end_offset))
-
-    def check_leader_epoch(self, client_epoch: int) -> int:
-        """Whether a client knows this leader: NONE, or which of the two is behind; -1: it did not say."""
-        epoch = self.leader_epochs[-1][0]
-        if client_epoch < 0 or client_epoch == epoch:
-            return errors.NONE
-        return errors.FENCED_LEADER_EPOCH if client_epoch < epoch else errors.UNKNOWN_LEADER_EPOCH
-
-    def epoch_at(self, offset: int) -> int:
-        """The epoch of the leader that wrote `offset`."""
-        for epoch, start in reversed(self.leader_epochs):
-            if start <= offset:
-                return epoch
-        return self.leader_epochs[0][0]
-
-    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Answer OffsetForLeaderEpoch: the newest epoch not above `epoch` and where it ended, or (-1, -1)."""
-        if epoch > self.leader_epochs[-1][0]:
-            return -1, -1
-        end = self.log.end_offset
-        for known, start in reversed(self.leader_epochs):
-            if known <= epoch:
-                return known, end
-            end = start
-        # Kafka: an epoch before the first one ends where the first one starts.
-        return epoch, end
 
     # Recovery.
 
@@ -614,8 +578,7 @@ class Partition:
 
     def _replay(self, from_offset: int) -> None:
         log = self.log
-        epoch = self.leader_epochs[-1][0]
-        epochs = log.leader_epochs()
+        epochs = LeaderEpochs(log.leader_epochs())
         indexed = log.aborted(from_offset, log.end_offset)
         last_indexed = indexed[-1].last_offset if indexed else -1
         known_epoch = b""
@@ -626,8 +589,7 @@ class Partition:
             header = decode_header(head)
             if header.base_offset < from_offset:
                 continue  # The snapshot was taken after this batch.
-            if not epochs or header.leader_epoch > epochs[-1][0]:
-                epochs.append((header.leader_epoch, header.base_offset))
+            epochs.begin(header.leader_epoch, header.base_offset)
             if header.producer_id < 0:
                 continue
             if not header.attributes & CONTROL:
@@ -636,8 +598,7 @@ class Partition:
             marker = decode_marker(head)
             if marker is not None:
                 self._replay_marker(marker, last_indexed)
-        if not epochs or epochs[-1][0] < epoch:
-            epochs.append((epoch, log.end_offset))
+        epochs.begin(self.leader_epochs.current, log.end_offset)
         self.leader_epochs = epochs
 
     def _replay_marker(self, marker: Marker, last_indexed: int) -> None:

@@ -411,18 +411,6 @@ def test_an_empty_log_has_no_offset_for_a_time() -> None:
     assert p.offset_for(0) == p.offset_for(-3) == NOT_FOUND
 
 
-def test_the_end_of_an_epoch_is_where_the_next_one_begins() -> None:
-    p = Partition(MemoryLog(), "orders", 0, leader_epoch=2)
-    p.append(batch(b"a", b"b"), NOW)
-    p.become_leader(5)
-    p.append(batch(b"c"), NOW)
-    assert p.end_of_epoch(5) == (5, 3)
-    assert p.end_of_epoch(4) == p.end_of_epoch(2) == (2, 2)
-    assert p.end_of_epoch(6) == (-1, -1)
-    assert p.end_of_epoch(1) == (1, 0)
-    assert (p.epoch_at(1), p.epoch_at(2)) == (2, 5)
-
-
 def test_those_who_wait_are_told_what_moved() -> None:
     told: list[tuple[str, int]] = []
     p = new_partition()
@@ -601,14 +589,17 @@ def test_producers_that_were_silent_too_long_do_not_come_back() -> None:
     assert (q.epoch_of(1), q.epoch_of(2)) == (-1, 0)
 
 
-def test_leader_epochs_come_back_from_the_batches() -> None:
-    p = Partition(MemoryLog(), "orders", 0, leader_epoch=1)
-    p.append(batch(b"a"), NOW)
-    p.become_leader(3)
-    p.append(batch(b"b"), NOW)
-    q = Partition.recover(p.log, "orders", 0, leader_epoch=4)
-    assert q.leader_epochs == [(1, 0), (3, 1), (4, 2)]
-    assert q.leader_epoch == 4
+def test_a_leader_knows_those_before_it_by_what_they_wrote() -> None:
+    log = MemoryLog()
+    for epoch in (1, 3, 4):
+        p = Partition.recover(log, "orders", 0, leader_epoch=epoch)
+        p.append(batch(b"a"), NOW)
+    assert [p.leader_epochs.at(offset) for offset in range(3)] == [1, 3, 4]
+    assert [p.leader_epochs.end_of(epoch, log.end_offset) for epoch in (1, 3, 4)] == [(1, 1), (3, 2), (4, 3)]
+    # Not every leader writes.
+    p = Partition.recover(log, "orders", 0, leader_epoch=7)
+    assert p.leader_epochs.current == 7
+    assert p.leader_epochs.end_of(5, log.end_offset) == (4, 3)
 
 
 def test_a_snapshot_is_taken_when_the_log_wants_one() -> None:

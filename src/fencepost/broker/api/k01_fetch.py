@@ -124,7 +124,7 @@ def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_commi
             # Kafka: whatever the isolation level, the list of aborted transactions is there and empty, as nowhere else.
             results.append(Result(w, _nothing(error)._replace(aborted=[])))
             continue
-        error = partition.check_leader_epoch(w.leader_epoch)
+        error = partition.leader_epochs.check(w.leader_epoch)
         if error:
             results.append(Result(w, _nothing(error)))
             continue
@@ -159,7 +159,7 @@ def _available(cluster: Cluster, wanted: Iterable[Wanted], read_committed: bool)
     size = 0
     for w in wanted:
         partition = cluster.partition(w.topic, w.partition)
-        if partition is None or partition.check_leader_epoch(w.leader_epoch):
+        if partition is None or partition.leader_epochs.check(w.leader_epoch):
             return MAX_BYTES
         end = partition.stable_address if read_committed else partition.log.end_address
         size += max(end - partition.log.address_of(w.offset), 0)

@@ -47,7 +47,7 @@ def _find(ctx: Context, topic: str, wanted: Wanted, read_committed: bool) -> Par
     partition = ctx.cluster.partition(topic, wanted.partition_index)
     if partition is None:
         return PartitionResponse(wanted.partition_index, errors.UNKNOWN_TOPIC_OR_PARTITION)
-    error = partition.check_leader_epoch(wanted.current_leader_epoch)
+    error = partition.leader_epochs.check(wanted.current_leader_epoch)
     if error:
         return PartitionResponse(wanted.partition_index, error)
     try:

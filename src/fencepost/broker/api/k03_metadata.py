@@ -70,5 +70,6 @@ def _describe(ctx: Context, topic: Topic) -> TopicResponse:
     partitions = []
     for index, partition in enumerate(topic.partitions):
         leader = leader_of(index).node_id
-        partitions.append(PartitionResponse(errors.NONE, index, leader, partition.leader_epoch, [leader], [leader]))
+        epoch = partition.leader_epochs.current
+        partitions.append(PartitionResponse(errors.NONE, index, leader, epoch, [leader], [leader]))
     return TopicResponse(errors.NONE, topic.name, topic.topic_id, topic.is_internal, partitions)

@@ -23,8 +23,8 @@ def _find(ctx: Context, topic: str, wanted: Wanted) -> EpochEndOffset:
     partition = ctx.cluster.partition(topic, wanted.partition)
     if partition is None:
         return EpochEndOffset(errors.UNKNOWN_TOPIC_OR_PARTITION, wanted.partition)
-    error = partition.check_leader_epoch(wanted.current_leader_epoch)
+    error = partition.leader_epochs.check(wanted.current_leader_epoch)
     if error:
         return EpochEndOffset(error, wanted.partition)
-    epoch, end_offset = partition.end_of_epoch(wanted.leader_epoch)
+    epoch, end_offset = partition.leader_epochs.end_of(wanted.leader_epoch, partition.log.end_offset)
     return EpochEndOffset(errors.NONE, wanted.partition, epoch, end_offset)

@@ -59,5 +59,5 @@ def _missing(name: str) -> int:
 def _describe(ctx: Context, topic: Topic, index: int) -> PartitionResult:
     leader = ctx.cluster.leader_of(index).node_id
     return PartitionResult(
-        errors.NONE, index, leader, topic.partitions[index].leader_epoch, [leader], [leader], [], [], []
+        errors.NONE, index, leader, topic.partitions[index].leader_epochs.current, [leader], [leader], [], [], []
     )
