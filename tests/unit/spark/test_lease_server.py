@@ -133,7 +133,8 @@ def test_hundreds_of_tasks_write_to_a_few_partitions_without_a_gap(server: Lease
         results = list(threads.map(run, range(tasks)))
     expected = batches * sum(range(1, tasks + 1))
     assert server.finish(results, {1: tasks}) == Finished({("t", n): expected for n in range(partitions)})
-    assert sorted(batch.touched) == [("t", n) for n in range(partitions)]
+    # One whose asker was served elsewhere meanwhile is touched again for the next.
+    assert set(batch.touched) == {("t", n) for n in range(partitions)}
 
 
 def test_tasks_that_die_while_they_wait_and_copies_of_those_that_live_change_nothing(server: LeaseServer) -> None:
