@@ -21,6 +21,7 @@ from typing import Protocol
 
 import psutil
 
+from fencepost.cli.progress import say
 from fencepost.testing import Broker
 from tests.support.apache_kafka import ApacheKafka, apache_kafka, gives_metadata
 from tests.support.java import why_no_java
@@ -37,10 +38,6 @@ class Running(Protocol):
 
     @property
     def bootstrap_servers(self) -> str: ...
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager

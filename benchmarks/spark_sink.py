@@ -28,6 +28,7 @@ from typing import Any
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from fencepost.cli.progress import say
 from fencepost.spark.connector import connector_jars
 from fencepost.spark.sink import ExactlyOnceSink
 from fencepost.testing import Broker
@@ -41,10 +42,6 @@ MEMORY_RECORDS = 5_000_000
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.buffer.memory": "67108864"}
 OWN, OWN_TUNED, OURS = "Spark's own sink", "Spark's own sink, large batches", "exactly once"
 Found = dict[str, dict[str, list[float]]]
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager

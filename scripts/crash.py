@@ -19,7 +19,6 @@ import re
 import shutil
 import signal
 import statistics
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -30,6 +29,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from fencepost.cli.progress import say
 from fencepost.server.crash import POINTS
 from fencepost.testing.broker import BrokerFailed
 from tests.support import killing
@@ -396,10 +396,6 @@ def parse_arguments() -> argparse.Namespace:
     if options.rounds < 1:
         parser.error(f"--rounds is {options.rounds}, expected 1 or more")
     return options
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

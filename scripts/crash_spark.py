@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import psutil
 
+from fencepost.cli.progress import say
 from fencepost.demo.refunds.driver import SILENCE_S, Driver, Event, processes_of_session
 from fencepost.demo.refunds.pipeline import Engines, Pipeline
 from fencepost.demo.refunds.requirements import check_pyspark, find_java
@@ -210,10 +211,6 @@ def python_workers(driver: Driver) -> list[psutil.Process]:
             if "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in process.parent().cmdline():
                 found.append(process)
     return found
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import select
 import shutil
 import socket
 import struct
-import sys
 import tempfile
 import time
 from collections import Counter, deque
@@ -28,6 +27,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from fencepost.broker.api import APIS
+from fencepost.cli.progress import say
 from fencepost.protocol import messages
 from fencepost.testing import Broker
 from fencepost.testing.broker import BrokerFailed
@@ -323,10 +323,6 @@ def parse_arguments() -> argparse.Namespace:
     if options.frames < CHECKS:
         parser.error(f"FRAMES is {options.frames}, expected {CHECKS} or more")
     return options
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
