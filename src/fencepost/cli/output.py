@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 D = TypeVar("D")
 MOST_COLUMNS = 120
+STYLES = {"ok": "green", "FAIL": "bold red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,35 +194,5 @@ def _drawn(block: Block) -> RenderableType:
     for n, column in enumerate(block.columns):
         drawn.add_column(column, justify="right" if n in right else "left", overflow="fold")
     for row in block.rows:
-        drawn.add_row(*(Text(_cell(cell)) for cell in row))
+        drawn.add_row(*(Text(_cell(cell), style=STYLES.get(_cell(cell), "")) for cell in row))
     return drawn
-
-
-# --- progress and questions -------------------------------------------------------------------------------
-
-
-class ProgressBar:
-    """On stderr, if that is a terminal and the work takes longer than people like to wait."""
-
-    PATIENCE_S = 2.0
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._began = time.monotonic()
-        self._shown = 0.0
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self._began < self.PATIENCE_S or now - self._shown < 0.1 or not sys.stderr.isatty():
-            return
-        self._shown = now
-        filled = 30 * done // max(total, 1)
-        bar = "#" * filled + "." * (30 - filled)
-        print(f"\r{self._what} [{bar}] {done}/{total}", end="", file=sys.stderr, flush=True)
-
-    def __enter__(self) -> ProgressBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

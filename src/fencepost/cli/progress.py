@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 Say = Callable[[str], None]
 Count = Callable[[int, int], None]
+PATIENCE_S = 2.0
 
 
 def say(line: str) -> None:
@@ -33,3 +35,20 @@ def progress_bar(what: str) -> Iterator[tuple[Say, Count]]:
             bar.update(task, completed=min(done, total), total=total)
 
         yield lambda line: bar.console.print(Text(line)), count
+
+
+@contextmanager
+def patient_bar(what: str) -> Iterator[Count]:
+    """A bar that is there only if the work takes longer than people like to wait."""
+    began = time.monotonic()
+    show: Count | None = None
+    with ExitStack() as bar:
+
+        def count(done: int, total: int) -> None:
+            nonlocal show
+            if show is None and time.monotonic() - began > PATIENCE_S:
+                _, show = bar.enter_context(progress_bar(what))
+            if show is not None:
+                show(done, total)
+
+        yield count

@@ -84,7 +84,7 @@ def list_(
         fencepost txn list --id 'orders-.*' --idle 7d --json
     """
     from fencepost.cli import txn_text
-    from fencepost.cli.output import ProgressBar
+    from fencepost.cli.progress import patient_bar
     from fencepost.diagnose.collect import collect_txns
     from fencepost.diagnose.txns import Filters, TxnList, diagnose_txns
 
@@ -92,7 +92,7 @@ def list_(
     with cluster.connect() as client:
 
         def look() -> TxnList:
-            with ProgressBar("reading __transaction_state") as progress:
+            with patient_bar("reading __transaction_state") as progress:
                 snapshot = collect_txns(client, states, producer_ids, idle_ms is not None, progress)
             return diagnose_txns(snapshot, filters)
 
@@ -130,14 +130,14 @@ def describe(transactional_id: str, every_ms: int | None, cluster: ClusterOption
         fencepost txn describe orders-sink-3 --bootstrap localhost:9092
     """
     from fencepost.cli import txn_text
-    from fencepost.cli.output import ProgressBar
+    from fencepost.cli.progress import patient_bar
     from fencepost.diagnose.collect import ENTRIES_FOR_THE_LATEST, collect_txn
     from fencepost.diagnose.txns import TxnDescription, diagnose_description
 
     with cluster.connect() as client:
 
         def look() -> TxnDescription:
-            with ProgressBar("reading __transaction_state") as progress:
+            with patient_bar("reading __transaction_state") as progress:
                 snapshot = collect_txn(client, transactional_id, ENTRIES_FOR_THE_LATEST, progress)
             document = diagnose_description(snapshot)
             if document is None:
@@ -164,11 +164,11 @@ def history(transactional_id: str, with_rpcs: bool, cluster: ClusterOptions, as_
         fencepost txn history orders-sink-3 --rpc
     """
     from fencepost.cli import txn_text
-    from fencepost.cli.output import ProgressBar
+    from fencepost.cli.progress import patient_bar
     from fencepost.diagnose.collect import collect_history
     from fencepost.diagnose.history import diagnose_history
 
-    with cluster.connect() as client, ProgressBar("reading __transaction_state") as progress:
+    with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
         document = diagnose_history(collect_history(client, transactional_id, with_rpcs, progress))
     if not document.transitions:
         raise _unknown_id(transactional_id)
@@ -313,11 +313,11 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
         fencepost txn explain orders-sink-3 --bootstrap localhost:9092
     """
     from fencepost.cli import txn_text
-    from fencepost.cli.output import ProgressBar
+    from fencepost.cli.progress import patient_bar
     from fencepost.diagnose.collect import collect_txn
     from fencepost.diagnose.explain import diagnose_txn
 
-    with cluster.connect() as client, ProgressBar("reading __transaction_state") as progress:
+    with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
         document = diagnose_txn(collect_txn(client, transactional_id, progress=progress))
     _write(document, txn_text.explanation, as_json)
     if document.state is None:

@@ -8,7 +8,8 @@ import pytest
 
 import fencepost.demo.recovery
 from fencepost.cli import main
-from fencepost.cli.report import plain_text, write_report
+from fencepost.cli.output import as_text
+from fencepost.cli.report import blocks_of, write_report
 from fencepost.demo.report import Check, Report, Section
 
 GOOD = Check("orders", 3, 3, ["not shown"])
@@ -20,22 +21,23 @@ def report(*checks: Check) -> Report:
 
 
 def test_checks_that_hold_are_told_without_evidence() -> None:
-    assert plain_text(report(GOOD)).splitlines() == [
+    assert as_text(blocks_of(report(GOOD))).splitlines() == [
         "Title",
-        "-----",
+        "",
         "A story.",
         "",
-        "topic   n",
+        "topic    n",
         "orders  12",
         "",
         "    check   expected  found",
         "ok  orders  3         3",
+        "",
         "all 1 checks hold",
     ]
 
 
 def test_a_check_that_fails_shows_both_values_and_the_evidence() -> None:
-    lines = plain_text(report(GOOD, BAD)).splitlines()
+    lines = as_text(blocks_of(report(GOOD, BAD))).splitlines()
     assert "FAIL  payments  1, 1      2, 1" in lines
     assert "FAIL payments: brew.payments.v1-0 offset 7: order-1" in lines
     assert lines[-1] == "1 of 2 checks failed"
