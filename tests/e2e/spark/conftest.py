@@ -65,7 +65,7 @@ def spark() -> Iterator[Any]:
     yield session
     if java.poll() is None:
         session.stop()
-    else:  # Of no consequence to the tests that are over, but worth a look.
+    else:  # 56: its heartbeats failed sixty times, which takes ten minutes. The tests were over long before.
         warnings.warn(f"Spark's JVM ended by itself, with {java.returncode}", stacklevel=1)
 
 
