@@ -17,6 +17,7 @@ from fencepost.client.session import TRANSACTION_VERSION
 from fencepost.client.settings import ClientSettings, parse_settings
 from fencepost.protocol import errors
 from fencepost.protocol.messages import (
+    ConsumerGroupDescribeRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -290,10 +291,15 @@ class KafkaClient:
             raise BrokerError(code, f"committing offsets of group {group_id}")
 
     def group_members(self, group_id: str) -> int:
-        """How many members a group has now."""
-        request = DescribeGroupsRequest([group_id])
-        response = self.ask_coordinator(group_id, GROUP, request, lambda r: r.groups[0].error_code, at_most=5)
-        return len(response.groups[0].members)
+        """How many members a group has now, of the classic protocol or of KIP-848's."""
+        ask: list[Message] = [DescribeGroupsRequest([group_id])]
+        if self.any_broker().session.max_version(ConsumerGroupDescribeRequest.definition.api_key) >= 0:
+            ask.append(ConsumerGroupDescribeRequest([group_id]))
+        members = 0
+        for request in ask:  # Each knows nothing of the other's groups.
+            response = self.ask_coordinator(group_id, GROUP, request, lambda r: r.groups[0].error_code, at_most=5)
+            members += len(response.groups[0].members)
+        return members
 
     def end_offset(self, topic: str, partition: int, read_committed: bool = True) -> int:
         request = ListOffsetsRequest(

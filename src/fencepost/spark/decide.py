@@ -9,8 +9,8 @@ offsets. Spark runs batch N again after a crash unless its own commit log has it
     same query, this batch, another digest         refuse
     same query, a later batch                      refuse
     another query                                  refuse, unless the user adopts its work
-    none                                           run batch 0, and a batch too young for its marker to have expired;
-                                                   else refuse
+    none                                           run a batch too young for its marker to have expired, and a batch
+                                                   0 of unknown age; else refuse
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _by_marker(
 
 
 def _without_marker(batch_id: int, offsets_age_ms: int | None, retention_ms: int | None, choice: str) -> Decision:
-    if batch_id == 0:
+    if batch_id == 0 and offsets_age_ms is None:
         return RUN
     if offsets_age_ms is None or retention_ms is None:
         unknown = "when the batch was planned" if offsets_age_ms is None else "how long the broker keeps offsets"

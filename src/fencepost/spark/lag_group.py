@@ -41,7 +41,10 @@ class LagGroup:
     def check_sources(self, kafka_servers: Iterable[str]) -> None:
         """Raises SinkError if a source is in another cluster: a topic there may have a namesake here."""
         for servers in set(kafka_servers) - self._checked:
-            ours, theirs = self._cluster_ids(servers)
+            ids = self._cluster_ids(servers)
+            if ids is None:
+                continue  # It cannot be told now; the next batch asks again.
+            ours, theirs = ids
             if ours != theirs:
                 where = f"{SOURCE_PREFIX}bootstrap.servers" if self.is_elsewhere else "bootstrap.servers"
                 raise SinkError(
@@ -52,8 +55,8 @@ class LagGroup:
                 )
             self._checked.add(servers)
 
-    def _cluster_ids(self, servers: str) -> tuple[str, str]:
-        """Of the group's cluster and of the one behind these addresses; the same where it cannot be told."""
+    def _cluster_ids(self, servers: str) -> tuple[str, str] | None:
+        """Of the group's cluster and of the one behind these addresses; None where it cannot be told."""
         try:
             brokers = {*self._client.brokers().values(), *self._client.settings.bootstrap}
             if brokers & {parse_address(address) for address in servers.split(",")}:
@@ -63,7 +66,7 @@ class LagGroup:
                 return self._client.cluster_id, other.cluster_id
         except ClientError as e:
             log.warning("whether %s is the cluster of group %s cannot be told: %s", servers, self.group_id, e)
-            return "", ""
+            return None
 
     def check(self) -> None:
         """Raises SinkError if somebody else uses the group. A transaction would move their position unasked."""
@@ -93,14 +96,28 @@ class LagGroup:
         else:
             log.info("batch %d: source offsets committed to group %s after the transaction", batch_id, self.group_id)
 
-    def starting_offsets(self, topics: Iterable[str], otherwise: str) -> str:
+    def starting_offsets(self, topics: Iterable[str], otherwise: str | None, *, had_a_predecessor: bool) -> str:
         """For `startingOffsets` of Spark's Kafka source: every partition of the topics, from where the group is."""
-        if otherwise not in OTHERWISE:
+        if otherwise is not None and otherwise not in OTHERWISE:
             raise ValueError(f"otherwise={otherwise!r} is none of {', '.join(OTHERWISE)}")
         partitions = [(t, p) for t in topics for p in range(len(self._client.topic(t, fresh=True).leaders))]
         committed = self._client.committed(self.group_id, partitions)
+        if not committed and otherwise is None and had_a_predecessor:
+            raise SinkError(
+                f"group {self.group_id} has no offsets on {', '.join(topics)}, so it does not tell where the pipeline "
+                "stopped that this one is to go on with (adopt=True): brokers forget those of an idle group after "
+                "offsets.retention.minutes\n\nhint: look into the output topics; then say where to start, with "
+                "starting_offsets(..., otherwise='earliest') or 'latest'"
+            )
+        if committed and self.is_elsewhere:
+            log.warning(
+                "group %s is in another cluster than the outputs, so it follows after the commit: it may be a batch "
+                "behind, and the rows of that batch are then written again",
+                self.group_id,
+            )
+        start = OTHERWISE[otherwise or "earliest"]
         offsets: dict[str, dict[str, int]] = {}
         for topic, partition in partitions:
-            offset, _ = committed.get((topic, partition), (OTHERWISE[otherwise], ""))
+            offset, _ = committed.get((topic, partition), (start, ""))
             offsets.setdefault(topic, {})[str(partition)] = offset
         return json.dumps(offsets)

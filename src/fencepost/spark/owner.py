@@ -31,10 +31,12 @@ class Owner:
     def __init__(self, client: KafkaClient, transactional_id: str, timeout_ms: int) -> None:
         self._client = client
         self._transaction = Transaction(client, transactional_id, timeout_ms)
+        self._is_settled = False  # How the last transaction ended is known, and nothing of it is open.
+        self._last_number = 0
+        self.marker: decide.Marker | decide.Unreadable | None = None
         # The one time that nobody is expected: whoever had the id is fenced now.
         self._transaction.init()
-        self.marker = self._read_marker()
-        self._is_settled = True  # How the last transaction ended is known, and nothing of it is open.
+        self._look()
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -70,29 +72,39 @@ class Owner:
     def _marker_group(self) -> str:
         return MARKER_GROUP + self._transaction.transactional_id
 
-    def _read_marker(self) -> decide.Marker | decide.Unreadable | None:
+    def _look(self) -> list[decide.Marker | decide.Unreadable]:
         """After every init, never before it: an older owner may commit until it is fenced."""
-        found = self._client.all_committed(self._marker_group)
-        return decide.newest(decide.decode_marker(metadata) for _, metadata in found.values())
+        self._is_settled = False
+        committed = self._client.all_committed(self._marker_group)
+        found = [decide.decode_marker(metadata) for _, metadata in committed.values()]
+        self.marker = decide.newest(found)
+        self._last_number = max((m.number for m in found if isinstance(m, decide.Marker)), default=0)
+        self._is_settled = True
+        return found
 
     def next_marker(self, query_id: str, batch_id: int, digest: str) -> decide.Marker:
-        number = self.marker.number + 1 if isinstance(self.marker, decide.Marker) else 1
-        return decide.Marker(query_id, batch_id, digest, number)
+        return decide.Marker(query_id, batch_id, digest, self._last_number + 1)
 
     def settle(self) -> None:
         """If the last batch ended in the dark: be the owner again, end what is open, and see what was committed."""
         if not self._is_settled:
             self._renew()
-            self._is_settled = True
 
-    def _renew(self) -> None:
+    def _renew(self) -> list[decide.Marker | decide.Unreadable]:
+        self._is_settled = False
         self._transaction.renew()  # Raises Fenced if somebody else owns the id now.
-        self.marker = self._read_marker()
+        return self._look()
 
     # --- one transaction ------------------------------------------------------------------------------------
 
     def begin(self) -> ProducerIdentity:
-        return self._transaction.begin()
+        """The identity for the next transaction. The marker may be another one afterwards: decide by that."""
+        before = self._transaction.identity
+        identity = self._transaction.begin()
+        if identity.producer_id != before.producer_id:
+            # Its epochs ran out, or the cluster had forgotten the id, and then somebody else may have had it since.
+            self._look()
+        return identity
 
     def commit(
         self,
@@ -123,7 +135,7 @@ class Owner:
         except OutcomeUnknown as e:
             self._resolve(e, marker)
         if marker is not None and topics:
-            self.marker = marker
+            self.marker, self._last_number = marker, marker.number
 
     def _commit_group(self, group_id: str, offsets: list[OffsetToCommit]) -> None:
         try:
@@ -138,18 +150,21 @@ class Owner:
 
     def _resolve(self, problem: OutcomeUnknown, marker: decide.Marker | None) -> None:
         """The commit has no clear answer. Take a new epoch, which ends what is open, and look at the marker."""
-        self._renew()
+        found = self._renew()
         if marker is None:
             raise problem
-        if self.marker != marker:
+        if marker not in found:
             raise BatchBroken(str(problem))
 
     def abort(self) -> None:
         """Whatever went wrong: nothing of the batch is to be seen, and readers are not to wait for it."""
+        is_unclear = not self._is_settled
         self._is_settled = False
         try:
             self._transaction.abort()
         except OutcomeUnknown as e:
             log.warning("%s; taking a new epoch", e)
+            is_unclear = True
+        if is_unclear:
             self._renew()
         self._is_settled = True

@@ -118,19 +118,21 @@ class ExactlyOnceSink:
         with self._start() as started:
             return self._report(started.write_once(frame, topic)).records
 
-    def starting_offsets(self, topics: Iterable[str], otherwise: str = "earliest") -> str:
+    def starting_offsets(self, topics: Iterable[str], otherwise: str | None = None) -> str:
         """Where group.id stands, as `startingOffsets` for Spark's Kafka source: for a job whose checkpoint was lost.
 
             spark.readStream.format("kafka").option("startingOffsets", sink.starting_offsets(["orders"]))
 
         Spark looks at it only while there is no checkpoint, so the line may stay. The new query also needs
-        `adopt=True`. otherwise: where to start in a partition that the group has no offset of, earliest or latest.
+        `adopt=True`. otherwise: where to start in a partition that the group has no offset of, earliest (as a new
+        pipeline does) or latest; has to be said if the group of a pipeline to adopt has no offsets at all.
         Takes the transactional.id over first: only then is nobody left who could still move the group.
         """
+        topics = list(topics)
         with self._start() as started:
             if started.group is None:
                 raise SinkError("starting_offsets needs a group to ask\n\nhint: set group.id to the pipeline's group")
-            return started.group.starting_offsets(topics, otherwise)
+            return started.group.starting_offsets(topics, otherwise, had_a_predecessor=self._choices.adopt)
 
     def progress_of(self, query: Any) -> dict[str, Any] | None:
         """Spark's `query.lastProgress`, with what the sink knows of the same batch under "fencepost".

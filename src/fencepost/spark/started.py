@@ -53,14 +53,23 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
+class Planned:
+    """What Spark wrote down about a batch of a query."""
+
+    query_id: str
+    offsets: checkpoint.BatchOffsets
+    is_stateful: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """What a transaction is for; the same at every attempt."""
 
     frame: Any
     batch_id: int
     write: Write
-    marker: decide.Marker | None
     consumed: Mapping[tuple[str, int], int]
+    planned: Planned | None  # None: it belongs to no query, so there is no marker to leave or to find.
 
 
 class StartedSink:
@@ -117,20 +126,15 @@ class StartedSink:
             self.group.check_sources(query.kafka_servers)
         files = checkpoint.files_of(session, query.checkpoint)
         offsets = checkpoint.read_batch(files, batch_id, query.sources)
-        decision = self._decide(query.query_id, batch_id, offsets)
-        if isinstance(decision, decide.Refuse):
-            raise BatchRefused(decision.reason)
-        is_stateful = checkpoint.has_state(files)
+        consumed = offsets.consumed if self.group and not self.group.is_elsewhere else {}
+        planned = Planned(query.query_id, offsets, checkpoint.has_state(files))
+        work = Work(frame, batch_id, write, consumed, planned)
+        is_skipped = self._is_committed(batch_id, planned)
         self._last_run = (query.run_id, batch_id)
-        if decision is decide.SKIP:
-            if is_stateful:
-                frame.write.format("noop").mode("overwrite").save()  # The state store expects every batch to run.
-            progress = BatchProgress(batch_id, SKIPPED)
+        if is_skipped:
+            progress = self._skip(work)
         else:
-            marker = self._owner.next_marker(query.query_id, batch_id, offsets.digest)
-            consumed = offsets.consumed if self.group and not self.group.is_elsewhere else {}
-            work = Work(frame, batch_id, write, marker, consumed)
-            progress = self._try(work, 1 if is_stateful else self._choices.max_attempts)
+            progress = self._try(work, 1 if planned.is_stateful else self._choices.max_attempts)
         if self.group and self.group.is_elsewhere:
             self.group.commit_afterwards(offsets.consumed, batch_id)
         return progress
@@ -143,18 +147,28 @@ class StartedSink:
             raise SinkError("foreachBatch was called outside a streaming query: use sink.write(frame) there")
         return query
 
-    def _decide(self, query_id: str, batch_id: int, offsets: checkpoint.BatchOffsets) -> decide.Decision:
-        return decide.decide(
+    def _is_committed(self, batch_id: int, planned: Planned) -> bool:
+        """By the marker, as it is now. Raises BatchRefused where it does not tell."""
+        planned_ms = planned.offsets.timestamp_ms
+        decision = decide.decide(
             self._owner.marker,
-            query_id,
+            planned.query_id,
             batch_id,
-            offsets.digest,
-            offsets_age_ms=None if offsets.timestamp_ms is None else _now_ms() - offsets.timestamp_ms,
+            planned.offsets.digest,
+            offsets_age_ms=None if planned_ms is None else _now_ms() - planned_ms,
             retention_ms=self._retention_ms(),
             adopt=self._choices.adopt,
             run_batch=self._choices.run_batch,
             skip_batch=self._choices.skip_batch,
         )
+        if isinstance(decision, decide.Refuse):
+            raise BatchRefused(decision.reason)
+        return decision is decide.SKIP
+
+    def _skip(self, work: Work) -> BatchProgress:
+        if work.planned is not None and work.planned.is_stateful:
+            work.frame.write.format("noop").mode("overwrite").save()  # The state store expects every batch to run.
+        return BatchProgress(work.batch_id, SKIPPED)
 
     def _retention_ms(self) -> int | None:
         """How long the broker keeps offsets; asked only where it matters."""
@@ -170,7 +184,7 @@ class StartedSink:
         def write(frame: Any, transaction: BatchTransaction) -> object:
             return transaction.write(frame, topic)
 
-        return self._try(Work(frame, -1, write, None, {}), self._choices.max_attempts)
+        return self._try(Work(frame, -1, write, {}, None), self._choices.max_attempts)
 
     # --- doing it -------------------------------------------------------------------------------------------
 
@@ -200,6 +214,12 @@ class StartedSink:
         """One transaction: the user's function under leases, a check of what it wrote, the commit. Else the abort."""
         leases = self._lease_server(work.frame.sparkSession)
         identity = self._owner.begin()
+        marker = None
+        if work.planned is not None:
+            # What was decided before may have been by an older marker: somebody else may have had the id since.
+            if self._is_committed(work.batch_id, work.planned):
+                return self._skip(work)
+            marker = self._owner.next_marker(work.planned.query_id, work.batch_id, work.planned.offsets.digest)
         began_ms = _now_ms()
         table = LeaseTable(
             lease_timeout_ms=self._settings.lease_timeout_ms,
@@ -233,7 +253,9 @@ class StartedSink:
                     raise BatchBroken(verdict.reason)
                 has_something = bool(verdict.counts or work.consumed)
                 if has_something:
-                    self._commit(work, {topic for topic, _ in verdict.counts})
+                    self._commit(work, marker, {topic for topic, _ in verdict.counts})
+                else:
+                    self._owner.abort()  # A task that is gone may have announced a partition, and nobody wrote to it.
         except BaseException:
             leases.break_transaction("the batch is being aborted")
             self._owner.abort()
@@ -254,11 +276,11 @@ class StartedSink:
             attempts=attempt,
         )
 
-    def _commit(self, work: Work, topics: set[str]) -> None:
+    def _commit(self, work: Work, marker: decide.Marker | None, topics: set[str]) -> None:
         group = self.group if work.consumed else None
         if group is not None:
             group.check()
-        self._owner.commit(topics, work.marker, group.group_id if group else None, work.consumed)
+        self._owner.commit(topics, marker, group.group_id if group else None, work.consumed)
 
     def _write(self, work: Work, batch: BatchTransaction, leases: LeaseServer) -> None:
         try:

@@ -160,7 +160,7 @@ def write_rows(
 ) -> tuple[TaskResult, Mapping[str, PinnedTopic]]:
     """Write all rows of one input partition; returns what was written, by this attempt or by another, and to where."""
     with LeaseClient(plan.address, task, attempt_number) as leases:
-        writer = TaskWriter(plan, leases)
+        writer = TaskWriter(plan, leases, task.partition_id)
         try:
             for table in _gather(rows):
                 writer.write(table)
@@ -191,6 +191,12 @@ def _gather(rows: Iterable[pa.RecordBatch]) -> Iterator[Any]:
         yield pa.Table.from_batches(gathered)
 
 
+def first_turn(*task: int) -> int:
+    """Rows without a key take turns on the partitions. Every task of every batch begins elsewhere, or small tasks would
+    all write to the first few."""
+    return hash(task) & 0x7FFFFFFF
+
+
 class _Sending(NamedTuple):
     batch: EncodedBatch
     lease: Granted
@@ -199,12 +205,12 @@ class _Sending(NamedTuple):
 class TaskWriter:
     """Sends a task's batches, each under its lease."""
 
-    def __init__(self, plan: WritePlan, leases: LeaseClient) -> None:
+    def __init__(self, plan: WritePlan, leases: LeaseClient, partition_id: int) -> None:
         self._plan = plan
         self._leases = leases
         self._client = _client(plan.settings)
         self.topics = dict(plan.topics)
-        self._rows_seen = 0
+        self._turn = first_turn(plan.identity.producer_epoch, plan.write_number, partition_id)
         self.counts: dict[OutputPartition, int] = {}
 
     def write(self, table: Any) -> None:
@@ -213,11 +219,11 @@ class TaskWriter:
             topic=self._plan.topic,
             partition_count=self._partition_count,
             now_ms=time.time_ns() // 1_000_000,
-            null_start=self._rows_seen,
+            null_start=self._turn,
             compression=self._plan.compression,
             max_batch_bytes=self._plan.max_batch_bytes,
         )
-        self._rows_seen += table.num_rows
+        self._turn += table.num_rows
         waiting: dict[OutputPartition, deque[EncodedBatch]] = {}
         for batch in batches:
             waiting.setdefault((batch.topic, batch.partition), deque()).append(batch)

@@ -89,7 +89,12 @@ def test_the_work_of_another_query_is_never_a_reason_to_skip(batch_id: int, dige
 
 def test_the_first_batch_of_a_new_pipeline_runs() -> None:
     assert decide_for(None, 0, age_ms=None, retention_ms=None) is RUN
-    assert decide_for(None, 0, age_ms=9 * WEEK_MS) is RUN
+    assert decide_for(None, 0, age_ms=0) is RUN
+
+
+def test_a_first_batch_so_old_that_its_marker_may_have_expired_is_refused() -> None:
+    assert "planned 63.0 days ago" in reason(decide_for(None, 0, age_ms=9 * WEEK_MS))
+    assert decide_for(None, 0, age_ms=9 * WEEK_MS, run_batch=0) is RUN
 
 
 @pytest.mark.parametrize(

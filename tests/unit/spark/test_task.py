@@ -10,7 +10,7 @@ import pytest
 from fencepost.client.failures import BrokerError, DeadlinePassed, Unreachable
 from fencepost.protocol import errors
 from fencepost.spark import task
-from fencepost.spark.task import Verdict, judge, patiently
+from fencepost.spark.task import Verdict, first_turn, judge, patiently
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,12 @@ def test_every_answer_means_one_thing(codes: list[int], verdict: Verdict) -> Non
 
 def test_a_code_of_the_future_breaks_the_transaction() -> None:
     assert judge(9999) is Verdict.BROKEN
+
+
+def test_tasks_of_one_row_reach_all_partitions_between_them() -> None:
+    for count in (2, 3, 12, 16):
+        turns = [first_turn(epoch, 0, partition_id) % count for epoch in (0, 1) for partition_id in range(100)]
+        assert min(turns.count(partition) for partition in range(count)) > 200 / count / 3
 
 
 def answers(*given: object) -> Callable[[], object]:

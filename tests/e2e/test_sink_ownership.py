@@ -1,0 +1,272 @@
+"""Who owns the sink's transactional id, and what it may do with it: commits without an answer, ids that were forgotten,
+drivers that wake up. Without Spark (`sparkless.py`), since each of these happens between two lines of the sink."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import ClientError
+from fencepost.protocol.messages import UpdateFeaturesRequest
+from fencepost.spark.batch import BatchTransaction
+from fencepost.spark.failures import BatchRefused, SinkError
+from fencepost.spark.lag_group import LagGroup
+from fencepost.spark.lease_client import LeaseClient
+from fencepost.spark.leases import TaskAttempt
+from fencepost.spark.owner import MARKER_GROUP
+from fencepost.spark.sink import ExactlyOnceSink
+from fencepost.testing import Broker
+from tests.e2e.conftest import StartBroker
+from tests.e2e.spark.streams import create_topic
+from tests.support.reading import read_all
+from tests.support.sparkless import OUTPUT, TRANSACTIONAL_ID, Query, sink_of, write_values
+
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+FORGETFUL = {"transactional.id.expiration.ms": str(HOUR_MS)}
+
+
+@pytest.fixture
+def query(tmp_path: Path) -> Query:
+    return Query(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker) -> Broker:
+    return with_topics(start_broker())
+
+
+def with_topics(broker: Broker) -> Broker:
+    for topic in (OUTPUT, "in", "other"):
+        create_topic(broker.bootstrap_servers, topic, 1)
+    return broker
+
+
+@contextmanager
+def closing(*sinks: ExactlyOnceSink) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for sink in sinks:
+            sink.close()
+
+
+def values(broker: Broker) -> list[str]:
+    return [record.value for record in read_all(broker.bootstrap_servers, [OUTPUT])]
+
+
+# --- commits without a clear answer -------------------------------------------------------------------------
+
+
+def test_a_batch_whose_commit_was_unclear_is_not_written_again_though_its_marker_could_not_be_read(
+    broker: Broker, query: Query
+) -> None:
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(sink):
+        query.run(sink, 0, ["a"])
+        # The commit is carried out, its answer says otherwise; then the group's coordinator is ill, once.
+        broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
+        broker.faults.inject_error("OffsetFetch", "UNKNOWN_SERVER_ERROR", times=1)
+        with pytest.raises(ClientError):
+            query.run(sink, 1, ["b"])
+        query.restart()
+        assert query.run(sink, 1, ["b"]) == "skipped"
+    assert values(broker) == ["a", "b"]
+
+
+def test_a_commit_that_left_its_marker_stands_whatever_else_is_in_the_markers_group(
+    broker: Broker, query: Query
+) -> None:
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(sink), KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        query.run(sink, 0, ["a"])
+        client.commit(MARKER_GROUP + TRANSACTIONAL_ID, {("other", 0): 5})  # As a tool that resets offsets does.
+        broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
+        assert query.run(sink, 1, ["b"]) == "committed"
+    assert values(broker) == ["a", "b"]
+
+
+def test_markers_count_on_after_one_that_could_not_be_read(broker: Broker, query: Query) -> None:
+    """Where several are found the highest number is the last: one that began anew would be taken for an old one."""
+    first = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(first), KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        for batch_id in range(3):
+            query.run(first, batch_id, [str(batch_id)])
+        first.close()
+        client.commit(MARKER_GROUP + TRANSACTIONAL_ID, {("other", 0): 5})
+        second = ExactlyOnceSink(first._given, run_batch=3)
+        with closing(second):
+            query.restart()
+            query.run(second, 3, ["3"])
+            assert second._started is not None
+            marker: Any = second._started._owner.marker
+            assert marker.number == 4
+
+
+# --- an id that the cluster has forgotten -------------------------------------------------------------------
+
+
+def use_transaction_version_1(broker: Broker) -> None:
+    update = UpdateFeaturesRequest.FeatureUpdateKey("transaction.version", 1, allow_downgrade=True, upgrade_type=2)
+    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        client.send(client.any_broker(), UpdateFeaturesRequest(60_000, [update]))
+
+
+def take_over_and_be_forgotten(broker: Broker, query: Query) -> None:
+    """Another driver runs batches 1 and 2 and ends; later the cluster forgets the transactional id."""
+    # In one process two sinks of an id are told apart by the address that they were given.
+    sink = sink_of(broker.bootstrap_servers.replace("127.0.0.1", "localhost"), query.checkpoint)
+    with closing(sink):
+        other = query.elsewhere()
+        other.run(sink, 1, ["b"])
+        other.run(sink, 2, ["c"])
+    broker.advance_clock(2 * HOUR_MS)
+
+
+@pytest.mark.parametrize("version", [2, 1])
+def test_a_driver_that_slept_in_a_batch_until_its_id_was_forgotten_does_not_write_it_again(
+    start_broker: StartBroker, query: Query, version: int
+) -> None:
+    broker = with_topics(start_broker(**FORGETFUL))
+    if version == 1:
+        use_transaction_version_1(broker)
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    sleeps = [lambda: take_over_and_be_forgotten(broker, query)]
+
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        if sleeps:
+            sleeps.pop()()
+        write_values(frame, transaction)
+
+    with closing(sink):
+        query.run(sink, 0, ["a"])
+        with pytest.raises((BatchRefused, SinkError)):
+            query.run(sink, 1, ["b"], write)
+    assert values(broker) == ["a", "b", "c"]
+
+
+def test_a_driver_that_slept_before_its_batch_decides_by_the_marker_that_is_there_when_it_wakes(
+    start_broker: StartBroker, query: Query
+) -> None:
+    """Version 1: it asks for an epoch, and gets one of a new producer id, since nobody knows the old one."""
+    broker = with_topics(start_broker(**FORGETFUL))
+    use_transaction_version_1(broker)
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(sink):
+        query.run(sink, 0, ["a"])
+        assert sink._started is not None
+        owner = sink._started._owner
+        begin: Callable[[], Any] = owner.begin
+
+        def sleepy() -> Any:
+            take_over_and_be_forgotten(broker, query)
+            return begin()
+
+        owner.begin = sleepy  # type: ignore[method-assign]
+        with pytest.raises(BatchRefused, match="Kafka has batch 2 of this query"):
+            query.run(sink, 1, ["b"])
+    assert values(broker) == ["a", "b", "c"]
+
+
+def test_a_sink_that_was_idle_until_its_id_was_forgotten_goes_on(start_broker: StartBroker, query: Query) -> None:
+    broker = with_topics(start_broker(**FORGETFUL))
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(sink):
+        query.run(sink, 0, ["a"])
+        broker.advance_clock(2 * HOUR_MS)
+        assert query.run(sink, 1, ["b"]) == "committed"
+    assert values(broker) == ["a", "b"]
+
+
+# --- partitions that nobody wrote to ------------------------------------------------------------------------
+
+
+def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as_it_was(
+    broker: Broker, query: Query
+) -> None:
+    """The task is lost while its first partition is being added, and its next attempt finds no rows."""
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        assert sink._started is not None
+        server: Any = sink._started._leases
+        touch = server._batch.on_first_touch
+        is_touching, may_touch = threading.Event(), threading.Event()
+
+        def touch_slowly(partitions: Any) -> None:
+            is_touching.set()
+            may_touch.wait(30)
+            touch(partitions)
+
+        server._batch.on_first_touch = touch_slowly
+        first = LeaseClient(transaction._plan.address, TaskAttempt(0, 0, 1), 0)
+        first._tell({"op": "acquire", "wants": [[OUTPUT, 0, 1]]})
+        assert is_touching.wait(30)
+        first.close()
+        deadline = time.monotonic() + 30
+        while server._batch.connections and time.monotonic() < deadline:
+            time.sleep(0.01)
+        may_touch.set()
+        with LeaseClient(transaction._plan.address, TaskAttempt(0, 0, 2), 1) as second:
+            transaction.results.append(second.done({}))
+        transaction.input_partitions[0] = 1
+
+    with closing(sink):
+        assert query.run(sink, 0, [], write) == "empty"
+        assert query.run(sink, 1, ["b"]) == "committed"
+    assert values(broker) == ["b"]
+
+
+# --- the group of the sources -------------------------------------------------------------------------------
+
+
+def test_a_group_whose_offsets_were_forgotten_is_not_taken_for_one_that_read_nothing(
+    start_broker: StartBroker, query: Query, tmp_path: Path
+) -> None:
+    broker = with_topics(start_broker(**{"log.retention.ms": "-1"}))
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint, group_id="lag")
+    with closing(sink):
+        assert json.loads(sink.starting_offsets(["in"])) == {"in": {"0": -2}}  # A new pipeline.
+        query.run(sink, 0, ["a"])
+        assert json.loads(sink.starting_offsets(["in"])) == {"in": {"0": 1}}
+    broker.advance_clock(8 * DAY_MS)
+    anew = sink_of(broker.bootstrap_servers, tmp_path / "anew", adopt=True, group_id="lag")
+    with closing(anew):
+        with pytest.raises(SinkError, match=r"offsets\.retention\.minutes"):
+            anew.starting_offsets(["in"])
+        assert json.loads(anew.starting_offsets(["in"], otherwise="latest")) == {"in": {"0": -1}}
+
+
+def test_members_of_either_protocol_keep_the_sink_out_of_their_group(broker: Broker, query: Query) -> None:
+    config = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "lag", "group.protocol": "consumer"}
+    consumer = Consumer(config)
+    consumer.subscribe(["in"])
+    deadline = time.monotonic() + 30
+    while not consumer.assignment() and time.monotonic() < deadline:
+        consumer.poll(0.1)
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint, group_id="lag")
+    with closing(sink), pytest.raises(SinkError, match="has 1 members"):
+        query.run(sink, 0, ["a"])
+    consumer.close()
+    assert values(broker) == []
+
+
+def test_whether_sources_are_in_another_cluster_is_asked_again_if_it_could_not_be_told(
+    start_broker: StartBroker,
+) -> None:
+    ours, theirs = start_broker(), start_broker()
+    settings = {"bootstrap.servers": ours.bootstrap_servers}
+    with KafkaClient(settings) as client:
+        group = LagGroup("lag", client, settings, is_elsewhere=False)
+        with theirs.faults.disconnect_on("Metadata", times=1):
+            group.check_sources([theirs.bootstrap_servers])
+        with pytest.raises(SinkError, match="which is cluster"):
+            group.check_sources([theirs.bootstrap_servers])

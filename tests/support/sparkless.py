@@ -1,0 +1,107 @@
+"""The exactly-once sink without Spark, for what has to happen between two lines of it.
+
+The session is one as Spark Connect has it, the checkpoint is on disk, and a frame is written by one task in this
+process. The sink, its leases and its transactions are the real ones.
+
+    query = Query(folder)
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    query.run(sink, 0, ["a", "b"])
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+
+from fencepost.spark.batch import BatchTransaction
+from fencepost.spark.leases import TaskAttempt
+from fencepost.spark.sink import ExactlyOnceSink
+from fencepost.spark.task import WriteFailed, write_rows
+
+OUTPUT = "out"
+TRANSACTIONAL_ID = "sparkless-1"
+
+
+class Session:
+    def __init__(self, query_id: str) -> None:
+        query = SimpleNamespace(id=query_id, runId=str(uuid.uuid4()))
+        self.streams = SimpleNamespace(active=[query])
+        self.conf = SimpleNamespace(get=lambda name, default=None: default)
+
+        self.addTag = self.removeTag = self.interruptTag = lambda tag: None
+
+
+class Query:
+    """A query with one Kafka source, topic `in`, of which each batch takes one offset."""
+
+    def __init__(self, checkpoint: Path, query_id: str | None = None) -> None:
+        self.checkpoint = checkpoint
+        self.query_id = query_id or str(uuid.uuid4())
+        (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
+        (checkpoint / "metadata").write_text(json.dumps({"id": self.query_id}))
+        self.restart()
+
+    def restart(self) -> None:
+        self._session = Session(self.query_id)
+
+    def elsewhere(self) -> Query:
+        """The same query in another driver."""
+        return Query(self.checkpoint, self.query_id)
+
+    def run(
+        self,
+        sink: ExactlyOnceSink,
+        batch_id: int,
+        values: list[str],
+        write: Callable[[Any, BatchTransaction], object] | None = None,
+    ) -> str:
+        """As Spark does: note the batch's offsets, then call the sink. Returns what became of the batch."""
+        offsets = self.checkpoint / "offsets" / str(batch_id)
+        if not offsets.exists():
+            metadata = {"batchTimestampMs": time.time_ns() // 1_000_000}
+            offsets.write_text(f"v1\n{json.dumps(metadata)}\n{json.dumps({'in': {'0': batch_id + 1}})}")
+
+        def write_as_spark_does(frame: Any, transaction: BatchTransaction) -> None:
+            try:
+                (write or write_values)(frame, transaction)
+            except WriteFailed:
+                # Spark hears of it from the task, and the driver of that later than from the lease.
+                leases: Any = sink._started and sink._started._leases
+                deadline = time.monotonic() + 30
+                while leases.broken is None and time.monotonic() < deadline:
+                    time.sleep(0.001)
+                raise
+
+        sink.batch(write_as_spark_does)(SimpleNamespace(sparkSession=self._session, values=values), batch_id)
+        return sink.recent_progress[-1].outcome
+
+
+def write_values(frame: Any, transaction: BatchTransaction) -> None:
+    """What `BatchTransaction.write` does, with one task and without a Spark job."""
+    number, transaction._writes = transaction._writes, transaction._writes + 1
+    topics = {OUTPUT: transaction._pin_once(OUTPUT)}
+    plan = transaction._plan._replace(write_number=number, topic=OUTPUT, topics=topics)
+    rows = [pa.RecordBatch.from_pydict({"value": pa.array([value.encode() for value in frame.values])})]
+    result, _ = write_rows(plan, TaskAttempt(number, 0, uuid.uuid4().int >> 70), rows, 0)
+    transaction.results.append(result)
+    transaction.input_partitions[number] = 1
+
+
+def sink_of(servers: str, checkpoint: Path, *, adopt: bool = False, **settings: object) -> ExactlyOnceSink:
+    """`_` in a setting's name stands for `.`."""
+    given = {
+        "bootstrap.servers": servers,
+        "transactional.id": TRANSACTIONAL_ID,
+        "fencepost.lease.host": "127.0.0.1",
+        "fencepost.lease.bind": "127.0.0.1",
+        "fencepost.checkpoint.location": f"file:{checkpoint}",
+    }
+    given |= {name.replace("_", "."): str(value) for name, value in settings.items()}
+    return ExactlyOnceSink(given, adopt=adopt)
