@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -207,13 +208,16 @@ def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
         yield from batches
         context = TaskContext.get()
         if context is not None and context.partitionId() == 0 and not reached.exists():
-            reached.touch()
             for folder in folders:
                 for path in Path(folder).glob("*/shuffle_*"):
                     path.unlink()
+            reached.touch()
+        deadline = time.monotonic() + 60
+        while not reached.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     rows = spark.range(0, 300, 1, 3).selectExpr("cast(id AS string) AS value")
-    # Three tasks for two slots: the third reads its rows when the first is done.
+    # Three tasks for two slots: the third reads its rows when one of the others is done.
     shuffled = rows.mapInArrow(salted, "value string, salt double").repartition(3, "salt").select("value")
 
     assert sink.write(shuffled.mapInArrow(saboteur, "value string")) == 300
