@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
+from fencepost.cli.demo import stopped_once
 from fencepost.demo.brew import play_brew
 from fencepost.demo.isolation import play_isolation
 from fencepost.demo.report import DemoFailed
@@ -177,6 +178,13 @@ def test_a_timeout_that_is_over_before_anybody_could_look_is_said() -> None:
     assert done.stderr == "error: --timeout 1ms is too short\n\nhint: the client takes no less than 1s\n"
 
 
+def test_a_timeout_that_the_broker_refuses_is_said_to_be_refused() -> None:
+    done = run_fencepost("demo", "isolation", "--timeout", "1d")
+    assert done.returncode == 1
+    hint = "the broker refuses transactions that may last longer than its transaction.max.timeout.ms"
+    assert f"\n\nhint: {hint}" in done.stderr
+
+
 def test_read_shows_what_each_level_sees_of_real_topics() -> None:
     with Broker() as broker:
         servers = ("--bootstrap", broker.bootstrap_servers)
@@ -260,6 +268,42 @@ def test_ctrl_c_ends_a_demo_at_once_and_cleans_up(
         assert process.wait(20) == 130
         assert process.stderr.read().split()[-1] == "interrupted"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("demo", "moment", "end"),
+    [
+        (["isolation", "--timeout", "1m"], "a transaction is open", signal.SIGTERM),
+        (["brew", "--attempts", "9999"], "[   3/", signal.SIGHUP),
+    ],
+    ids=["isolation-SIGTERM", "brew-SIGHUP"],
+)
+def test_a_demo_that_is_told_to_end_cleans_up_too(
+    demo: list[str], moment: str, end: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`timeout` sends the one, a terminal that is closed the other."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with start_fencepost("demo", *demo) as process:
+        assert process.stderr is not None
+        while moment not in (line := process.stderr.readline()):
+            assert line, "the demo ended before it came to this"
+        assert list(tmp_path.iterdir()) != []
+        process.send_signal(end)
+        assert process.wait(60) == 130
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    went_on = False
+    try:
+        with pytest.raises(KeyboardInterrupt), stopped_once():
+            signal.raise_signal(signal.SIGHUP)
+            went_on = True
+            signal.raise_signal(signal.SIGTERM)
+        assert went_on
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.java

@@ -12,7 +12,12 @@ import pytest
 
 from tests.e2e.test_testing import run_pytest
 
-GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = ROOT / "docs" / "guides"
+
+
+def blocks_of(document: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(
@@ -26,10 +31,17 @@ GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
     ],
 )
 def test_the_examples_of_a_guide_run(guide: str, tests: int, tmp_path: Path) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```$", (GUIDES / f"{guide}.md").read_text(), re.MULTILINE | re.DOTALL)
-    for n, block in enumerate(blocks):
+    for n, block in enumerate(blocks_of(GUIDES / f"{guide}.md")):
         named = re.match(r"# (\w+\.py)\n", block)
         (tmp_path / (named[1] if named else f"test_guide_{n}.py")).write_text(block)
     done = run_pytest(tmp_path, "-n", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{tests} passed" in done.stdout
+
+
+def test_the_test_in_the_readme_runs(tmp_path: Path) -> None:
+    [block] = [block for block in blocks_of(ROOT / "README.md") if "def test_" in block]
+    (tmp_path / "test_readme.py").write_text(block)
+    done = run_pytest(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout

@@ -15,8 +15,10 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.cli import fencepost, main
+from fencepost.cli.options import WITHOUT_EFFECT
 from fencepost.client.admin import Where, list_offsets
 from fencepost.client.client import KafkaClient
+from fencepost.client.settings import INSTEAD_OF, KNOWN
 from fencepost.diagnose.error_table import TABLE
 from fencepost.protocol import errors
 from fencepost.testing import Broker
@@ -376,6 +378,16 @@ def test_the_settings_of_the_client_come_from_a_file(
     assert "did you mean security.protocol?" in refused.err
     with KafkaClient({"bootstrap.servers": servers}) as client:
         assert list_offsets(client, [Where("no-such-topic", 0)]).problems
+
+
+@pytest.mark.java
+def test_every_setting_of_kafka_s_own_tools_is_taken_passed_over_or_answered() -> None:
+    lines = run_java(JAVA / "ClientSettings.java").splitlines()
+    names = {line.removeprefix("admin.").rstrip("=") for line in lines if line.startswith("admin.")}
+    answered = {name for name in names if any(name.startswith(prefixes) for prefixes in INSTEAD_OF)}
+    assert names <= KNOWN.keys() | WITHOUT_EFFECT | answered
+    assert not KNOWN.keys() & WITHOUT_EFFECT
+    assert not any(name.startswith(prefixes) for name in KNOWN for prefixes in INSTEAD_OF)
 
 
 # --- the pages --------------------------------------------------------------------------------------------

@@ -83,6 +83,6 @@ def parse_address(text: str) -> tuple[str, int]:
         host = host[1:-1]
     if not colon or not host or (":" in host) != bracketed or not (port.isascii() and port.isdigit()):
         raise WrongUse(f"{text} is not an address", "write HOST:PORT, for example 127.0.0.1:9092 or [::1]:9092")
-    if int(port) > 65535:
+    if len(port) > 5 or int(port) > 65535:
         raise WrongUse(f"there is no port {port}", "ports go up to 65535; 0 picks a free one")
     return host, int(port)

@@ -11,7 +11,7 @@ import click
 
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
-from fencepost.cli.options import Duration
+from fencepost.cli.options import MOST_DAYS_TO_WAIT, Duration
 from fencepost.cli.progress import progress_bar, say
 from fencepost.cli.report import write_report
 
@@ -107,7 +107,7 @@ def refunds(
             checkpoint,
             not no_crashes,
         )
-        with stopped_once(), progress_bar("refunds that a reader has") as (tell, count):
+        with progress_bar("refunds that a reader has") as (tell, count):
             report, verdict = play_refunds(options, tell, count)
         verdicts.append(verdict)
         return report
@@ -238,7 +238,7 @@ def zombie(role: str | None, bootstrap: str | None, as_json: bool) -> None:
 @click.option(
     "--timeout",
     "timeout_ms",
-    type=Duration(),
+    type=Duration(MOST_DAYS_TO_WAIT),
     metavar="DURATION",
     default="5s",
     show_default=True,
@@ -285,7 +285,7 @@ def isolation(timeout_ms: int, bootstrap: str | None, as_json: bool) -> None:
 @click.option(
     "--idle",
     "idle_ms",
-    type=Duration(),
+    type=Duration(MOST_DAYS_TO_WAIT),
     metavar="DURATION",
     default="3s",
     show_default=True,
@@ -341,7 +341,9 @@ def stopped_once() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    watched = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # What is ignored already stays so: `nohup` means it.
+    watched = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]
     before = [(each, signal.signal(each, stop)) for each in watched]
     try:
         yield
@@ -357,7 +359,8 @@ def _run(play: Callable[[], Report], as_json: bool, conclude: Callable[[], None]
     from fencepost.testing import BrokerFailed
 
     try:
-        report = play()
+        with stopped_once():
+            report = play()
     except DemoFailed as error:
         raise Failure(str(error), error.hint) from None
     except KafkaException as error:

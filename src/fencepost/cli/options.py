@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +24,20 @@ if TYPE_CHECKING:
 Command = Callable[..., Any]
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
+# As many milliseconds as Kafka's clients can wait, which count them in 32 bits.
+MOST_DAYS_TO_WAIT = 24
+# What Kafka's own tools know (AdminClientConfig) and what makes no difference here: how hard to try, and metrics.
+WITHOUT_EFFECT = frozenset(
+    {
+        *("auto.include.jmx.reporter", "client.dns.lookup", "connections.max.idle.ms", "default.api.timeout.ms"),
+        *("enable.metrics.push", "metadata.max.age.ms", "metadata.recovery.rebootstrap.trigger.ms"),
+        *("metadata.recovery.strategy", "metric.reporters", "metrics.num.samples", "metrics.recording.level"),
+        *("metrics.sample.window.ms", "receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms"),
+        *("retries", "retry.backoff.max.ms", "retry.backoff.ms", "send.buffer.bytes"),
+        "socket.connection.setup.timeout.max.ms",
+    }
+)
 EXIT_CODES = {
     0: "done, and all is well",
     1: "something was found that should not be, or the order was refused",
@@ -37,13 +51,19 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # It has none in old
 
     name = "duration"
 
+    def __init__(self, most_days: int = 36_500) -> None:
+        self._most_days = most_days
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
         match = _DURATION.fullmatch(str(value).strip())
         if match is None:
             self.fail(f"{value!r} is not a duration: write a number and a unit, such as 500ms, 10s, 5m, 2h or 7d")
-        return round(float(match[1]) * UNITS_MS[match[2]])
+        ms = float(match[1]) * UNITS_MS[match[2]]
+        if ms > self._most_days * UNITS_MS["d"]:
+            self.fail(f"{value} is too long: at most {self._most_days}d")
+        return round(ms)
 
 
 class Unanswered(Failure):
@@ -75,16 +95,21 @@ class ClusterOptions:
             found["bootstrap.servers"] = self.bootstrap
         if not found.get("bootstrap.servers"):
             raise WrongUse("no cluster is named", "give --bootstrap HOST:PORT, or set FENCEPOST_BOOTSTRAP")
+        for name in sorted(found.keys() & WITHOUT_EFFECT):
+            del found[name]
+            print(f"warning: {name} has no effect on this tool", file=sys.stderr)
         return found
 
     @contextmanager
     def connect(self) -> Iterator[KafkaClient]:
         """A client for the length of a block; what goes wrong in it is told as a failure of the command."""
+        from fencepost.client.admin import DEADLINE_S
         from fencepost.client.client import KafkaClient
         from fencepost.client.failures import BadClientSetting, ClientError
 
         try:
-            with KafkaClient(self.settings()) as client:
+            # A request must not take longer than the whole question may.
+            with KafkaClient({"request.timeout.ms": round(DEADLINE_S * 1000), **self.settings()}) as client:
                 yield client
         except BadClientSetting as e:
             raise WrongUse(*_with_hint(str(e), "settings have the names that Kafka's clients use")) from None
@@ -95,9 +120,12 @@ class ClusterOptions:
 def unanswered(error: Exception) -> Unanswered:
     """An error of the client, for whoever called the command."""
     from fencepost.client.failures import BrokerError
+    from fencepost.client.session import Unsupported
 
     if isinstance(error, BrokerError):
         return Unanswered(str(error), f"`fencepost error {error.code}` says what it means and what to do")
+    if isinstance(error, Unsupported):
+        return Unanswered(str(error), "Apache Kafka 3.0 or later answers all that `fencepost txn` asks")
     return Unanswered(*_with_hint(str(error), "is --bootstrap right, and is the broker running?"))
 
 
@@ -130,7 +158,7 @@ def cluster_options(command: Command) -> Command:
         "--command-config",
         "file",
         metavar="FILE",
-        help="Settings of the client, one name=value per line, as Kafka's own tools take them.",
+        help="Settings of the client, one name=value per line, as Kafka's own tools take them; certificates as PEM.",
     )
     @click.option(
         "--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One such setting; wins over FILE. Repeatable."
@@ -150,7 +178,12 @@ def watch_options(command: Command) -> Command:
 
     @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C. With --json: a line each time.")
     @click.option(
-        "--every", type=Duration(), default="2s", show_default=True, metavar="DURATION", help="How often, with --watch."
+        "--every",
+        type=Duration(MOST_DAYS_TO_WAIT),
+        default="2s",
+        show_default=True,
+        metavar="DURATION",
+        help="How often, with --watch.",
     )
     @functools.wraps(command)
     def with_watch(*args: Any, watch: bool, every: int, **given: Any) -> Any:

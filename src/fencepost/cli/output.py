@@ -53,8 +53,7 @@ Blocks = Callable[[D], Iterable[Block]]
 
 def write(document: D, blocks: Blocks[D], as_json: bool) -> None:
     """To stdout. What could not be found out is told on stderr."""
-    for problem in getattr(document, "problems", ()):
-        print(f"warning: {problem}", file=sys.stderr)
+    _warn(document)
     if as_json:
         print(json.dumps(plain(document), indent=2), flush=True)
     elif sys.stdout.isatty():
@@ -65,6 +64,15 @@ def write(document: D, blocks: Blocks[D], as_json: bool) -> None:
             console.print(_drawn(block))
     else:
         print(as_text(blocks(document)), flush=True)
+
+
+def _warn(document: object) -> None:
+    for problem in _problems(document):
+        print(f"warning: {problem}", file=sys.stderr, flush=True)
+
+
+def _problems(document: object) -> Sequence[str]:
+    return getattr(document, "problems", ())
 
 
 def watch(collect: Callable[[], D], blocks: Blocks[D], as_json: bool, every_ms: int) -> None:
@@ -80,6 +88,7 @@ def watch(collect: Callable[[], D], blocks: Blocks[D], as_json: bool, every_ms: 
             elif as_json:
                 print(json.dumps(plain(document)), flush=True)
             else:
+                _warn(document)
                 print(as_text(blocks(document)), end="\n\n", flush=True)
             time.sleep(every_ms / 1000)
     except KeyboardInterrupt:
@@ -95,7 +104,8 @@ def _watch_live(collect: Callable[[], D], blocks: Blocks[D], every_ms: int) -> N
             while True:
                 document = _attempt(collect)
                 shown = [Paragraph(str(document))] if isinstance(document, Unanswered) else blocks(document)
-                live.update(Group(*map(_drawn, shown)), refresh=True)
+                warnings = [Paragraph(f"warning: {problem}") for problem in _problems(document)]
+                live.update(Group(*map(_drawn, [*warnings, *shown])), refresh=True)
                 time.sleep(every_ms / 1000)
     except KeyboardInterrupt:
         pass

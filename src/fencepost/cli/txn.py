@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -47,7 +47,12 @@ def txn() -> None:
     help="Only in this state. Repeatable.",
 )
 @click.option(
-    "--producer-id", "producer_ids", metavar="N", multiple=True, type=int, help="Only of this producer. Repeatable."
+    "--producer-id",
+    "producer_ids",
+    metavar="N",
+    multiple=True,
+    type=click.IntRange(0, 2**63 - 1),
+    help="Only of this producer. Repeatable.",
 )
 @click.option(
     "--longer-than", "longer_than_ms", type=Duration(), metavar="DURATION", help="Only transactions open for longer."
@@ -97,7 +102,10 @@ def list_(
             return diagnose_txns(snapshot, filters)
 
         found = _show(look, txn_text.txns, as_json, every_ms)
-    if found is not None and not found.transactions:
+    if found is None:
+        return
+    _require_answers(found.problems)
+    if not found.transactions:
         print(f"none of {found.total} transactional ids{_meant(pattern)}", file=sys.stderr)
 
 
@@ -199,11 +207,12 @@ def producers(place: str, cluster: ClusterOptions, as_json: bool) -> None:
     with cluster.connect() as client:
         document = diagnose_producers(collect_producers(client, topic, partition))
     _write(document, txn_text.producers, as_json)
+    _require_answers(document.problems)
 
 
 def _parse_place(place: str) -> tuple[str, int | None]:
     topic, colon, partition = place.partition(":")
-    if not topic or (colon and not (partition.isascii() and partition.isdigit())):
+    if not topic or (colon and not (partition.isascii() and partition.isdigit() and len(partition) < 11)):
         raise WrongUse(f"{place} is not a partition", "write TOPIC or TOPIC:PARTITION, for example orders:2")
     return topic, int(partition) if colon else None
 
@@ -256,8 +265,6 @@ def lso(
         )
     if found is None:
         return
-    if not found.waiting_count:
-        print(f"nobody waits on any of {counted(found.partition_count, 'partition')}", file=sys.stderr)
     if found.late:
         oldest, limit_ms = found.late[0], found.max_age_ms or 0
         id_ = oldest.transactional_id
@@ -266,8 +273,9 @@ def lso(
             f"readers wait for {name} for {duration(oldest.age_ms or 0)}, more than {duration(limit_ms)}",
             "see `fencepost txn hanging`" if oldest.is_orphan else f"`fencepost txn explain {id_}` says why",
         )
-    if found.problems and max_age_ms is not None:
-        raise Unanswered("not all partitions could be asked", "the warnings above say which")
+    _require_answers(found.problems)
+    if not found.waiting_count:
+        print(f"nobody waits on any of {counted(found.partition_count, 'partition')}", file=sys.stderr)
 
 
 @txn.command()
@@ -473,6 +481,12 @@ def _write(document: D, blocks: Callable[[D], Iterable[Block]], as_json: bool) -
     from fencepost.cli.output import write
 
     write(document, blocks, as_json)
+
+
+def _require_answers(problems: Sequence[str]) -> None:
+    """What is shown is what could be found out; if that is not all, nobody may take it for an all-clear."""
+    if problems:
+        raise Unanswered("not everybody could be asked", "the warnings above say who")
 
 
 def _confirm(what: str, yes: bool) -> None:

@@ -350,7 +350,8 @@ def retry(
             problem: ClientError = e
         except Unreachable as e:
             problem = e
-        if clock() - began + pause_s > deadline_s:
-            raise DeadlinePassed(f"given up after {deadline_s:.0f} s; the last answer was: {problem}") from problem
+        took_s = clock() - began
+        if took_s + pause_s > deadline_s:
+            raise DeadlinePassed(f"given up after {took_s:.0f} s; the last answer was: {problem}") from problem
         sleep(pause_s)
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

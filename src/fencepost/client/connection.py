@@ -10,6 +10,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from typing import Any
 
 from fencepost.client.failures import AuthenticationFailed, BadClientSetting, Unreachable
@@ -21,10 +22,11 @@ from fencepost.protocol.messages import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
 )
-from fencepost.protocol.schema import Message
+from fencepost.protocol.schema import Malformed, Message
 
 _LENGTH = struct.Struct(">i")
 MAX_REPLY_BYTES = 1 << 30
+LEAST_TIMEOUT_S = 0.1
 
 
 class Disconnected(Unreachable):
@@ -41,9 +43,11 @@ class Connection:
         self._settings = settings
         self._lock = threading.Lock()
         self._answers = 0
-        self._socket = self._connect()
+        # One deadline for all of it: the connection, TLS, and the first answer.
+        deadline = time.monotonic() + settings.connect_timeout_s
+        self._socket = self._connect(deadline)
         try:
-            self._greet()
+            self._greet(deadline)
         except BaseException:
             self.close()
             raise
@@ -58,12 +62,18 @@ class Connection:
         with self._lock:
             frame, sent = self.session.encode(request, version)
             reply = self._exchange(frame, timeout_s or self._settings.request_timeout_s, type(request).__name__)
-        return self.session.decode(reply, sent)
+        try:
+            return self.session.decode(reply, sent)
+        except Malformed as e:
+            self.close()
+            raise Disconnected(
+                f"{self.address} answered {type(request).__name__} with something else: {e}{self._stranger_hint}"
+            ) from None
 
     def close(self) -> None:
         self._socket.close()
 
-    def _connect(self) -> socket.socket:
+    def _connect(self, deadline: float) -> socket.socket:
         settings = self._settings
         try:
             plain = socket.create_connection((self.host, self.port), timeout=settings.connect_timeout_s)
@@ -73,6 +83,7 @@ class Connection:
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if not settings.uses_tls:
             return plain
+        plain.settimeout(_left_s(deadline))
         try:
             return _tls_context(settings).wrap_socket(plain, server_hostname=self.host)
         except ssl.SSLCertVerificationError as e:
@@ -94,10 +105,24 @@ class Connection:
             return ""
         return f"\n\nhint: does this port want another security.protocol than {self._settings.protocol}?"
 
-    def _greet(self) -> None:
-        response = self.request(ApiVersionsRequest("fencepost", "1"), timeout_s=self._settings.connect_timeout_s)
+    @property
+    def _stranger_hint(self) -> str:
+        if self._answers > 1:
+            return ""
+        return "\n\nhint: is this the port of a Kafka broker, and is security.protocol right?"
+
+    def _greet(self, deadline: float) -> None:
+        def ask(at_most: int | None = None) -> Any:
+            return self.request(ApiVersionsRequest("fencepost", "1"), at_most, _left_s(deadline))
+
+        response = ask()
+        if response.error_code == errors.UNSUPPORTED_VERSION:
+            response = ask(at_most=0)  # Kafka before 2.4, which knows no later one than v2.
         if response.error_code:
-            raise Unreachable(f"{self.address} refused ApiVersions: {errors.name_of(response.error_code)}")
+            raise Unreachable(
+                f"{self.address} refused ApiVersions: {errors.name_of(response.error_code)}\n\n"
+                "hint: is this a broker of Apache Kafka 0.10 or later?"
+            )
         self.session.learn(response)
         if self._settings.sasl_mechanism:
             self._authenticate(self._settings.sasl_mechanism)
@@ -108,15 +133,15 @@ class Connection:
             self._socket.sendall(frame)
             (size,) = _LENGTH.unpack(self._receive(4))
             if not 0 <= size <= MAX_REPLY_BYTES:
-                raise Disconnected(f"{self.address} sent a reply of {size} bytes to {what}")
+                raise Disconnected(f"{self.address} sent a reply of {size} bytes to {what}{self._stranger_hint}")
             reply = self._receive(size)
             self._answers += 1
             return reply
         except TimeoutError:
             self.close()
-            raise Disconnected(
-                f"{self.address} did not answer {what} within {timeout_s:.1f} s{self._protocol_hint}"
-            ) from None
+            # Who has said anything speaks our protocol; it is only slow. One that wants another hangs up.
+            hint = self._protocol_hint if self._answers == 0 else ""
+            raise Disconnected(f"{self.address} did not answer {what} within {timeout_s:.1f} s{hint}") from None
         except OSError as e:
             self.close()
             raise Disconnected(
@@ -180,6 +205,10 @@ class Connection:
         expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
         if server_final != f"v={base64.b64encode(expected).decode()}":
             raise AuthenticationFailed(f"{self.address} could not prove that it knows the password")
+
+
+def _left_s(deadline: float) -> float:
+    return max(deadline - time.monotonic(), LEAST_TIMEOUT_S)
 
 
 def _tls_context(settings: ClientSettings) -> ssl.SSLContext:

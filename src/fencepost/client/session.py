@@ -10,13 +10,14 @@ import struct
 from typing import NamedTuple
 
 from fencepost.client.failures import ClientError
-from fencepost.protocol import messages
+from fencepost.protocol import errors, messages
 from fencepost.protocol.messages import ApiVersionsResponse
-from fencepost.protocol.schema import Malformed, Message, read_uvarint_rest, skip_tags
+from fencepost.protocol.schema import Malformed, Message, read_uvarint, skip_tags
 
 _HEADER = struct.Struct(">hhih")
 _LENGTH = struct.Struct(">i")
 API_VERSIONS = 18
+_UNSUPPORTED = errors.UNSUPPORTED_VERSION.to_bytes(2, "big")
 TRANSACTION_VERSION = "transaction.version"
 
 
@@ -52,6 +53,8 @@ class Session:
         ours = request_class.definition.versions
         first, last = self._ranges.get(request_class.definition.api_key, (0, -1))
         version = min(last, ours.stop - 1, ours.stop - 1 if at_most is None else at_most)
+        if last < 0:
+            raise Unsupported(f"the broker does not serve {request_class.__name__}")
         if version < max(first, ours.start):
             raise Unsupported(
                 f"{request_class.__name__}: the broker serves v{first} to v{last}, "
@@ -80,12 +83,15 @@ class Session:
         (correlation_id,) = _LENGTH.unpack_from(frame)
         if correlation_id != sent.correlation_id:
             raise Malformed(f"the reply is to request {correlation_id}, expected {sent.correlation_id}")
-        pos = 4
-        # Kafka: ApiVersions is always answered with the old header.
-        if sent.response_class.is_flexible(sent.version) and sent.response_class.definition.api_key != API_VERSIONS:
-            count = frame[pos]
-            pos += 1
-            if count >= 128:
-                count, pos = read_uvarint_rest(frame, pos, count)
-            pos = skip_tags(frame, pos, count)
-        return sent.response_class.decode(frame, pos, sent.version)[0]
+        pos, version = 4, sent.version
+        # Kafka: ApiVersions is always answered with the old header, and with v0 by who does not know the version.
+        if sent.response_class.definition.api_key == API_VERSIONS:
+            if frame[4:6] == _UNSUPPORTED:
+                version = 0
+        elif sent.response_class.is_flexible(version):
+            try:
+                count, pos = read_uvarint(frame, pos)
+                pos = skip_tags(frame, pos, count)
+            except IndexError:
+                raise Malformed(f"a reply of {len(frame)} bytes ends within its header") from None
+        return sent.response_class.decode(frame, pos, version)[0]

@@ -31,6 +31,27 @@ KNOWN = {
     "request.timeout.ms": "how long one request may take",
     "socket.connection.setup.timeout.ms": "how long connecting may take",
 }
+# The Java clients' own, none of which may be ignored; certificates, for example, they keep in stores.
+_PEM_AUTHORITY = "ssl.ca.location=FILE, with the authority's certificate as PEM (`keytool -exportcert -rfc` writes one)"
+_PEM_CLIENT = (
+    "ssl.certificate.location=FILE and ssl.key.location=FILE, with certificate and key as PEM "
+    "(`keytool -importkeystore -deststoretype PKCS12`, then `openssl pkcs12`, write them)"
+)
+_OUR_SASL = f"leave it out: sasl.mechanism is {' or '.join(MECHANISMS)} here, with sasl.username and sasl.password"
+_OUR_TLS = "leave it out: versions and ciphers of TLS are those of the system's OpenSSL"
+# What the names begin with, and what to do.
+INSTEAD_OF = {
+    ("ssl.truststore.",): _PEM_AUTHORITY,
+    ("ssl.keystore.",): _PEM_CLIENT,
+    ("sasl.client.callback.", "sasl.kerberos.", "sasl.login.", "sasl.oauthbearer."): _OUR_SASL,
+    (
+        *("security.providers", "ssl.cipher.suites", "ssl.enabled.protocols", "ssl.engine.", "ssl.keymanager."),
+        *("ssl.protocol", "ssl.provider", "ssl.secure.random.", "ssl.trustmanager."),
+    ): _OUR_TLS,
+    ("config.providers",): "leave it out, and write the values themselves",
+    ("bootstrap.controllers",): "bootstrap.servers=HOST:PORT of any broker",
+}
+MOST_MS = 2**31 - 1  # As in Kafka, and as much as a socket can wait.
 _JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -57,9 +78,17 @@ class ClientSettings:
 
 def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.strip().rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    number = _number(port, most=65_535) if colon and host else None
+    if not number:
         raise BadClientSetting(f"bootstrap.servers has {text.strip()!r}, expected HOST:PORT")
-    return host.strip("[]"), int(port)
+    return host.strip("[]"), number
+
+
+def _number(text: str, most: int) -> int | None:
+    """A whole number from 0 to `most`, written with the digits 0 to 9; None if it is anything else."""
+    # Longer ones are not even tried: Python refuses to read a number of some thousand digits.
+    is_number = text.isascii() and text.isdigit() and len(text) <= 20
+    return int(text) if is_number and int(text) <= most else None
 
 
 def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
@@ -67,16 +96,21 @@ def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
     values = {name: str(value) for name, value in pairs.items() if value is not None}
     for name in values:
         if name not in KNOWN:
-            near = difflib.get_close_matches(name, KNOWN, n=1)
-            raise BadClientSetting(f"unknown setting {name}" + (f"\n\nhint: did you mean {near[0]}?" if near else ""))
+            raise BadClientSetting(_unknown(name))
     if not values.get("bootstrap.servers"):
         raise BadClientSetting("bootstrap.servers is missing\n\nhint: set it to HOST:PORT of any broker")
     protocol = values.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise BadClientSetting(f"security.protocol={protocol} is none of {', '.join(PROTOCOLS)}")
     mechanism, username, password = _credentials(values, protocol)
+    bootstrap = tuple(parse_address(a) for a in values["bootstrap.servers"].split(",") if a.strip())
+    if not bootstrap:
+        raise BadClientSetting(
+            f"bootstrap.servers={values['bootstrap.servers']} names no broker\n\n"
+            "hint: set it to HOST:PORT of any broker, or several with commas"
+        )
     return ClientSettings(
-        bootstrap=tuple(parse_address(a) for a in values["bootstrap.servers"].split(",") if a.strip()),
+        bootstrap=bootstrap,
         client_id=values.get("client.id", "fencepost"),
         protocol=protocol,
         sasl_mechanism=mechanism,
@@ -90,6 +124,14 @@ def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
         request_timeout_s=_seconds(values, "request.timeout.ms", 30_000),
         connect_timeout_s=_seconds(values, "socket.connection.setup.timeout.ms", 10_000),
     )
+
+
+def _unknown(name: str) -> str:
+    instead = next((instead for prefixes, instead in INSTEAD_OF.items() if name.startswith(prefixes)), None)
+    if instead is not None:
+        return f"{name} is a setting of Java's, which this client cannot use\n\nhint: {instead}"
+    near = difflib.get_close_matches(name, KNOWN, n=1)
+    return f"unknown setting {name}" + (f"\n\nhint: did you mean {near[0]}?" if near else "")
 
 
 def _credentials(values: Mapping[str, str], protocol: str) -> tuple[str | None, str, str]:
@@ -108,6 +150,7 @@ def _credentials(values: Mapping[str, str], protocol: str) -> tuple[str | None, 
 
 def _seconds(values: Mapping[str, str], name: str, default_ms: int) -> float:
     text = values.get(name, str(default_ms))
-    if not text.isdigit() or int(text) == 0:
-        raise BadClientSetting(f"{name}={text} is not a number of milliseconds above 0")
-    return int(text) / 1000
+    ms = _number(text, MOST_MS)
+    if not ms:
+        raise BadClientSetting(f"{name}={text} is not a number of milliseconds from 1 to {MOST_MS}")
+    return ms / 1000

@@ -7,12 +7,16 @@ import random
 import uuid
 from typing import Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from fencepost.demo.report import DemoFailed
 from fencepost.demo.topics import ORDERS, PAYMENTS, QUIET, SEE_LOG, SHIPMENTS
 
 TIMEOUT_S = 30.0
+TOO_LONG = (
+    "the broker refuses transactions that may last longer than its transaction.max.timeout.ms, "
+    "15 minutes unless it is set: choose a shorter timeout"
+)
 DRINKS = ("espresso", "flat white", "cortado", "filter", "cold brew")
 
 
@@ -81,4 +85,5 @@ class OrderProducer:
             except KafkaException as error:
                 reason = error.args[0]
                 if not reason.retriable() or attempt == 2:
-                    raise DemoFailed(f"{step.__name__} failed: {reason.str()}", SEE_LOG) from None
+                    hint = TOO_LONG if reason.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT else SEE_LOG
+                    raise DemoFailed(f"{step.__name__} failed: {reason.str()}", hint) from None

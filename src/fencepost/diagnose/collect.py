@@ -89,7 +89,7 @@ def collect_txns(
 
 def _last_updates(client: KafkaClient, progress: Progress) -> dict[str, int]:
     """When each transactional id was last written to its log."""
-    spans = _spans(client, partitions_of(client, [TXN_TOPIC]))
+    spans = _spans(client, _log_partitions(client))
     total = sum(end - start for start, end in spans.values())
     done = 0
     updated: dict[str, int] = {}
@@ -225,7 +225,7 @@ def collect_history(
 ) -> HistorySnapshot:
     """Every record of an id that its log still has, and its last requests if the cluster remembers them."""
     where = state_log_of(client, transactional_id)
-    entries = _read_log(client, where, transactional_id, None, progress)
+    entries = _read_log(client, where, transactional_id, None, progress) if where is not None else ()
     return HistorySnapshot(
         now_ms=now_ms(),
         transactional_id=transactional_id,
@@ -238,7 +238,8 @@ def collect_history(
 def collect_last_steps(client: KafkaClient, transactional_id: str, wanted: int) -> tuple[LogEntry, ...]:
     """The last records of an id, and perhaps some more; none if the log cannot be read."""
     try:
-        return _read_log(client, state_log_of(client, transactional_id), transactional_id, wanted, _no_progress)
+        where = state_log_of(client, transactional_id)
+        return _read_log(client, where, transactional_id, wanted, _no_progress) if where is not None else ()
     except ClientError:
         return ()
 
@@ -260,7 +261,7 @@ def collect_txn(
     history: tuple[LogEntry, ...] | None = None
     try:
         where = state_log_of(client, transactional_id)
-        history = _read_log(client, where, transactional_id, entries_wanted, progress)
+        history = _read_log(client, where, transactional_id, entries_wanted, progress) if where is not None else ()
     except ClientError as e:
         problems.append(f"the log of transactions cannot be read: {e}")
     similar: tuple[str, ...] = ()
@@ -285,10 +286,20 @@ def collect_txn(
     )
 
 
-def state_log_of(client: KafkaClient, transactional_id: str) -> Where:
-    """The partition of `__transaction_state` that keeps an id."""
-    count = len(partitions_of(client, [TXN_TOPIC]))
-    return Where(TXN_TOPIC, partition_for(transactional_id, count))
+def state_log_of(client: KafkaClient, transactional_id: str) -> Where | None:
+    """The partition of `__transaction_state` that keeps an id; None while the cluster has had no transaction."""
+    count = len(_log_partitions(client))
+    return Where(TXN_TOPIC, partition_for(transactional_id, count)) if count else None
+
+
+def _log_partitions(client: KafkaClient) -> list[Where]:
+    """Those of `__transaction_state`, which is made when the first id registers."""
+    try:
+        return partitions_of(client, [TXN_TOPIC])
+    except BrokerError as e:
+        if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return []
 
 
 def _partitions_named(txn: DescribedTxn | None, history: Iterable[LogEntry]) -> list[Where]:
@@ -306,7 +317,8 @@ def _settings(client: KafkaClient) -> Settings:
         return Settings()  # It takes more rights than the rest, and only rounds off what is said.
 
     def number(name: str) -> int | None:
-        return int(found[name]) if found.get(name, "").isdigit() else None
+        value = found.get(name, "")
+        return int(value) if value.isascii() and value.isdigit() else None
 
     return Settings(
         max_timeout_ms=number(MAX_TIMEOUT), abort_check_ms=number(ABORT_CHECK), expiration_ms=number(EXPIRATION)

@@ -18,7 +18,7 @@ from fencepost.diagnose.snapshot import (
 )
 from fencepost.diagnose.txns import age_of
 from fencepost.diagnose.words import counted, duration, instant, listed
-from fencepost.machines.txn import EMPTY, ONGOING, PREPARE_ABORT, Txn
+from fencepost.machines.txn import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_ABORT, Txn
 from fencepost.protocol import errors
 
 ONGOING_NAME = ONGOING.kafka_name
@@ -74,13 +74,14 @@ def diagnose_txn(snapshot: TxnSnapshot) -> Explanation:
         blocks: tuple[Blocked, ...] = ()
     else:
         blocks = what_it_blocks(snapshot, txn)
+        suspected = [_duel(snapshot), _leftovers(snapshot, txn)]
         if txn.state == ONGOING_NAME:
             sentences, actions = _ongoing(snapshot, txn, blocks)
         elif is_open(txn.state):
             sentences, actions = _prepared(snapshot, txn, blocks)
         else:
-            sentences, actions = _closed(snapshot, txn)
-        for extra, more in (_duel(snapshot), _leftovers(snapshot, txn)):
+            sentences, actions = _closed(snapshot, txn, is_all=not any(said for said, _ in suspected))
+        for extra, more in suspected:
             sentences += extra
             actions += more
     return Explanation(
@@ -266,7 +267,8 @@ def _latest(snapshot: TxnSnapshot) -> Txn | None:
     return snapshot.history[-1].txn if snapshot.history else None
 
 
-def _closed(snapshot: TxnSnapshot, txn: DescribedTxn) -> Parts:
+def _closed(snapshot: TxnSnapshot, txn: DescribedTxn, is_all: bool) -> Parts:
+    """`is_all`: nothing else was found, in which case it says that all is well."""
     record = _latest(snapshot)
     ago = ""
     if record is not None:
@@ -280,6 +282,8 @@ def _closed(snapshot: TxnSnapshot, txn: DescribedTxn) -> Parts:
     sentences = [f"No transaction of `{txn.transactional_id}` is open ({txn.state}): {happened}."]
     abort = last_abort(snapshot.history or ())
     actions = []
+    # Who did not answer may know of more.
+    as_known = ", as far as could be asked" if snapshot.problems else ""
     if abort is not None:
         why, prepared = abort
         sentences.append(
@@ -287,12 +291,14 @@ def _closed(snapshot: TxnSnapshot, txn: DescribedTxn) -> Parts:
             f"of a timeout of {duration(prepared.timeout_ms)}, was decided {why.value}."
         )
         actions += _after_abort(why)
-    sentences += [*_last_request(snapshot), "It blocks nobody."]
-    actions.append(
-        Action(advice="to see every step", command=f"fencepost txn history {shlex.quote(txn.transactional_id)}")
-        if abort is not None
-        else Action(advice="there is nothing to do")
-    )
+    sentences += _last_request(snapshot)
+    if is_all:
+        sentences.append(f"It blocks nobody{as_known}.")
+    if abort is not None:
+        history = f"fencepost txn history {shlex.quote(txn.transactional_id)}"
+        actions.append(Action(advice="to see every step", command=history))
+    elif is_all:
+        actions.append(Action(advice=f"there is nothing to do{as_known}"))
     return sentences, actions
 
 
@@ -333,8 +339,16 @@ def _after_abort(why: Abort) -> list[Action]:
 
 
 def _duel(snapshot: TxnSnapshot) -> Parts:
-    """Two processes with one id: each registers when it finds itself fenced, and fences the other."""
-    times = [e.txn.updated_ms for e in snapshot.history or () if e.txn is not None and e.txn.state is EMPTY]
+    """Two processes with one id: each registers when it finds itself fenced, and fences the other.
+
+    A registration after a commit is none of these: our sink registers before each batch, with transaction version 1.
+    """
+    txns = [entry.txn for entry in snapshot.history or ()]
+    times = [
+        txn.updated_ms
+        for before, txn in zip([None, *txns], txns, strict=False)
+        if txn is not None and txn.state is EMPTY and (before is None or before.state is not COMPLETE_COMMIT)
+    ]
     recent = [ms for ms in times if times[-1] - ms <= DUEL_MS]
     if len(recent) < DUEL_REGISTRATIONS:
         return [], []

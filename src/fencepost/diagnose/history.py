@@ -78,7 +78,7 @@ class RpcRow:
 class History:
     transactional_id: str
     now_ms: int
-    log: Where
+    log: Where | None
     transitions: tuple[Transition, ...]
     rpcs: tuple[RpcRow, ...] | None
 

@@ -110,7 +110,8 @@ class LogEntry:
 class HistorySnapshot:
     now_ms: int
     transactional_id: str
-    log: Where
+    # None: the cluster has had no transaction yet.
+    log: Where | None
     entries: tuple[LogEntry, ...]
     # Its last requests; None on a cluster that does not remember them, or if nobody asked.
     rpcs: tuple[Rpc, ...] | None = None

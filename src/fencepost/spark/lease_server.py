@@ -66,7 +66,7 @@ class LeasePortTaken(Exception):
 def parse_ports(text: str) -> range:
     """`0`: any free port; `40000`: that one; `40000-40010`: the first that is free."""
     first, dash, last = text.strip().partition("-")
-    if not first.isdigit() or (dash and not last.isdigit()):
+    if not text.isascii() or not first.isdigit() or (dash and not last.isdigit()):
         raise ValueError(f"fencepost.lease.port={text}: expected a port, or a range FROM-TO")
     low, high = int(first), int(last or first)
     if not low <= high <= 65_535 or (dash and low == 0):

@@ -129,7 +129,7 @@ def _check_known(name: str) -> None:
 
 def _whole_number(values: Mapping[str, str], name: str, default: int) -> int:
     text = values.get(name, str(default))
-    if not text.isdigit() or int(text) == 0:
+    if not (text.isascii() and text.isdigit()) or int(text) == 0:
         raise BadClientSetting(f"{name}={text} is not a whole number above 0")
     return int(text)
 
@@ -138,6 +138,6 @@ def _port(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name)
     if text is None:
         return None
-    if not text.isdigit() or int(text) > 65_535:
+    if not (text.isascii() and text.isdigit()) or int(text) > 65_535:
         raise BadClientSetting(f"{name}={text} is not a port: 1 to 65535, or 0 for any")
     return int(text)

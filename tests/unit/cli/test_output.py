@@ -87,6 +87,18 @@ def test_watching_goes_on_when_the_cluster_is_away(capsys: pytest.CaptureFixture
     assert shown.err.startswith("warning: no broker can be reached\n")
 
 
+def test_watching_tells_what_could_not_be_found_out(capsys: pytest.CaptureFixture[str]) -> None:
+    seen: list[Wall] = [Wall(Where("orders", 0), Colour.DARK_RED, (), ("broker 2 is gone",))]
+
+    def collect() -> Wall:
+        if not seen:
+            raise KeyboardInterrupt
+        return seen.pop()
+
+    watch(collect, blocks, as_json=False, every_ms=0)
+    assert capsys.readouterr().err == "warning: broker 2 is gone\n"
+
+
 @pytest.mark.parametrize(
     ("text", "ms"), [("500ms", 500), ("10s", 10_000), ("1.5m", 90_000), ("2 h", 7_200_000), ("7d", 604_800_000)]
 )
@@ -94,10 +106,17 @@ def test_a_duration_is_a_number_and_a_unit(text: str, ms: int) -> None:
     assert Duration().convert(text, None, None) == ms
 
 
-@pytest.mark.parametrize("text", ["10", "s", "-1s", "1w", "1m30s", ""])
+@pytest.mark.parametrize("text", ["10", "s", "-1s", "1w", "1m30s", "", "²s", "٣s"])
 def test_anything_else_is_no_duration(text: str) -> None:
     with pytest.raises(click.BadParameter, match="such as 500ms"):
         Duration().convert(text, None, None)
+
+
+@pytest.mark.parametrize("text", ["25d", "99999999999d", "9" * 400 + "ms"])
+def test_a_duration_has_a_largest_value_that_is_told(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is too long: at most 24d"):
+        Duration(24).convert(text, None, None)
+    assert Duration().convert("90d", None, None) == 90 * 86_400_000
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
@@ -108,10 +127,29 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
     assert ClusterOptions(None, str(file), ()).settings()["bootstrap.servers"] == "a:1"
 
 
+def test_settings_of_kafka_s_tools_that_make_no_difference_are_passed_over_aloud(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("default.api.timeout.ms=20000\nrequest.timeout.ms=5000\nretries=3\n")
+    assert ClusterOptions("b:2", str(file), ()).settings() == {"bootstrap.servers": "b:2", "request.timeout.ms": "5000"}
+    assert capsys.readouterr().err == (
+        "warning: default.api.timeout.ms has no effect on this tool\nwarning: retries has no effect on this tool\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["txn", "list"], "no cluster is named"),
+        (["txn", "list", "--bootstrap", ","], "bootstrap.servers=, names no broker"),
+        (["txn", "list", "--bootstrap", "localhost:²"], "expected HOST:PORT"),
+        (["txn", "list", "--bootstrap", "h:1", "--set", "ssl.truststore.location=x"], "hint: ssl.ca.location=FILE"),
+        (["txn", "list", "--producer-id", str(2**63)], "is not in the range"),
+        (["txn", "lso", "--watch", "--every", "99999999999d"], "99999999999d is too long: at most 24d"),
+        (["txn", "producers", "orders:" + "9" * 5000], "is not a partition"),
+        (["demo", "isolation", "--timeout", "99999d"], "99999d is too long: at most 24d"),
+        (["broker", "--memory", "--listen", "h:" + "9" * 5000], "there is no port"),
         (["txn", "list", "--bootstrap", "localhost"], "expected HOST:PORT"),
         (["txn", "list", "--bootstrap", "h:1", "--set", "nonsense"], "--set nonsense is not a setting"),
         (["txn", "list", "--bootstrap", "h:1", "--command-config", "/no/such/file"], "cannot read the settings"),

@@ -179,6 +179,49 @@ def test_processes_that_fence_each_other_are_suspected() -> None:
     assert "producers registered it" not in closed(*restarts, state="Empty").paragraph
 
 
+def test_a_sink_that_registers_before_each_batch_is_no_duel() -> None:
+    """As ours does with transaction version 1."""
+    batches = [
+        entry(state, -30_000 + 1_000 * n + step, epoch=n)
+        for n in range(6)
+        for step, state in enumerate((EMPTY, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT))
+    ]
+    explanation = closed(*batches, state="CompleteCommit")
+    assert "producers registered it" not in explanation.paragraph
+    assert advice(explanation) == "there is nothing to do"
+    # Those that find each other's transactions open are.
+    duel = [
+        entry(state, -30_000 + 1_000 * n + step, epoch=n)
+        for n in range(6)
+        for step, state in enumerate((EMPTY, ONGOING, PREPARE_ABORT, COMPLETE_ABORT))
+    ]
+    assert "6 producers registered it within 5 s," in closed(*duel, state="CompleteAbort").paragraph
+
+
+def test_beside_something_that_hangs_nothing_is_said_to_be_well() -> None:
+    snapshot = txn_snapshot(
+        described("CompleteCommit", partitions=(), start_ms=-1),
+        history=(entry(ONGOING, -9000), entry(COMPLETE_COMMIT, -8000)),
+        ends={ORDERS: ends(40, 90)},
+        producers={ORDERS: (producer(40),)},
+    )
+    explanation = diagnose_txn(snapshot)
+    assert "it seems to hang" in explanation.paragraph
+    assert "blocks nobody" not in explanation.paragraph
+    assert advice(explanation) == "make sure, and see how to abort it"
+
+
+def test_where_not_everybody_answered_all_is_well_only_as_far_as_that() -> None:
+    snapshot = txn_snapshot(
+        described("CompleteCommit", partitions=()),
+        history=(entry(COMPLETE_COMMIT, -9_000),),
+        problems=("the producers of orders-0 are unknown",),
+    )
+    explanation = diagnose_txn(snapshot)
+    assert explanation.paragraph.endswith("It blocks nobody, as far as could be asked.")
+    assert advice(explanation) == "there is nothing to do, as far as could be asked"
+
+
 def test_what_is_left_on_a_partition_of_an_earlier_transaction_is_suspected() -> None:
     snapshot = txn_snapshot(
         described("CompleteCommit", partitions=()),

@@ -1,0 +1,173 @@
+"""`fencepost txn` where somebody does not answer, answers late, or is no Kafka at all: never an all-clear, and no
+traceback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from confluent_kafka import Producer
+
+from fencepost.cli import main
+from fencepost.client.client import KafkaClient
+from fencepost.protocol import errors
+from fencepost.testing import Broker
+from tests.support.reading import TIMEOUT_S
+
+Answer = Callable[[int, int, int], bytes]
+SOMETHING_ELSE = "answered ApiVersionsRequest with something else"
+ASKED = "error: not everybody could be asked\n\nhint: the warnings above say who\n"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t"})
+        producer.init_transactions(TIMEOUT_S)
+        producer.begin_transaction()
+        producer.produce("orders", b"placed")
+        producer.commit_transaction(TIMEOUT_S)
+        yield broker
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    def run(servers: str, *arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setenv("FENCEPOST_BOOTSTRAP", servers)
+        capsys.readouterr()
+        exit_code = main(["txn", *arguments])
+        return exit_code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "api", "error", "warning"),
+    [
+        (["list"], "ListTransactions", "CLUSTER_AUTHORIZATION_FAILED", "broker 1 could not list"),
+        (["list"], "DescribeTransactions", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "transaction `t`: "),
+        (["lso"], "ListOffsets", "TOPIC_AUTHORIZATION_FAILED", "the offsets of orders-0 are unknown"),
+        (["producers", "orders"], "DescribeProducers", "TOPIC_AUTHORIZATION_FAILED", "the producers of orders-0 are"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else None,
+)
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
+def test_what_nobody_answered_is_no_all_clear(
+    broker: Broker,
+    run: Callable[..., tuple[int, str, str]],
+    arguments: list[str],
+    api: str,
+    error: str,
+    warning: str,
+    form: list[str],
+) -> None:
+    with broker.faults.inject_error(api, error, times=None):
+        exit_code, out, err = run(broker.bootstrap_servers, *arguments, *form)
+    assert exit_code == 3
+    assert f"warning: {warning}" in err
+    assert err.endswith(ASKED)
+    assert "none of" not in err
+    assert "nobody waits" not in err
+    if form:
+        assert any(warning in problem for problem in json.loads(out)["problems"]), "what is known is shown all the same"
+    assert run(broker.bootstrap_servers, *arguments, *form)[0] == 0
+
+
+def test_a_cluster_that_never_had_a_transaction_has_no_history_and_no_ids(
+    run: Callable[..., tuple[int, str, str]],
+) -> None:
+    with Broker() as fresh:
+        exit_code, _, err = run(fresh.bootstrap_servers, "history", "nosuch")
+        assert (exit_code, err.splitlines()[0]) == (1, "error: no coordinator knows `nosuch`")
+        exit_code, _, err = run(fresh.bootstrap_servers, "list", "--idle", "7d")
+        assert (exit_code, err) == (0, "none of 0 transactional ids\n")
+        with KafkaClient({"bootstrap.servers": fresh.bootstrap_servers}) as client:
+            assert client.refresh(None) == {}, "to ask makes no topic"
+
+
+def test_a_slow_broker_is_said_to_be_slow(broker: Broker, run: Callable[..., tuple[int, str, str]]) -> None:
+    """Nothing of its security: it has answered before. And `within` is how long it took."""
+    with broker.faults.drop_on("ListTransactions", times=None):
+        exit_code, _, err = run(broker.bootstrap_servers, "list")
+    assert exit_code == 3
+    assert "given up after 10 s" in err
+    assert "did not answer ListTransactionsRequest within 10.0 s" in err
+    assert "security.protocol" not in err
+
+
+# --- others than Kafka, and old ones ----------------------------------------------------------------------
+
+
+@contextmanager
+def listener(answer: Answer) -> Iterator[str]:
+    """Something that answers each request with what `answer` makes of its api key, version and correlation id."""
+
+    def serve(connection: socket.socket) -> None:
+        with connection, suppress(OSError, struct.error):
+            while True:
+                (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+                reply = answer(*struct.unpack_from(">hhi", connection.recv(size, socket.MSG_WAITALL)))
+                connection.sendall(struct.pack(">i", len(reply)) + reply)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                threading.Thread(target=serve, args=[connection], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        accepting = threading.Thread(target=accept, daemon=True)
+        accepting.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        accepting.join()
+
+
+def old_kafka(api_key: int, version: int, correlation_id: int) -> bytes:
+    """A broker before Kafka 2.4, which is the only one of its cluster and has no topics."""
+    if api_key == 18 and version > 2:
+        return struct.pack(">ihi", correlation_id, errors.UNSUPPORTED_VERSION, 0)
+    if api_key == 18:
+        return struct.pack(">ihi6h", correlation_id, errors.NONE, 2, 3, 0, 1, 18, 0, 2)
+    assert (api_key, version) == (3, 1)
+    nobody = struct.pack(">i", 0)
+    return struct.pack(">i", correlation_id) + nobody + struct.pack(">i", -1) + nobody
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (lambda *asked: struct.pack(">ihi3h", asked[2], 35, 1, 18, 0, 2), "refused ApiVersions: UNSUPPORTED_VERSION"),
+        (lambda *asked: b"\0\0\0\7hello", SOMETHING_ELSE),
+        (lambda *asked: struct.pack(">i", asked[2]) + b"hello", SOMETHING_ELSE),
+        (lambda *asked: b"", SOMETHING_ELSE),
+    ],
+    ids=["refuses", "another-reply", "not-the-message", "nothing"],
+)
+def test_a_port_that_answers_with_something_else_is_an_error_with_a_hint(
+    run: Callable[..., tuple[int, str, str]], answer: Answer, said: str
+) -> None:
+    with listener(answer) as address:
+        exit_code, out, err = run(address, "list")
+    assert (exit_code, out) == (3, "")
+    assert f"{address} {said}" in err
+    assert "\n\nhint: is this " in err
+
+
+def test_a_broker_of_before_kafka_2_4_is_asked_again_in_its_own_words(
+    run: Callable[..., tuple[int, str, str]],
+) -> None:
+    with listener(old_kafka) as address, KafkaClient({"bootstrap.servers": address}) as client:
+        assert client.any_broker().session.max_version(3) == 1
+        assert client.refresh(None) == {}
+        exit_code, _, err = run(address, "explain", "t")
+        assert exit_code == 3
+        assert err == (
+            "error: the broker does not serve FindCoordinatorRequest\n\n"
+            "hint: Apache Kafka 3.0 or later answers all that `fencepost txn` asks\n"
+        )
