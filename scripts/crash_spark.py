@@ -153,6 +153,8 @@ def crash(rounds: int, seed: int, settlements: int) -> Verdict:
                 per_batch = (pipeline.offsets() - before) // BATCHES_PER_ROUND
                 what = crash.play(plan_round(rng), per_batch)
                 say(f"round {number}/{rounds}: {what}; {crash}")
+            if not crash.drivers:
+                raise DemoFailed("every job was done before its driver could be killed", "give more --settlements")
             verdict = crash.finish(pipeline.offsets() // BATCHES_PER_ROUND)
             say(f"the last start was left alone; {crash}")
             say(
