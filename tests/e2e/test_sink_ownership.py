@@ -16,7 +16,6 @@ from confluent_kafka import Consumer
 
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.protocol.messages import UpdateFeaturesRequest
 from fencepost.spark.batch import BatchTransaction
 from fencepost.spark.failures import BatchRefused, SinkError
 from fencepost.spark.lag_group import LagGroup
@@ -28,7 +27,14 @@ from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker
 from tests.e2e.spark.streams import create_topic
 from tests.support.reading import read_all
-from tests.support.sparkless import OUTPUT, TRANSACTIONAL_ID, Query, sink_of, write_values
+from tests.support.sparkless import (
+    OUTPUT,
+    TRANSACTIONAL_ID,
+    Query,
+    sink_of,
+    use_transaction_version_1,
+    write_values,
+)
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 FORGETFUL = {"transactional.id.expiration.ms": str(HOUR_MS)}
@@ -112,12 +118,6 @@ def test_markers_count_on_after_one_that_could_not_be_read(broker: Broker, query
 
 
 # --- an id that the cluster has forgotten -------------------------------------------------------------------
-
-
-def use_transaction_version_1(broker: Broker) -> None:
-    update = UpdateFeaturesRequest.FeatureUpdateKey("transaction.version", 1, allow_downgrade=True, upgrade_type=2)
-    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
-        client.send(client.any_broker(), UpdateFeaturesRequest(60_000, [update]))
 
 
 def take_over_and_be_forgotten(broker: Broker, query: Query) -> None:

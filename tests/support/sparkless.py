@@ -20,10 +20,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from fencepost.client.client import KafkaClient
+from fencepost.protocol.messages import UpdateFeaturesRequest
 from fencepost.spark.batch import BatchTransaction
 from fencepost.spark.leases import TaskAttempt
 from fencepost.spark.sink import ExactlyOnceSink
 from fencepost.spark.task import WriteFailed, write_rows
+from fencepost.testing import Broker
 
 OUTPUT = "out"
 TRANSACTIONAL_ID = "sparkless-1"
@@ -41,8 +44,9 @@ class Session:
 class Query:
     """A query with one Kafka source, topic `in`, of which each batch takes one offset."""
 
-    def __init__(self, checkpoint: Path, query_id: str | None = None) -> None:
+    def __init__(self, checkpoint: Path, query_id: str | None = None, topic: str = OUTPUT) -> None:
         self.checkpoint = checkpoint
+        self.topic = topic
         self.query_id = query_id or str(uuid.uuid4())
         (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
         (checkpoint / "metadata").write_text(json.dumps({"id": self.query_id}))
@@ -53,7 +57,7 @@ class Query:
 
     def elsewhere(self) -> Query:
         """The same query in another driver."""
-        return Query(self.checkpoint, self.query_id)
+        return Query(self.checkpoint, self.query_id, self.topic)
 
     def run(
         self,
@@ -79,22 +83,25 @@ class Query:
                     time.sleep(0.001)
                 raise
 
-        sink.batch(write_as_spark_does)(SimpleNamespace(sparkSession=self._session, values=values), batch_id)
+        frame = SimpleNamespace(sparkSession=self._session, values=values, topic=self.topic)
+        sink.batch(write_as_spark_does)(frame, batch_id)
         return sink.recent_progress[-1].outcome
 
 
 def write_values(frame: Any, transaction: BatchTransaction) -> None:
     """What `BatchTransaction.write` does, with one task and without a Spark job."""
     number, transaction._writes = transaction._writes, transaction._writes + 1
-    topics = {OUTPUT: transaction._pin_once(OUTPUT)}
-    plan = transaction._plan._replace(write_number=number, topic=OUTPUT, topics=topics)
+    topics = {frame.topic: transaction._pin_once(frame.topic)}
+    plan = transaction._plan._replace(write_number=number, topic=frame.topic, topics=topics)
     rows = [pa.RecordBatch.from_pydict({"value": pa.array([value.encode() for value in frame.values])})]
     result, _ = write_rows(plan, TaskAttempt(number, 0, uuid.uuid4().int >> 70), rows, 0)
     transaction.results.append(result)
     transaction.input_partitions[number] = 1
 
 
-def sink_of(servers: str, checkpoint: Path, *, adopt: bool = False, **settings: object) -> ExactlyOnceSink:
+def sink_of(
+    servers: str, checkpoint: Path, *, adopt: bool = False, max_attempts: int = 3, **settings: object
+) -> ExactlyOnceSink:
     """`_` in a setting's name stands for `.`."""
     given = {
         "bootstrap.servers": servers,
@@ -104,4 +111,10 @@ def sink_of(servers: str, checkpoint: Path, *, adopt: bool = False, **settings: 
         "fencepost.checkpoint.location": f"file:{checkpoint}",
     }
     given |= {name.replace("_", "."): str(value) for name, value in settings.items()}
-    return ExactlyOnceSink(given, adopt=adopt)
+    return ExactlyOnceSink(given, adopt=adopt, max_attempts=max_attempts)
+
+
+def use_transaction_version_1(broker: Broker) -> None:
+    update = UpdateFeaturesRequest.FeatureUpdateKey("transaction.version", 1, allow_downgrade=True, upgrade_type=2)
+    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        client.send(client.any_broker(), UpdateFeaturesRequest(60_000, [update]))
