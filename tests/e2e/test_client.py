@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -49,9 +50,14 @@ def produce(
     request = ProduceRequest(
         who.transactional_id, -1, 30_000, [ProduceRequest.TopicProduceData(topic, partition_data=[data])]
     )
-    response = client.send(client.leader(topic, partition), request, 12 if version >= 2 else 11)
-    code: int = response.responses[0].partition_responses[0].error_code
-    return code
+    deadline = time.monotonic() + 30
+    while True:
+        response = client.send(client.leader(topic, partition), request, 12 if version >= 2 else 11)
+        code: int = response.responses[0].partition_responses[0].error_code
+        # Apache Kafka says where a new partition is before it is there.
+        is_on_its_way = code in (errors.NOT_LEADER_OR_FOLLOWER, errors.UNKNOWN_TOPIC_OR_PARTITION)
+        if not is_on_its_way or time.monotonic() > deadline:
+            return code
 
 
 def committed_values(bootstrap: str, topic: str, count: int) -> list[bytes]:
