@@ -6,11 +6,12 @@ settings are those it was started with. Follows Kafka's ConfigAdminManager and C
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from fencepost.broker.cluster import OFFSETS_TOPIC, TXN_TOPIC, Cluster, Topic, TopicRefused, check_topic_name
+from fencepost.broker.cluster import Cluster, Topic, TopicRefused, check_topic_name
 from fencepost.broker.config import SETTINGS, TOPIC_SETTINGS, check_topic_settings
 from fencepost.broker.node import Context
 from fencepost.machines.log import StorageFailed
@@ -18,6 +19,7 @@ from fencepost.protocol import errors
 
 TOPIC_RESOURCE, BROKER_RESOURCE, LOGGER_RESOURCE, METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 8, 16, 32
 MAX_VALUE_LENGTH = 32_767
+_INTEGER = re.compile("[+-]?[0-9]{1,10}")
 
 
 class Change(NamedTuple):
@@ -90,11 +92,8 @@ def _decide_topic(cluster: Cluster, change: Change) -> tuple[Topic, dict[str, st
     if topic is None:
         raise TopicRefused(errors.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     # Differs: Kafka lets an administrator drop what coordinators need to know.
-    if name in (TXN_TOPIC, OFFSETS_TOPIC) and cluster.config.for_topic(configs, "cleanup.policy") != "compact":
-        raise TopicRefused(
-            errors.INVALID_CONFIG,
-            f"cleanup.policy of {name} must be compact: else the broker would forget transactions or offsets",
-        )
+    if topic.is_internal:
+        cluster.check_internal_settings(name, configs)
     return topic, configs
 
 
@@ -127,7 +126,7 @@ def _check_broker(ctx: Context, change: Change) -> None:
 
 
 def _check_broker_id(ctx: Context, name: str) -> None:
-    if not name.lstrip("-").isdigit():
+    if not _INTEGER.fullmatch(name):
         raise TopicRefused(errors.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
     if int(name) != ctx.node.node_id:
         raise TopicRefused(

@@ -25,6 +25,7 @@ from fencepost.protocol import errors
 TXN_TOPIC = "__transaction_state"
 OFFSETS_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({TXN_TOPIC, OFFSETS_TOPIC})
+_INTERNAL_SETTINGS = {TXN_TOPIC: "transaction.state.log", OFFSETS_TOPIC: "offsets.topic"}
 PRODUCER_ID_BLOCK = 1000
 MAX_PARTITIONS_PER_TOPIC = 10_000
 # A partition takes about 1.5 KB of memory before its first record.
@@ -116,8 +117,8 @@ class Cluster:
         self.leader_epoch = 0  # Of every partition.
         self._next_producer_id = 0
         self._producer_id_block_end = 0
-        # Inside `one_save`: what to do once it is saved.
-        self._after_save: list[Callable[[], None]] | None = None
+        # Inside `one_save`: topics that are deleted with it, and when.
+        self._deleted: dict[Topic, int] | None = None
         self._is_unsaved = False
         self.txns = TxnCoordinator(self)
         self.groups = GroupCoordinator(self)
@@ -164,10 +165,8 @@ class Cluster:
             self._save()
 
     def _check_fixed_counts(self, topics: Mapping[str, Any]) -> None:
-        for name, setting in (
-            (TXN_TOPIC, "transaction.state.log.num.partitions"),
-            (OFFSETS_TOPIC, "offsets.topic.num.partitions"),
-        ):
+        for name, prefix in _INTERNAL_SETTINGS.items():
+            setting = f"{prefix}.num.partitions"
             if name in topics and topics[name]["partitions"] != self.config[setting]:
                 raise DataFolderMismatch(
                     f"{setting} is {self.config[setting]}, but {name} in this data folder has "
@@ -197,12 +196,12 @@ class Cluster:
 
         A request may change thousands, and each save writes all that the cluster knows.
         """
-        if self._after_save is not None:
+        if self._deleted is not None:
             yield  # It belongs to a larger change.
             return
         before = {topic: len(topic.partitions) for topic in self.topics.values()}
-        afterwards: list[Callable[[], None]] = []
-        self._after_save = afterwards
+        deleted: dict[Topic, int] = {}
+        self._deleted = deleted
         try:
             yield
             if self._is_unsaved:
@@ -211,10 +210,10 @@ class Cluster:
             self._take_back(before)
             raise
         finally:
-            self._after_save = None
+            self._deleted = None
             self._is_unsaved = False
-        for action in afterwards:
-            action()
+        if deleted:
+            self._delete_data(list(deleted), max(deleted.values()))
 
     def _take_back(self, before: Mapping[Topic, int]) -> None:
         """Back to the topics of before, with as many partitions as they had. The new ones have no records yet."""
@@ -299,12 +298,28 @@ class Cluster:
                 errors.INVALID_PARTITIONS,
                 f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions, {partition_count} were asked for",
             )
-        if name not in INTERNAL_TOPICS:
-            self.check_room(partition_count)
         try:
             check_topic_settings(configs)
         except ValueError as e:
             raise TopicRefused(errors.INVALID_CONFIG, str(e)) from None
+        if name in INTERNAL_TOPICS:
+            # Differs: Kafka lets a client create its internal topics with any number of partitions and any settings.
+            own_count = self.config[f"{_INTERNAL_SETTINGS[name]}.num.partitions"]
+            if partition_count != own_count:
+                raise TopicRefused(
+                    errors.INVALID_PARTITIONS,
+                    f"{name} has {own_count} partitions on this broker, {partition_count} were asked for",
+                )
+            self.check_internal_settings(name, configs)
+        else:
+            self.check_room(partition_count)
+
+    def check_internal_settings(self, name: str, configs: Mapping[str, str]) -> None:
+        if self.config.for_topic(configs, "cleanup.policy") != "compact":
+            raise TopicRefused(
+                errors.INVALID_CONFIG,
+                f"cleanup.policy of {name} must be compact: else the broker would forget transactions or offsets",
+            )
 
     def check_room(self, more_partitions: int) -> None:
         if self.partition_count + more_partitions > MAX_PARTITIONS:
@@ -366,7 +381,7 @@ class Cluster:
         topic = self.topics.get(name)
         if topic is not None:
             return topic
-        prefix = "transaction.state.log" if name == TXN_TOPIC else "offsets.topic"
+        prefix = _INTERNAL_SETTINGS[name]
         configs = {"cleanup.policy": "compact", "segment.bytes": str(self.config[f"{prefix}.segment.bytes"])}
         return self.create_topic(name, self.config[f"{prefix}.num.partitions"], configs, now_ms)
 
@@ -398,14 +413,15 @@ class Cluster:
             self.topics_version += 1
             self.partition_count -= len(topic.partitions)
             self._is_unsaved = True
-            assert self._after_save is not None
-            self._after_save.append(lambda: self._delete_data(topic, now_ms))
+            assert self._deleted is not None
+            self._deleted[topic] = now_ms
 
-    def _delete_data(self, topic: Topic, now_ms: int) -> None:
-        self.groups.topic_deleted(topic.name, now_ms)
-        for partition in topic.partitions:
-            self.fetches.partition_deleted(partition, now_ms)
-        self._close_logs(topic)
+    def _delete_data(self, topics: list[Topic], now_ms: int) -> None:
+        self.groups.topics_deleted({topic.name for topic in topics}, now_ms)
+        for topic in topics:
+            for partition in topic.partitions:
+                self.fetches.partition_deleted(partition, now_ms)
+            self._close_logs(topic)
 
     # --- durability ---------------------------------------------------------------------------------------
 

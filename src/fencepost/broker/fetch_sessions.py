@@ -20,8 +20,12 @@ MAX_EPOCH = 2**31 - 1
 MAX_PARTITIONS = 200_000
 
 
+# A partition as the client names it: by its topic's name, or by its id and an empty name.
+Place = tuple[str, bytes, int]
+
+
 class Wanted(NamedTuple):
-    """One partition of a fetch."""
+    """One partition of a fetch; its first three fields are its place."""
 
     topic: str
     topic_id: bytes
@@ -32,27 +36,37 @@ class Wanted(NamedTuple):
 
 
 class FetchSession:
-    __slots__ = ("_sent", "counted", "epoch", "is_incremental", "last_used_ms", "session_id", "wanted")
+    __slots__ = (
+        "_sent",
+        "counted",
+        "epoch",
+        "is_incremental",
+        "last_used_ms",
+        "session_id",
+        "uses_topic_ids",
+        "wanted",
+    )
 
-    def __init__(self, session_id: int) -> None:
+    def __init__(self, session_id: int, uses_topic_ids: bool = False) -> None:
         self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
         self.epoch = 1  # The epoch that the next fetch must have.
         self.last_used_ms = 0
         self.is_incremental = False  # From the second fetch on.
-        self.wanted: dict[tuple[str, int], Wanted] = {}
+        self.wanted: dict[Place, Wanted] = {}
         self.counted = 0  # The partitions that all sessions together were told of.
-        self._sent: dict[tuple[str, int], tuple[int, int]] = {}
+        self._sent: dict[Place, tuple[int, int]] = {}
 
-    def update(self, wanted: Iterable[Wanted], forgotten: Iterable[tuple[str, int]]) -> None:
+    def update(self, wanted: Iterable[Wanted], forgotten: Iterable[Place]) -> None:
         for where in forgotten:
             self.wanted.pop(where, None)
             self._sent.pop(where, None)
         for w in wanted:
-            self.wanted[(w.topic, w.partition)] = w
+            self.wanted[w[:3]] = w
 
     def is_news(self, wanted: Wanted, fetched: Fetched) -> bool:
         """Whether a partition has anything that the client does not know; it will know it now."""
-        where = (wanted.topic, wanted.partition)
+        where = wanted[:3]
         offsets = (fetched.high_watermark, fetched.log_start_offset)
         before = self._sent.get(where)
         self._sent[where] = offsets
@@ -72,7 +86,7 @@ class FetchSessions:
         self._sessions: dict[int, FetchSession] = {}
         self._partitions = 0
 
-    def create(self, rng: Rng, now_ms: int) -> FetchSession:
+    def create(self, rng: Rng, now_ms: int, uses_topic_ids: bool) -> FetchSession:
         if self._slots == 0:
             return FetchSession(0)
         if len(self._sessions) >= self._slots:
@@ -80,22 +94,26 @@ class FetchSessions:
         session_id = rng.randrange(1, 2**31)
         while session_id in self._sessions:
             session_id = rng.randrange(1, 2**31)
-        session = self._sessions[session_id] = FetchSession(session_id)
+        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids)
         session.last_used_ms = now_ms
         return session
 
-    def resume(self, session_id: int, epoch: int, now_ms: int) -> tuple[FetchSession, int]:
+    def resume(
+        self, session_id: int, epoch: int, now_ms: int, uses_topic_ids: bool
+    ) -> tuple[FetchSession, int]:
         session = self._sessions.get(session_id)
         if session is None:
             return FetchSession(0), errors.FETCH_SESSION_ID_NOT_FOUND
         if epoch != session.epoch:
             return session, errors.INVALID_FETCH_SESSION_EPOCH
+        if uses_topic_ids != session.uses_topic_ids:
+            return session, errors.FETCH_SESSION_TOPIC_ID_ERROR
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)  # Silent longest stays first.
         return session, errors.NONE
 
-    def update(self, session: FetchSession, wanted: Iterable[Wanted], forgotten: Iterable[tuple[str, int]]) -> None:
+    def update(self, session: FetchSession, wanted: Iterable[Wanted], forgotten: Iterable[Place]) -> None:
         """Bring a session up to date, and see that all of them together stay small enough."""
         session.update(wanted, forgotten)
         if session.session_id in self._sessions:

@@ -29,7 +29,14 @@ from fencepost.machines.group_requests import (
 )
 from fencepost.machines.group_shard import Deletion, DescribedGroup, GroupShard
 from fencepost.machines.log import StorageFailed
-from fencepost.machines.offsets import CommitDecision, Committer, OffsetRecord, OffsetToCommit, TopicPartition
+from fencepost.machines.offsets import (
+    NO_TOPIC_ID,
+    CommitDecision,
+    Committer,
+    OffsetRecord,
+    OffsetToCommit,
+    TopicPartition,
+)
 from fencepost.machines.partition import Partition
 from fencepost.machines.timers import Timer
 from fencepost.machines.txn_log import partition_for
@@ -279,9 +286,9 @@ class GroupCoordinator:
         deletion = home.shard.delete_offsets(group_id, partitions)
         return deletion._replace(error_code=self._delete(home, deletion, now_ms))
 
-    def topic_deleted(self, topic: str, now_ms: int) -> None:
+    def topics_deleted(self, topics: set[str], now_ms: int) -> None:
         for home in self._homes:
-            self._delete(home, home.shard.topics_deleted({topic}), now_ms)
+            self._delete(home, home.shard.topics_deleted(topics), now_ms)
 
     def cleanup(self, now_ms: int) -> None:
         for home in self._homes:
@@ -323,8 +330,16 @@ class GroupCoordinator:
     def _apply_loaded(self, shard: GroupShard, key: bytes, record: LatestRecord, producer_id: int | None) -> None:
         loaded = decode(key, record.value, record.offset)
         if isinstance(loaded, OffsetRecord):
-            shard.apply_offset(loaded, producer_id, record.offset)
+            if not self._is_of_deleted_topic(loaded):
+                shard.apply_offset(loaded, producer_id, record.offset)
         elif isinstance(loaded, GroupChange):
             shard.apply_group(*loaded)
         elif loaded is not None:
             shard.apply_consumer(loaded)
+
+    def _is_of_deleted_topic(self, record: OffsetRecord) -> bool:
+        """Whether its topic is gone, and the last process could not bury it, as it died or its disk was full."""
+        if record.value is None or record.value.topic_id == NO_TOPIC_ID:
+            return False
+        topic = self._cluster.topics.get(record.topic)
+        return topic is None or topic.topic_id != record.value.topic_id

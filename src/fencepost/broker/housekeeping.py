@@ -1,17 +1,18 @@
 """What keeps logs short: retention deletes old segments, the cleaner compacts (`machines/retention`, `compaction`).
 
 Both come round at their intervals, and then work in small pieces with pauses between them, so that requests hardly
-notice. A log that fails is told about, and left alone until the next time.
+notice. A log that fails, whatever it is, is told about once, and left alone until the next time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fencepost.machines.compaction import Dirt, Policy, compact, find_dirt
-from fencepost.machines.log import StorageFailed
+from fencepost.machines.log import LogTailUnknown, StorageFailed
 from fencepost.machines.partition import Partition
 from fencepost.machines.retention import Retention
 
@@ -31,6 +32,7 @@ class Housekeeping:
         self._cluster = cluster
         self._config = cluster.config
         self._jobs: dict[str, Iterator[None]] = {}
+        self._told: dict[tuple[Partition, str], str] = {}
 
     def start(self, now_ms: int) -> None:
         timers = self._cluster.timers
@@ -51,6 +53,7 @@ class Housekeeping:
         self._begin("cleaner", self._clean(now_ms), now_ms)
 
     def _begin(self, name: str, job: Iterator[None], now_ms: int) -> None:
+        self._told = {key: text for key, text in self._told.items() if self._is_there(key[0])}
         if name not in self._jobs:  # Else it is still at it from the last time.
             self._jobs[name] = job
             self._go_on(name, now_ms)
@@ -80,10 +83,29 @@ class Housekeeping:
                 if count % at_a_time == 0:
                     yield None
 
-    def _tell(self, partition: Partition, what: str, error: StorageFailed) -> None:
-        if self._cluster.partition(partition.topic, partition.index) is not partition:
+    def _is_there(self, partition: Partition) -> bool:
+        return self._cluster.partition(partition.topic, partition.index) is partition
+
+    @contextmanager
+    def _one_of_many(self, partition: Partition, what: str) -> Iterator[None]:
+        """What goes wrong with one log must not keep the others from their turn, be it a bug."""
+        try:
+            yield
+        except LogTailUnknown:
+            raise
+        except Exception as e:
+            self._tell(partition, what, e)
+        else:
+            self._told.pop((partition, what), None)
+
+    def _tell(self, partition: Partition, what: str, error: Exception) -> None:
+        if not self._is_there(partition):
             return  # Its topic was deleted meanwhile.
-        self._cluster.notice(f"warning: {partition.topic}-{partition.index} cannot be {what} now: {error}")
+        why = str(error) if isinstance(error, StorageFailed) else f"{type(error).__name__}: {error}"
+        text = f"warning: {partition.topic}-{partition.index} cannot be {what} now: {why}"
+        if self._told.get((partition, what)) != text:
+            self._told[partition, what] = text
+            self._cluster.notice(text)
 
     # --- retention ----------------------------------------------------------------------------------------
 
@@ -93,11 +115,9 @@ class Housekeeping:
                 yield
                 continue
             topic, partition = found
-            try:
+            with self._one_of_many(partition, "shortened"):
                 if partition.apply_retention(self._retention_of(topic), now_ms):
                     yield
-            except StorageFailed as e:
-                self._tell(partition, "shortened", e)
 
     def _retention_of(self, topic: Topic) -> Retention:
         if "delete" not in self._cluster.cleanup_policy(topic):
@@ -123,10 +143,8 @@ class Housekeeping:
             if dirt is not None:
                 dirty.append((dirt.ratio, -len(dirty), topic, partition))
         for _, _, topic, partition in sorted(dirty, reverse=True):
-            try:
+            with self._one_of_many(partition, "cleaned"):
                 yield from self._clean_log(topic, partition, now_ms)
-            except StorageFailed as e:
-                self._tell(partition, "cleaned", e)
 
     def _clean_log(self, topic: Topic, partition: Partition, now_ms: int) -> Iterator[None]:
         """As many rounds as it takes: one may have no room for all keys."""
@@ -149,7 +167,9 @@ class Housekeeping:
                 return self._find_dirt_of_our_own(partition, now_ms)
             lag_ms = self._config.for_topic(topic.configs, "min.compaction.lag.ms")
             dirt = find_dirt(partition.log, partition.last_stable_offset, lag_ms, now_ms)
-        except StorageFailed as e:
+        except LogTailUnknown:
+            raise
+        except Exception as e:
             self._tell(partition, "cleaned", e)
             return None
         oldest_wanted_ms = now_ms - self._config.for_topic(topic.configs, "max.compaction.lag.ms")

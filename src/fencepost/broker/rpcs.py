@@ -1,8 +1,9 @@
 """The last requests of transactional producers, read from what the shell keeps of them.
 
-The shell keeps the first bytes of such a request and its answer, a few per connection, and looks at none of them: that
-costs a request some 0.2 us. Only when somebody asks are they decoded, here. A request that is cut off still tells who
-sent it for which transaction, as these fields come first in all of them.
+The shell keeps the first bytes of such a request and of its answer, a few per connection, and looks at none of them:
+that costs a request some 0.2 us. Only when somebody asks are they decoded, here. A request that is cut off still tells
+who sent it for which transaction, as these fields come first in all of them; an answer, the errors of its first
+partitions.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ NAMES = {
 }
 KEPT_KEYS = frozenset(key.to_bytes(2, "big") for key in NAMES)  # As a request begins.
 KEPT_BYTES = 256
+KEPT_REPLY_BYTES = 1024
 KEPT_PER_CONNECTION = 16
 _HEADER = struct.Struct(">hhih")
 _INT16 = struct.Struct(">h")
@@ -35,7 +37,7 @@ BROKERS_ONLY = 4  # From this version on, AddPartitionsToTxn comes from brokers.
 INIT_NAMES_PRODUCER = 3
 
 
-# A request as the shell keeps it: when it came (ms), its first bytes, its answer (None: not yet), when that was (ns).
+# A request as the shell keeps it: when it came (ms), its first bytes, its answer's (None: not yet), when that was (ns).
 KeptRpc = tuple[int, bytes, bytes | None, int]
 
 
@@ -100,20 +102,18 @@ def read_rpc(
     )
 
 
-class _Reader:
-    """The beginning of a request, field by field."""
+class _Fields:
+    """The beginning of a message, field by field."""
 
-    def __init__(self, frame: bytes, topic_names: Callable[[bytes], str]) -> None:
-        self.buf = frame
-        self.topic_names = topic_names
-        self.api_key, self.version, _, client_id_size = _HEADER.unpack_from(frame)
-        self.pos = 10 + max(client_id_size, 0)
-        self.client_id = frame[10 : self.pos].decode() if client_id_size >= 0 else None
-        request_class = getattr(messages, f"{NAMES[self.api_key]}Request")
-        self.is_flexible = request_class.is_flexible(self.version)
+    def __init__(self, buf: bytes, pos: int, is_flexible: bool) -> None:
+        self.buf = buf
+        self.pos = pos
+        self.is_flexible = is_flexible
+
+    def tags(self) -> None:
         if self.is_flexible:
-            count, self.pos = read_uvarint(frame, self.pos)
-            self.pos = skip_tags(frame, self.pos, count)
+            count, self.pos = read_uvarint(self.buf, self.pos)
+            self.pos = skip_tags(self.buf, self.pos, count)
 
     def nullable_string(self) -> str | None:
         if self.is_flexible:
@@ -140,6 +140,19 @@ class _Reader:
         (value,) = layout.unpack_from(self.buf, self.pos)
         self.pos += layout.size
         return int(value)
+
+
+class _Reader(_Fields):
+    """The beginning of a request."""
+
+    def __init__(self, frame: bytes, topic_names: Callable[[bytes], str]) -> None:
+        self.topic_names = topic_names
+        self.api_key, self.version, _, client_id_size = _HEADER.unpack_from(frame)
+        pos = 10 + max(client_id_size, 0)
+        self.client_id = frame[10:pos].decode() if client_id_size >= 0 else None
+        request_class = getattr(messages, f"{NAMES[self.api_key]}Request")
+        super().__init__(frame, pos, request_class.is_flexible(self.version))
+        self.tags()
 
     def who(self) -> tuple[int, int]:
         producer_id, epoch = _WHO.unpack_from(self.buf, self.pos)
@@ -234,9 +247,43 @@ def _error_in(reply: bytes, api_key: int, version: int) -> int:
     response_class = getattr(messages, f"{NAMES[api_key]}Response")
     try:
         response, _ = response_class.decode(reply, 0, version)
+        codes = _codes(response, api_key)
     except Malformed:
-        return errors.NONE
-    return next((code for code in _codes(response, api_key) if code), errors.NONE)
+        if api_key not in (PRODUCE, ADD_PARTITIONS, COMMIT_OFFSETS):
+            return errors.NONE
+        codes = _codes_of_cut(_Fields(reply, 0, response_class.is_flexible(version)), api_key, version)
+    try:
+        return next((code for code in codes if code), errors.NONE)
+    except (struct.error, IndexError, UnicodeDecodeError, Malformed):
+        return errors.NONE  # Those that were kept are in order.
+
+
+def _codes_of_cut(read: _Fields, api_key: int, version: int) -> Iterator[int]:
+    """The same of an answer for so many partitions that it was cut off: it raises where it ends."""
+    if api_key != PRODUCE:
+        read.number(_INT32)  # How long the client was throttled.
+    for _ in range(read.count()):
+        if api_key == PRODUCE and version >= 13:
+            read.pos += 16
+        else:
+            read.nullable_string()
+        for _ in range(read.count()):
+            read.number(_INT32)
+            yield read.number(_INT16)
+            if api_key == PRODUCE:
+                _skip_rest_of_produced(read, version)
+            read.tags()
+        read.tags()
+
+
+def _skip_rest_of_produced(read: _Fields, version: int) -> None:
+    read.pos += 8 * (1 + (version >= 2) + (version >= 5))  # Base offset, append time, start offset.
+    if version >= 8:
+        for _ in range(read.count()):
+            read.number(_INT32)
+            read.nullable_string()
+            read.tags()
+        read.nullable_string()
 
 
 def _codes(response: Any, api_key: int) -> Iterator[int]:

@@ -21,7 +21,7 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
-from fencepost.machines.log import AbortedTxn, Log, Rewrite
+from fencepost.machines.log import AbortedTxn, Log, Rewrite, StorageFailed
 from fencepost.machines.producers import Producer
 from fencepost.protocol.batch import (
     CHECKED_AT,
@@ -45,8 +45,9 @@ MAX_SEGMENT_OFFSETS = 2**31 - 1
 LONG_KEY_BYTES = 64
 
 _NO_DELTAS = bytes(3)  # Attributes, timestamp delta and offset delta of a batch's first record.
-_NULL = 1  # The length of a key that is not there, -1, as a varint.
+_NEGATIVE = 1  # The bit of a varint that says so: of a key that is not there, the length is -1.
 _MARKER = TRANSACTIONAL | CONTROL
+_LEAST_LENGTH = HEADER_BYTES - PREFIX_BYTES  # What the length field of an empty batch says.
 _NOBODY = (-1, -1)
 
 Work = Generator[None, None, None]
@@ -133,6 +134,20 @@ def _name(key: bytes) -> bytes:
     return key if len(key) < LONG_KEY_BYTES else blake2b(key).digest()
 
 
+def _size_of(fields: tuple[int, ...]) -> int:
+    """Of the batch with this header, which the disk may have damaged: it must not lead back to where it begins."""
+    if fields[1] < _LEAST_LENGTH:
+        raise StorageFailed(f"the batch at offset {fields[0]} is damaged: its length is {fields[1]}")
+    return PREFIX_BYTES + fields[1]
+
+
+def _further(offset: int, after: int) -> int:
+    """Where to read on. Damaged headers may say anything, and none may have the cleaner go round in circles."""
+    if after <= offset:
+        raise StorageFailed(f"the batches at offset {offset} are damaged: they end at offset {after}")
+    return after
+
+
 class _Aborted:
     """Which transactions were aborted, asked in the order of the log."""
 
@@ -176,6 +191,7 @@ class _Keys:
         self.first_dirty_offset = dirt.first_dirty_offset
         self.until = dirt.until  # Where the collected part ends.
         self.last_offsets: dict[bytes, int] = {}
+        self.unreadable: set[int] = set()  # Where batches begin that are no use, and stay.
         self._log = log
         self._max_keys = max_keys
         self._aborted = _Aborted(log)
@@ -189,7 +205,7 @@ class _Keys:
             offset = max(base, self.first_dirty_offset)
             while offset < end:
                 chunk = self._log.read(offset, SLICE_BYTES, self._log.end_address)
-                offset = yield from self._take(chunk, end)
+                offset = _further(offset, (yield from self._take(chunk, end)))
                 yield
                 if self.until < end:
                     return
@@ -210,17 +226,20 @@ class _Keys:
                 self.until = base_offset
                 return end
             at = pos + HEADER_BYTES
-            pos += PREFIX_BYTES + fields[1]
+            pos += _size_of(fields)
             offset = base_offset + fields[6] + 1
             if count == 1 and (attributes == 0 or (attributes == TRANSACTIONAL and self._aborted.is_empty)):
                 # As coordinators write them: one record, and only its key is looked at.
-                while chunk[at] > 127:  # The record's length.
+                while at < pos and chunk[at] > 127:  # The record's length.
                     at += 1
-                key_length = chunk[at + 4]
-                if chunk[at + 1 : at + 4] == _NO_DELTAS and key_length <= 127 and key_length != _NULL:
-                    at += 5
-                    last_offsets[chunk[at : at + (key_length >> 1)]] = base_offset
-                    continue
+                at += 5
+                # A client may have written anything: what does not look like that is read with care.
+                if at < pos and chunk[at - 4 : at - 1] == _NO_DELTAS:
+                    key_length = chunk[at - 1]
+                    end_of_key = at + (key_length >> 1)
+                    if key_length <= 127 and not key_length & _NEGATIVE and end_of_key < pos:
+                        last_offsets[chunk[at:end_of_key]] = base_offset
+                        continue
             yield from self._take_batch(BatchHeader._make(fields), chunk[start:pos])
         return offset
 
@@ -232,14 +251,14 @@ class _Keys:
             return
         try:
             payload = uncompressed_records(header, batch)
-            for n, record in enumerate(skim(payload, header.record_count)):
+            for n, record in enumerate(skim(header, payload)):
                 offset = header.base_offset + record.offset_delta
                 if record.key is not None and offset >= self.first_dirty_offset:
                     self.last_offsets[_name(record.key)] = offset
                 if n % SLICE_RECORDS == SLICE_RECORDS - 1:
                     yield
         except Corrupt:
-            pass  # What cannot be read stays as it is, and hides nothing.
+            self.unreadable.add(header.base_offset)  # It stays as it is, and hides nothing.
 
 
 class _Round:
@@ -253,7 +272,7 @@ class _Round:
         self._until = keys.until
         self._first_dirty_offset = keys.first_dirty_offset
         self._last_offsets = keys.last_offsets
-        self._latest = set(keys.last_offsets.values())
+        self._latest = keys.unreadable.union(keys.last_offsets.values())
         # Of each producer the last offset of its last batch; where there is none (-1), its marker has the epoch.
         self._producers = {
             producer_id: (producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
@@ -276,7 +295,7 @@ class _Round:
                 offset = base
                 while offset < end:
                     chunk = self._log.read(offset, SLICE_BYTES, self._log.end_address)
-                    offset = yield from self._copy(chunk, end, group[-1], rewrite)
+                    offset = _further(offset, (yield from self._copy(chunk, end, group[-1], rewrite)))
                     yield
             if not self._is_changed:
                 return
@@ -298,7 +317,7 @@ class _Round:
             fields = unpack(chunk, pos)
             if fields[0] >= end:
                 return end
-            pos += PREFIX_BYTES + fields[1]
+            pos += _size_of(fields)
             offset = fields[0] + fields[6] + 1
             is_last = offset == group_end
             if not is_last and self._goes(fields):
@@ -350,7 +369,7 @@ class _Round:
         horizon_ms = delete_horizon(header)
         if horizon_ms is None:
             payload = uncompressed_records(header, batch)
-            return keep_records(header, payload, list(skim(payload, header.record_count)), self._horizon_ms)
+            return keep_records(header, payload, list(skim(header, payload)), self._horizon_ms)
         return None if horizon_ms <= self._now_ms else batch
 
     def _sift_data(self, header: BatchHeader, batch: bytes, is_last: bool) -> Generator[None, None, bytes | None]:
@@ -378,7 +397,7 @@ class _Round:
             kept: list[Skimmed] = []
             horizon_ms = delete_horizon(header)
             has_tombstones = False
-            for n, record in enumerate(skim(payload, header.record_count)):
+            for n, record in enumerate(skim(header, payload)):
                 if self._stays(record, header.base_offset, horizon_ms):
                     kept.append(record)
                     has_tombstones = has_tombstones or not record.has_value
@@ -389,10 +408,10 @@ class _Round:
                 return batch
             if crc32c(memoryview(batch)[CHECKED_AT:]) != header.crc:
                 return batch  # Damaged: it must not get a checksum that says otherwise.
+            if kept:
+                return keep_records(header, payload, kept, self._horizon_ms if sets_horizon else None)
         except Corrupt:
             return batch
-        if kept:
-            return keep_records(header, payload, kept, self._horizon_ms if sets_horizon else None)
         return _emptied(header, batch) if is_needed else None
 
     def _stays(self, record: Skimmed, base_offset: int, horizon_ms: int | None) -> bool:

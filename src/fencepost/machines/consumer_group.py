@@ -259,9 +259,10 @@ class ConsumerGroup:
             if before is not None:
                 del self.members[record.member_id]
                 self._release(before)
-                if before.instance_id is not None and self.static_members.get(before.instance_id) == before.member_id:
-                    del self.static_members[before.instance_id]
+                self._release_instance(before)
             return
+        if before is not None and before.instance_id != said.instance_id:
+            self._release_instance(before)
         known = before or ConsumerMember(record.member_id)
         self.members[record.member_id] = replace(
             said,
@@ -298,6 +299,10 @@ class ConsumerGroup:
         for place in (*member.assigned, *member.revoking):
             if self.owners.get(place) == member.member_id:
                 del self.owners[place]
+
+    def _release_instance(self, member: ConsumerMember) -> None:
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
 
 
 class Draft:

@@ -50,7 +50,7 @@ from fencepost.protocol.batch import (
     stamp,
     stamp_append_time,
 )
-from fencepost.protocol.produced import DEFAULT_MAX_MESSAGE_BYTES, Refused, check_produce_batch
+from fencepost.protocol.produced import DEFAULT_MAX_MESSAGE_BYTES, Refused, check_produce_batch, most_unpacked_bytes
 from fencepost.protocol.records import find_record_without_key
 
 LATEST_TIMESTAMP = -1
@@ -227,7 +227,7 @@ class Partition:
                     )
         if self.compacted:
             try:
-                place = find_record_without_key(records)
+                place = find_record_without_key(records, most_unpacked_bytes(header.length))
             except Corrupt as e:
                 return self._refuse(errors.INVALID_RECORD, str(e))
             if place is not None:

@@ -8,8 +8,9 @@ from fencepost.machines.log import Log
 from fencepost.protocol.batch import Corrupt, decode_header
 from fencepost.protocol.records import iter_records
 
-# A batch that unpacks to more is not searched for a time: its first offset is early enough.
+# A batch that has more is not searched for a time: its first offset is early enough.
 MAX_SEARCHED_BYTES = 32 << 20
+MAX_SEARCHED_RECORDS = 1 << 17
 
 
 class FoundOffset(NamedTuple):
@@ -29,7 +30,7 @@ def first_not_before(log: Log, timestamp: int) -> FoundOffset:
         return NOT_FOUND
     header = decode_header(batch)
     try:
-        for record in iter_records(batch, MAX_SEARCHED_BYTES):
+        for record in iter_records(batch, MAX_SEARCHED_BYTES) if header.record_count <= MAX_SEARCHED_RECORDS else ():
             if record.timestamp >= timestamp and record.offset >= log.start_offset:
                 return FoundOffset(record.offset, record.timestamp, header.leader_epoch)
     except Corrupt:

@@ -29,7 +29,7 @@ from fencepost.protocol.batch import (
     encode_varint,
 )
 from fencepost.protocol.crc import crc32c
-from fencepost.protocol.records import compress, decode_varint
+from fencepost.protocol.records import MAX_INT64, MIN_INT64, check_place, compress, decode_varint
 
 DELETE_HORIZON = 0x40
 
@@ -46,8 +46,9 @@ class Skimmed(NamedTuple):
     has_value: bool
 
 
-def skim(payload: bytes, count: int) -> Iterator[Skimmed]:
-    """Each of `count` records. Says Corrupt where they are not."""
+def skim(header: BatchHeader, payload: bytes) -> Iterator[Skimmed]:
+    """Each record of a batch, whose payload is not compressed any more. Says Corrupt where they are not."""
+    count, base_timestamp, last_offset_delta = header.record_count, header.base_timestamp, header.last_offset_delta
     pos = 0
     try:
         for n in range(count):
@@ -63,7 +64,12 @@ def skim(payload: bytes, count: int) -> Iterator[Skimmed]:
             if key_length >= 0:
                 key = payload[pos : pos + key_length]
                 pos += key_length
-            value_length, _ = _varint(payload, pos)
+            value_length, pos = _varint(payload, pos)
+            if pos > end:
+                raise Truncated(f"record {n}", need=pos - start, have=end - start, at=start)
+            timestamp = base_timestamp + timestamp_delta
+            if not (MIN_INT64 <= timestamp <= MAX_INT64 and 0 <= offset_delta <= last_offset_delta):
+                check_place(header, timestamp, offset_delta, n, start)
             yield Skimmed(start, after_timestamp, end, timestamp_delta, offset_delta, key, value_length >= 0)
             pos = end
     except IndexError:
@@ -87,7 +93,8 @@ def delete_horizon(header: BatchHeader) -> int | None:
 def keep_records(header: BatchHeader, payload: bytes, kept: Sequence[Skimmed], horizon: int | None) -> bytes:
     """The batch with only the records `kept` of its uncompressed payload.
 
-    With `horizon`, which must not have been set before, the batch gets this delete horizon.
+    With `horizon`, which must not have been set before, the batch gets this delete horizon. Says Corrupt if a record
+    is too far from there.
     """
     attributes = header.attributes
     base_timestamp = header.base_timestamp
@@ -104,10 +111,11 @@ def keep_records(header: BatchHeader, payload: bytes, kept: Sequence[Skimmed], h
     return _assemble(header, attributes, base_timestamp, max_timestamp, len(kept), data)
 
 
-def _moved(payload: bytes, record: Skimmed, timestamp_delta: int) -> bytes:
-    body = b"".join(
-        (b"\0", encode_varint(record.timestamp_delta + timestamp_delta), payload[record.after_timestamp : record.end])
-    )
+def _moved(payload: bytes, record: Skimmed, by: int) -> bytes:
+    timestamp_delta = record.timestamp_delta + by
+    if not MIN_INT64 <= timestamp_delta <= MAX_INT64:
+        raise Corrupt(f"a record would have timestamp delta {timestamp_delta}", at=record.start)
+    body = b"".join((b"\0", encode_varint(timestamp_delta), payload[record.after_timestamp : record.end]))
     return encode_varint(len(body)) + body
 
 

@@ -26,12 +26,20 @@ from fencepost.protocol.batch import (
     Corrupt,
 )
 from fencepost.protocol.crc import crc32c
-from fencepost.protocol.records import count_records, uncompressed_records
+from fencepost.protocol.records import MAX_UNCOMPRESSED_BYTES, holds_records, uncompressed_records
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 # The records of a batch this small are counted: next to the request itself that costs little.
 COUNTED_RECORDS = 32
 COUNTED_COMPRESSED_BYTES = 4096
+COUNTED_COMPRESSED_RECORDS = 4096
+# One record over and over again shrinks to half a byte at best, as each has an offset of its own.
+RECORDS_PER_COMPRESSED_BYTE = 4
+# What is looked at is unpacked up to here, and a little further for large batches. Kafka's clients put megabytes into
+# a batch that shrinks well, not more.
+UNPACKED_BYTES = 32 << 20
+UNPACKED_BYTES_PER_BYTE = 64
+SMALLEST_BATCH_BYTES = HEADER_BYTES + SMALLEST_RECORD_BYTES
 UNCOMMON = CODEC_MASK | LOG_APPEND_TIME | CONTROL
 # Kafka reads as far as the magic before it believes that something is a batch of any version.
 UP_TO_MAGIC_BYTES = 17
@@ -86,14 +94,14 @@ def check_produce_batch(
         refused = _refuse_uncommon(header)
         if refused is not None:
             return refused
-    if count == 1 and not header.attributes & CODEC_MASK:
+    if count == 1 and not header.attributes & CODEC_MASK and size >= SMALLEST_BATCH_BYTES:
         # One record that ends where the batch does: the smallest batch, and the most frequent.
         first = records[HEADER_BYTES]
         if first < 0x80:
-            if HEADER_BYTES + 1 + (first >> 1) == size:
+            if first == (size - HEADER_BYTES - 1) << 1:
                 return header
         elif records[HEADER_BYTES + 1] < 0x80 and (
-            HEADER_BYTES + 2 + ((first & 0x7F | records[HEADER_BYTES + 1] << 7) >> 1) == size
+            first & 0x7F | records[HEADER_BYTES + 1] << 7 == (size - HEADER_BYTES - 2) << 1
         ):
             return header
     return _refuse_count(records, header) or header
@@ -154,6 +162,11 @@ def _refuse_uncommon(header: BatchHeader) -> Refused | None:
     return None
 
 
+def most_unpacked_bytes(compressed_bytes: int) -> int:
+    """How far the records of a batch are unpacked to look at them."""
+    return min(MAX_UNCOMPRESSED_BYTES, UNPACKED_BYTES + UNPACKED_BYTES_PER_BYTE * compressed_bytes)
+
+
 def _refuse_count(records: Buffer, header: BatchHeader) -> Refused | None:
     """Catch a record count that lies, where that costs little or where it is hard to believe.
 
@@ -161,20 +174,28 @@ def _refuse_count(records: Buffer, header: BatchHeader) -> Refused | None:
     """
     count = header.record_count
     room = header.length + PREFIX_BYTES - HEADER_BYTES
+    payload = records
     try:
         if header.attributes & CODEC_MASK:
             # Ordinary data does not shrink to less than a byte a record: if so, it is worth looking, too.
             if count <= room and (count > COUNTED_RECORDS or room > COUNTED_COMPRESSED_BYTES):
                 return None
-            payload = uncompressed_records(header, records)
-            found = count_records(payload, 0, len(payload))
-        elif count <= COUNTED_RECORDS:
-            found = count_records(records, HEADER_BYTES, HEADER_BYTES + room)
+            # Differs: Kafka unpacks and reads every batch, whatever it makes of itself. Here everybody else would wait,
+            # so one with more than 4 records to a compressed byte, or of 4 KiB that unpack to more than 32 MiB, is
+            # refused with INVALID_RECORD. No client writes such: each record has an offset of its own.
+            if count > room * RECORDS_PER_COMPRESSED_BYTE:
+                return Refused(errors.INVALID_RECORD, f"the batch says {count} records in {room} compressed bytes")
+            payload = uncompressed_records(header, records, most_unpacked_bytes(room))
+            at, end, counted = 0, len(payload), COUNTED_COMPRESSED_RECORDS
         else:
-            found = count if count <= room // SMALLEST_RECORD_BYTES else -1
+            at, end, counted = HEADER_BYTES, HEADER_BYTES + room, COUNTED_RECORDS
+        if count <= counted:
+            is_held = holds_records(payload, at, end, count)
+        else:
+            is_held = count <= (end - at) // SMALLEST_RECORD_BYTES
     except Corrupt as e:
         return Refused(errors.INVALID_RECORD, f"the records cannot be read: {e}")
-    if found != count:
+    if not is_held:
         return Refused(
             errors.INVALID_RECORD, f"the batch says {count} records, its bytes do not hold as many"
         )

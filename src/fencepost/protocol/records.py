@@ -25,6 +25,11 @@ from fencepost.protocol.batch import (
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 MAX_UNCOMPRESSED_BYTES = 128 << 20
+MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
+# By the first byte of a record: how long it is, with this byte, if it says so alone and a record can be that short.
+_RECORD_BYTES = bytes(
+    1 + byte // 2 if byte % 2 == 0 and SMALLEST_RECORD_BYTES - 1 <= byte // 2 < 64 else 0 for byte in range(256)
+)
 MAX_HEADERS = 1 << 16
 # The framing that Kafka's Java clients put around raw snappy blocks: a magic, two versions, sized blocks.
 XERIAL_MAGIC = b"\x82SNAPPY\0"
@@ -50,17 +55,20 @@ def decode_varint(buf: Buffer, pos: int) -> tuple[int, int]:
     shift = 0
     value = 0
     at = pos
-    while True:
-        if pos >= len(buf):
-            raise Truncated("varint", need=pos - at + 1, have=pos - at, at=at)
-        byte = buf[pos]
-        pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            break
-        shift += 7
-        if shift > 63:
-            raise Corrupt("varint is longer than 10 bytes", at=at)
+    try:
+        while True:
+            byte = buf[pos]
+            pos += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift > 63:
+                raise Corrupt("varint is longer than 10 bytes", at=at)
+    except IndexError:
+        raise Truncated("varint", need=pos - at + 1, have=pos - at, at=at) from None
+    if shift == 63 and byte > 1:
+        raise Corrupt("varint has more than 64 bits", at=at)
     return (value >> 1) ^ -(value & 1), pos
 
 
@@ -127,6 +135,7 @@ def _decode_record(buf: bytes, pos: int, header: BatchHeader, n: int) -> tuple[R
     timestamp = (
         header.max_timestamp if header.has_log_append_time else header.base_timestamp + timestamp_delta
     )
+    check_place(header, timestamp, offset_delta, n, start)
     return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
 
 
@@ -154,27 +163,67 @@ def _decode_bytes(buf: bytes, pos: int, end: int, what: str) -> tuple[bytes | No
     return buf[pos : pos + length], pos + length
 
 
-def count_records(buf: Buffer, pos: int, end: int) -> int:
-    """How many records stand between `pos` and `end`, by their lengths alone; -1 if they do not end there."""
-    count = 0
-    while pos < end:
-        byte = buf[pos]
-        if byte < 0x80:
-            pos += 1 + (byte >> 1)
+def check_place(header: BatchHeader, timestamp: int, offset_delta: int, n: int, at: int) -> None:
+    """A client can write any number into a record; a time or an offset that cannot be, makes it unreadable."""
+    if not MIN_INT64 <= timestamp <= MAX_INT64:
+        raise Corrupt(f"record {n} has timestamp {timestamp}", at=at)
+    if not 0 <= offset_delta <= header.last_offset_delta:
+        raise Corrupt(f"record {n} has offset delta {offset_delta}, the last is {header.last_offset_delta}", at=at)
+
+
+def holds_records(buf: Buffer, pos: int, end: int, count: int) -> bool:
+    """Whether just `count` records stand between `pos` and `end`, by their lengths alone."""
+    for _ in range(count):
+        if pos >= end:
+            return False
+        size = _RECORD_BYTES[buf[pos]]
+        if size:
+            pos += size
         else:
             length, pos = decode_varint(buf, pos)
-            if length < 0:
-                return -1
+            if length < SMALLEST_RECORD_BYTES - 1:
+                return False
             pos += length
-        count += 1
-    return count if pos == end else -1
+    return pos == end
 
 
-def find_record_without_key(batch: Buffer) -> int | None:
-    """The place in the batch of the first record without a key, which a compacted topic cannot keep."""
-    for n, record in enumerate(iter_records(batch)):
-        if record.key is None:
-            return n
+def find_record_without_key(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> int | None:
+    """The place in the batch of the first record without a key, which a compacted topic cannot keep.
+
+    Of each record no more is read than that takes.
+    """
+    header = decode_header(batch)
+    payload = uncompressed_records(header, batch, max_bytes)
+    pos, size = 0, len(payload)
+    try:
+        for n in range(header.record_count):
+            start = pos
+            byte = payload[pos]
+            if byte < 0x80:
+                length, pos = (byte >> 1) ^ -(byte & 1), pos + 1
+            else:
+                length, pos = decode_varint(payload, pos)
+            end = pos + length
+            if length < SMALLEST_RECORD_BYTES - 1 or end > size:
+                raise Truncated(f"record {n}", need=length, have=size - pos, at=start)
+            pos += 1  # Attributes.
+            if payload[pos] < 0x80:
+                pos += 1
+            else:
+                delta, pos = decode_varint(payload, pos)
+                check_place(header, header.base_timestamp + delta, 0, n, start)
+            while payload[pos] >= 0x80:  # The offset delta.
+                pos += 1
+            pos += 1
+            if pos >= end:
+                raise Truncated(f"record {n}", need=pos + 1 - start, have=end - start, at=start)
+            if payload[pos] & 1:  # The sign of the key's length.
+                return n
+            pos = end
+    except IndexError:
+        raise Truncated("record", need=pos + 1, have=size, at=pos) from None
+    if pos != size:
+        raise Corrupt(f"{size - pos} bytes are left after {header.record_count} records", at=pos)
     return None
 
 
@@ -194,12 +243,12 @@ def decompress(codec: int, data: bytes, max_bytes: int = MAX_UNCOMPRESSED_BYTES)
             used = decompress_into(data, out)
             return bytes(memoryview(out)[:used])
         except cramjam.DecompressionError as e:
-            # The library does not say whether room or data was the trouble: ask again with all the room.
+            # The library does not say whether room or data was the trouble: ask again with more, up to all the room.
             if size == max_bytes:
                 raise Corrupt(
                     f"{CODECS[codec]} data, at most {max_bytes} bytes wanted: {e}", at=HEADER_BYTES
                 ) from None
-            size = max_bytes
+            size = min(max_bytes, 8 * size)
 
 
 def _decompress_snappy(cramjam: Any, data: bytes, max_bytes: int) -> bytes:

@@ -190,7 +190,15 @@ class App:
                 work()
             except BaseException as e:
                 error = e
-            self._loop.call_soon_threadsafe(then, error)
+            self._loop.call_soon_threadsafe(go_on, error)
+
+        def go_on(error: BaseException | None) -> None:
+            try:
+                then(error)
+            except LogTailUnknown as e:
+                self.die(e)
+            except Exception:
+                self.log(traceback.format_exc())
 
         self._threads.submit(run)
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from fencepost.broker.rpcs import KEPT_BYTES, KEPT_KEYS, KEPT_PER_CONNECTION, KeptRpc
+from fencepost.broker.rpcs import KEPT_BYTES, KEPT_KEYS, KEPT_PER_CONNECTION, KEPT_REPLY_BYTES, KeptRpc
 from fencepost.machines.log import LogTailUnknown
 from fencepost.protocol.schema import Malformed
 from fencepost.server.complaints import guess_protocol
@@ -196,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
             self._outbox_bytes += len(parts[-1]) if len(parts) == 2 else sum(map(len, parts))
         if not self._is_busy:
             if self.rpcs and parts and self.rpcs[-1][2] is None:
-                self.rpcs[-1] = (*self.rpcs[-1][:2], parts[-1], time.time_ns())
+                self.rpcs[-1] = (*self.rpcs[-1][:2], parts[-1][:KEPT_REPLY_BYTES], time.time_ns())
             # An answer that was waited for. What the client asked meanwhile gets its own turn: this may be
             # in the middle of somebody else's request.
             self._flush()
@@ -290,7 +290,7 @@ class Connection(asyncio.BufferedProtocol):
         """Remember the request that was just handled, for whoever asks later; see `broker/rpcs.py`."""
         if self.rpcs is None:
             self.rpcs = deque(maxlen=KEPT_PER_CONNECTION)
-        reply = None if self.is_waiting or not self._outbox else self._outbox[-1]
+        reply = None if self.is_waiting or not self._outbox else self._outbox[-1][:KEPT_REPLY_BYTES]
         self.rpcs.append((now_ms, frame if len(frame) <= KEPT_BYTES else frame[:KEPT_BYTES], reply, time.time_ns()))
 
     def _go_on(self) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from fencepost.broker.cluster import Disk
+from fencepost.machines.offsets import Committer, OffsetToCommit
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
     ApiVersionsRequest,
     CreateTopicsRequest,
     DeleteGroupsRequest,
+    DeleteTopicsRequest,
     DescribeConfigsRequest,
     DescribeLogDirsRequest,
     FetchRequest,
@@ -128,6 +130,32 @@ def test_what_coordinators_keep_stays_compacted(broker: PureBroker) -> None:
     assert alter(broker, {"segment.bytes": "1048576"}, name="__consumer_offsets").error_code == 0
 
 
+def create_own(broker: PureBroker, name: str, partitions: int, **configs: str) -> int:
+    given = [CreateTopicsRequest.CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()]
+    request = CreateTopicsRequest([CreateTopicsRequest.CreatableTopic(name, partitions, 1, [], given)], 10_000)
+    error: int = broker.call(request, 5).topics[0].error_code
+    return error
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_a_client_creates_what_coordinators_keep_as_they_would_or_not_at_all(name: str, broker: PureBroker) -> None:
+    assert create_own(broker, name, 5) == errors.INVALID_CONFIG
+    assert create_own(broker, name, 5, cleanup_policy="delete") == errors.INVALID_CONFIG
+    assert create_own(broker, name, 1, cleanup_policy="compact") == errors.INVALID_PARTITIONS
+    assert name not in broker.cluster.topics
+    assert create_own(broker, name, 5, cleanup_policy="compact", segment_bytes="1048576") == errors.NONE
+    assert create_own(broker, name, 5, cleanup_policy="compact") == errors.TOPIC_ALREADY_EXISTS
+    broker.restart()
+    assert broker.call(FindCoordinatorRequest("g", 0), 1).error_code == errors.NONE
+
+
+@pytest.mark.parametrize("name", ["--1", "²", "1_0", "\u0661", "9" * 5000, "-"])
+def test_a_broker_whose_name_is_no_number_is_refused(name: str, broker: PureBroker) -> None:
+    refused = alter(broker, {"message.max.bytes": "200"}, name=name, kind=BROKER)
+    assert refused.error_code == errors.INVALID_REQUEST
+    assert "must be an integer" in refused.error_message
+
+
 def test_the_broker_says_that_its_own_settings_stay(broker: PureBroker) -> None:
     refused = alter(broker, {"message.max.bytes": "200"}, name="1", kind=BROKER)
     assert refused.error_code == errors.INVALID_REQUEST
@@ -182,6 +210,38 @@ def test_deleted_offsets_and_groups_stay_deleted(broker: PureBroker) -> None:
         assert committed(broker, "one") == {1: 6}
         assert committed(broker, "two") == {}
         broker.restart()
+
+
+class Killed(BaseException):
+    pass
+
+
+def test_a_new_topic_has_no_offsets_of_its_namesake_though_nobody_could_bury_them(
+    broker: PureBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kill(*_: object) -> NoReturn:
+        raise Killed
+
+    broker.call(CreateTopicsRequest([CreateTopicsRequest.CreatableTopic("kept", 1, 1)], 10_000), 5)
+    kind = OffsetCommitRequest.OffsetCommitRequestPartition
+    topics = [OffsetCommitRequest.OffsetCommitRequestTopic("orders", partitions=[kind(0, 42), kind(1, 43)])]
+    topics.append(OffsetCommitRequest.OffsetCommitRequestTopic("kept", partitions=[kind(0, 7)]))
+    broker.call(OffsetCommitRequest("g", topics=topics), 8)
+    monkeypatch.setattr(broker.cluster.groups, "topics_deleted", kill)
+    with pytest.raises(Killed):
+        broker.call(DeleteTopicsRequest(topic_names=["orders"]), 5)
+    broker.restart()
+    broker.call(CreateTopicsRequest([CreateTopicsRequest.CreatableTopic("orders", 2, 1)], 10_000), 5)
+    for _ in range(2):
+        assert committed(broker, "g") == {0: 7}
+        broker.restart()
+
+
+def test_an_offset_of_no_known_topic_is_kept_over_a_restart(broker: PureBroker) -> None:
+    offsets = [OffsetToCommit("orders", 0, 5), OffsetToCommit("elsewhere", 1, 6)]
+    broker.cluster.groups.commit_offsets("g", Committer(), offsets, 8, -1, broker.now_ms)
+    broker.restart()
+    assert committed(broker, "g") == {0: 5, 1: 6}
 
 
 def test_a_full_disk_keeps_groups_and_their_offsets(broker: PureBroker) -> None:

@@ -87,6 +87,17 @@ def test_a_static_member_that_did_not_hear_the_answer_may_ask_again() -> None:
     assert s.member("g", "another", instance_id="i").beat() == "UNRELEASED_INSTANCE_ID"
 
 
+def test_an_instance_id_that_a_member_gave_up_can_be_used_by_another() -> None:
+    _, s = stage_with()
+    m = s.member("g", "m", instance_id="one")
+    assert m.beat() == (2, ALL)
+    assert m.beat(epoch=0, instance_id="two") == (2, ALL)
+    assert s.member("g", "n", instance_id="two").beat() == "UNRELEASED_INSTANCE_ID"
+    m.beat(epoch=-1, instance_id="two")
+    for name, instance_id in (("n", "one"), ("o", "two")):
+        assert s.member("g", name, instance_id=instance_id).beat()[0] > 0
+
+
 def test_kill_9_in_the_middle_of_a_rebalance_loses_nothing() -> None:
     broker, s = stage_with()
     one, two = s.member("g", "one", server_assignor="range"), s.member("g", "two")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.machines.log import LogConfig, StorageFailed
+from fencepost.machines.log import LogConfig, Rewrite, StorageFailed
 from fencepost.machines.memory_log import MemoryLog
 from fencepost.protocol import errors
-from fencepost.protocol.batch import encode_batch
+from fencepost.protocol.batch import HEADER_BYTES, assemble, decode_header, encode_batch, encode_varint, stamp
 from fencepost.protocol.messages import (
     AddOffsetsToTxnRequest,
     CreateTopicsRequest,
@@ -175,6 +175,72 @@ def test_delete_records_refuses_as_kafka_does() -> None:
 
 
 # --- the cleaner --------------------------------------------------------------------------------------------
+
+
+def store(broker: PureBroker, topic: str, batch: bytes) -> None:
+    """Append a batch that clients could once produce."""
+    log = broker.cluster.topics[topic].partitions[0].log
+    header = decode_header(batch)
+    last_offset = log.end_offset + header.last_offset_delta
+    log.append(stamp(batch, log.end_offset, 0), log.end_offset, last_offset, header.max_timestamp)
+
+
+def record(timestamp_delta: int, offset_delta: int, key: bytes) -> bytes:
+    body = b"\0" + encode_varint(timestamp_delta) + encode_varint(offset_delta) + encode_varint(len(key)) + key
+    return encode_varint(len(body) + 2) + body + b"\0\0"
+
+
+ABSURD_TIME = record(2**63 - 1, 0, b"a") + record(0, 1, b"b")
+
+
+@pytest.mark.parametrize(("payload", "count"), [(ABSURD_TIME, 2), (b"\0", 1), (b"\xff" * 5, 1), (b"", 1)])
+def test_a_batch_that_nobody_can_read_does_not_end_the_cleaner(payload: bytes, count: int) -> None:
+    broker = PureBroker()
+    for topic in ("bad", "good"):
+        create(broker, topic, cleanup_policy="compact", min_cleanable_dirty_ratio="0.0", segment_bytes="1024")
+    store(broker, "bad", assemble(payload, count, 0, broker.now_ms, broker.now_ms))
+    for topic in ("bad", "good"):
+        fill(broker, topic, 50)
+    broker.advance(30_000)
+    for topic in ("bad", "good"):
+        log = broker.cluster.topics[topic].partitions[0].log
+        assert log.clean_offset > 50
+        kept = log.read(log.end_offset - 20, 1 << 20, log.end_address)
+        assert len(list(iter_batches(kept))) < 20
+    first = broker.cluster.topics["bad"].partitions[0].log.read(0, 1, 1 << 30)
+    assert next(iter_batches(first))[1][HEADER_BYTES:] == payload, "it stays as it is"
+
+
+def test_a_log_that_the_cleaner_chokes_on_is_told_of_once_and_does_not_stop_the_others() -> None:
+    class Choking(MemoryLog):
+        def rewrite(self, base_offset: int, end_offset: int) -> Rewrite:
+            raise IndexError("index out of range")
+
+    broker = PureBroker()
+    config = LogConfig(segment_bytes=1024, compact=True)
+    for topic in ("bad", "good"):
+        create(broker, topic, cleanup_policy="compact", min_cleanable_dirty_ratio="0.0", segment_bytes="1024")
+    broker.cluster.topics["bad"].partitions[0].log = Choking(broker.storage, config)
+    for topic in ("bad", "good"):
+        fill(broker, topic, 50)
+    broker.advance(120_000)
+    assert len(fetch(broker, "good", 0)[1]) < 30
+    told = [line for line in broker.notices if "cannot be cleaned now" in line]
+    assert told == ["warning: bad-0 cannot be cleaned now: IndexError: index out of range"]
+
+
+def test_a_time_is_found_behind_a_batch_that_nobody_can_read() -> None:
+    broker = PureBroker()
+    create(broker, "orders")
+    payload = record(0, 0, b"a") + record(2**63 - 1, 1, b"b")
+    batch = assemble(payload, 2, 0, broker.now_ms, broker.now_ms + 5)
+    data = ProduceRequest.TopicProduceData("orders", partition_data=[ProduceRequest.PartitionProduceData(0, batch)])
+    assert not broker.call(ProduceRequest(None, 1, 1000, [data]), 8).responses[0].partition_responses[0].error_code
+    for wanted_ms in (broker.now_ms + 1, broker.now_ms):
+        wanted = [ListOffsetsRequest.ListOffsetsPartition(0, -1, wanted_ms)]
+        request = ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic("orders", wanted)])
+        found = broker.call(request, version=5).topics[0].partitions[0]
+        assert (found.error_code, found.offset) == (errors.NONE, 0)
 
 
 def fill(broker: PureBroker, topic: str, rounds: int) -> None:

@@ -10,7 +10,8 @@ from fencepost.broker.internal_topic import LatestRecord, LatestRecords, load_la
 from fencepost.machines.log import LogConfig
 from fencepost.machines.memory_log import MemoryStorage
 from fencepost.machines.partition import Partition
-from fencepost.protocol.batch import assemble, decode_marker, encode_batch, encode_record
+from fencepost.protocol.batch import HEADER_BYTES, assemble, decode_header, decode_marker, encode_batch
+from fencepost.protocol.filtering import keep_records, skim
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 
 NOW_MS = 1_700_000_000_000
@@ -70,7 +71,9 @@ def test_the_last_records_are_those_of_reading_every_record(written: list[tuple]
 def test_batches_that_no_coordinator_writes_are_read_the_long_way() -> None:
     plain = encode_batch([(b"id", b"1")], NOW_MS)
     # As compaction leaves them: the first record of the batch is gone, the second keeps its distance.
-    compacted = assemble(encode_record(b"id", b"2", 1), 1, 0, NOW_MS, NOW_MS)
+    two = encode_batch([(b"other", b"0"), (b"id", b"2")], NOW_MS)
+    header, payload = decode_header(two), two[HEADER_BYTES:]
+    compacted = keep_records(header, payload, list(skim(header, payload))[1:], None)
     emptied = assemble(b"", 0, 0, NOW_MS, NOW_MS)
     compressed = encode_records([Record(0, NOW_MS, b"id", b"3")], codec=1)
     assert values_of(partition_of(plain, compacted)) == {b"id": b"2"}

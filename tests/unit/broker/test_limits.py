@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 
 from fencepost.broker import cluster as cluster_module
 from fencepost.broker import fetch_sessions
+from fencepost.broker.api import k00_produce
 from fencepost.broker.node import MAX_PLAIN_REQUEST_BYTES
+from fencepost.machines.offsets import Offsets
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
@@ -27,6 +30,7 @@ from fencepost.protocol.messages import (
     ListOffsetsRequest,
     ListTransactionsRequest,
     MetadataRequest,
+    OffsetCommitRequest,
     OffsetFetchRequest,
     ProduceRequest,
     SyncGroupRequest,
@@ -124,6 +128,42 @@ def test_ten_thousand_fetches_that_wait_for_one_partition_are_answered_quickly(b
     assert all(w.connection.is_answered for w in waiting)
     assert time.perf_counter() - start < 3
     assert broker.cluster.fetches.is_empty()
+
+
+class Read(bytes):
+    """A frame that counts how often one of its bytes is looked at."""
+
+    count = 0
+
+    def __getitem__(self, where: Any) -> Any:
+        self.count += 1
+        return super().__getitem__(where)
+
+
+def test_a_length_without_end_is_not_read_to_its_end(broker: PureBroker) -> None:
+    head = b"\0\2t" + struct.pack(">hi", 1, 1000) + b"\2" + b"\7orders" + b"\2" + struct.pack(">i", 0)
+    frame = Read(head + b"\xff" * MANY + b"\0\0\0\0")
+    assert k00_produce.handle_plain(broker.cluster, frame, 0, 9, broker.now_ms) is None
+    assert frame.count < 30
+
+
+def test_committed_offsets_are_looked_through_once_for_all_topics_that_are_deleted(
+    broker: PureBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"t{i}" for i in range(50)]
+    create(broker, *(NewTopic(name, 1, 1) for name in names))
+    kind = OffsetCommitRequest.OffsetCommitRequestTopic
+    partition = OffsetCommitRequest.OffsetCommitRequestPartition(0, 1)
+    topics = [kind(name, partitions=[partition]) for name in ("orders", *names)]
+    broker.call(OffsetCommitRequest("g", topics=topics), 8)
+    looks: list[set[str]] = []
+    look = Offsets.decide_topics_deleted
+    monkeypatch.setattr(Offsets, "decide_topics_deleted", lambda self, gone: looks.append(gone) or look(self, gone))
+    broker.call(DeleteTopicsRequest(topic_names=names), 5)
+    assert looks == [set(names)] * 5, "once in each shard"
+    broker.restart()
+    reply = broker.call(OffsetFetchRequest(groups=[OffsetFetchRequest.OffsetFetchRequestGroup("g", topics=None)]), 8)
+    assert [topic.name for topic in reply.groups[0].topics] == ["orders"]
 
 
 # --- what stays in memory ---------------------------------------------------------------------------------

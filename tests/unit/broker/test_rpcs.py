@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from fencepost.broker.api import APIS
-from fencepost.broker.rpcs import KEPT_BYTES, NAMES, KeptRpc, find_rpcs, read_rpc
+from fencepost.broker.rpcs import KEPT_BYTES, KEPT_REPLY_BYTES, NAMES, KeptRpc, find_rpcs, read_rpc
 from fencepost.protocol import errors, messages
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
@@ -91,6 +92,31 @@ REQUESTS: dict[str, tuple[Message, Message, str]] = {
         "group billing",
     ),
 }
+LONG_ANSWERS: dict[str, Callable[[list[int]], Message]] = {
+    "Produce": lambda codes: ProduceResponse(
+        [
+            ProduceResponse.TopicProduceResponse(
+                "orders",
+                TOPIC_ID,
+                [
+                    ProduceResponse.PartitionProduceResponse(n, code, 5, 6, 7, error_message="no" if code else None)
+                    for n, code in enumerate(codes)
+                ],
+            )
+        ]
+    ),
+    "AddPartitionsToTxn": lambda codes: AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[Result("orders", [PartitionResult(n, code) for n, code in enumerate(codes)])]
+    ),
+    "TxnOffsetCommit": lambda codes: TxnOffsetCommitResponse(
+        topics=[
+            Committed(
+                f"topic-{n}", [TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(0, code)]
+            )
+            for n, code in enumerate(codes)
+        ]
+    ),
+}
 VERSIONS = [
     (api.name, version)
     for api in APIS.values()
@@ -119,6 +145,19 @@ def test_a_request_says_who_asked_for_what_and_its_answer_what_came_of_it(name: 
     assert (seen.producer_id, seen.producer_epoch) == ((7, 4) if names_producer else (-1, -1))
     assert seen.about == about
     assert (seen.error_code, seen.duration_us) == (errors.INVALID_PRODUCER_EPOCH, 2500)
+
+
+@pytest.mark.parametrize("name", ["Produce", "AddPartitionsToTxn", "TxnOffsetCommit"])
+@pytest.mark.parametrize("place", [0, 7, 5000])
+def test_an_answer_that_was_cut_off_tells_the_first_error_that_was_kept(name: str, place: int) -> None:
+    codes = [0] * 6000
+    codes[place] = errors.INVALID_PRODUCER_EPOCH
+    for version in [version for known, version in VERSIONS if known == name]:
+        reply = LONG_ANSWERS[name](codes).encode(version)[:KEPT_REPLY_BYTES]
+        assert len(reply) == KEPT_REPLY_BYTES
+        seen = read_rpc(ID, kept(name, version, reply), "", 0)
+        assert seen is not None
+        assert seen.error_code == (0 if place == 5000 else errors.INVALID_PRODUCER_EPOCH)
 
 
 def test_a_request_without_an_answer_is_in_flight() -> None:

@@ -11,7 +11,7 @@ from fencepost.machines.log import LogConfig, Rewrite, StorageFailed
 from fencepost.machines.memory_log import MemoryLog, MemoryStorage
 from fencepost.machines.partition import Partition
 from fencepost.protocol import errors
-from fencepost.protocol.batch import decode_marker, encode_batch, stamp
+from fencepost.protocol.batch import assemble, decode_marker, encode_batch, stamp
 from fencepost.protocol.filtering import delete_horizon
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 
@@ -314,6 +314,21 @@ def test_a_batch_that_nobody_can_read_stays_as_it_is() -> None:
     clean(partition)
     data = log.read(0, 1 << 20, log.end_address)
     assert damaged[:-3] + b"!" + damaged[-2:] in data, "its checksum still says that it is damaged"
+
+
+@pytest.mark.parametrize("payload", [b"", b"\0", b"\xff", b"\xff" * 5, b"\x08\0\0\0\2", b"\x0c\0\0\0\x7e\0\0"])
+def test_one_record_that_is_none_stays_as_it_is(payload: bytes) -> None:
+    log = new_partition().log
+    batch = stamp(assemble(payload, 1, 0, NOW, NOW), 0, 0)
+    log.append(batch, 0, 0, NOW)
+    partition = Partition(log, "t", 0)
+    clean(partition)
+    assert log.clean_offset == 1
+    write(partition, (b"a", b"1"))
+    write(partition, (b"a", b"2"))
+    clean(partition)
+    assert next(iter_batches(log.read(0, 1 << 20, log.end_address)))[1] == batch
+    assert headers(partition)[1:] == [(2, 2, 1)]
 
 
 def test_a_round_stops_after_every_small_piece_of_work() -> None:

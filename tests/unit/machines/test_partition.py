@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fencepost.machines import times
 from fencepost.machines.log import AbortedTxn
 from fencepost.machines.memory_log import MemoryLog, MemoryStorage
 from fencepost.machines.partition import AppendResult, Partition
@@ -392,6 +393,16 @@ def test_offsets_are_found_by_time() -> None:
     assert p.offset_for(-1) == (6, -1, 0)
     assert p.offset_for(-2) == (0, -1, 0)
     assert p.offset_for(-3) == (5, NOW + 120, 0)
+
+
+def test_a_batch_of_very_many_records_is_found_by_time_but_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(times, "MAX_SEARCHED_RECORDS", 2)
+    p = new_partition()
+    for count in (2, 3):
+        records = [Record(0, NOW + 10 * n, None, b"v") for n in range(count)]
+        assert p.append(encode_records(records), NOW).error == errors.NONE
+    assert p.offset_for(NOW + 10) == (1, NOW + 10, 0)
+    assert p.offset_for(NOW + 11) == (2, NOW + 20, 0)
 
 
 def test_latest_and_times_are_held_at_the_last_stable_offset() -> None:

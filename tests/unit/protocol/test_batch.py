@@ -5,7 +5,7 @@ import struct
 import pytest
 from crc32c import crc32c
 
-from fencepost.protocol import errors
+from fencepost.protocol import errors, produced
 from fencepost.protocol.batch import (
     HEADER_BYTES,
     MARKER_BYTES,
@@ -13,6 +13,7 @@ from fencepost.protocol.batch import (
     Corrupt,
     Truncated,
     advance_sequence,
+    assemble,
     decode_batch,
     decode_header,
     decode_marker,
@@ -26,10 +27,11 @@ from fencepost.protocol.produced import Refused, check_produce_batch
 from fencepost.protocol.records import (
     Record,
     compress,
-    count_records,
     decode_varint,
     decompress,
     encode_records,
+    find_record_without_key,
+    holds_records,
     iter_batches,
     iter_records,
 )
@@ -212,6 +214,12 @@ def test_a_sound_batch_is_accepted_with_any_codec(codec: int) -> None:
         ("a producer without epoch", encode_batch([(b"k", b"v")], NOW, 5, -1, 0), errors.INVALID_RECORD),
         ("log append time", patched(three(), 21, ">h", 8), errors.INVALID_TIMESTAMP),
         ("a transaction of nobody", patched(three(), 21, ">h", 0x10), errors.INVALID_RECORD),
+        ("one record and no bytes", assemble(b"", 1, 0, NOW, NOW), errors.INVALID_RECORD),
+        ("a record without bytes", assemble(b"\0", 1, 0, NOW, NOW), errors.INVALID_RECORD),
+        ("a record too short", assemble(b"\x0a\0\0\0\1\1", 1, 0, NOW, NOW), errors.INVALID_RECORD),
+        ("a negative length", assemble(b"\x0d\0\0\0\1\1\0", 1, 0, NOW, NOW), errors.INVALID_RECORD),
+        ("records without bytes", assemble(bytes(7), 7, 0, NOW, NOW), errors.INVALID_RECORD),
+        ("compressed records without bytes", assemble(compress(1, bytes(7)), 7, 1, NOW, NOW), errors.INVALID_RECORD),
     ],
 )
 def test_what_is_not_one_sound_batch_is_refused(why: str, records: bytes, code: int) -> None:
@@ -222,6 +230,47 @@ def test_a_count_that_cannot_fit_is_refused_in_a_batch_too_large_to_be_counted()
     many = encode_batch([(None, None)] * 100, NOW)
     assert code_of(many) == errors.NONE
     assert code_of(with_count(many, 130)) == errors.INVALID_RECORD
+
+
+def same_record(count: int, codec: int) -> bytes:
+    """What no client writes: records that are all the first of their batch, so that next to nothing is left of them."""
+    return assemble(compress(codec, b"\x0e\0\0\0\2k\1\0" * count), count, codec, NOW, NOW)
+
+
+def test_more_records_than_so_few_bytes_can_hold_are_refused_before_they_are_unpacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(produced, "uncompressed_records", lambda *_: pytest.fail("unpacked"))
+    assert code_of(same_record(200_000, 4)) == errors.INVALID_RECORD
+
+
+def test_a_small_batch_is_unpacked_as_far_as_clients_go_and_no_further() -> None:
+    assert code_of(encode_records([Record(0, NOW, None, bytes(16 << 20))], 4)) == errors.NONE
+    assert code_of(encode_records([Record(0, NOW, None, bytes(40 << 20))], 4)) == errors.INVALID_RECORD
+    hidden = patched(with_count(same_record(1_000_000, 4), 1), 0, ">q", 0)
+    assert code_of(hidden) == errors.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(("count", "size"), [(10_000, 1000), (100_000, 0), (32, 300_000)])
+def test_data_that_shrinks_well_is_accepted(codec: int, count: int, size: int) -> None:
+    batch = encode_batch([(b"k", bytes(size))] * count, NOW)
+    header = decode_header(batch)
+    records = assemble(compress(codec, batch[HEADER_BYTES:]), count, codec, NOW, header.max_timestamp)
+    assert code_of(records, max_message_bytes=1 << 30) == errors.NONE
+    assert find_record_without_key(records) is None
+
+
+def test_the_first_record_without_a_key_is_found_whatever_stands_before() -> None:
+    keys = [b"", b"k", b"k" * 63, b"k" * 64, b"k" * 20_000]
+    for codec in CODECS:
+        records = [Record(0, NOW + 1000 * n, key, b"v" * 100 * n) for n, key in enumerate(keys)]
+        assert find_record_without_key(encode_records(records, codec)) is None
+        assert find_record_without_key(encode_records([*records, Record(0, NOW, None, b"v")], codec)) == len(keys)
+    with pytest.raises(Corrupt):
+        find_record_without_key(with_count(three(), 4))
+    with pytest.raises(Corrupt):
+        find_record_without_key(with_count(three(), 2))
 
 
 def test_a_large_batch_is_refused_before_its_checksum_is_computed() -> None:
@@ -290,6 +339,12 @@ def test_varints_come_back(value: int) -> None:
     assert decode_varint(encoded, 0) == (value, len(encoded))
 
 
+def test_a_varint_of_more_than_64_bits_is_corrupt() -> None:
+    assert decode_varint(b"\xff" * 9 + b"\x01", 0) == (-(2**63), 10)
+    with pytest.raises(Corrupt):
+        decode_varint(b"\xff" * 9 + b"\x02", 0)
+
+
 def test_a_varint_without_end_is_corrupt() -> None:
     with pytest.raises(Corrupt):
         decode_varint(b"\xff" * 20, 0)
@@ -299,8 +354,10 @@ def test_a_varint_without_end_is_corrupt() -> None:
 
 def test_records_are_counted_by_their_lengths() -> None:
     batch = encode_batch([(b"k", b"v" * n) for n in range(0, 20_000, 500)], NOW)
-    assert count_records(batch, HEADER_BYTES, len(batch)) == 40
-    assert count_records(batch, HEADER_BYTES, len(batch) - 1) == -1
+    assert holds_records(batch, HEADER_BYTES, len(batch), 40)
+    assert not holds_records(batch, HEADER_BYTES, len(batch), 39)
+    assert not holds_records(batch, HEADER_BYTES, len(batch), 41)
+    assert not holds_records(batch, HEADER_BYTES, len(batch) - 1, 40)
 
 
 def test_a_chunk_is_split_into_its_whole_batches() -> None:

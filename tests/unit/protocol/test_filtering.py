@@ -11,10 +11,12 @@ from fencepost.protocol.batch import (
     LOG_APPEND_TIME,
     BatchHeader,
     Corrupt,
+    assemble,
     decode_batch,
     decode_header,
     decode_marker,
     encode_marker,
+    encode_varint,
     stamp,
 )
 from fencepost.protocol.filtering import delete_horizon, keep_no_records, keep_records, skim
@@ -41,7 +43,7 @@ def test_the_records_that_stay_are_the_same_and_so_is_their_place(
 ) -> None:
     header, batch, payload = encode(written, codec, attributes)
     before = list(iter_records(batch))
-    skimmed = list(skim(payload, header.record_count))
+    skimmed = list(skim(header, payload))
     assert [(50 + s.offset_delta, s.key, s.has_value) for s in skimmed] == [
         (r.offset, r.key, r.value is not None) for r in before
     ]
@@ -76,7 +78,7 @@ def test_a_marker_with_a_horizon_is_still_a_marker(horizon: int) -> None:
     batch = encode_marker(7, 3, True, 5, NOW, 50, 9)
     header = decode_header(batch)
     payload = uncompressed_records(header, batch)
-    kept = keep_records(header, payload, list(skim(payload, 1)), horizon)
+    kept = keep_records(header, payload, list(skim(header, payload)), horizon)
     assert decode_marker(kept) == decode_marker(batch)
     assert delete_horizon(decode_header(kept)) == horizon
     marker = decode_marker(kept)
@@ -87,8 +89,31 @@ def test_a_marker_with_a_horizon_is_still_a_marker(horizon: int) -> None:
 @given(st.binary(max_size=60), st.integers(1, 5))
 def test_what_are_no_records_is_corrupt(payload: bytes, count: int) -> None:
     try:
-        found = list(skim(payload, count))
+        found = list(skim(decode_header(assemble(payload, count, 0, NOW, NOW)), payload))
     except Corrupt:
         return
     assert len(found) == count
     assert found[-1].end == len(payload)
+
+
+@pytest.mark.parametrize(
+    ("timestamp_delta", "offset_delta", "key_length"),
+    [(2**63 - 1, 0, 1), (-(2**63), 0, 1), (0, 1, 1), (0, -1, 1), (0, 2**40, 1), (0, 0, 9)],
+)
+def test_a_record_with_a_time_or_a_place_that_cannot_be_is_corrupt(
+    timestamp_delta: int, offset_delta: int, key_length: int
+) -> None:
+    body = b"\0" + encode_varint(timestamp_delta) + encode_varint(offset_delta) + encode_varint(key_length)
+    body += b"k\0\0"
+    payload = encode_varint(len(body)) + body
+    base_timestamp = NOW if timestamp_delta >= 0 else -NOW
+    batch = assemble(payload, 1, 0, base_timestamp, NOW)
+    for read in (lambda: list(skim(decode_header(batch), payload)), lambda: list(iter_records(batch))):
+        with pytest.raises(Corrupt):
+            read()
+
+
+def test_a_record_that_a_horizon_would_move_too_far_is_corrupt() -> None:
+    header, _, payload = encode([Record(0, -(2**62), b"k", b"v")])
+    with pytest.raises(Corrupt):
+        keep_records(header, payload, list(skim(header, payload)), 2**63 - 1)

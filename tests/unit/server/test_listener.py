@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -510,3 +511,19 @@ async def test_a_client_that_does_not_read_cannot_hold_up_its_end(monkeypatch: p
     assert transport.end == "closed"
     await asyncio.sleep(0.05)
     assert transport.end == "aborted"
+
+
+@in_loop
+async def test_little_is_kept_of_a_long_answer() -> None:
+    world = World()
+    client = world.connect()
+    end_txn = (26).to_bytes(2, "big")
+    long_one = end_txn + bytes(100 * KB)
+    client.receive(frame(long_one))
+    ((_, _, kept),) = world.listener.kept_rpcs()
+    ((_, request, reply, _),) = kept
+    assert reply == long_one[:KB]
+    assert request == long_one[:256]
+    client.protocol.rpcs = deque([(0, request, None, 0)])
+    client.protocol.reply([b"", long_one])
+    assert client.protocol.rpcs[-1][2] == long_one[:KB]

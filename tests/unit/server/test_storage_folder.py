@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
@@ -245,13 +246,9 @@ def test_a_log_deleted_while_callers_wait_does_not_hold_them_up(tmp_path: Path) 
     folder.close()
 
 
-def test_a_sync_works_with_hardly_any_descriptors_left(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path), flush=True)
-    logs = [folder.open_log("orders", partition, TOPIC_ID, LogConfig()) for partition in range(6)]
-    for log in logs:
-        put(log)
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
     taken: list[int] = []
-    done: list[int] = []
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(name) for name in os.listdir("/proc/self/fd"))
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 3, limits[1]))
@@ -259,14 +256,25 @@ def test_a_sync_works_with_hardly_any_descriptors_left(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="Too many open files"):
             while True:
                 taken.append(os.dup(0))
-        folder.sync(list(logs), lambda: done.append(1))
-        for log in logs:
-            put(log)
+        yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         for fd in taken:
             os.close(fd)
-    assert done == [1]
+
+
+def test_a_sync_works_with_hardly_any_descriptors_left(tmp_path: Path) -> None:
+    stopped: list[LogTailUnknown] = []
+    folder = DataFolder(str(tmp_path), flush=True, stop=stopped.append)
+    logs = [folder.open_log("orders", partition, TOPIC_ID, LogConfig()) for partition in range(6)]
+    for log in logs:
+        put(log)
+    done: list[int] = []
+    with no_descriptor_left():
+        folder.sync(list(logs), lambda: done.append(1))
+        for log in logs:
+            put(log)
+    assert (done, stopped) == ([1], [])
     assert [log.end_offset for log in logs] == [2] * 6
     folder.close()
 
@@ -297,6 +305,68 @@ def test_a_failed_sync_stops_the_process_and_answers_nobody(tmp_path: Path) -> N
     assert "Input/output error" in str(stopped[0])
     assert done == []
     folder.abandon()
+
+
+def test_everybody_who_waited_for_a_sync_is_called_whatever_the_others_raise(tmp_path: Path) -> None:
+    defer = Deferred()
+    folder = DataFolder(str(tmp_path), flush=True, defer=defer)
+    log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
+    done: list[str] = []
+
+    def fail() -> None:
+        raise StorageFailed("no descriptor left")
+
+    put(log)
+    folder.sync([log], lambda: done.append("alone"))
+    for then in (fail, lambda: done.append("after it"), fail, lambda: folder.sync([log], lambda: done.append("next"))):
+        folder.sync([log], then)
+    defer.run_one()
+    with pytest.raises(ExceptionGroup) as failed:
+        defer.run_one()
+    assert [str(error) for error in failed.value.exceptions] == ["no descriptor left"] * 2
+    defer.run_one()
+    assert done == ["alone", "after it", "next"]
+    folder.close()
+
+
+def test_a_tail_that_is_unknown_after_a_sync_stops_the_process(tmp_path: Path) -> None:
+    defer = Deferred()
+    stopped: list[LogTailUnknown] = []
+    folder = DataFolder(str(tmp_path), flush=True, defer=defer, stop=stopped.append)
+    log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
+    done: list[int] = []
+
+    def fail() -> None:
+        raise LogTailUnknown("cutting the file failed")
+
+    put(log)
+    folder.sync([log], fail)
+    folder.sync([log], lambda: done.append(1))
+    defer.run_one()
+    folder.sync([log], lambda: done.append(2))
+    assert [str(error) for error in stopped] == ["cutting the file failed"]
+    assert (done, defer.jobs) == ([], [])
+    folder.abandon()
+
+
+def test_a_checkpoint_is_left_out_where_no_descriptor_is_left(tmp_path: Path) -> None:
+    defer = Deferred()
+    stopped: list[LogTailUnknown] = []
+    folder = DataFolder(str(tmp_path), flush=True, defer=defer, stop=stopped.append)
+    log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
+    put(log)
+    log.save_snapshot(b"state")
+    with no_descriptor_left():
+        (work, done) = defer.jobs.pop()
+        with pytest.raises(OSError) as failed:
+            work()
+    done(failed.value)
+    assert (stopped, log.recovery_point, defer.jobs) == ([], 0, [])
+    put(log)
+    log.save_snapshot(b"state")
+    defer.run_one()
+    assert log.recovery_point == 2
+    folder.close()
 
 
 def test_with_flush_a_snapshot_moves_the_recovery_point(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -423,4 +425,35 @@ def test_a_file_size_limit_of_the_system_is_a_refused_append(tmp_path: Path) -> 
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     folder = DataFolder(str(tmp_path))
     assert open_log(folder).end_offset == 2
+    folder.close()
+
+
+def test_a_log_that_cannot_be_read_says_so_and_forgets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = DataFolder(str(tmp_path))
+    log = open_log(folder)
+    put(log)
+    log.append_aborted(AbortedTxn(1, 0, 0, 1))
+    folder.close()
+    folder = DataFolder(str(tmp_path))
+    log = open_log(folder)
+    (segment,) = log.segments()
+
+    def refuse(*args: object) -> NoReturn:
+        raise OSError(5, "Input/output error")
+
+    asked: list[Callable[[], object]] = [
+        lambda: log.aborted(0, 10),
+        lambda: log.append_aborted(AbortedTxn(2, 0, 5, 6)),
+        segment.first_timestamp,
+        segment.largest_timestamp,
+    ]
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pread", refuse)
+        for ask in asked:
+            with pytest.raises(StorageFailed, match="Input/output error"):
+                ask()
+    assert log.aborted(0, 10) == [AbortedTxn(1, 0, 0, 1)]
+    assert segment.largest_timestamp() == segment.first_timestamp() == 0
     folder.close()

@@ -102,6 +102,37 @@ def test_files_that_changed_after_a_clean_stop_are_checked_all_the_same(tmp_path
     folder.close()
 
 
+def test_a_clean_stop_does_not_vouch_for_a_log_whose_index_could_not_be_written(tmp_path: Path) -> None:
+    refused = "/orders-0/00000000000000000000.txnindex"
+
+    def pwrite(fd: int, data: bytes, at: int) -> int:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(refused):
+            raise OSError(28, "No space left on device")
+        return os.pwrite(fd, data, at)
+
+    lines: list[str] = []
+    folder = DataFolder(str(tmp_path), pwrite=pwrite, report=lines.append)
+    log = open_log(folder)
+    entries = []
+    for producer_id in range(2):
+        put(log)
+        entries.append(abort(log, producer_id))
+        log.append_aborted(entries[-1])
+        log.roll()
+    other = folder.open_log("other", 0, TOPIC_ID, SMALL)
+    put(other)
+    folder.close()
+    assert lines == ["orders-0: an index could not be written, it is made again at the next start"]
+    lines.clear()
+    folder = DataFolder(str(tmp_path), report=lines.append)
+    log = open_log(folder)
+    replay_aborted(log, entries)
+    assert log.aborted(0, 100) == entries
+    assert folder.open_log("other", 0, TOPIC_ID, SMALL).end_offset == 1
+    assert [line for line in lines if line.startswith("other")] == []
+    folder.close()
+
+
 def test_the_marker_of_a_clean_stop_is_gone_while_the_broker_runs(tmp_path: Path) -> None:
     DataFolder(str(tmp_path)).close()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
@@ -241,6 +272,34 @@ def test_a_rolled_segment_moves_the_recovery_point_and_keeps_its_snapshot(tmp_pa
     assert log.end_offset == 205
     assert log.load_snapshot() == (point, b"state")
     folder.close()
+
+
+@pytest.mark.parametrize("is_vouched_for", [False, True])
+def test_where_leader_epochs_begin_is_known_after_a_power_loss(
+    is_vouched_for: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[int] = set()
+    fdatasync = os.fdatasync
+
+    def watched(fd: int) -> None:
+        synced.add(os.fstat(fd).st_ino)
+        fdatasync(fd)
+
+    monkeypatch.setattr(os, "fdatasync", watched)
+    folder = DataFolder(str(tmp_path), flush=True, boot=lambda: "before")
+    log = open_log(folder)
+    for epoch, count in ((0, 6), (1, 20)):
+        for _ in range(count):
+            offset = log.end_offset
+            log.append(stamp(encode_batch([(None, b"value")], 0), offset, epoch), offset, offset, 0)
+    if is_vouched_for:
+        log.save_snapshot(b"state")
+    folder.abandon()
+    epochs = tmp_path / "orders-0" / "leader-epoch-checkpoint"
+    if epochs.stat().st_ino not in synced:
+        epochs.write_bytes(b"")
+    log = open_log(DataFolder(str(tmp_path), boot=lambda: "after"))
+    assert (log.end_offset, log.leader_epochs()) == (26, [(0, 0), (1, 6)])
 
 
 def test_a_boot_vouches_only_for_logs_that_were_checked_in_it(tmp_path: Path) -> None:

@@ -113,6 +113,8 @@ def handle_plain(cluster: Cluster, frame: bytes, pos: int, version: int, now_ms:
             if byte < 0x80:
                 break
             shift += 7
+            if shift > 28:
+                return None  # No length has more than five bytes.
         # A transactional id, so that nobody has to look whether one is needed; and nothing left over.
         if topics != 2 or not size or acks not in WAITING_ACKS or records_at + records_size + 2 != len(frame):
             return None

@@ -10,14 +10,14 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fencepost.broker.cluster import Cluster, Topic
+from fencepost.broker.cluster import Cluster
 from fencepost.broker.fetch_sessions import FINAL_EPOCH, FetchSession, Wanted
 from fencepost.broker.node import Context
 from fencepost.machines.log import StorageFailed
 from fencepost.machines.partition import Fetched, Partition
 from fencepost.protocol import errors
 from fencepost.protocol.messages import FetchRequest
-from fencepost.protocol.schema import write_uvarint
+from fencepost.protocol.schema import NO_UUID, write_uvarint
 
 _COUNT = struct.Struct(">i")
 _SIZE = struct.Struct(">h")
@@ -27,6 +27,7 @@ _PARTITION_V4 = struct.Struct(">ihqq")
 _PARTITION_V5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 NO_REPLICA = _COUNT.pack(-1)
+FIRST_WITH_TOPIC_IDS = 13
 READ_COMMITTED = 1
 MAX_BYTES = 2**31 - 1
 
@@ -40,7 +41,7 @@ def handle(ctx: Context, req: FetchRequest) -> list[bytes] | None:
     session, error = _session_of(ctx, req)
     if error:
         return _encode(ctx.version, error, 0, [])
-    wanted = list(session.wanted.values()) if session.is_incremental else _wanted_by(req, ctx)
+    wanted = list(session.wanted.values()) if session.is_incremental else _wanted_by(req)
     read_committed = req.isolation_level == READ_COMMITTED
     max_bytes = min(req.max_bytes, ctx.cluster.config["fetch.max.bytes"])
     min_bytes = min(req.min_bytes, max_bytes)
@@ -58,8 +59,11 @@ def handle(ctx: Context, req: FetchRequest) -> list[bytes] | None:
             return True
         return False
 
-    partitions = [p for w in wanted if (p := cluster.partition(w.topic, w.partition)) is not None]
-    fetch = cluster.fetches.wait(partitions, read_committed, ctx.now_ms + req.max_wait_ms, run)
+    def give_up(error: Exception) -> None:
+        ctx.close_connection(f"the request could not be served: {type(error).__name__}: {error}")
+
+    partitions = [p for w in wanted if (p := _partition_of(cluster, w)) is not None]
+    fetch = cluster.fetches.wait(partitions, read_committed, ctx.now_ms + req.max_wait_ms, run, give_up)
     ctx.connection.on_close(lambda: cluster.fetches.cancel(fetch))
     return None
 
@@ -67,23 +71,33 @@ def handle(ctx: Context, req: FetchRequest) -> list[bytes] | None:
 # --- which partitions -------------------------------------------------------------------------------------
 
 
-def _topic_of(cluster: Cluster, version: int, name: str, topic_id: bytes) -> Topic | None:
-    return cluster.topics_by_id.get(topic_id) if version >= 13 else cluster.topics.get(name)
-
-
-def _wanted_by(req: FetchRequest, ctx: Context) -> list[Wanted]:
+def _wanted_by(req: FetchRequest) -> list[Wanted]:
     wanted = []
     for topic in req.topics:
-        found = _topic_of(ctx.cluster, ctx.version, topic.topic, topic.topic_id)
-        name = found.name if found else topic.topic
         for p in topic.partitions:
             wanted.append(
-                Wanted(name, topic.topic_id, p.partition, p.fetch_offset, p.partition_max_bytes, p.current_leader_epoch)
+                Wanted(
+                    topic.topic,
+                    topic.topic_id,
+                    p.partition,
+                    p.fetch_offset,
+                    p.partition_max_bytes,
+                    p.current_leader_epoch,
+                )
             )
     if len(wanted) > 1:
         # Kafka: of a partition that is named more than once, the last counts.
         wanted = list({w[:3]: w for w in wanted}.values())
     return wanted
+
+
+def _partition_of(cluster: Cluster, wanted: Wanted) -> Partition | None:
+    """By name or by id, as the client asked: another topic of the name is not the one that a session began with."""
+    topic_id = wanted.topic_id
+    topic = cluster.topics.get(wanted.topic) if topic_id == NO_UUID else cluster.topics_by_id.get(topic_id)
+    if topic is None or not 0 <= wanted.partition < len(topic.partitions):
+        return None
+    return topic.partitions[wanted.partition]
 
 
 def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:
@@ -96,17 +110,14 @@ def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:
     if req.session_epoch == 0:
         if req.session_id:
             sessions.remove(req.session_id)
-        session = sessions.create(ctx.cluster.rng, ctx.now_ms)
-        sessions.update(session, _wanted_by(req, ctx), ())
+        session = sessions.create(ctx.cluster.rng, ctx.now_ms, ctx.version >= FIRST_WITH_TOPIC_IDS)
+        sessions.update(session, _wanted_by(req), ())
         return session, errors.NONE
-    session, error = sessions.resume(req.session_id, req.session_epoch, ctx.now_ms)
+    session, error = sessions.resume(req.session_id, req.session_epoch, ctx.now_ms, ctx.version >= FIRST_WITH_TOPIC_IDS)
     if error:
         return session, error
-    forgotten = []
-    for topic in req.forgotten_topics_data:
-        found = _topic_of(ctx.cluster, ctx.version, topic.topic, topic.topic_id)
-        forgotten += [(found.name if found else topic.topic, index) for index in topic.partitions]
-    sessions.update(session, _wanted_by(req, ctx), forgotten)
+    forgotten = [(topic.topic, topic.topic_id, i) for topic in req.forgotten_topics_data for i in topic.partitions]
+    sessions.update(session, _wanted_by(req), forgotten)
     return session, errors.NONE
 
 
@@ -117,9 +128,11 @@ def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_commi
     results = []
     is_empty = True
     for w in wanted:
-        partition = cluster.partition(w.topic, w.partition)
+        partition = _partition_of(cluster, w)
         if partition is None:
-            unknown_id = w.topic_id != bytes(16) and w.topic_id not in cluster.topics_by_id
+            # Differs: if another topic has the name of a session's topic now, Kafka says INCONSISTENT_TOPIC_ID. Clients
+            # do the same about both.
+            unknown_id = w.topic_id != NO_UUID and w.topic_id not in cluster.topics_by_id
             error = errors.UNKNOWN_TOPIC_ID if unknown_id else errors.UNKNOWN_TOPIC_OR_PARTITION
             # Kafka: whatever the isolation level, the list of aborted transactions is there and empty, as nowhere else.
             results.append(Result(w, _nothing(error)._replace(aborted=[])))
@@ -158,11 +171,14 @@ def _available(cluster: Cluster, wanted: Iterable[Wanted], read_committed: bool)
     """How much there is to read at most; a partition with an error counts as enough, as its reader must hear of it."""
     size = 0
     for w in wanted:
-        partition = cluster.partition(w.topic, w.partition)
+        partition = _partition_of(cluster, w)
         if partition is None or partition.leader_epochs.check(w.leader_epoch):
             return MAX_BYTES
         end = partition.stable_address if read_committed else partition.log.end_address
-        size += max(end - partition.log.address_of(w.offset), 0)
+        try:
+            size += max(end - partition.log.address_of(w.offset), 0)
+        except StorageFailed:
+            return MAX_BYTES
     return size
 
 

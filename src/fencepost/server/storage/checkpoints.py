@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from fencepost.server.storage.syncing import sync_directory
-
 EPOCHS_NAME = "leader-epoch-checkpoint"
 TOPIC_ID_NAME = "partition.metadata"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
@@ -17,27 +15,40 @@ CLEAN_OFFSETS_NAME = "cleaner-offset-checkpoint"
 
 
 def replace_file(path: str, content: bytes, durable: bool, before: Callable[[], None] | None = None) -> None:
-    """Readers and crashes meet the old content or the new. `before` is called before it gets its name."""
+    """Readers and crashes meet the old content or the new. `before` is called before it gets its name.
+
+    Raises OSError, and then the old content is there; unless it is the last step, the sync of the name, that fails.
+    """
     temporary = path + ".tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    # Opened first: where no descriptor is left, nothing is done by half.
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if durable else -1
     try:
         try:
-            written = 0
-            while written < len(content):
-                written += os.write(fd, content[written:])
-            if durable:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
-        if before is not None:
-            before()
-        os.rename(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-    if durable:
-        sync_directory(os.path.dirname(path))
+            _write_file(temporary, content, durable)
+            if before is not None:
+                before()
+            os.rename(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+        if durable:
+            os.fsync(directory)
+    finally:
+        if durable:
+            os.close(directory)
+
+
+def _write_file(path: str, content: bytes, durable: bool) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        written = 0
+        while written < len(content):
+            written += os.write(fd, content[written:])
+        if durable:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def read_file(path: str) -> bytes | None:
@@ -82,25 +93,35 @@ def decode_offsets(content: bytes | None) -> dict[str, int]:
 
 
 class OffsetsFile:
-    """Such a checkpoint file, written anew with every change. The changes raise OSError, and then there is none."""
+    """Such a checkpoint file, written anew with every change."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._offsets = decode_offsets(read_file(path))
+        self._in_file = set(self._offsets)  # The names that a start may find there, also after a power loss.
 
     def get(self, name: str) -> int:
         return self._offsets.get(name, 0)
 
     def set(self, name: str, offset: int) -> None:
-        self._write({**self._offsets, name: offset})
-
-    def forget(self, name: str) -> None:
-        if name in self._offsets:
-            self._write({known: offset for known, offset in self._offsets.items() if known != name})
-
-    def _write(self, offsets: dict[str, int]) -> None:
+        """Raises OSError, and then there is no change."""
+        offsets = {**self._offsets, name: offset}
+        self._in_file.add(name)
         replace_file(self._path, encode_offsets(offsets), durable=False)
         self._offsets = offsets
+
+    def forget(self, name: str) -> None:
+        """The log is deleted; the file may not know yet."""
+        if self._offsets.pop(name, None) is not None:
+            with suppress(OSError):
+                replace_file(self._path, encode_offsets(self._offsets), durable=False)
+
+    def forget_for_good(self, name: str) -> None:
+        """Before another log gets the name: now it is not even there after a power loss. Raises OSError."""
+        self.forget(name)
+        if name in self._in_file:
+            replace_file(self._path, encode_offsets(self._offsets), durable=True)
+            self._in_file = set(self._offsets)
 
 
 def write_leader_epochs(directory: str, epochs: list[tuple[int, int]]) -> None:

@@ -185,8 +185,7 @@ class FileLog(SegmentedLog):
 
     def _make_ready(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> Segment:
         """The segment that takes the batch: the active one, found again after a start, or a new one."""
-        if self._forgotten:
-            raise StorageFailed(f"{self.directory} is deleted")
+        self._check_there()
         try:
             segment = self._active
             if segment is None and self._segments:
@@ -243,8 +242,7 @@ class FileLog(SegmentedLog):
         return segment
 
     def roll(self) -> None:
-        if self._forgotten:
-            raise StorageFailed(f"{self.directory} is deleted")
+        self._check_there()
         try:
             if self._active is None and self._segments:
                 self._take_up(self._segments[-1])
@@ -278,6 +276,7 @@ class FileLog(SegmentedLog):
     # Reading.
 
     def read(self, offset: int, max_bytes: int, end_address: int) -> bytes:
+        self._check_there()
         try:
             address = self._places.get(offset)
             if address is None:
@@ -336,6 +335,7 @@ class FileLog(SegmentedLog):
         del self._tail_addresses[:below]
 
     def address_of(self, offset: int) -> int:
+        self._check_there()
         try:
             return self._address_of(offset)
         except OSError as error:
@@ -356,6 +356,7 @@ class FileLog(SegmentedLog):
         """With checksums: what is replayed must be what was written."""
         address = self.address_of(from_offset)
         while address < self.end_address:
+            self._check_there()
             segment = self._segment_at(address)
             end = segment.size
             try:
@@ -371,6 +372,7 @@ class FileLog(SegmentedLog):
             address = segment.address + end
 
     def offset_for_time(self, timestamp: int) -> bytes | None:
+        self._check_there()
         try:
             for segment in self._segments:
                 found = segment.find_time(timestamp, self.start_offset)
@@ -383,8 +385,12 @@ class FileLog(SegmentedLog):
     # The aborted-transaction index.
 
     def append_aborted(self, entry: AbortedTxn) -> None:
-        if entry.last_offset <= self._last_aborted():
-            return
+        self._check_there()
+        try:
+            if entry.last_offset <= self._last_aborted():
+                return
+        except OSError as error:
+            raise StorageFailed(str(error)) from error
         # Kafka: the entry is kept in the segment of the marker.
         segment = self._segment_of(entry.last_offset)
         segment.txns.pending.append((0, *entry))
@@ -393,6 +399,13 @@ class FileLog(SegmentedLog):
             self._flush_indexes(segment)
 
     def aborted(self, from_offset: int, upper_offset: int) -> list[AbortedTxn]:
+        self._check_there()
+        try:
+            return self._find_aborted(from_offset, upper_offset)
+        except OSError as error:
+            raise StorageFailed(str(error)) from error
+
+    def _find_aborted(self, from_offset: int, upper_offset: int) -> list[AbortedTxn]:
         found: list[AbortedTxn] = []
         if from_offset > self._last_aborted():
             return found
@@ -410,18 +423,15 @@ class FileLog(SegmentedLog):
 
     def _last_aborted(self) -> int:
         if self._last_aborted_offset is None:
-            self._last_aborted_offset = -1
-            for segment in reversed(self._segments):
-                last = segment.txns.last()
-                if last is not None:
-                    self._last_aborted_offset = last[3]
-                    break
+            found = (segment.txns.last() for segment in reversed(self._segments))
+            # Not before all were asked: one that cannot be read does not say that there is none.
+            self._last_aborted_offset = next((last[3] for last in found if last is not None), -1)
         return self._last_aborted_offset
 
     # Snapshots of the partition's producer state.
 
     def save_snapshot(self, snapshot: bytes) -> None:
-        if not self._segments or self.snapshots.has(self.end_offset, snapshot):
+        if self._forgotten or not self._segments or self.snapshots.has(self.end_offset, snapshot):
             return
         rolled, self._rolled = self._rolled, False
         self._snapshot_address = self.end_address
@@ -456,6 +466,7 @@ class FileLog(SegmentedLog):
     # Cleaning.
 
     def rewrite(self, base_offset: int, end_offset: int) -> Rewrite:
+        self._check_there()
         try:
             return FileRewrite(self, self._files, base_offset, end_offset, self._index_interval_bytes)
         except OSError as error:
@@ -468,12 +479,21 @@ class FileLog(SegmentedLog):
         return self._active is not None or self.directory_changed or self.end_address > self.recovery_address
 
     def close(self) -> None:
-        """Write the indexes to their ends and let go of the files."""
-        if self._segments and self._segments[-1].max_timestamp != UNKNOWN_TIMESTAMP:
-            self._segments[-1].index_time()
+        self.settle()
+
+    def settle(self) -> bool:
+        """Write the indexes to their ends and let go of the files; whether the disk took all of it."""
+        is_whole = True
         for segment in self._segments:
-            self._flush_indexes(segment)
+            is_last = segment is self._segments[-1]
+            try:
+                if is_last and segment.max_timestamp != UNKNOWN_TIMESTAMP:
+                    segment.index_time()
+                segment.flush_indexes()
+            except OSError:
+                is_whole = False
             segment.close_file()
+        return is_whole
 
     def forget_files(self) -> None:
         """Close without writing, for good: the log is deleted, or a test pretends that the process died."""
@@ -481,3 +501,4 @@ class FileLog(SegmentedLog):
         self._active = None
         for segment in self._segments:
             segment.close_file()
+        self._segments = []

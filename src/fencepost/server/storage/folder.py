@@ -23,6 +23,7 @@ import re
 import resource
 import shutil
 import uuid
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -31,15 +32,13 @@ from threading import Lock
 from fencepost.machines.log import Log, LogConfig, LogTailUnknown, StorageFailed
 from fencepost.server.storage.checkpoints import (
     CLEAN_OFFSETS_NAME,
-    RECOVERY_POINTS_NAME,
+    EPOCHS_NAME,
     START_OFFSETS_NAME,
     TOPIC_ID_NAME,
     OffsetsFile,
     decode_checkpoint,
-    decode_offsets,
     decode_topic_id,
     encode_checkpoint,
-    encode_offsets,
     read_file,
     replace_file,
 )
@@ -47,10 +46,11 @@ from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.identity import current_boot, make_folder, open_meta, take_lock, write_meta
 from fencepost.server.storage.open_files import At, OpenFiles, PWrite, go_on
 from fencepost.server.storage.recovery import Report, Trust, open_file_log
+from fencepost.server.storage.recovery_points import RecoveryPoints
 from fencepost.server.storage.rewriting import FileRewrite
 from fencepost.server.storage.segment import Segment
 from fencepost.server.storage.segmented_log import SegmentedLog
-from fencepost.server.storage.syncing import FolderSync, sync_directory, sync_file
+from fencepost.server.storage.syncing import FolderSync, NotOpened, sync_directory, sync_file
 
 METADATA_NAME = "fencepost.metadata"
 CLEAN_NAME = ".kafka_cleanshutdown"
@@ -121,8 +121,10 @@ class DataFolder:
         # Recovery points: the durable ones, and logs whose snapshot waits to be made durable.
         self._checkpointing = False
         self._points_changed = False
-        self._points_lock = Lock()  # The file is written by the other thread, and at the end by this one.
         self._to_checkpoint: dict[FileLog, None] = {}
+        # Directories to remove, one by one: commits that wait for the disk must not queue behind thousands.
+        self._doomed: deque[str] = deque()
+        self._is_removing = False
         # Cleaned segments that are being synced and swapped in. Once the folder is closed, none is any more.
         self._swaps: dict[FileRewrite, None] = {}
         self._swap_lock = Lock()
@@ -137,7 +139,7 @@ class DataFolder:
 
     def _open_folder(self, cluster_id: str | None, node_id: int, boot: str | None) -> None:
         self.cluster_id = open_meta(self.path, cluster_id, node_id)
-        self._recovery_points = decode_offsets(read_file(f"{self.path}/{RECOVERY_POINTS_NAME}"))
+        self._recovery_points = RecoveryPoints(self.path)
         self._start_offsets = OffsetsFile(f"{self.path}/{START_OFFSETS_NAME}")
         self._clean_offsets = OffsetsFile(f"{self.path}/{CLEAN_OFFSETS_NAME}")
         names = [entry.name for entry in os.scandir(self.path) if entry.is_dir(follow_symlinks=False)]
@@ -189,14 +191,16 @@ class DataFolder:
         assert name not in self._logs, f"{name} is open already"
         assert "/" not in name
         directory = f"{self.path}/{name}"
-        if name in self._unopened:
+        try:
             found = decode_topic_id(read_file(f"{directory}/{TOPIC_ID_NAME}"))
             if found is not None and found != topic_id:
-                # Its topic was deleted, and the process stopped before the files were.
+                # Its topic was deleted, and its files were not: the process stopped before, or the disk refused.
                 self._report(f"{name}: removed the files of a deleted topic with the same name")
                 self._delete_directory(name, topic, partition)
-        else:
-            self._forget_offsets(name)  # They are those of a log with the same name that was deleted.
+            if name not in self._unopened:
+                self._forget_deleted(name)
+        except OSError as error:
+            raise StorageFailed(str(error)) from error
         point = self._recovery_points.get(name)
         clean_end = self._clean_ends.pop(name, None)
         start = self._start_offsets.get(name)
@@ -235,9 +239,7 @@ class DataFolder:
             self._delete_directory(name, topic, int(partition))
 
     def _delete_directory(self, name: str, topic: str, partition: int) -> None:
-        self._recovery_points.pop(name, None)
-        self._clean_ends.pop(name, None)
-        self._forget_offsets(name)
+        # First of all: whatever the disk refuses, the next log of this name must not find these files.
         suffix = f"-{partition}.{uuid.uuid4().hex}-delete"
         doomed = topic[: 255 - len(suffix)] + suffix
         try:
@@ -248,13 +250,36 @@ class DataFolder:
             raise StorageFailed(str(error)) from error
         else:
             self._remove_later(doomed)
+        self._clean_ends.pop(name, None)
+        self._recovery_points.forget(name)
+        self._start_offsets.forget(name)
+        self._clean_offsets.forget(name)
         if name in self._unopened:
             self._unopened.discard(name)
             self._note_boot()
 
+    def _forget_deleted(self, name: str) -> None:
+        """What is noted of a deleted log would hide the beginning of the next one of its name, or vouch for it."""
+        self._start_offsets.forget_for_good(name)
+        self._clean_offsets.forget_for_good(name)
+        self._recovery_points.forget_for_good(name)
+
     def _remove_later(self, name: str) -> None:
-        # What cannot be removed now is tried again at the next start.
-        self._defer(lambda: shutil.rmtree(f"{self.path}/{name}", ignore_errors=True), lambda error: None)
+        self._doomed.append(name)
+        if not self._is_removing:
+            self._remove_next()
+
+    def _remove_next(self) -> None:
+        # What cannot be removed now, or not any more, is tried again at the next start.
+        path = f"{self.path}/{self._doomed.popleft()}"
+        self._is_removing = True
+
+        def done(_: BaseException | None) -> None:
+            self._is_removing = False
+            if self._doomed and not self._closed:
+                self._remove_next()
+
+        self._defer(lambda: shutil.rmtree(path, ignore_errors=True), done)
 
     # The cluster's document.
 
@@ -288,15 +313,18 @@ class DataFolder:
         self._syncing = True
         ends = [(log, log.end_address) for log in wanted]
         fds: list[int] = []
-        directories: list[str] = []
+        directories: list[int] = []
         try:
+            changed: dict[str, None] = {}
             for log in wanted:
                 if self._logs.get(os.path.basename(log.directory)) is log:  # It may be deleted by now.
                     for segment in log.segments_past(log.synced_address):
                         self._want_synced(segment, fds)
-                    directories += self._changed_directories(log)
+                    changed.update(dict.fromkeys(self._changed_directories(log)))
+            for path in changed:
+                self._want_names_synced(path, fds, directories)
         except OSError as error:
-            for fd in fds:
+            for fd in fds + directories:
                 os.close(fd)
             self._stop(LogTailUnknown(f"cannot sync: {error}"))
             return
@@ -307,12 +335,15 @@ class DataFolder:
                 return
             for log, end_address in ends:
                 log.synced_address = max(log.synced_address, end_address)
+            is_known = True
             try:
-                for then in waiting:
-                    then()
+                _call_all(waiting)
+            except LogTailUnknown as unknown:
+                is_known = False
+                self._stop(unknown)
             finally:
-                self._syncing = False
-                if self._waiting and not self._closed:
+                self._syncing = not is_known  # Else nobody is answered any more.
+                if is_known and self._waiting and not self._closed:
                     self._sync_group()
 
         self._defer(lambda: self._disk.sync_group(fds, directories), done)
@@ -328,6 +359,19 @@ class DataFolder:
             fds.clear()
             os.fdatasync(self._files.open(segment))
             self._files.close(segment)
+
+    def _want_names_synced(self, path: str, fds: list[int], directories: list[int]) -> None:
+        try:
+            directories.append(self._files.open_directory(path))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self._disk.sync_group(fds, directories)
+            fds.clear()
+            directories.clear()
+            directories.append(self._files.open_directory(path))
 
     def _changed_directories(self, log: FileLog) -> list[str]:
         """The directories with new names that `log` needs to be found; they count as synced from now."""
@@ -355,14 +399,16 @@ class DataFolder:
         logs, self._to_checkpoint = list(self._to_checkpoint), {}
         self._checkpointing = True
         self._points_changed = False
-        points = {os.path.basename(log.directory): log.end_offset for log in logs}
         ends = [(log, log.end_offset, log.end_address) for log in logs]
         files: list[str] = []
         directories: list[str] = []
         for log in logs:
             files += _files_of(log)
             directories += [log.directory, self.path]
-        content = encode_offsets({**self._recovery_points, **points})
+
+        def reached() -> dict[str, int]:
+            names = {log: os.path.basename(log.directory) for log in logs}
+            return {names[log]: end_offset for log, end_offset, _ in ends if self._logs.get(names[log]) is log}
 
         def work() -> None:
             for path in files:
@@ -370,19 +416,19 @@ class DataFolder:
             for path in dict.fromkeys(directories):
                 sync_directory(path)
             # On a full disk the old points still hold, and the next ones are tried again.
-            with suppress(OSError), self._points_lock:
-                if not self._closed:
-                    replace_file(f"{self.path}/{RECOVERY_POINTS_NAME}", content, durable=True)
+            with suppress(OSError):
+                self._recovery_points.store(reached)
 
         def done(error: BaseException | None) -> None:
             self._checkpointing = False
-            if error is not None:
+            if error is not None and not isinstance(error, NotOpened):
                 self._stop(LogTailUnknown(f"sync failed: {error}"))
                 return
-            for log, end_offset, end_address in ends:
+            # What could not be opened is on disk or not as before: its next snapshot brings the next checkpoint.
+            for log, end_offset, end_address in ends if error is None else ():
                 name = os.path.basename(log.directory)
                 if self._logs.get(name) is log:
-                    self._recovery_points[name] = end_offset
+                    self._recovery_points.set(name, end_offset)
                     log.recovery_point = end_offset
                     log.recovery_address = end_address
                     log.synced_address = max(log.synced_address, end_address)
@@ -399,14 +445,6 @@ class DataFolder:
     def clean_moved(self, log: SegmentedLog) -> None:
         with suppress(OSError):
             self._clean_offsets.set(os.path.basename(log.directory), log.clean_offset)
-
-    def _forget_offsets(self, name: str) -> None:
-        """They would hide the beginning of the next log of this name."""
-        try:
-            self._start_offsets.forget(name)
-            self._clean_offsets.forget(name)
-        except OSError as error:
-            raise StorageFailed(str(error)) from error
 
     def remove_later(self, paths: list[str]) -> None:
         def work() -> None:
@@ -447,22 +485,24 @@ class DataFolder:
             if rewrite.is_committed:
                 with suppress(OSError):  # The next start does the rest.
                     rewrite.install()
+        vouched_for: list[str] = []
         for name, log in self._logs.items():
-            log.close()
+            if log.settle():
+                vouched_for.append(name)
+                self._recovery_points.set(name, log.end_offset)
+            else:
+                # Others of its indexes may have got further: the next start has to look.
+                self._report(f"{name}: an index could not be written, it is made again at the next start")
             if log.is_changed():
                 files += _files_of(log)
                 directories.add(log.directory)
-            self._recovery_points[name] = log.end_offset
         waiting, self._waiting = self._waiting, []
         try:
             self._disk.sync_paths(files, directories)
-            for then in waiting:
-                then()
-            content = encode_offsets(self._recovery_points)
-            with self._points_lock:
-                replace_file(f"{self.path}/{RECOVERY_POINTS_NAME}", content, durable=True)
+            _call_all(waiting)
+            self._recovery_points.store_last()
             if self._trust is Trust.CLEAN or not (self._unopened or self.may_have_lost_appends):
-                ends = {name: log.end() for name, log in self._logs.items()}
+                ends = {name: self._logs[name].end() for name in vouched_for}
                 content = _encode_clean_ends({**self._clean_ends, **ends})
                 replace_file(f"{self.path}/{CLEAN_NAME}", content, durable=True)
         except OSError as error:
@@ -475,6 +515,7 @@ class DataFolder:
         """Let go of the folder as kill -9 would: nothing more is written. For tests within one process."""
         if not self._closed:
             self._closed = True
+            self._recovery_points.is_closed = True
             for log in self._logs.values():
                 log.forget_files()
                 log.owner = None
@@ -483,10 +524,25 @@ class DataFolder:
 
 def _files_of(log: FileLog) -> list[str]:
     """Every file that a recovery point vouches for and that may have bytes in memory only."""
-    files = log.snapshots.paths()
+    files = [f"{log.directory}/{name}" for name in (TOPIC_ID_NAME, EPOCHS_NAME)]
+    files += log.snapshots.paths()
     for segment in log.segments_past(min(log.recovery_address, log.end_address - 1)):
         files += [segment.path, segment.offsets.path, segment.times.path, segment.txns.path]
     return files
+
+
+def _call_all(callbacks: list[Callable[[], None]]) -> None:
+    """Each of them, whatever the others raise. Only an unknown tail ends it: nothing may be done after that."""
+    failed: list[Exception] = []
+    for callback in callbacks:
+        try:
+            callback()
+        except LogTailUnknown:
+            raise
+        except Exception as error:
+            failed.append(error)
+    if failed:
+        raise failed[0] if len(failed) == 1 else ExceptionGroup("after a sync", failed)
 
 
 def _encode_clean_ends(ends: dict[str, tuple[int, int]]) -> bytes:

@@ -52,6 +52,10 @@ class OpenFiles:
         """A descriptor that belongs to the caller: another thread may use it while this one is closed."""
         return self._with_room(lambda: os.dup(self.open(file)))
 
+    def open_directory(self, path: str) -> int:
+        """A descriptor that belongs to the caller."""
+        return self._with_room(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
     def close(self, file: OnDisk) -> None:
         if file.fd >= 0:
             del self._open[file]

@@ -6,7 +6,7 @@
     other boot     the machine went down: everything past the recovery point, the last end that was synced
                    together with its indexes and snapshot, is read and its checksums compared
 
-What is derived is put right from what is not: offset and time indexes from the `.log`; the
+What is derived is put right from what is not: offset and time indexes and leader epochs from the `.log`; the
 aborted-transaction index by the partition's replay, for which snapshots that saw a lost entry are dropped.
 """
 
@@ -24,7 +24,7 @@ from fencepost.server.storage.checkpoints import (
     write_leader_epochs,
 )
 from fencepost.server.storage.file_log import FileLog
-from fencepost.server.storage.heads import BadBatch
+from fencepost.server.storage.heads import LEADER_EPOCH, BadBatch
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import finish_swaps
 from fencepost.server.storage.segment import SUFFIXES, CorruptLog, Segment
@@ -74,16 +74,20 @@ def open_file_log(
         end_offset = clean_end[0]
     else:
         if trust is Trust.CLEAN:
-            opening.report(f"has {size} bytes, the clean stop left {clean_end[1] if clean_end else 0}: checked")
+            left = f"left {clean_end[1]}" if clean_end else "does not vouch for them"
+            opening.report(f"has {size} bytes, the clean stop {left}: checked")
         checked_from = len(segments) - 1
         if trust is Trust.OTHER_BOOT:
             checked_from = max((i for i, s in enumerate(segments) if s.base_offset <= point), default=0)
         opening.put_indexes_in_place(segments, checked_from)
         end_offset = opening.check(segments, checked_from, point if trust is Trust.OTHER_BOOT else None)
     snapshots = opening.find_snapshots(end_offset)
-    epochs = read_leader_epochs(directory) if EPOCHS_NAME in names else []
-    if epochs and epochs[-1][1] >= end_offset:
-        epochs = [entry for entry in epochs if entry[1] < end_offset]
+    noted = read_leader_epochs(directory) if EPOCHS_NAME in names else []
+    epochs = [entry for entry in noted if entry[1] < end_offset]
+    for epoch, first_offset in opening.epochs:
+        if epoch > (epochs[-1][0] if epochs else -1):
+            epochs.append((epoch, first_offset))  # It began after the last sync of the file.
+    if epochs != noted:
         write_leader_epochs(directory, epochs)
     log = FileLog(directory, topic_id, config, files, segments, end_offset, snapshots, epochs)
     log.start_offset = min(max(log.start_offset, start_offset), end_offset)
@@ -106,6 +110,7 @@ class _Opening:
         self.names = names
         self.config = config
         self.files = files
+        self.epochs: list[tuple[int, int]] = []  # Of the batches that were checked, and where they begin.
         self._report = report
 
     def report(self, line: str) -> None:
@@ -186,10 +191,15 @@ class _Opening:
             next_offset = None
         segment.load_max_timestamp()
         segment.unindexed_bytes = 0
+        leader_epoch = b""
         try:
             for placed in segment.check(start, next_offset, may_have_gaps):
                 segment.note(placed, self.config.index_interval_bytes)
                 end_offset = placed[3] + 1
+                buf, at = placed[6:]
+                if buf[at + LEADER_EPOCH.start : at + LEADER_EPOCH.stop] != leader_epoch:
+                    leader_epoch = buf[at + LEADER_EPOCH.start : at + LEADER_EPOCH.stop]
+                    self.epochs.append((int.from_bytes(leader_epoch, "big", signed=True), placed[2]))
         except BadBatch as bad:
             return end_offset, bad
         return end_offset, None

@@ -69,6 +69,8 @@ class FileRewrite:
     def _flush(self) -> None:
         data = b"".join(self._buffer)
         segment = self._segment
+        if self._log.is_forgotten:
+            raise StorageFailed(f"{self._log.directory} is deleted")
         try:
             written = self._files.pwrite(self._files.open(segment), data, segment.size - self._buffered)
             if written != len(data):
@@ -96,12 +98,11 @@ class FileRewrite:
         self._is_over = True
 
         def done(error: BaseException | None) -> None:
-            if error is not None or not self.is_committed:
+            is_installed = error is None and self.is_committed and self.install()
+            if not is_installed:
                 log.cancel_swap()
                 self._remove()
-            else:
-                self.install()
-            then(error is None and self.is_committed)
+            then(is_installed)
 
         if log.owner is not None:
             log.owner.swap(self, done)
@@ -111,6 +112,8 @@ class FileRewrite:
 
     def commit(self) -> None:
         """Have it on disk, then name it `.swap`, and have that on disk too. Raises OSError, then it does not count."""
+        if self._log.is_forgotten:
+            return
         for path in self._segment.paths():
             sync_file(path)
         self._files.at("clean.swap.before")
@@ -119,8 +122,12 @@ class FileRewrite:
         self._files.at("clean.swap.after")
         sync_directory(self._log.directory)
 
-    def install(self) -> None:
+    def install(self) -> bool:
+        """Let it take its place, unless the log was deleted meanwhile: another one may have its name by now."""
+        if self._log.is_forgotten:
+            return False
         self._log.end_swap(self._base_offset, self._end_offset, self._segment)
+        return True
 
     def abandon(self) -> None:
         if not self._is_over:
@@ -129,8 +136,10 @@ class FileRewrite:
 
     def _remove(self) -> None:
         self._buffer.clear()
-        with suppress(OSError):
-            self._segment.remove_files()
+        self._segment.close_file()
+        if not self._log.is_forgotten:
+            with suppress(OSError):
+                self._segment.remove_files()
 
 
 def finish_swaps(directory: str, names: set[str], report: Callable[[str], None]) -> set[str]:

@@ -179,15 +179,21 @@ class Segment:
         return None
 
     def largest_timestamp(self) -> int:
-        if not self.has_good_times():
-            self.rebuild_indexes()
-        self.load_max_timestamp()
-        if self.max_timestamp >= 0:
-            return self.max_timestamp
-        return os.stat(self.path).st_mtime_ns // 1_000_000
+        try:
+            if not self.has_good_times():
+                self.rebuild_indexes()
+            self.load_max_timestamp()
+            if self.max_timestamp >= 0:
+                return self.max_timestamp
+            return os.stat(self.path).st_mtime_ns // 1_000_000
+        except OSError as error:
+            raise StorageFailed(f"{self.path}: {error}") from error
 
     def first_timestamp(self) -> int:
-        return next(self.walk(0))[4] if self.size else NO_TIMESTAMP
+        try:
+            return next(self.walk(0))[4] if self.size else NO_TIMESTAMP
+        except OSError as error:
+            raise StorageFailed(f"{self.path}: {error}") from error
 
     def _position_before(self, offset: int) -> int:
         """The beginning of some batch, not after the one that has `offset`."""

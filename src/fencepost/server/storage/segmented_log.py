@@ -90,6 +90,15 @@ class SegmentedLog(ABC):
         self._forgotten = False
         self._swapping = False  # While a cleaned segment is about to come in, no file is removed.
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether it was deleted: then its paths are those of whoever has its name now, and nothing may touch them."""
+        return self._forgotten
+
+    def _check_there(self) -> None:
+        if self._forgotten:
+            raise StorageFailed(f"{self.directory} is deleted")
+
     # Finding.
 
     def segments(self) -> list[Segment]:
@@ -190,6 +199,7 @@ class SegmentedLog(ABC):
 
     def end_swap(self, base_offset: int, end_offset: int, cleaned: Segment) -> None:
         """Put the cleaned segment, whose files stand ready under `.swap`, in the place of the others."""
+        assert not self._forgotten, f"{self.directory} is deleted"
         self._swapping = False
         first, after = self._segment_index(base_offset), self._segment_index(end_offset)
         old = self._segments[first:after]

@@ -27,7 +27,10 @@ class SnapshotFiles:
         self._offsets = offsets
 
     def has(self, offset: int, snapshot: bytes) -> bool:
-        return offset in self._offsets and read_file(self._path(offset)) == snapshot
+        try:
+            return offset in self._offsets and read_file(self._path(offset)) == snapshot
+        except OSError:
+            return False
 
     def save(self, offset: int, snapshot: bytes, recovery_point: int) -> bool:
         """Whether it was written; then old ones are removed."""

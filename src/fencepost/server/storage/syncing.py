@@ -19,28 +19,38 @@ _SLOW_GROUPS = 200
 _THREADS = 8
 
 
+class NotOpened(OSError):
+    """What was to be synced could not even be opened, perhaps for want of a descriptor: nothing is known to be lost."""
+
+
 def sync_file(path: str) -> None:
     """fdatasync by name; a file that is gone needs none."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        os.fdatasync(fd)
-    finally:
-        os.close(fd)
+    fd = _open(path, 0)
+    if fd >= 0:
+        try:
+            os.fdatasync(fd)
+        finally:
+            os.close(fd)
 
 
 def sync_directory(path: str) -> None:
     """Make new, renamed and removed names durable."""
+    fd = _open(path, os.O_DIRECTORY)
+    if fd >= 0:
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _open(path: str, flags: int) -> int:
+    """A descriptor; -1 if there is no such file."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
     except FileNotFoundError:
-        return
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        return -1
+    except OSError as error:
+        raise NotOpened(error.errno, error.strerror, path) from error
 
 
 class FolderSync:
@@ -52,19 +62,19 @@ class FolderSync:
         self._looked_for_syncfs = False
         self._one_by_one = 0  # For this many groups.
 
-    def sync_group(self, fds: list[int], directories: Iterable[str]) -> None:
-        """Everything in these files, and the names in these directories. Closes `fds`."""
+    def sync_group(self, fds: list[int], directories: list[int]) -> None:
+        """Everything in these files, and the names in these directories. Closes all of them."""
         try:
             if len(fds) >= _AT_LEAST_FILES and self._one_by_one == 0 and self._sync_file_system(fds[0]):
                 return
             self._one_by_one = max(0, self._one_by_one - 1)
             for fd in fds:
                 os.fdatasync(fd)
+            for fd in directories:
+                os.fsync(fd)
         finally:
-            for fd in fds:
+            for fd in fds + directories:
                 os.close(fd)
-        for path in dict.fromkeys(directories):
-            sync_directory(path)
 
     def sync_paths(self, paths: list[str], directories: Iterable[str]) -> None:
         """The same by name, for many files."""

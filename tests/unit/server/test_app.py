@@ -1,0 +1,37 @@
+"""The broker as a process, without clients: what becomes of work that other threads did for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fencepost.machines.log import LogTailUnknown
+from fencepost.server.app import App, Settings
+
+
+@pytest.mark.parametrize("error", [LogTailUnknown("cutting the file failed"), ValueError("a bug")])
+def test_what_goes_wrong_after_work_in_another_thread_is_not_only_logged_by_the_loop(error: Exception) -> None:
+    lines: list[str] = []
+    died: list[LogTailUnknown] = []
+
+    async def story() -> None:
+        app = App(Settings(port=0), log=lines.append)
+        app.die = died.append  # type: ignore[method-assign]
+        await app.start()
+        done = asyncio.Event()
+
+        def then(_: BaseException | None) -> None:
+            done.set()
+            raise error
+
+        app._defer(lambda: None, then)
+        await asyncio.wait_for(done.wait(), 60)
+        await app.stop()
+
+    asyncio.run(story())
+    if isinstance(error, LogTailUnknown):
+        assert (died, lines) == ([error], [])
+    else:
+        assert died == []
+        assert "ValueError: a bug" in lines[0]
