@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 
@@ -23,6 +24,7 @@ from fencepost.spark.lease_client import LeaseClient
 from fencepost.spark.leases import TaskAttempt
 from fencepost.spark.owner import MARKER_GROUP
 from fencepost.spark.sink import ExactlyOnceSink
+from fencepost.spark.task import write_rows
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker
 from tests.e2e.spark.streams import create_topic
@@ -223,6 +225,27 @@ def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as
         assert query.run(sink, 0, [], write) == "empty"
         assert query.run(sink, 1, ["b"]) == "committed"
     assert values(broker) == ["b"]
+
+
+def test_rows_that_an_attempt_never_saw_are_not_lost_with_its_executor(broker: Broker, query: Query) -> None:
+    """Its Python worker takes the end of the socket for the end of the rows, and says that it is done."""
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    attempts: list[int] = []
+
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        attempts.append(len(attempts))
+        plan = transaction._plan._replace(topic=OUTPUT, topics={OUTPUT: transaction._pin_once(OUTPUT)})
+        rows = [pa.RecordBatch.from_pydict({"value": pa.array([value.encode()])}) for value in frame.values]
+        if len(attempts) == 1:
+            write_rows(plan, TaskAttempt(0, 0, 1), rows[:1], 0)
+        result, _ = write_rows(plan, TaskAttempt(0, 0, 2), rows, 1)
+        transaction.results.append(result)
+        transaction.input_partitions[0] = 1
+
+    with closing(sink):
+        assert query.run(sink, 0, ["a", "b"], write) == "committed"
+    assert len(attempts) == 2
+    assert values(broker) == ["a", "b"]
 
 
 # --- the group of the sources -------------------------------------------------------------------------------

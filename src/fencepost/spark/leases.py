@@ -251,9 +251,15 @@ class LeaseTable:
         return self._take()
 
     def fail(self, task: TaskAttempt, reason: str, is_fatal: bool, now_ms: int) -> list[Effect]:
-        """A task gives up. `is_fatal`: another attempt would fail as well."""
+        """A task gives up. `is_fatal`: another attempt would fail as well.
+
+        One that was told to yield another's result, and does not agree with it, ends the transaction.
+        """
+        of = self._inputs.get(task.input)
         if is_fatal:
             self._break(reason, is_fatal=True)
+        elif of is not None and of.result is not None and of.owner != task:
+            self._break(reason)
         else:
             self._lose(task, reason, now_ms)
         return self._take()

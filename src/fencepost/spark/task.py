@@ -161,11 +161,21 @@ def write_rows(
     """Write all rows of one input partition; returns what was written, by this attempt or by another, and to where."""
     with LeaseClient(plan.address, task, attempt_number) as leases:
         writer = TaskWriter(plan, leases, task.partition_id)
+        counted = _Counted(rows)
         try:
-            for table in _gather(rows):
+            for table in _gather(counted):
                 writer.write(table)
             return leases.done(writer.counts), writer.topics
         except AlreadyWritten as e:
+            counted.exhaust()
+            written = sum(count for _, _, count in e.result.counts)
+            if written != counted.rows:
+                # When an executor dies its Python worker may outlive it for a moment. It takes the end of its socket for
+                # the end of its rows, as Arrow does, and says that it is done.
+                name = f"input partition {task.partition_id}"
+                reason = f"an earlier attempt at {name} wrote {written} records of what are {counted.rows} rows"
+                leases.fail(reason, is_fatal=False)
+                raise WriteFailed(reason) from None
             return e.result, writer.topics
         except BadRecord as e:
             leases.fail(str(e), is_fatal=True)
@@ -175,6 +185,26 @@ def write_rows(
         except ClientError as e:
             leases.fail(str(e), is_fatal=not isinstance(e, (Unreachable, DeadlinePassed)))
             raise WriteFailed(str(e)) from e
+
+
+class _Counted:
+    """Batches of rows, and how many rows they were so far."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        batch = next(self._batches)
+        self.rows += batch.num_rows
+        return batch
+
+    def exhaust(self) -> None:
+        for _ in self:
+            pass
 
 
 def _gather(rows: Iterable[pa.RecordBatch]) -> Iterator[Any]:
