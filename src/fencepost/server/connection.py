@@ -64,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         "_end",
         "_held",
         "_is_busy",
+        "_is_ending",
         "_is_reading",
         "_is_scheduled",
         "_is_silent",
@@ -96,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outbox_bytes = 0
         self._is_busy = False  # Inside `_serve`: answers are gathered and written once at its end.
         self._is_scheduled = False  # The turn was over; the next one is coming.
+        self._is_ending = False  # The client has sent its last request, and it is not served yet.
         self._is_reading = True
         self._is_silent = True
         self._is_writable = True
@@ -131,6 +133,11 @@ class Connection(asyncio.BufferedProtocol):
         self._listener.connections.discard(self)
         if self.rpcs is not None:
             self._listener.rpcs_of_gone.append((self.host, self.port, self.rpcs))
+
+    def eof_received(self) -> bool:
+        """The client sends no more. What it has sent is served first: with acks=0 it leaves without a word."""
+        self._is_ending = self._transport is not None and not self.is_waiting and self._has_request()
+        return self._is_ending
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._large:
@@ -315,7 +322,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _schedule(self) -> None:
         """Have the next turn soon, if there is anything to do in it."""
-        if not self._is_scheduled and (self._held or self._is_busy or not self._is_reading):
+        if not self._is_scheduled and (self._held or self._is_busy or not self._is_reading or self._is_ending):
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._next_turn)
 
@@ -350,6 +357,9 @@ class Connection(asyncio.BufferedProtocol):
         if more_bytes:
             self._counted += more_bytes
             listener.hold(more_bytes)
+        if self._is_ending and not self.is_waiting and not self._has_request():
+            self.close("")
+            return
         unread = self._end - self._start
         is_short = listener.held_bytes >= listener.max_held_bytes
         if self.is_waiting or self._is_scheduled or not self._is_writable:
@@ -357,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if unread >= 4 and not self._large:
             # A frame that is not whole, or it would have been served.
-            size = 4 + _length_at(held, self._start)[0]
+            size = self.begun_bytes
             if size > (SMALL_BYTES if is_short else LARGE_BYTES):
                 if is_short:
                     listener.starved[self] = None
@@ -367,11 +377,26 @@ class Connection(asyncio.BufferedProtocol):
                 return
         self._read_on(True)
 
+    def _has_request(self) -> bool:
+        """Whether one is held that is whole."""
+        unread = self._end - self._start
+        return not self._large and unread >= 4 and unread >= self.begun_bytes
+
+    @property
+    def begun_bytes(self) -> int:
+        """The size of the request that is held in part."""
+        return 4 + int(_length_at(self._held, self._start)[0])
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether it holds the beginning of a request, could send more, and has not for a while."""
+        is_free = not (self.is_waiting or self._is_scheduled) and self._is_writable and self._is_reading
+        return bool(self._held) and is_free and not self._large and now - self.last_active > ARRIVAL_S
+
     def read_large(self) -> None:
         """There is memory for all of the frame that has begun: read the rest of it right into its place."""
         listener = self._listener
         listener.starved.pop(self, None)
-        self._large = 4 + _length_at(self._held, self._start)[0]
+        self._large = self.begun_bytes
         listener.arriving[self] = monotonic() + ARRIVAL_S + self._large / ARRIVAL_BYTES_A_SECOND
         listener.hold(self._large - self._counted)
         self._counted = self._large
@@ -387,7 +412,7 @@ class Connection(asyncio.BufferedProtocol):
         self._start, self._end = 0, unread
 
     def _read_on(self, is_reading: bool) -> None:
-        if is_reading != self._is_reading and self._transport is not None:
+        if is_reading != self._is_reading and self._transport is not None and not self._is_ending:
             self._is_reading = is_reading
             if is_reading:
                 self._transport.resume_reading()

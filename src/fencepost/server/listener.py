@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from time import monotonic
 from typing import Any
 
 from fencepost.broker.node import Node
 from fencepost.broker.rpcs import KeptRpc
 from fencepost.machines.log import LogTailUnknown
+from fencepost.open_files import room_for_connections
 from fencepost.server.complaints import Complaints
-from fencepost.server.connection import SMALL_BYTES, Connection
+from fencepost.server.connection import LARGE_BYTES, SMALL_BYTES, Connection
 
 # One read takes at most this much.
 SCRATCH_BYTES = 1 << 17
@@ -28,7 +29,9 @@ STALLED_S = 1.0
 SILENT_S = 1.0
 TICK_S = 1.0
 IDLE_CHECK_S = 10.0
-RESERVED_FILES = 256
+# So many get memory that there is none of, if nobody else is about to give any back.
+GRANTS_A_TICK = 256
+_LATE = "a request of {} bytes is still not there, and others wait for memory (queued.max.request.bytes)"
 # Of so many connections that are gone, the last requests are remembered.
 KEPT_CONNECTIONS = 256
 
@@ -141,10 +144,19 @@ class Listener:
     def _close_late(self, now: float) -> None:
         for connection, due in list(self.arriving.items()):
             if due < now:
-                connection.abort(
-                    f"a request of {connection.arriving_bytes} bytes is still not there, and others wait for memory "
-                    "(queued.max.request.bytes)"
-                )
+                connection.abort(_LATE.format(connection.arriving_bytes))
+        for connection in list(self.connections):
+            if connection.is_stuck(now):
+                connection.abort(_LATE.format(connection.begun_bytes))
+        if not self.arriving:
+            self._grant_some()
+
+    def _grant_some(self) -> None:
+        """All memory is held by those who wait for more of it: let some go on, and they have their time."""
+        for number, connection in enumerate(list(islice(self.starved, GRANTS_A_TICK))):
+            if number == 0 or connection.begun_bytes <= LARGE_BYTES:
+                del self.starved[connection]
+                connection.read_large()
 
     def _close_stalled(self, now: float) -> None:
         for connection in list(self.slow):
@@ -172,19 +184,3 @@ class Listener:
     def _die(self, error: LogTailUnknown) -> None:
         self.complaints.line(f"error: {error}")
         os._exit(1)
-
-
-def room_for_connections(wanted: int) -> int:
-    """As many connections as the process may have open files, with room for the files themselves."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    need = wanted + RESERVED_FILES
-    if soft != resource.RLIM_INFINITY and soft < need:
-        more = need if hard == resource.RLIM_INFINITY else min(need, hard)
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
-            soft = more
-        except (OSError, ValueError):
-            pass
-        if soft < need:
-            return max(soft - min(RESERVED_FILES, soft // 4), 1)
-    return wanted

@@ -7,11 +7,13 @@ request. What a broker's answer means is in `judge`: the same bytes again, the e
 
 from __future__ import annotations
 
+import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -34,6 +36,8 @@ RESULT_SCHEMA = (
 )
 # Rows are gathered to about this much before they are encoded, so that batches get large.
 GATHER_BYTES = 8 << 20
+# A task names no more partitions at once when it asks for a lease: one of so many is free soon.
+WANTS_AT_ONCE = 64
 PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
 METADATA_DEADLINE_S = 60.0
@@ -170,8 +174,8 @@ def write_rows(
             counted.exhaust()
             written = sum(count for _, _, count in e.result.counts)
             if written != counted.rows:
-                # When an executor dies its Python worker may outlive it for a moment. It takes the end of its socket for
-                # the end of its rows, as Arrow does, and says that it is done.
+                # When an executor dies its Python worker may outlive it for a moment. It takes the end of its socket
+                # for the end of its rows, as Arrow does, and says that it is done.
                 name = f"input partition {task.partition_id}"
                 reason = f"an earlier attempt at {name} wrote {written} records of what are {counted.rows} rows"
                 leases.fail(reason, is_fatal=False)
@@ -227,6 +231,20 @@ def first_turn(*task: int) -> int:
     return hash(task) & 0x7FFFFFFF
 
 
+def in_turn(batches: Iterable[EncodedBatch], turn: int) -> dict[OutputPartition, deque[EncodedBatch]]:
+    """The batches of each partition, and the partitions in the order in which they are named.
+
+    Every task has an order of its own where not all can be named at once: otherwise all tasks would wait for the same
+    few, while nobody writes to the others.
+    """
+    queues: dict[OutputPartition, deque[EncodedBatch]] = {}
+    for batch in batches:
+        queues.setdefault((batch.topic, batch.partition), deque()).append(batch)
+    if len(queues) <= WANTS_AT_ONCE:
+        return queues
+    return {where: queues[where] for where in random.Random(turn).sample(list(queues), len(queues))}
+
+
 class _Sending(NamedTuple):
     batch: EncodedBatch
     lease: Granted
@@ -254,9 +272,7 @@ class TaskWriter:
             max_batch_bytes=self._plan.max_batch_bytes,
         )
         self._turn += table.num_rows
-        waiting: dict[OutputPartition, deque[EncodedBatch]] = {}
-        for batch in batches:
-            waiting.setdefault((batch.topic, batch.partition), deque()).append(batch)
+        waiting = in_turn(batches, self._turn)
         while waiting:
             self._send_some(waiting)
 
@@ -266,23 +282,33 @@ class TaskWriter:
         return self.topics[topic].partition_count
 
     def _send_some(self, waiting: dict[OutputPartition, deque[EncodedBatch]]) -> None:
-        """Take the leases that are free for the next batches, send those, give the leases back."""
+        """Take the leases that are free for the next batches, send those, give the leases back.
+
+        Partitions are named a few at a time, so that what a task asks grows with its batches and not with their square.
+        """
         sending: list[_Sending] = []
-        wanted = {where: queue[0] for where, queue in waiting.items()}
-        while wanted:
-            lease = self._leases.acquire(Want(*where, batch.record_count) for where, batch in wanted.items())
-            if lease is None:
+        held: dict[OutputPartition, deque[EncodedBatch]] = {}
+        asked_in_vain = 0
+        while waiting:
+            named = list(islice(waiting, WANTS_AT_ONCE))
+            lease = self._leases.acquire([Want(*where, waiting[where][0].record_count) for where in named])
+            if lease is not None:
+                where = (lease.topic, lease.partition)
+                held[where] = waiting.pop(where)
+                sending.append(_Sending(held[where].popleft(), lease))
+                continue
+            for where in named:  # To the back: others are named before these again.
+                waiting[where] = waiting.pop(where)
+            asked_in_vain += 1
+            if asked_in_vain >= len(sending) or asked_in_vain * WANTS_AT_ONCE >= len(waiting):
                 break
-            where = (lease.topic, lease.partition)
-            sending.append(_Sending(wanted.pop(where), lease))
         self._send(sending)
         for batch, lease in sending:
             where = (lease.topic, lease.partition)
             self._leases.release(lease, batch.size_bytes)
             self.counts[where] = self.counts.get(where, 0) + batch.record_count
-            waiting[where].popleft()
-            if not waiting[where]:
-                del waiting[where]
+            if held[where]:
+                waiting[where] = held[where]
 
     def _send(self, sending: list[_Sending]) -> None:
         """Until every batch is acknowledged. What was sent once is only ever sent again as the same bytes."""

@@ -60,6 +60,7 @@ from tests.e2e.clients.scenarios import (
     stored_batches,
 )
 from tests.e2e.conftest import StartBroker
+from tests.support.reading import connect, end_offsets
 
 Unique = Callable[[str], str]
 
@@ -178,6 +179,25 @@ def test_every_kind_of_acks_is_served(broker: Broker, unique: Unique, acks: str)
     with consumer_of(broker, unique("group")) as consumer:
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
         assert [next_text(consumer) for _ in TEXTS] == TEXTS
+
+
+def test_what_was_flushed_with_acks_0_by_a_process_that_ended_is_written(broker: Broker, unique: Unique) -> None:
+    topic, count = create(broker, unique("leaving")), 3000
+    program = """
+import sys
+from confluent_kafka import Producer
+producer = Producer({"bootstrap.servers": sys.argv[1], "acks": "0", "batch.num.messages": 1, "linger.ms": 0})
+for number in range(int(sys.argv[3])):
+    producer.produce(sys.argv[2], b"%d" % number, partition=0)
+assert producer.flush(60) == 0
+"""
+    subprocess.run([sys.executable, "-c", program, broker.bootstrap_servers, topic, str(count)], check=True)
+    with connect(broker.bootstrap_servers) as client:
+        deadline = time.monotonic() + TIMEOUT_S
+        while (found := end_offsets(client, [topic])[topic, 0]) < count:
+            assert time.monotonic() < deadline, f"{found} of {count} records are there"
+            time.sleep(0.02)
+
 
 
 # --- groups -----------------------------------------------------------------------------------------------

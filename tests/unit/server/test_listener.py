@@ -84,6 +84,12 @@ class FakeTransport:
     def lose(self) -> None:
         self.protocol.connection_lost(None)
 
+    def end_of_input(self) -> None:
+        """As asyncio does: who does not want to go on is closed."""
+        if not self.protocol.eof_received():
+            self.close()
+            self.lose()
+
     def receive(self, data: bytes) -> int:
         """Bytes arrive; returns how many were read."""
         given = 0
@@ -161,6 +167,46 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     run.__name__ = test.__name__
     run.__signature__ = __import__("inspect").signature(test)  # type: ignore[attr-defined]
     return run
+
+
+# --- the client leaves ------------------------------------------------------------------------------------
+
+
+@in_loop
+async def test_all_that_a_client_sent_before_it_left_is_served() -> None:
+    world = World()
+    transport = world.connect()
+    count = 3 * connection.FRAMES_A_TURN
+    transport.receive(b"".join(frame(b"%d" % number) for number in range(count)) + frame(b"not whole")[:-1])
+    assert len(world.node.handled) < count
+    transport.end_of_input()
+    while transport.end is None:
+        await asyncio.sleep(0)
+    assert world.node.handled == [b"%d" % number for number in range(count)]
+    assert transport.written.endswith(frame(b"%d" % (count - 1)))
+    assert world.listener.held_bytes == 0
+
+
+@in_loop
+async def test_an_answer_that_is_waited_for_comes_before_the_end() -> None:
+    world = World()
+    transport = world.connect()
+    transport.receive(b"".join(map(frame, [*[b"x"] * connection.FRAMES_A_TURN, b"wait", b"after"])))
+    transport.end_of_input()
+    await settle()
+    assert transport.end is None
+    world.node.answer()
+    await settle()
+    assert (transport.end, world.node.handled[-1]) == ("closed", b"after")
+
+
+@in_loop
+async def test_a_client_that_leaves_while_it_waits_is_let_go_at_once() -> None:
+    world = World()
+    transport = world.connect()
+    transport.receive(frame(b"wait"))
+    transport.end_of_input()
+    assert (transport.end, world.node.gone) == ("closed", 1)
 
 
 # --- cutting ----------------------------------------------------------------------------------------------
@@ -405,6 +451,30 @@ async def test_a_large_request_that_does_not_come_gives_its_memory_to_others(
     assert "a request of 8388612 bytes is still not there" in world.lines[0]
     await settle()
     assert waiting.is_reading
+
+
+@in_loop
+async def test_requests_of_middling_size_that_do_not_come_give_their_memory_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are read like small ones until there is no memory left; then those that begin wait, and hold some too."""
+    now = [0.0]
+    for module in (connection, listener):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    world = World(queued_max_request_bytes=str(MB))
+    stuck = [world.connect() for _ in range(40)]
+    for transport in stuck:
+        transport.receive(frame(bytes(60_000))[:50_000])
+    assert world.listener.starved
+    client = world.connect()
+    sent = client.receive(frame(bytes(20_000)))
+    for _ in range(4):
+        now[0] += connection.ARRIVAL_S + 1
+        world.listener._on_tick()
+        await settle()
+        sent += client.receive(frame(bytes(20_000))[sent:])
+    assert world.node.handled == [bytes(20_000)]
+    assert "aborted" in [transport.end for transport in stuck]
 
 
 @in_loop
