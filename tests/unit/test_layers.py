@@ -16,10 +16,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "broker": {"protocol", "machines"},
     "client": {"protocol"},
     "malloc": set(),
-    "server": {"protocol", "machines", "broker", "malloc"},
+    "open_files": set(),
+    "server": {"protocol", "machines", "broker", "malloc", "open_files"},
     "diagnose": {"protocol", "machines", "client"},
     # The sink works against any Kafka, so it knows nothing of our broker.
-    "spark": {"protocol", "client", "malloc"},
+    "spark": {"protocol", "client", "malloc", "open_files"},
     "verify": {"protocol", "machines", "broker", "client", "server", "diagnose"},
     "testing": {"protocol", "client", "server", "broker"},
     "demo": {"protocol", "client", "testing", "spark"},

@@ -271,7 +271,9 @@ def lso(
         name = f"`{id_}`" if id_ is not None else f"producer {oldest.producer_id}"
         raise Failure(
             f"readers wait for {name} for {duration(oldest.age_ms or 0)}, more than {duration(limit_ms)}",
-            "see `fencepost txn hanging`" if oldest.is_orphan else f"`fencepost txn explain {id_}` says why",
+            f"`fencepost txn explain {id_}` says why"
+            if id_ is not None and not oldest.is_orphan
+            else "see `fencepost txn hanging`",
         )
     _require_answers(found.problems)
     if not found.waiting_count:

@@ -171,7 +171,8 @@ def hanging(document: HangingReport) -> Iterator[Block]:
         ("PARTITION", "PRODUCER", "EPOCH", "SINCE OFFSET", "LAST WRITE", "TRANSACTIONAL ID", "WHY IT HANGS"),
         [
             (
-                *(h.where, h.producer_id, h.producer_epoch, h.start_offset, f"{duration(h.age_ms)} ago"),
+                *(h.where, h.producer_id, h.producer_epoch, h.start_offset),
+                f"{duration(h.age_ms)} ago" if h.age_ms is not None else None,
                 *(h.transactional_id, h.why),
             )
             for h in document.hanging

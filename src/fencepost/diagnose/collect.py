@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from fencepost.client.admin import (
     EARLIEST,
@@ -28,6 +29,7 @@ from fencepost.client.admin import (
 )
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
+from fencepost.diagnose.coordinators import answered_by_another, unasked_coordinators
 from fencepost.diagnose.snapshot import (
     TXN_TOPIC,
     Ends,
@@ -117,7 +119,7 @@ def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None) -> Lso
     ends = _ends(client, partitions_of(client, topics))
     waiting = [where for where, end in ends.found.items() if end.gap > 0]
     producers = describe_producers(client, waiting)
-    txns, problems = _txns_of(client, producers.found)
+    txns, unanswered = _txns_of(client, producers.found)
     pins = {where: pin for where, found in producers.found.items() if (pin := first_open(found)) is not None}
     first_record_ms = {
         where: _first_record_ms(client, where, pin)
@@ -131,7 +133,8 @@ def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None) -> Lso
         txns=txns,
         first_record_ms=first_record_ms,
         rpcs=describe_rpcs(client, {txn.transactional_id for txn in txns.values()}) or {} if txns else {},
-        problems=(*ends.problems, *producers.problems, *problems),
+        unanswered_coordinators=unanswered,
+        problems=(*ends.problems, *producers.problems),
     )
 
 
@@ -153,14 +156,40 @@ def _ends(client: KafkaClient, partitions: Collection[Where]) -> Answers[Where, 
 
 def _txns_of(
     client: KafkaClient, producers: Mapping[Where, tuple[Producer, ...]]
-) -> tuple[dict[int, DescribedTxn], list[str]]:
-    """The transactions of those producers that have one open, by producer id."""
+) -> tuple[dict[int, DescribedTxn], tuple[str, ...]]:
+    """The transactions of those producers that have one open, by producer id; and which coordinators did not answer."""
     ids = {p.producer_id for found in producers.values() for p in found if p.txn_start_offset >= 0}
     if not ids:
-        return {}, []
+        return {}, ()
+    before = _coordinators(client)
     listed = list_transactions(client, producer_ids=ids)
     described = describe_transactions(client, {t.transactional_id: t.coordinator for t in listed.found.values()})
-    return {t.producer_id: t for t in described.found.values()}, [*listed.problems, *described.problems]
+    after = _coordinators(client)
+    unanswered = [*listed.problems, *described.problems]
+    unanswered += before.problems or after.problems or unasked_coordinators(before.leaders, after.leaders)
+    txns = {}
+    for txn in described.found.values():
+        problem = answered_by_another(txn, before.leaders, after.leaders)
+        if problem is None:
+            txns[txn.producer_id] = txn
+        else:
+            unanswered.append(problem)
+    return txns, tuple(unanswered)
+
+
+class _Coordinators(NamedTuple):
+    """Who leads each partition of `__transaction_state`; none while the cluster has had no transaction."""
+
+    leaders: tuple[int, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def _coordinators(client: KafkaClient) -> _Coordinators:
+    try:
+        found = client.refresh([TXN_TOPIC])
+    except BrokerError as e:  # Not everybody may look at it.
+        return _Coordinators(problems=(f"whether all coordinators were asked is not known: {e}",))
+    return _Coordinators(found[TXN_TOPIC].leaders if TXN_TOPIC in found else ())
 
 
 def _first_record_ms(client: KafkaClient, where: Where, producer: Producer) -> int:
@@ -212,7 +241,7 @@ def collect_hanging(client: KafkaClient, topics: Iterable[str] | None = None) ->
         before=before.found,
         txns=txns,
         after=after.found,
-        unanswered_coordinators=tuple(unanswered),
+        unanswered_coordinators=unanswered,
         problems=(*ends.problems, *before.problems, *after.problems),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fencepost.client.admin import DescribedTxn, ListedTxn, Producer, Where
-from fencepost.diagnose.snapshot import HangingSnapshot, ProducersSnapshot, is_open
+from fencepost.diagnose.snapshot import HangingSnapshot, ProducersSnapshot, age_by_record, is_open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,8 @@ class HangingTxn:
     producer_epoch: int
     start_offset: int
     last_write_ms: int
-    age_ms: int
+    # None: its records do not bear the time of writing.
+    age_ms: int | None
     coordinator_epoch: int
     transactional_id: str | None
     why: str
@@ -101,7 +102,7 @@ def _hanging(
         producer_epoch=producer.producer_epoch,
         start_offset=producer.txn_start_offset,
         last_write_ms=producer.last_timestamp_ms,
-        age_ms=max(snapshot.now_ms - producer.last_timestamp_ms, 0),
+        age_ms=age_by_record(producer.last_timestamp_ms, snapshot.now_ms),
         coordinator_epoch=producer.coordinator_epoch,
         transactional_id=txn.transactional_id if txn is not None else None,
         why=why,

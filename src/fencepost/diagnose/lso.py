@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fencepost.client.admin import Producer, Rpc, Where
-from fencepost.diagnose.snapshot import Ends, LsoSnapshot, first_open, is_coordinated
+from fencepost.diagnose.snapshot import Ends, LsoSnapshot, age_by_record, first_open, is_coordinated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ def diagnose_lso(snapshot: LsoSnapshot, max_age_ms: int | None = None, shows_all
         waiting_count=len(waiting),
         max_age_ms=max_age_ms,
         late=tuple(pin for pin in pins if max_age_ms is not None and (pin.age_ms or 0) > max_age_ms),
-        problems=snapshot.problems,
+        problems=(*snapshot.unanswered_coordinators, *snapshot.problems, *_unknown_ages(waiting)),
     )
 
 
@@ -102,7 +102,7 @@ def _row(snapshot: LsoSnapshot, where: Where, ends: Ends) -> LsoRow:
         timeout_ms=txn.timeout_ms if txn is not None and is_known else None,
         client_id=last_rpc.client_id if last_rpc is not None else None,
         host=last_rpc.host if last_rpc is not None else None,
-        is_orphan=not is_known,
+        is_orphan=not is_known and (txn is not None or not snapshot.unanswered_coordinators),
     )
 
 
@@ -114,10 +114,21 @@ def _last_rpc(rpcs: tuple[Rpc, ...], pin: Producer) -> Rpc | None:
 
 def _age_ms(snapshot: LsoSnapshot, where: Where, pin: Producer, start_ms: int) -> int | None:
     """Since the transaction began; where no coordinator knows, since its first record was made."""
-    since_ms = next(
-        (ms for ms in (start_ms, snapshot.first_record_ms.get(where, -1), pin.last_timestamp_ms) if ms >= 0), None
-    )
-    return max(snapshot.now_ms - since_ms, 0) if since_ms is not None else None
+    if start_ms >= 0:
+        return max(snapshot.now_ms - start_ms, 0)
+    stamps_ms = (snapshot.first_record_ms.get(where, -1), pin.last_timestamp_ms)
+    ages = (age_by_record(stamp_ms, snapshot.now_ms) for stamp_ms in stamps_ms)
+    return next((age_ms for age_ms in ages if age_ms is not None), None)
+
+
+def _unknown_ages(waiting: list[LsoRow]) -> list[str]:
+    """An age that is not known is never above a limit, so it has to be told."""
+    return [
+        f"how long readers of {Where(row.topic, row.partition)} wait for producer {row.producer_id} is not known: "
+        "no coordinator says when it began, and its records do not bear the time of writing"
+        for row in waiting
+        if row.producer_id is not None and row.age_ms is None
+    ]
 
 
 def _pins(rows: list[LsoRow]) -> tuple[Pin, ...]:

@@ -10,6 +10,8 @@ from fencepost.machines.txn import BY_KAFKA_NAME, IDLE, Txn
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TXN_TOPIC = "__transaction_state"
+A_YEAR_MS = 365 * 86_400_000
+MAX_SKEW_MS = 3_600_000
 CLOSED_STATES = frozenset(name for name, state in BY_KAFKA_NAME.items() if state in IDLE)
 
 
@@ -27,6 +29,16 @@ def first_open(producers: Iterable[Producer]) -> Producer | None:
     """The producer whose open transaction begins first: the one that pins the last stable offset."""
     open_ = [p for p in producers if p.txn_start_offset >= 0]
     return min(open_, key=lambda p: p.txn_start_offset, default=None)
+
+
+def age_by_record(timestamp_ms: int, now_ms: int) -> int | None:
+    """How long ago a record was written, as far as its timestamp tells; None where that is another time.
+
+    Producers choose timestamps, so it may be the time of the event: of years ago, or in other units, and thus ahead.
+    """
+    if timestamp_ms < 0 or not -MAX_SKEW_MS <= now_ms - timestamp_ms <= A_YEAR_MS:
+        return None
+    return max(now_ms - timestamp_ms, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +78,8 @@ class LsoSnapshot:
     first_record_ms: Mapping[Where, int] = field(default_factory=dict)
     # The last requests of these transactions; empty on a cluster that does not remember them.
     rpcs: Mapping[str, tuple[Rpc, ...]] = field(default_factory=dict)
+    # Coordinators that could not be asked: one of them may know a producer that nobody else knows.
+    unanswered_coordinators: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 

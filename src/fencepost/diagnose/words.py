@@ -25,8 +25,12 @@ def duration(ms: int) -> str:
 
 
 def instant(ms: int) -> str:
-    """A moment in UTC: `2026-03-01 12:00:03.250Z`."""
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
+    """A moment in UTC: `2026-03-01 12:00:03.250Z`. Producers choose timestamps, so not all are in the calendar."""
+    try:
+        moment = datetime.fromtimestamp(ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms since 1970"
+    return moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
 
 
 def counted(number: int, what: str) -> str:

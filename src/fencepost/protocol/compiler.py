@@ -210,11 +210,12 @@ def _decode_field(s: _Source, ind: int, f: Field, target: str) -> None:
         s.add(ind + 2, f"{target}.append({element})")
 
 
-def _when_null(s: _Source, f: Field, target: str) -> str:
-    """What to do with a null: not every field may be one."""
-    if s.version in f.null_versions or f.type == "records":
+def _when_null(s: _Source, f: Field, target: str, is_element: bool = False) -> str:
+    """What to do with a null: not every field may be one, and no element of an array, also of one that may."""
+    if f.type == "records" or (s.version in f.null_versions and not is_element):
         return f"{target} = None"
-    return f"raise is_null({f.name!r})"
+    what = f"an element of {f.name}" if is_element else f.name
+    return f"raise is_null({what!r})"
 
 
 def _smallest_size(s: _Source, f: Field) -> int:
@@ -257,7 +258,7 @@ def _decode_element(s: _Source, ind: int, f: Field, target: str) -> None:
     else:
         size = s.name("n")
         _decode_length(s, ind, size, "h" if f.type == "string" else "i")
-        s.add(ind, f"if {size} < 0: {_when_null(s, f, target)}")
+        s.add(ind, f"if {size} < 0: {_when_null(s, f, target, is_element=f.is_array)}")
         s.add(ind, "else:")
         s.add(ind + 1, f"if {size} > limit - pos: raise too_long({f.name!r}, {size}, limit - pos)")
         if f.type == "string" and s.flexible:

@@ -204,8 +204,10 @@ def _held_for_s(partition: Partition, owners: dict[int, Txn], now_ms: int) -> fl
     """How long the oldest open transaction of the partition has been open; its age is the coordinator's to know."""
     for producer_id in partition.producers.open_txns:
         txn = owners.get(producer_id)
-        # A hanging one has no coordinator; its last record is the best that is known.
-        since = txn.start_ms if txn is not None else partition.producers.by_id[producer_id].last_timestamp
+        # One that hangs has no coordinator, or one that has never heard of it; its last record is all that is known.
+        since = partition.producers.by_id[producer_id].last_timestamp
+        if txn is not None and txn.state not in IDLE and (partition.topic, partition.index) in txn.partitions:
+            since = txn.start_ms
         return max(now_ms - since, 0) / 1000
     return 0.0
 

@@ -57,6 +57,14 @@ def test_nothing_is_said_of_a_producer_whose_coordinator_may_be_one_that_did_not
     assert len(diagnose_hanging(known).hanging) == 1
 
 
+@pytest.mark.parametrize("stamped_ms", [-1, 0, NOW_MS - 2 * 365 * 86_400_000, NOW_MS * 1000])
+def test_a_timestamp_that_is_not_of_the_writing_makes_no_age(stamped_ms: int) -> None:
+    """Producers choose it: none at all, the time of an event years ago, or microseconds."""
+    hangs = {ORDERS: (producer(40, last_timestamp_ms=stamped_ms),)}
+    [hanging] = diagnose_hanging(snapshot(None, before=hangs, after=hangs)).hanging
+    assert (hanging.age_ms, hanging.last_write_ms) == (None, stamped_ms)
+
+
 def test_producers_are_shown_with_their_ids_and_the_open_ones_first() -> None:
     plain = producer(-1, producer_id=3, last_sequence=-1, last_timestamp_ms=-1, coordinator_epoch=-1)
     listed = ListedTxn("orders-sink", 1, 7, "Ongoing")

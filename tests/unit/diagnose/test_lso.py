@@ -80,6 +80,32 @@ def test_an_age_that_nobody_knows_stays_unknown() -> None:
     assert diagnose_lso(snapshot(), max_age_ms=0).late, "and does not hide the others"
 
 
+def test_an_age_that_no_record_tells_is_a_problem_as_no_limit_would_catch_it() -> None:
+    for stamped_ms in (0, NOW_MS * 1000):
+        pin = producer(40, last_timestamp_ms=stamped_ms)
+        only = {"ends": {ORDERS: ends(40, 90)}, "producers": {ORDERS: (pin,)}, "first_record_ms": {ORDERS: stamped_ms}}
+        report = diagnose_lso(snapshot(**only, txns={}), max_age_ms=60_000)
+        assert (report.partitions[0].age_ms, report.late) == (None, ())
+        [problem] = report.problems
+        assert problem.startswith("how long readers of orders-0 wait for producer 7 is not known")
+        # Where a coordinator knows when it began, what records say is nobody's business.
+        known = diagnose_lso(snapshot(**only, txns={7: STUCK}))
+        assert (known.partitions[0].age_ms, known.problems) == (12_000, ())
+
+
+def test_nobody_is_an_orphan_whose_coordinator_may_be_one_that_did_not_answer() -> None:
+    silent = "nobody leads __transaction_state-3"
+    only = {"ends": {ORDERS: ends(40, 90)}, "producers": {ORDERS: (producer(40),)}}
+    report = diagnose_lso(snapshot(**only, txns={}, unanswered_coordinators=(silent,)))
+    assert [row.is_orphan for row in report.partitions] == [False]
+    assert [pin.is_orphan for pin in report.pins] == [False]
+    assert report.problems == (silent,)
+    # But its coordinator did answer here, and said that nothing is open.
+    ended = {7: described("CompleteCommit", partitions=())}
+    known = diagnose_lso(snapshot(**only, txns=ended, unanswered_coordinators=(silent,)))
+    assert [row.is_orphan for row in known.partitions] == [True]
+
+
 def test_the_client_is_named_where_the_cluster_remembers_its_requests() -> None:
     """The last one under the id may come from the producer that is about to take over."""
     requests = (rpc(), rpc("InitProducerId", 10, producer_id=-1, producer_epoch=-1, host="10.0.0.10"))

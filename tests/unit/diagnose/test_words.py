@@ -30,6 +30,12 @@ def test_a_moment_is_in_utc_with_milliseconds() -> None:
     assert instant(1_800_000_000_250) == "2027-01-15 08:00:00.250Z"
 
 
+@pytest.mark.parametrize("ms", [1_800_000_000_000_000, 2**63 - 1, -(2**63), 253_402_300_800_000])
+def test_a_moment_outside_the_calendar_is_shown_as_its_number(ms: int) -> None:
+    """A producer that stamps its records in microseconds, say."""
+    assert instant(ms) == f"{ms} ms since 1970"
+
+
 def test_what_is_listed_is_cut_off_when_it_gets_long() -> None:
     assert listed([]) == ""
     assert listed(["a"]) == "a"

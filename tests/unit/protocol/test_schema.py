@@ -10,6 +10,7 @@ from fencepost.protocol import messages, stubs
 from fencepost.protocol.messages import (
     AddPartitionsToTxnRequest,
     ApiVersionsResponse,
+    DescribeConfigsRequest,
     EndTxnRequest,
     EndTxnResponse,
     FetchRequest,
@@ -80,6 +81,18 @@ def test_a_null_array_is_told_from_an_empty_one() -> None:
         assert MetadataRequest.decode(request.encode(1), 0, 1)[0].topics == topics
     with pytest.raises(Malformed, match="topics is null"):
         MetadataRequest.decode(b"\xff\xff\xff\xff", 0, 0)
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_an_element_of_an_array_is_never_null_even_where_the_array_may_be(version: int) -> None:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    raw = DescribeConfigsRequest([resource(4, "1", ["@@"])]).encode(version)
+    sized, null = (b"\0\2@@", b"\xff\xff") if version == 1 else (b"\3@@", b"\0")
+    assert raw.count(sized) == 1
+    with pytest.raises(Malformed, match="an element of configuration_keys is null"):
+        DescribeConfigsRequest.decode(raw.replace(sized, null), 0, version)
+    whole = DescribeConfigsRequest([resource(4, "1", None)])
+    assert DescribeConfigsRequest.decode(whole.encode(version), 0, version)[0] == whole
 
 
 def test_an_array_that_claims_more_than_the_frame_is_malformed() -> None:

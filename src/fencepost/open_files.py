@@ -1,0 +1,23 @@
+"""A limit of the process that is often too low: how many files it may have open, connections among them."""
+
+from __future__ import annotations
+
+import resource
+
+RESERVED_FILES = 256
+
+
+def room_for_connections(wanted: int) -> int:
+    """As many connections as the process may have open files, with room for the files themselves."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = wanted + RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < need:
+        more = need if hard == resource.RLIM_INFINITY else min(need, hard)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+            soft = more
+        except (OSError, ValueError):
+            pass
+        if soft < need:
+            return max(soft - min(RESERVED_FILES, soft // 4), 1)
+    return wanted
