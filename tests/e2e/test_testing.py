@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -13,6 +15,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from fencepost.testing import Broker, BrokerFailed
+from fencepost.testing import broker as testing_broker
 from fencepost.testing.child import child_environment
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "testing.md"
@@ -134,6 +137,42 @@ def test_the_log_is_kept_over_restarts() -> None:
         broker.restart()
         assert broker.log.count(warning) == 2
     assert broker.log.count(warning) == 2
+
+
+def test_a_broker_that_ended_by_itself_can_be_started_and_keeps_its_log() -> None:
+    warning = "log.cleaner.delete.retention.ms=1 is shorter"
+    with Broker(settings={"log.cleaner.delete.retention.ms": 1}) as broker:
+        ended, log_file = broker._process, broker._stderr
+        assert ended is not None
+        os.kill(broker.pid, signal.SIGKILL)
+        ended.wait()
+        broker.start()
+        assert broker.log.count(warning) == 2
+        assert log_file.closed
+        assert ended.stdin is not None
+        assert ended.stdin.closed
+        assert ended.stdout is not None
+        assert ended.stdout.closed
+
+
+def test_an_answer_that_comes_late_is_not_taken_for_that_of_the_next_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Broker() as broker:
+        fault = broker.faults.drop_on("EndTxn")
+        os.kill(broker.pid, signal.SIGSTOP)
+        with monkeypatch.context() as patch:
+            patch.setattr(testing_broker, "ORDER_TIMEOUT_S", 0.1)
+            with pytest.raises(BrokerFailed, match="no answer to add_fault"):
+                broker.faults.drop_on("AddOffsetsToTxn")
+            with pytest.raises(BrokerFailed, match="hits has to wait: no answer to add_fault"):
+                _ = fault.hits
+        os.kill(broker.pid, signal.SIGCONT)
+        assert fault.hits == 0
+        third = broker.faults.drop_on("Produce")
+        assert third.hits == 0
+        # An order that is refused is not mixed up either.
+        with pytest.raises(ValueError, match="no transactional id"):
+            broker.fence("nobody")
+        assert third.hits == 0
 
 
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

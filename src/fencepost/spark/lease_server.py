@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fencepost.open_files import room_for_connections
 from fencepost.spark.lease_client import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
@@ -29,6 +30,7 @@ from fencepost.spark.lease_client import (
     keep_alive,
     take_frame,
 )
+from fencepost.spark.lease_port import listen
 from fencepost.spark.leases import (
     Broken,
     Busy,
@@ -54,24 +56,12 @@ MAX_HELLO_BYTES = 4096
 HELLO_TIMEOUT_MS = 10_000
 MAX_UNSENT_BYTES = 1 << 20
 IDLE_WAIT_S = 1.0
+# How long nobody is accepted when the driver has no file left for a connection.
+ACCEPT_PAUSE_MS = 200
+NO_FILE_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 OnFirstTouch = Callable[[Sequence[OutputPartition]], None]
 OnBroken = Callable[[Broken], None]
-
-
-class LeasePortTaken(Exception):
-    """The service could not listen anywhere it was allowed to."""
-
-
-def parse_ports(text: str) -> range:
-    """`0`: any free port; `40000`: that one; `40000-40010`: the first that is free."""
-    first, dash, last = text.strip().partition("-")
-    if not text.isascii() or not first.isdigit() or (dash and not last.isdigit()):
-        raise ValueError(f"fencepost.lease.port={text}: expected a port, or a range FROM-TO")
-    low, high = int(first), int(last or first)
-    if not low <= high <= 65_535 or (dash and low == 0):
-        raise ValueError(f"fencepost.lease.port={text}: ports go from 1 to 65535 (0: any), the lower one first")
-    return range(low, high + 1)
 
 
 @dataclass(slots=True, eq=False)
@@ -114,16 +104,20 @@ class LeaseServer:
     ) -> None:
         self.host = host
         self._clock_ms = clock_ms
-        self._max_connections = max_connections
+        self._max_connections = room_for_connections(max_connections)
         self._lock = threading.RLock()
         self._batch: _Batch | None = None
         self._connections: set[_Connection] = set()
+        # Those that belong to no task (yet, or any more), oldest first.
+        self._strangers: dict[_Connection, None] = {}
+        self._accepts_from_ms: int | None = None  # None: now.
+        self._warned: set[str] = set()
         self._to_send: set[_Connection] = set()
         self._silent_checked_ms = 0
         self._touches: queue.SimpleQueue[tuple[_Batch, tuple[OutputPartition, ...]] | None] = queue.SimpleQueue()
         self._touching = threading.Lock()  # Held while partitions are being added.
         self._is_stopping = False
-        self._listener = _listen(bind_host or host, ports)
+        self._listener = listen(bind_host or host, ports)
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()
         self._wakes, self._wake = socket.socketpair()
@@ -157,6 +151,7 @@ class LeaseServer:
         """
         with self._lock:
             assert self._batch is None, "one batch at a time"
+            self._warned.clear()
             self._batch = _Batch(table, secrets.token_urlsafe(32), on_first_touch, on_broken)
             return LeaseAddress(self.host, self.port, self._batch.token)
 
@@ -276,6 +271,7 @@ class LeaseServer:
                 for connection in list(self._connections):
                     connection.socket.close()
                 self._connections.clear()
+                self._strangers.clear()
                 self._listener.close()
         finally:
             self._selector.close()
@@ -283,10 +279,11 @@ class LeaseServer:
 
     def _serve_once(self) -> None:
         events = self._selector.select(self._patience_s())
+        is_called = False
         with self._lock:
             for key, mask in events:
                 if key.fileobj is self._listener:
-                    self._accept()
+                    is_called = True
                 elif key.fileobj is self._wakes:
                     self._wakes.recv(4096)
                 elif key.data in self._connections:
@@ -294,6 +291,9 @@ class LeaseServer:
                         self._read(key.data)
                     if mask & selectors.EVENT_WRITE and key.data in self._connections:
                         self._send(key.data)
+            if is_called:
+                # Last: who has said by now who it is need not give way.
+                self._accept()
             self._look_at_the_clock()
             to_send, self._to_send = self._to_send, set()
             for connection in to_send & self._connections:
@@ -301,37 +301,78 @@ class LeaseServer:
 
     def _patience_s(self) -> float:
         with self._lock:
-            deadline_ms = self._batch.table.next_deadline_ms if self._batch else None
-        if deadline_ms is None:
-            return IDLE_WAIT_S
-        return min(IDLE_WAIT_S, max(0.0, (deadline_ms - self._clock_ms()) / 1000))
+            deadlines = [self._batch.table.next_deadline_ms if self._batch else None, self._accepts_from_ms]
+        now_ms = self._clock_ms()
+        waits = [max(0.0, (deadline_ms - now_ms) / 1000) for deadline_ms in deadlines if deadline_ms is not None]
+        return min([IDLE_WAIT_S, *waits])
 
     def _look_at_the_clock(self) -> None:
         now_ms = self._clock_ms()
         batch = self._batch
         if batch is not None:
             self._carry_out(batch, batch.table.tick(now_ms))
+        if self._accepts_from_ms is not None and now_ms >= self._accepts_from_ms:
+            self._accepts_from_ms = None
+            self._selector.register(self._listener, selectors.EVENT_READ)
         if now_ms - self._silent_checked_ms < 1000:
             return
         self._silent_checked_ms = now_ms
-        for connection in [c for c in self._connections if c.task is None]:
+        for connection in list(self._strangers):
             if now_ms - connection.since_ms > HELLO_TIMEOUT_MS:
                 self._drop(connection)
 
     def _accept(self) -> None:
         try:
             sock, address = self._listener.accept()
-        except OSError:
+        except OSError as e:
+            if e.errno in NO_FILE_LEFT and not self._make_room():
+                self._pause_accepting(e)
             return
-        if len(self._connections) >= self._max_connections:
+        if len(self._connections) >= self._max_connections and not self._make_room():
             log.warning("a connection from %s is turned away: %d are open", address[0], len(self._connections))
             sock.close()
             return
-        sock.setblocking(False)
-        keep_alive(sock)
         connection = _Connection(sock, f"{address[0]}:{address[1]}", self._clock_ms())
+        try:
+            sock.setblocking(False)
+            keep_alive(sock)
+            self._selector.register(sock, selectors.EVENT_READ, connection)
+        except OSError:
+            # Its peer is gone already: macOS then refuses every option.
+            sock.close()
+            return
         self._connections.add(connection)
-        self._selector.register(sock, selectors.EVENT_READ, connection)
+        self._strangers[connection] = None
+
+    def _make_room(self) -> bool:
+        """Who has connected and not said who it is gives way, the oldest first. False: all of them are tasks."""
+        oldest = next(iter(self._strangers), None)
+        if oldest is None:
+            return False
+        self._warn_once(
+            "connections that belong to no task of this batch give way to new ones, first that from %s: %d are open",
+            oldest.peer,
+            len(self._connections),
+        )
+        self._drop(oldest)
+        return True
+
+    def _pause_accepting(self, why: OSError) -> None:
+        # The connection stays in the port's queue, so the port would call again at once.
+        self._warn_once(
+            "tasks have to wait for a connection to the lease service: %s, with %d connections\n\n"
+            "hint: raise the limit of open files (ulimit -n) of the driver",
+            why.strerror,
+            len(self._connections),
+        )
+        self._selector.unregister(self._listener)
+        self._accepts_from_ms = self._clock_ms() + ACCEPT_PAUSE_MS
+
+    def _warn_once(self, text: str, *given: object) -> None:
+        """Once a batch: whoever causes it may do so as often as it likes."""
+        if text not in self._warned:
+            self._warned.add(text)
+            log.warning(text, *given)
 
     def _read(self, connection: _Connection) -> None:
         try:
@@ -407,6 +448,7 @@ class LeaseServer:
         if task in batch.connections:
             return self._leave(connection, f"{task} is connected already")
         connection.task = task
+        del self._strangers[connection]
         batch.connections[task] = connection
         if "attempt" in message:
             self._carry_out(batch, batch.table.met(task, _integer(message["attempt"])))
@@ -440,6 +482,8 @@ class LeaseServer:
         connection.task = None
         connection.is_leaving = True
         connection.since_ms = self._clock_ms()
+        self._strangers.pop(connection, None)
+        self._strangers[connection] = None
         self._to_send.add(connection)
 
     def _send(self, connection: _Connection) -> None:
@@ -461,6 +505,7 @@ class LeaseServer:
 
     def _drop(self, connection: _Connection) -> None:
         self._connections.discard(connection)
+        self._strangers.pop(connection, None)
         if self._selector.get_map() is not None:
             self._selector.unregister(connection.socket)
         connection.socket.close()
@@ -505,31 +550,3 @@ def _partition(value: Sequence[Any]) -> OutputPartition:
 
 def _count(value: Sequence[Any]) -> int:
     return _integer(value[2])
-
-
-def _listen(host: str, ports: range) -> socket.socket:
-    problem: OSError | None = None
-    for port in ports:
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            listener = socket.socket(family, kind, protocol)
-        except OSError as e:
-            problem = e
-            break
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(1024)
-            return listener
-        except OSError as e:
-            listener.close()
-            problem = e
-            if e.errno != errno.EADDRINUSE:
-                break
-    where = f"{host}:{ports[0]}" + (f"-{ports[-1]}" if len(ports) > 1 else "")
-    raise LeasePortTaken(
-        f"the lease service cannot listen on {where}: {problem}\n\nhint: fencepost.lease.port takes a port or a range "
-        "FROM-TO, fencepost.lease.bind the address to listen on if it is not the driver's own name"
-    )

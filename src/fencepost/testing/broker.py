@@ -59,6 +59,8 @@ class Broker:
         self._log_before = ""  # Of the processes that have ended.
         self.faults = Faults(self._order)
         self._one_order_at_a_time = threading.Lock()
+        self._unanswered = ""  # The order whose answer is still to come.
+        self._heard = b""  # Of the broker's stdout: what is no whole line yet.
 
     @property
     def bootstrap_servers(self) -> str:
@@ -81,6 +83,8 @@ class Broker:
     def start(self) -> None:
         """Start and wait until clients can connect. Raises BrokerFailed, with the broker's own words."""
         assert not self.is_running, f"the broker is running already, as process {self.pid}"
+        if self._process is not None:
+            self._let_go()  # It ended by itself.
         # A file, not a pipe: a broker that nobody listens to must not block.
         self._stderr = tempfile.TemporaryFile(prefix="fencepost-broker-")  # noqa: SIM115
         self._process = subprocess.Popen(
@@ -116,8 +120,6 @@ class Broker:
         """Start again on the same folder and the same port; a running broker is stopped first."""
         if self.is_running:
             self.stop()
-        elif self._process is not None:
-            self._let_go()
         self.start()
 
     def wait_for_exit(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
@@ -203,32 +205,38 @@ class Broker:
         with self._one_order_at_a_time:
             process = self._running()
             assert process.stdin is not None
+            if self._unanswered:
+                # It had no answer in time. That answer comes before ours.
+                self._next_line(ORDER_TIMEOUT_S, f"{order} has to wait: no answer to {self._unanswered}")
+                self._unanswered = ""
             try:
                 os.write(process.stdin.fileno(), json.dumps({"order": order, **given}).encode() + b"\n")
             except BrokenPipeError:
                 exit_code = process.wait(STOP_TIMEOUT_S)
                 raise BrokerFailed(f"the broker has ended with exit code {exit_code}\n{self._log_tail()}") from None
+            self._unanswered = order
             answer = json.loads(self._next_line(ORDER_TIMEOUT_S, f"no answer to {order}"))
+            self._unanswered = ""
         if "refused" in answer:
             raise OrderRefused(answer["refused"])
         return answer["result"]
 
     def _next_line(self, timeout_s: float, otherwise: str) -> str:
-        """The next line that the broker writes to stdout; it writes one at a time."""
+        """The next line that the broker writes to stdout."""
         process = self._running()
         assert process.stdout is not None
         ready = select.poll()
         ready.register(process.stdout, select.POLLIN)
         deadline = time.monotonic() + timeout_s
-        said = b""
-        while not said.endswith(b"\n"):
+        while b"\n" not in self._heard:
             if not ready.poll(max(deadline - time.monotonic(), 0) * 1000):
                 raise BrokerFailed(f"{otherwise} after {timeout_s} s\n{self._log_tail()}")
             chunk = os.read(process.stdout.fileno(), 4096)
             if not chunk:
                 exit_code = process.wait(STOP_TIMEOUT_S)
                 raise BrokerFailed(f"the broker ended with exit code {exit_code}\n{self._log_tail()}")
-            said += chunk
+            self._heard += chunk
+        said, _, self._heard = self._heard.partition(b"\n")
         return said.decode().strip()
 
     def _running(self) -> subprocess.Popen[bytes]:
@@ -243,6 +251,7 @@ class Broker:
         self._log_before += self._log_now()
         self._stderr.close()
         self._process = None
+        self._unanswered, self._heard = "", b""
         self._exit_code = process.returncode
         assert process.stdin is not None
         assert process.stdout is not None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import queue
+import resource
 import signal
 import socket
 import subprocess
@@ -12,11 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from fencepost.spark import lease_server
 from fencepost.spark.lease_client import (
     LENGTH,
     AlreadyWritten,
@@ -26,7 +29,8 @@ from fencepost.spark.lease_client import (
     TransactionBroken,
     encode_frame,
 )
-from fencepost.spark.lease_server import LeasePortTaken, LeaseServer, parse_ports
+from fencepost.spark.lease_port import LeasePortTaken, parse_ports
+from fencepost.spark.lease_server import LeaseServer
 from fencepost.spark.leases import (
     Broken,
     Finished,
@@ -485,6 +489,121 @@ def test_whoever_connects_and_says_nothing_is_disconnected() -> None:
             now_ms = 11_000
             assert silent.recv(1) == b""
             assert server._current().connections
+
+
+def test_a_connection_that_is_gone_before_it_is_accepted_does_not_end_the_service(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems = [OSError(errno.EINVAL, "what macOS says then")]
+
+    def refuse_once(sock: socket.socket) -> None:
+        if problems:
+            raise problems.pop()
+
+    monkeypatch.setattr(lease_server, "keep_alive", refuse_once)
+    with socket.create_connection(batch.address[:2], timeout=WAIT_S) as gone, suppress(ConnectionResetError):
+        assert gone.recv(1) == b""
+    with batch.client(0) as client:
+        assert write(client, REFUNDS) == 0
+
+
+# --- more than there is room for ----------------------------------------------------------------------------
+
+
+def test_who_has_not_said_who_it_is_gives_way_the_oldest_first_and_a_task_does_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with LeaseServer("127.0.0.1", max_connections=4) as server, ExitStack() as open_:
+        batch = Batch(server)
+        first = open_.enter_context(batch.client(0))
+        silent = []
+        for number in range(2, 5):
+            silent.append(open_.enter_context(socket.create_connection(batch.address[:2], timeout=WAIT_S)))
+            assert eventually(lambda number=number: len(server._connections) == number)  # type: ignore[misc]
+        for number, gives_way in enumerate(silent, 1):
+            task = open_.enter_context(batch.client(number))
+            assert gives_way.recv(1) == b""
+            assert write(task, REFUNDS) == 10 * (number - 1)
+        with pytest.raises(DriverUnreachable):
+            batch.client(4)
+        assert write(first, REFUNDS) == 30
+    assert sum("give way" in record.message for record in caplog.records) == 1
+
+
+@contextmanager
+def driver_with(limits: str, then: str = "pass") -> Iterator[subprocess.Popen[str]]:
+    """A process with a lease service: `limits` comes before that starts, `then` after it. It counts calls of the port.
+
+    At a first line on stdin it closes its files, at a second it ends.
+    """
+    whole = (
+        "import os, resource, sys\n"
+        "from contextlib import suppress\n"
+        "from fencepost.spark.lease_server import LeaseServer\n"
+        "from fencepost.spark.leases import LeaseTable\n"
+        "class Counting(LeaseServer):\n"
+        "    calls = 0\n"
+        "    def _accept(self):\n"
+        "        self.calls += 1\n"
+        "        super()._accept()\n"
+        f"{limits}\n"
+        "with Counting('127.0.0.1') as server:\n"
+        "    address = server.open(LeaseTable(lease_timeout_ms=60_000), lambda partitions: None)\n"
+        f"    {then}\n"
+        "    print(*address, flush=True)\n"
+        "    sys.stdin.readline()\n"
+        "    files = None\n"
+        "    sys.stdin.readline()\n"
+        "    print(server.calls)\n"
+    )
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", whole]
+    env = {"PYTHONPATH": str(SOURCE)}
+    with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as driver:
+        try:
+            yield driver
+        finally:
+            driver.kill()
+
+
+def address_of(driver: subprocess.Popen[str]) -> LeaseAddress:
+    assert driver.stdout is not None
+    host, port, token = driver.stdout.readline().split()
+    return LeaseAddress(host, int(port), token)
+
+
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 1000, reason="the hard limit of open files is low")
+def test_more_tasks_are_let_in_than_the_soft_limit_of_open_files_allows() -> None:
+    lower = "resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))"
+    with driver_with(lower) as driver, ExitStack() as open_:
+        address = address_of(driver)
+        for number in range(100):
+            open_.enter_context(LeaseClient(address, TaskAttempt(1, number, number)))
+        driver.communicate("\n\n", WAIT_S)
+
+
+def test_a_driver_without_a_file_for_a_connection_says_so_once_and_lets_the_task_in_later(
+    pool: ThreadPoolExecutor,
+) -> None:
+    take_all = (
+        "files = []\n"
+        "    with suppress(OSError):\n"
+        "        while True: files.append(open(os.devnull))"
+    )
+    with driver_with("resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))", take_all) as driver:
+        assert driver.stdin is not None
+        assert driver.stderr is not None
+        address = address_of(driver)
+        task = pool.submit(LeaseClient, address, TaskAttempt(1, 0, 1), None, WAIT_S)
+        assert "Too many open files" in pool.submit(driver.stderr.readline).result(WAIT_S)
+        time.sleep(0.5)  # For as many calls as it would make now.
+        driver.stdin.write("\n")
+        driver.stdin.flush()
+        with task.result(WAIT_S) as client:
+            assert client.done({}) == TaskResult(1, 0, 1, ())
+        calls, complaints = driver.communicate("\n", WAIT_S)
+        assert "Too many open files" not in complaints
+        assert int(calls) < 50, "it does not try again and again"
 
 
 # --- addresses ----------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from fencepost.client.failures import BrokerError, DeadlinePassed, Unreachable
 from fencepost.protocol import errors
 from fencepost.spark import task
-from fencepost.spark.task import Verdict, first_turn, judge, patiently
+from fencepost.spark.encode import EncodedBatch
+from fencepost.spark.leases import Busy, FirstTouch, Granted, LeaseTable, OutputPartition, Reply, TaskAttempt, Want
+from fencepost.spark.task import WANTS_AT_ONCE, TaskWriter, Verdict, first_turn, in_turn, judge, patiently
 
 
 @pytest.mark.parametrize(
@@ -73,3 +76,92 @@ def test_rows_are_gathered_so_that_batches_get_large(monkeypatch: pytest.MonkeyP
     small = pa.RecordBatch.from_pydict({"value": ["x" * 300]})
     gathered = list(task._gather([small, small.slice(0, 0), small, small, small, small]))
     assert [table.num_rows for table in gathered] == [4, 1]
+
+
+# --- which leases it asks for -------------------------------------------------------------------------------
+
+
+class Leases:
+    """What a task says to the driver, by the rules of a real table. It counts what is named."""
+
+    def __init__(self, table: LeaseTable, number: int = 0) -> None:
+        self.table = table
+        self.task = TaskAttempt(1, number, number)
+        self.asked: list[list[OutputPartition]] = []
+        self.granted: list[OutputPartition] = []
+
+    def acquire(self, given: Iterable[Want]) -> Granted | None:
+        wants = list(given)
+        self.asked.append([(want.topic, want.partition) for want in wants])
+        effects = self.table.acquire(len(self.asked), self.task, wants, 0)
+        while effects:
+            effect = effects.pop(0)
+            if isinstance(effect, FirstTouch):
+                effects += self.table.touched(effect.partitions, 0)
+            elif isinstance(effect, Reply) and isinstance(effect.outcome, Busy):
+                return None
+            elif isinstance(effect, Reply) and isinstance(effect.outcome, Granted):
+                self.granted.append(effect.outcome[:2])
+                return effect.outcome
+        raise AssertionError(f"{self.task} would wait for ever: nobody else does anything")
+
+    def release(self, lease: Granted, size_bytes: int) -> None:
+        self.table.release(self.task, (lease.topic, lease.partition), lease.record_count, 0, size_bytes)
+
+    @property
+    def named(self) -> int:
+        return sum(map(len, self.asked))
+
+
+def writer_with(leases: Leases) -> TaskWriter:
+    """One whose brokers acknowledge everything."""
+    writer = TaskWriter.__new__(TaskWriter)
+    writer._leases = leases  # type: ignore[assignment]
+    writer._send = lambda sending: None  # type: ignore[method-assign]
+    writer.counts = {}
+    return writer
+
+
+def batches(partitions: range, each: int = 1) -> list[EncodedBatch]:
+    return [EncodedBatch("t", partition, 10, b"", 0, 0, 0, 0) for partition in partitions for _ in range(each)]
+
+
+@pytest.mark.parametrize("at_once", [None, 1])
+def test_what_a_task_asks_grows_with_its_batches_not_with_their_square(at_once: int | None) -> None:
+    leases = Leases(LeaseTable(lease_timeout_ms=1000, first_touches_at_once=at_once))
+    writer, waiting = writer_with(leases), in_turn(batches(range(1000), each=2), turn=7)
+    while waiting:
+        writer._send_some(waiting)
+    assert writer.counts == {("t", partition): 20 for partition in range(1000)}
+    assert max(map(len, leases.asked)) <= WANTS_AT_ONCE
+    assert leases.named <= 2 * WANTS_AT_ONCE * 2000
+
+
+def test_a_task_that_finds_nothing_free_asks_for_the_next_partitions_in_turn() -> None:
+    table = LeaseTable(lease_timeout_ms=1000, first_touches_at_once=None)
+    other = Leases(table, number=1)
+    others = [("t", partition) for partition in range(2, 100)]
+    for partition in [*others, ("t", 0), ("t", 1), *(("t", partition) for partition in range(100, 150))]:
+        lease = other.acquire([Want(*partition, 1)])
+        assert lease is not None
+        other.release(lease, 0)  # A partition is first touched for one who holds nothing.
+    for partition in others:
+        assert other.acquire([Want(*partition, 1)]) is not None
+    leases = Leases(table)
+    writer = writer_with(leases)
+    waiting = {(b.topic, b.partition): deque([b]) for b in batches(range(150))}
+    writer._send_some(waiting)
+    assert set(leases.granted) == {("t", partition) for partition in [0, 1, *range(100, 150)]}
+    assert set(waiting) == set(others)
+
+
+def test_tasks_with_many_partitions_name_them_in_different_orders() -> None:
+    orders = [list(in_turn(batches(range(1000)), first_turn(0, 0, number))) for number in range(20)]
+    assert len({where for order in orders for where in order[:WANTS_AT_ONCE]}) > 500
+    assert all(sorted(order) == [("t", partition) for partition in range(1000)] for order in orders)
+
+
+def test_the_batches_of_a_partition_keep_their_order() -> None:
+    given = batches(range(100), each=3)
+    for (_, partition), queue in in_turn(given, turn=3).items():
+        assert [id(batch) for batch in queue] == [id(batch) for batch in given if batch.partition == partition]
