@@ -34,6 +34,7 @@ COORDINATOR_EPOCH = 0
 RETRY_MS = 100
 
 InitReply = Callable[[int, int, int], None]  # error, producer id, epoch
+Orphan = tuple[Partition, int, int]  # Where, producer id, epoch
 
 
 class TxnShard:
@@ -66,6 +67,8 @@ class TxnCoordinator:
         self._answers_after_complete = cluster.config["fencepost.endtxn.reply"] == "complete"
         self._flushes = bool(cluster.config["fencepost.flush.on.commit"])
         self.shards: list[TxnShard] = []
+        # Producers of which a partition holds something that could not be aborted yet: see `_adopt_orphans`.
+        self._orphaned: set[int] = set()
 
     # --- finding things -----------------------------------------------------------------------------------
 
@@ -193,7 +196,7 @@ class TxnCoordinator:
         if not transactional_id:
             return errors.INVALID_REQUEST
         shard = self.shard_of(transactional_id, now_ms)
-        if transactional_id in shard.pending:
+        if transactional_id in shard.pending or producer_id in self._orphaned:
             return errors.CONCURRENT_TRANSACTIONS
         decision = machine.decide_add(
             shard.txns.get(transactional_id), producer_id, epoch, partitions, client_version, now_ms
@@ -514,6 +517,7 @@ class TxnCoordinator:
         announced a partition, or the end of the transaction before, and keep the data. Left alone, it would hold the
         LSO until the next transaction of the same id, and be committed with that."""
         known: dict[int, Txn] = {t.producer_id: t for t in self.all_txns() if t.state not in machine.IDLE}
+        orphans: list[Orphan] = []
         for topic in self._cluster.topics.values():
             for partition in topic.partitions:
                 for producer_id in list(partition.producers.open_txns):
@@ -528,7 +532,20 @@ class TxnCoordinator:
                         f"{topic.name}-{partition.index}: producer {producer_id} has an open transaction that its "
                         "coordinator does not know: aborted"
                     )
-                    self._write_marker(partition, producer_id, partition.epoch_of(producer_id), False, 0, now_ms)
+                    orphans.append((partition, producer_id, partition.epoch_of(producer_id)))
+        self._abort_orphans(orphans, now_ms)
+
+    def _abort_orphans(self, orphans: list[Orphan], now_ms: int) -> None:
+        """Their producers begin nothing new until it is done: that would be mixed up with it."""
+        unwritten = [
+            (partition, producer_id, epoch)
+            for partition, producer_id, epoch in orphans
+            if self._cluster.partition(partition.topic, partition.index) is partition
+            and self._write_marker(partition, producer_id, epoch, False, 0, now_ms) == errors.KAFKA_STORAGE_ERROR
+        ]
+        self._orphaned = {producer_id for _, producer_id, _ in unwritten}
+        if unwritten:
+            self._cluster.timers.at(now_ms + RETRY_MS, lambda at_ms: self._abort_orphans(unwritten, at_ms))
 
     # --- what the tools ask ---------------------------------------------------------------------------------
 

@@ -55,7 +55,8 @@ def assign_uniform(members: Mapping[str, Wanting], partition_counts: Mapping[byt
     for topic_id in order:
         _hand_out(topic_id, partition_counts[topic_id], subscribers[topic_id], assigned, taken)
     for _ in range(MAX_ROUNDS):
-        if not sum(_even_out(topic_id, subscribers[topic_id], assigned) for topic_id in order):
+        moved = (_even_out(topic_id, partition_counts[topic_id], subscribers[topic_id], assigned) for topic_id in order)
+        if not sum(moved):
             break
     return {member_id: frozenset(places) for member_id, places in assigned.items()}
 
@@ -73,9 +74,13 @@ def _hand_out(
             heapq.heapreplace(loads, (load + 1, member_id))
 
 
-def _even_out(topic_id: bytes, subscribers: list[str], assigned: dict[str, set[Place]]) -> int:
+def _even_out(topic_id: bytes, count: int, subscribers: list[str], assigned: dict[str, set[Place]]) -> int:
     """Move partitions of a topic from who has most to who has least, while that makes it more even."""
-    own = {m: sorted((place for place in assigned[m] if place[0] == topic_id), reverse=True) for m in subscribers}
+    loads = [len(assigned[member_id]) for member_id in subscribers]
+    if max(loads) - min(loads) <= 1:
+        return 0
+    places = [(topic_id, index) for index in reversed(range(count))]
+    own = {member_id: [place for place in places if place in assigned[member_id]] for member_id in subscribers}
     moved = 0
     while True:
         givers = [member_id for member_id in subscribers if own[member_id]]

@@ -175,6 +175,7 @@ class ConsumerGroup:
     # Lost with the process. The key is (what, member id), where what is session, rebalance, join or sync.
     waits: dict[tuple[str, str], Wait] = field(default_factory=dict, compare=False)
     seen_topics_version: int = field(default=-1, compare=False)
+    failed_regexes: set[str] = field(default_factory=set, compare=False)  # Their members are yet to hear of it.
 
     # Questions.
 
@@ -228,6 +229,7 @@ class ConsumerGroup:
             owners=dict(self.owners),
             static_members=dict(self.static_members),
             waits=self.waits,
+            failed_regexes=self.failed_regexes,
         )
 
     # Changes.
@@ -249,6 +251,7 @@ class ConsumerGroup:
             self.epoch, self.metadata_hash = record.value or (FIRST_EPOCH, 0)
         elif record.value is None:
             self.regexes.pop(record.regex, None)
+            self.failed_regexes.discard(record.regex)
         else:
             self.regexes[record.regex] = record.value
 

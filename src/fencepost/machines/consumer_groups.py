@@ -153,7 +153,8 @@ class ConsumerGroups:
 
     def _downgrade(self, group: ConsumerGroup, gone: list[str], now_ms: int) -> list[Reply]:
         classic = consumer_migration.downgraded(group, gone, self._topics, now_ms)
-        record = record_of(classic, {m.member_id: m.assignment for m in classic.members.values()})
+        # Without a leader: so a restart before the others have joined again finds that they have to.
+        record = record_of(classic, {m.member_id: m.assignment for m in classic.members.values()})._replace(leader=None)
         self._write([*tombstones(group), GroupChange(group.group_id, record)])
         del self.groups[group.group_id]
         self._classic[group.group_id] = classic
@@ -266,8 +267,10 @@ class ConsumerGroups:
     def resume(self, now_ms: int) -> None:
         """The log is loaded: from now on members have a whole session to show up."""
         for group in self.groups.values():
-            for member_id in group.members:
-                self._expect(group, member_id, SESSION, now_ms, self._config.consumer_session_timeout_ms)
+            for member_id, member in group.members.items():
+                classic = member.classic
+                session_ms = self._config.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+                self._expect(group, member_id, SESSION, now_ms, session_ms)
                 self._expect_revocation(group, member_id, now_ms)
 
     def _expect(self, group: ConsumerGroup, member_id: str, what: str, now_ms: int, within_ms: int) -> None:
@@ -303,7 +306,8 @@ class ConsumerGroups:
     def _write(self, records: Sequence[LogRecord]) -> None:
         error = self._append(records)
         if error:
-            raise Refused(rebalance.error_after_append(error), "the group could not be written down")
+            why = ": its records are larger than message.max.bytes" if error == errors.MESSAGE_TOO_LARGE else ""
+            raise Refused(rebalance.error_after_append(error), f"the group could not be written down{why}")
 
     def apply(self, record: ConsumerRecord) -> None:
         """Take a record in that is in the log. A group comes into being with its first."""

@@ -36,8 +36,9 @@ from fencepost.machines.pattern import BadPattern, Pattern, TooMuchWork
 from fencepost.protocol import errors
 
 NO_TIMEOUT = -1
-# Everybody else waits meanwhile.
-MAX_STEPS = 1_000_000
+# Everybody else waits meanwhile. A plain pattern takes one step for a character; who takes more draws on the reserve.
+STEPS_PER_CHARACTER = 4
+STEPS_IN_RESERVE = 1_000_000
 
 
 class Refused(Exception):
@@ -249,7 +250,7 @@ def move_on(
     has_subscription_changed = (before.topic_names, before.topic_regex) != (changed.topic_names, changed.topic_regex)
     if is_new or changed != before:
         draft.write(MemberRecord(group_id, changed.member_id, changed))
-    is_bump_due = _resolve_regexes(draft, topics, now_ms) or has_subscription_changed
+    is_bump_due = _resolve_regexes(draft, changed.topic_regex, topics, now_ms) or has_subscription_changed
     if not is_bump_due and draft.group.seen_topics_version != topics.version:
         is_bump_due = metadata_hash(draft.group.subscribed_topics(), topics) != draft.group.metadata_hash
     if is_bump_due:
@@ -264,8 +265,11 @@ def move_on(
     return after
 
 
-def _resolve_regexes(draft: Draft, topics: Topics, now_ms: int) -> bool:
-    """Look which topics the patterns match, where that is not known. True if that is not what it was."""
+def _resolve_regexes(draft: Draft, own_regex: str, topics: Topics, now_ms: int) -> bool:
+    """Look which topics the patterns match, where that is not known. True if that is not what it was.
+
+    Only the member whose pattern it is hears that it fails; for the others it matches what it did.
+    """
     group = draft.group
     wanted = group.wanted_regexes()
     for regex in sorted(group.regexes.keys() - wanted):
@@ -275,9 +279,17 @@ def _resolve_regexes(draft: Draft, topics: Topics, now_ms: int) -> bool:
     has_changed = False
     for regex in sorted(wanted):
         known = group.regexes.get(regex)
-        if known is not None and not is_stale:
+        is_overdue = regex in group.failed_regexes and regex == own_regex
+        if known is not None and not is_stale and not is_overdue:
             continue
-        matched = _matching(regex, topics.names())
+        try:
+            matched = _matching(regex, topics.names())
+        except Refused:
+            if regex == own_regex:
+                raise
+            group.failed_regexes.add(regex)
+            continue
+        group.failed_regexes.discard(regex)
         if known is None or known.topics != matched:
             draft.write(RegexRecord(group.group_id, regex, ResolvedRegex(matched, topics.version, now_ms)))
             has_changed = True
@@ -286,12 +298,17 @@ def _resolve_regexes(draft: Draft, topics: Topics, now_ms: int) -> bool:
 
 def _matching(regex: str, names: Iterable[str]) -> frozenset[str]:
     try:
-        pattern = Pattern(regex, MAX_STEPS)
-        return frozenset(name for name in names if pattern.fullmatch(name))
+        pattern = Pattern(regex, STEPS_IN_RESERVE)
+        matched = set()
+        for name in names:
+            pattern.steps_left += STEPS_PER_CHARACTER * len(name)
+            if pattern.fullmatch(name):
+                matched.add(name)
+        return frozenset(matched)
     except BadPattern as e:
         reason = f"is not a valid regular expression: {e}"
     except TooMuchWork:
-        reason = f"takes more than {MAX_STEPS} steps to match"
+        reason = f"takes more than {STEPS_PER_CHARACTER} steps a character, and {STEPS_IN_RESERVE} besides, to match"
     raise Refused(errors.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{regex}` {reason}.")
 
 
@@ -300,8 +317,9 @@ def _maybe_retarget(draft: Draft, topics: Topics, config: GroupConfig, now_ms: i
     if group.target_epoch >= group.epoch:
         return
     since_ms, interval_ms = group.target_timestamp_ms, config.consumer_assignment_interval_ms
-    if since_ms and interval_ms and now_ms < since_ms + interval_ms:
-        return  # The next heartbeat after the interval will do it, for all changes up to then.
+    if since_ms and interval_ms and since_ms <= now_ms < since_ms + interval_ms:
+        # The next heartbeat after the interval will do it, for all changes up to then. (Not if the clock was set back.)
+        return
     counts: dict[bytes, int] = {}
     ids: dict[str, bytes] = {}
     for name in group.subscribed_topics():

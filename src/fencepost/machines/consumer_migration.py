@@ -96,7 +96,10 @@ def upgraded(group: Group, topics: Topics) -> Draft:
 
 
 def _from_classic(group: Group, member: Member, topics: Topics) -> ConsumerMember:
-    protocol = group.protocol or select_protocol([m.protocols for m in group.members.values()])
+    protocol = group.protocol
+    if protocol not in {name for name, _ in member.protocols}:
+        # It waits to join, and with it the group will choose another one.
+        protocol = select_protocol([m.protocols for m in group.members.values()])
     subscription = decode_subscription(member.metadata(protocol))
     held: set[Place] = set()
     if member.assignment:

@@ -327,7 +327,10 @@ def record_of(group: Group, assignments: Mapping[str, bytes]) -> GroupRecord:
 
 
 def restore(group_id: str, record: GroupRecord) -> Group:
-    """The group as its last record describes it. No session runs yet: see `rebalance.resume`."""
+    """The group as its last record describes it. No session runs yet: see `rebalance.resume`.
+
+    Members without a leader were about to join again: their group had just become classic.
+    """
     group = Group(
         group_id,
         state=STABLE if record.members else EMPTY,
@@ -356,7 +359,9 @@ def restore(group_id: str, record: GroupRecord) -> Group:
             ),
             record.protocol_type,
         )
-    if group.leader not in group.members:
+    if record.leader is None:
+        group.leader = None
+    elif group.leader not in group.members:
         group.leader = next(iter(group.members), None)
     group.subscribed_topics = topics_of(group)
     return group

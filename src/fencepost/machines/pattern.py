@@ -53,8 +53,9 @@ class Pattern:
         self._states: list[State] = []
         self._end = self._add(None)
         self._start = _Parser(source, self._add, self._states).parse(self._end)
-        self._remembered: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._remembered: dict[tuple[frozenset[int], str, bool], frozenset[int]] = {}
         self.steps_left = steps
+        self._first = self._spread([self._start], is_begin=True, is_end=False)
 
     def _add(self, ranges: Ranges | None, *nexts: int, at: str = "") -> int:
         if len(self._states) >= MAX_STATES:
@@ -63,24 +64,23 @@ class Pattern:
         return len(self._states) - 1
 
     def fullmatch(self, text: str) -> bool:
-        is_empty = not text
-        states = self._spread([self._start], is_begin=True, is_end=is_empty)
+        if not text:
+            return self._end in self._spread([self._start], is_begin=True, is_end=True)
+        states = self._first
         last = len(text) - 1
         for i, char in enumerate(text):
             if not states:
                 return False
-            if i == last:
-                states = self._step(states, char, is_end=True)
+            is_end = i == last
+            following = self._remembered.get((states, char, is_end))
+            if following is None:
+                following = self._step(states, char, is_end)
+                if len(self._remembered) >= MAX_REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[states, char, is_end] = following
             else:
-                following = self._remembered.get((states, char))
-                if following is None:
-                    following = self._step(states, char, is_end=False)
-                    if len(self._remembered) >= MAX_REMEMBERED:
-                        self._remembered.clear()
-                    self._remembered[states, char] = following
-                else:
-                    self._work(1)
-                states = following
+                self._work(1)
+            states = following
         return self._end in states
 
     def _step(self, states: frozenset[int], char: str, is_end: bool) -> frozenset[int]:

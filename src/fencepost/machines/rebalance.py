@@ -155,6 +155,9 @@ def resume(group: Group, config: GroupConfig, now_ms: int) -> list[Effect]:
     if len(group.members) > config.group_max_size:
         # The setting was lowered. Members commit their offsets before they join again, and some then fail.
         return _prepare_rebalance(group, config, now_ms)
+    if group.members and group.leader is None:
+        # What the members that went have left is nobody's until the others share it.
+        return _prepare_rebalance(group, config, now_ms)
     return []
 
 

@@ -173,6 +173,7 @@ def decide_init(
 def is_expected_producer(txn: Txn, producer_id: int, epoch: int) -> bool:
     return (
         producer_id in (NO_ID, txn.producer_id)
+        or (txn.state in PREPARED and producer_id == txn.next_producer_id)
         or txn.producer_epoch == NO_EPOCH
         # The id was rotated because its epochs ran out, and the producer did not get to hear of it.
         or (producer_id == txn.previous_producer_id and is_exhausted(epoch))
@@ -234,7 +235,11 @@ def verify_partition(txn: Txn | None, producer_id: int, epoch: int, partition: T
 
 
 def _check_owner(txn: Txn | None, producer_id: int, epoch: int) -> int:
-    if txn is None or txn.producer_id != producer_id:
+    if txn is None:
+        return errors.INVALID_PRODUCER_ID_MAPPING
+    if txn.state in PREPARED and identity_after(txn) == (producer_id, epoch):
+        return errors.NONE  # What EndTxn has handed out is the owner's already, though it has to wait for the markers.
+    if txn.producer_id != producer_id:
         return errors.INVALID_PRODUCER_ID_MAPPING
     return errors.NONE if txn.producer_epoch == epoch else errors.PRODUCER_FENCED
 
@@ -263,6 +268,8 @@ def decide_end_and_bump(
     """EndTxn v5 (TV2): each transaction has an epoch of its own, so a late request can be told from a retry."""
     if txn is None:
         return refuse(errors.INVALID_PRODUCER_ID_MAPPING)
+    if txn.state in PREPARED and identity_after(txn) == (producer_id, epoch):
+        return refuse(errors.CONCURRENT_TRANSACTIONS)  # The next transaction, of which nothing can be said yet.
     # The answer to the last EndTxn of an exhausted id was lost, and the id has been replaced meanwhile.
     is_overflow_retry = (
         producer_id == txn.previous_producer_id

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from fencepost.protocol import errors
 from fencepost.protocol.messages import (
     AddOffsetsToTxnRequest,
     CreatePartitionsRequest,
+    CreateTopicsRequest,
     DeleteTopicsRequest,
+    HeartbeatRequest,
     InitProducerIdRequest,
     JoinGroupRequest,
     SyncGroupRequest,
@@ -18,7 +21,7 @@ from fencepost.protocol.messages import (
     UpdateFeaturesRequest,
 )
 from tests.support.consumer_requests import ALL, FIRST, SECOND, SETTINGS, Place, Stage
-from tests.support.node import PureBroker
+from tests.support.node import Pending, PureBroker
 
 HOUR_MS = 3_600_000
 
@@ -155,6 +158,23 @@ def test_a_pattern_finds_new_topics_at_the_next_heartbeat() -> None:
     assert m.beat(subscribed_topic_regex="pay.*|oth.*") == (4, [("others", 0), ("payments", 0), ("payments", 1)])
 
 
+def test_a_pattern_that_fails_fails_only_the_member_whose_it_is() -> None:
+    broker, s = stage_with()
+    named = s.member("g", "named")
+    hard = s.member("g", "hard", subscribed_topic_names=None, subscribed_topic_regex="(a|b)*a(a|b){300}|ref.*")
+    named.beat()
+    assert hard.settle() == [("refunds", 0), ("refunds", 1)]
+    before = named.settle(), named.epoch
+    names = random.Random(1)
+    new = [CreateTopicsRequest.CreatableTopic("".join(names.choices("ab", k=240)), 1, 1) for _ in range(100)]
+    broker.call(CreateTopicsRequest(new, 1_000), 5)
+    assert named.beat(rack_id="r") == (named.epoch, None)
+    assert hard.beat() == "INVALID_REGULAR_EXPRESSION"
+    assert hard.beat() == "INVALID_REGULAR_EXPRESSION"
+    assert (named.settle(), named.epoch) == before
+    assert hard.beat(subscribed_topic_regex="ref.*")[0] > 0
+
+
 def test_a_pattern_survives_a_restart_and_goes_with_its_last_member() -> None:
     broker, s = stage_with()
     m = s.member("g", "m", subscribed_topic_names=None, subscribed_topic_regex="ref.*")
@@ -188,6 +208,21 @@ def test_a_group_is_not_assigned_anew_more_often_than_the_setting_says() -> None
     broker.advance(1_000)
     assert two.beat() == (3, None)
     assert len(one.beat(owned=ALL)[1]) == 2
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_group_gets_its_partitions_though_the_clock_was_set_back(is_restarted: bool) -> None:
+    broker, s = stage_with(group_consumer_assignment_interval_ms="1000")
+    one, two = s.member("g", "one"), s.member("g", "two")
+    one.beat()
+    broker.now_ms -= HOUR_MS
+    if is_restarted:
+        broker.restart()
+    one.beat(epoch=-1)
+    two.beat()
+    broker.advance(1_000)
+    two.beat()
+    assert two.owned == ALL
 
 
 def test_the_protocol_can_be_switched_off() -> None:
@@ -303,6 +338,65 @@ def test_a_group_on_its_way_survives_kill_9() -> None:
     assert s.describe("g") == ("GROUP_ID_NOT_FOUND", "Group g is not a consumer group.")
     last = s.join("g", old.member_id, kept)
     assert (errors.name_of(last.error_code), len(last.members)) == ("NONE", 1)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_what_the_last_consumer_member_read_is_shared_out_again_whatever_restart(leaves: bool) -> None:
+    broker, s = stage_with(group_consumer_session_timeout_ms="5000")
+    old = classic_member(s)
+    m = s.member("g", "m")
+    m.beat()
+    again = s.join("g", old.member_id, ALL)
+    kept = s.sync("g", again)
+    third = s.join("g", old.member_id, kept)
+    assert s.sync("g", third) == kept != ALL
+    assert sorted([*m.settle(), *kept]) == ALL
+    assert s.beat("g", third) == "NONE"
+    if leaves:
+        m.beat(epoch=-1)
+    else:
+        broker.advance(6_000)
+    assert s.describe("g")[0] == "GROUP_ID_NOT_FOUND"
+    generation = broker.cluster.groups.shard_of("g", broker.now_ms).groups["g"].generation
+    for _ in range(2):
+        broker.restart()
+        alive = HeartbeatRequest("g", generation, old.member_id)
+        assert broker.call(alive, 3).error_code == errors.REBALANCE_IN_PROGRESS
+    last = s.join("g", old.member_id, kept)
+    assert (last.leader, len(last.members)) == (old.member_id, 1)
+    assert s.sync("g", last, {old.member_id: ALL}) == ALL
+    broker.restart()
+    assert s.beat("g", last) == "NONE", "and that is where it ends"
+
+
+def test_a_group_is_upgraded_while_a_member_waits_that_lacks_its_protocol() -> None:
+    broker, s = stage_with()
+    subscription = b"\0\0\0\0\0\1\0\6orders\xff\xff\xff\xff"
+
+    def join(member_id: str, *names: str) -> Pending:
+        protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name, subscription) for name in names]
+        return broker.send(JoinGroupRequest("g", 30_000, 30_000, member_id, None, "consumer", protocols), 5)
+
+    first = join(join("", "range", "roundrobin").response.member_id, "range", "roundrobin").response
+    assert first.protocol_name == "range"
+    s.sync("g", first, {first.member_id: ALL})
+    waiting = join(join("", "roundrobin").response.member_id, "roundrobin")
+    assert waiting.response is None
+    assert s.member("g", "m").beat() == (2, [])
+    assert waiting.response.error_code == errors.REBALANCE_IN_PROGRESS
+    assert len(s.describe("g")[4]) == 3
+
+
+def test_after_a_restart_a_classic_member_has_the_session_that_it_asked_for() -> None:
+    broker, s = stage_with(group_consumer_session_timeout_ms="5000")
+    old = classic_member(s)  # Its session is longer.
+    m = s.member("g", "m")
+    m.beat()
+    broker.restart()
+    broker.advance(4_000)
+    m.beat()
+    broker.advance(4_000)
+    assert s.beat("g", old) == "REBALANCE_IN_PROGRESS"
 
 
 def test_a_full_disk_leaves_a_classic_group_classic() -> None:

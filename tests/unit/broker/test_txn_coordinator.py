@@ -10,6 +10,7 @@ import pytest
 
 from fencepost.broker.config import parse
 from fencepost.machines.memory_log import MemoryStorage
+from fencepost.machines.partition import Partition
 from fencepost.machines.txn import State
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
@@ -204,6 +205,25 @@ def test_data_whose_coordinator_lost_its_record_is_aborted_at_the_next_start() -
     assert broker.is_stable()
     assert broker.committed_offset() == (0, -1)
     assert any("coordinator does not know" in line for line in broker.notices)
+
+
+def test_what_cannot_be_aborted_at_the_start_is_aborted_as_soon_as_the_disk_lets_it() -> None:
+    broker = Scene({"fencepost.flush.on.commit": "true"})
+    broker.produce(0, "kept")
+    storage = broker.storage.after_power_loss()
+    storage._logs["orders", 0] = broker.storage.after_kill()._logs["orders", 0]
+    with patch.object(Partition, "write_marker", return_value=errors.KAFKA_STORAGE_ERROR):
+        broker.restart(storage)
+        broker.advance(1_000)
+        broker.producer_id, broker.epoch = broker.init()
+        assert broker.produce(0, "next") == errors.CONCURRENT_TRANSACTIONS, "it would be committed with the rest"
+    assert not broker.is_stable()
+    broker.advance(1_000)
+    assert broker.is_stable()
+    assert broker.produce(0, "next") == errors.NONE
+    assert broker.end().response.error_code == errors.NONE
+    (aborted,) = broker.cluster.topics["orders"].partitions[0].log.aborted(0, 100)
+    assert (aborted.first_offset, aborted.last_offset) == (0, 1)
 
 
 def test_a_transaction_that_was_open_when_the_power_went_cannot_be_committed_in_part() -> None:

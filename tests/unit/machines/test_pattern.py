@@ -84,3 +84,12 @@ def test_it_matches_what_re_matches(pattern: str, texts: list[str]) -> None:
     compiled, expected = Pattern(pattern), re.compile(pattern.replace("$", r"\Z"))
     for text in texts:
         assert compiled.fullmatch(text) == bool(expected.fullmatch(text)), (pattern, text)
+
+
+@pytest.mark.parametrize("pattern", [r"customer\.orders\..*", "|".join(f"topic-{i}" for i in range(100)), ".*-(7|8)+"])
+def test_a_plain_pattern_takes_a_step_for_each_character(pattern: str) -> None:
+    names = [f"customer.orders.events.eu-central-1.{i:06d}" for i in range(20_000)]
+    compiled = Pattern(pattern, steps=50_000 + sum(map(len, names)))
+    for name in names:
+        compiled.fullmatch(name)
+    assert compiled.steps_left >= 0

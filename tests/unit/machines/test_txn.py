@@ -251,11 +251,12 @@ TV1_TABLE: dict[State, tuple[int | str, ...]] = {
     COMPLETE_COMMIT: (INVALID_TXN_STATE, OK),
 }
 TV2_TABLE: dict[State, tuple[int | str, ...]] = {
+    # While the markers are on their way, this epoch is that of the next transaction, which has to wait.
     # state: (abort of the epoch before, abort of this epoch, commit of the epoch before, commit of this epoch)
     EMPTY: (PRODUCER_FENCED, BUMP, PRODUCER_FENCED, INVALID_TXN_STATE),
     ONGOING: (PRODUCER_FENCED, BUMP, PRODUCER_FENCED, BUMP),
-    PREPARE_ABORT: (CONCURRENT_TRANSACTIONS, PRODUCER_FENCED, INVALID_TXN_STATE, PRODUCER_FENCED),
-    PREPARE_COMMIT: (INVALID_TXN_STATE, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, PRODUCER_FENCED),
+    PREPARE_ABORT: (CONCURRENT_TRANSACTIONS, CONCURRENT_TRANSACTIONS, INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS),
+    PREPARE_COMMIT: (INVALID_TXN_STATE, CONCURRENT_TRANSACTIONS, CONCURRENT_TRANSACTIONS, CONCURRENT_TRANSACTIONS),
     COMPLETE_ABORT: (OK, BUMP, INVALID_TXN_STATE, INVALID_TXN_STATE),
     COMPLETE_COMMIT: (INVALID_TXN_STATE, BUMP, OK, INVALID_TXN_STATE),
 }
@@ -312,6 +313,22 @@ def test_the_last_epoch_ends_with_a_new_id_and_its_retry_finds_it() -> None:
     assert decide_end_tv2(done, True, epoch=32765, producer_id=7) == Decision(INVALID_PRODUCER_ID_MAPPING)
     later = done._replace(producer_epoch=1)
     assert decide_end_tv2(later, True, epoch=32766, producer_id=7) == Decision(INVALID_PRODUCER_ID_MAPPING)
+
+
+def test_the_producer_id_that_was_handed_out_has_to_wait_for_the_markers() -> None:
+    prepared = decide_end_tv2(a_txn(ONGOING, epoch=32766), True, epoch=32766).record
+    assert prepared is not None
+    assert machine.identity_after(prepared) == (100, 0)
+    wait = Decision(CONCURRENT_TRANSACTIONS)
+    assert machine.decide_add(prepared, 100, 0, {ORDERS}, 2, NOW) == wait
+    assert decide_init(prepared, 100, 0) == wait
+    for commit in (False, True):
+        assert decide_end_tv2(prepared, commit, epoch=0, producer_id=100) == wait
+    # A stranger is still one.
+    assert machine.decide_add(prepared, 101, 0, {ORDERS}, 2, NOW) == Decision(INVALID_PRODUCER_ID_MAPPING)
+    assert machine.decide_add(prepared, 100, 1, {ORDERS}, 2, NOW) == Decision(INVALID_PRODUCER_ID_MAPPING)
+    assert decide_init(prepared, 101, 0) == Decision(PRODUCER_FENCED)
+    assert decide_end_tv2(prepared, True, epoch=0, producer_id=101) == Decision(INVALID_PRODUCER_ID_MAPPING)
 
 
 # --- time ---------------------------------------------------------------------------------------------------
