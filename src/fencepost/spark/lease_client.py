@@ -129,6 +129,11 @@ class LeaseClient:
         self._tell({"op": "fail", "reason": reason[:10_000], "fatal": is_fatal})
         self.close()
 
+    def dispute(self, reason: str) -> None:
+        """After AlreadyWritten: that cannot be all. Ends the transaction, and the batch is run again."""
+        self._tell({"op": "dispute", "reason": reason})
+        self.close()
+
     # --- frames -------------------------------------------------------------------------------------------
 
     def _ask(self, message: Mapping[str, object]) -> dict[str, Any]:

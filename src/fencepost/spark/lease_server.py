@@ -422,6 +422,8 @@ class LeaseServer:
             effects = batch.table.done(connection, task, counts, now_ms)
         elif op == "fail":
             effects = batch.table.fail(task, f"{task}: {message['reason']}", message["fatal"] is True, now_ms)
+        elif op == "dispute":
+            effects = batch.table.dispute(f"{task}: {message['reason']}")
         else:
             raise BadFrame(f"unknown operation {op!r}")
         return self._carry_out(batch, effects)

@@ -251,17 +251,16 @@ class LeaseTable:
         return self._take()
 
     def fail(self, task: TaskAttempt, reason: str, is_fatal: bool, now_ms: int) -> list[Effect]:
-        """A task gives up. `is_fatal`: another attempt would fail as well.
-
-        One that was told to yield another's result, and does not agree with it, ends the transaction.
-        """
-        of = self._inputs.get(task.input)
+        """A task gives up. `is_fatal`: another attempt would fail as well."""
         if is_fatal:
             self._break(reason, is_fatal=True)
-        elif of is not None and of.result is not None and of.owner != task:
-            self._break(reason)
         else:
             self._lose(task, reason, now_ms)
+        return self._take()
+
+    def dispute(self, reason: str) -> list[Effect]:
+        """A task that was told to yield another attempt's result does not agree with it."""
+        self._break(reason)
         return self._take()
 
     # --- what happens to a task -----------------------------------------------------------------------------

@@ -178,7 +178,7 @@ def write_rows(
                 # for the end of its rows, as Arrow does, and says that it is done.
                 name = f"input partition {task.partition_id}"
                 reason = f"an earlier attempt at {name} wrote {written} records of what are {counted.rows} rows"
-                leases.fail(reason, is_fatal=False)
+                leases.dispute(reason)
                 raise WriteFailed(reason) from None
             return e.result, writer.topics
         except BadRecord as e:
