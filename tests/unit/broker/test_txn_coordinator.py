@@ -87,6 +87,16 @@ class Scene(PureBroker):
     def end(self, commit: bool = True) -> Pending:
         return self.send(EndTxnRequest("t1", self.producer_id, self.epoch, commit), 5)
 
+    def commit_and_begin_again_with_tv1(self) -> EndTxnRequest:
+        """Returns what commits: with version 1 it is the same for both transactions."""
+        kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        add = AddPartitionsToTxnRequest((), "t1", self.producer_id, self.epoch, [kind("orders", [0])])
+        commit = EndTxnRequest("t1", self.producer_id, self.epoch, True)
+        self.call(add, 3)
+        assert self.call(commit, 3).error_code == errors.NONE
+        self.call(add, 3)
+        return commit
+
     def end_of_epoch(self, epoch: int, current: int) -> tuple[int, int, int]:
         partition = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(0, current, epoch)
         topics = [OffsetForLeaderEpochRequest.OffsetForLeaderTopic("orders", [partition])]
@@ -242,12 +252,7 @@ def test_a_transaction_that_was_open_when_the_power_went_cannot_be_committed_in_
 def test_a_commit_that_was_lost_with_the_power_is_not_taken_for_a_retry_of_the_one_before() -> None:
     """TV1: both have the same epoch, and nothing is left of the second but the client that asks for it."""
     broker = Scene({"fencepost.flush.on.commit": "true"})
-    kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-    add = AddPartitionsToTxnRequest((), "t1", broker.producer_id, broker.epoch, [kind("orders", [0])])
-    commit = EndTxnRequest("t1", broker.producer_id, broker.epoch, True)
-    broker.call(add, 3)
-    assert broker.call(commit, 3).error_code == errors.NONE
-    broker.call(add, 3)
+    commit = broker.commit_and_begin_again_with_tv1()
     broker.restart(broker.storage.after_power_loss())
     assert broker.call(commit, 3).error_code == errors.PRODUCER_FENCED
 
@@ -283,12 +288,7 @@ def test_a_start_after_a_power_loss_that_was_cut_short_is_made_again_in_full() -
 def test_no_client_goes_on_before_it_could_be_fenced_after_a_power_loss() -> None:
     """The disk is full, so its epoch cannot be taken from it yet."""
     broker = Scene({"fencepost.flush.on.commit": "true"})
-    kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-    add = AddPartitionsToTxnRequest((), "t1", broker.producer_id, broker.epoch, [kind("orders", [0])])
-    commit = EndTxnRequest("t1", broker.producer_id, broker.epoch, True)
-    broker.call(add, 3)
-    assert broker.call(commit, 3).error_code == errors.NONE
-    broker.call(add, 3)
+    commit = broker.commit_and_begin_again_with_tv1()
     lost = broker.storage.after_power_loss()
     with patch.object(lost, "save_metadata"):
         lost.full = True

@@ -13,26 +13,12 @@ from fencepost.machines.log import AbortedTxn, LogConfig, StorageFailed
 from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.server.storage import DataFolder, FileLog
 from fencepost.server.storage.folder import Done
+from tests.support.later import Later
 
 OLD_ID, NEW_ID = bytes(range(16)), bytes(range(1, 17))
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
 POINTS, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
 
-
-class Later:
-    """A thread that is slow to begin."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], None], Done]] = []
-
-    def __call__(self, work: Callable[[], None], done: Done) -> None:
-        self.jobs.append((work, done))
-
-    def run(self) -> None:
-        while self.jobs:
-            work, done = self.jobs.pop(0)
-            work()
-            done(None)
 
 
 def put(log: FileLog, value: bytes = b"value", count: int = 1) -> None:

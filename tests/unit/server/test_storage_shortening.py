@@ -15,7 +15,7 @@ from fencepost.machines.log import AbortedTxn, LogConfig, StorageFailed
 from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.protocol.records import iter_batches
 from fencepost.server.storage import DataFolder, FileLog
-from fencepost.server.storage.folder import Done
+from tests.support.later import Later
 
 TOPIC_ID = bytes(range(16))
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
@@ -361,21 +361,6 @@ def test_the_aborted_transactions_are_those_of_the_cleaned_segment(tmp_path: Pat
     log = open_log(DataFolder(str(tmp_path)))
     assert log.aborted(0, 14) == entries[1:]
 
-
-class Later:
-    """A thread that is slow to begin."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], None], Done]] = []
-
-    def __call__(self, work: Callable[[], None], done: Done) -> None:
-        self.jobs.append((work, done))
-
-    def run(self) -> None:
-        jobs, self.jobs = self.jobs, []
-        for work, done in jobs:
-            work()
-            done(None)
 
 
 def test_until_all_is_on_disk_the_old_segments_serve_and_none_is_deleted(tmp_path: Path) -> None:
