@@ -294,8 +294,12 @@ def decide_end_and_bump(
         return refuse(errors.CONCURRENT_TRANSACTIONS if is_same else errors.INVALID_TXN_STATE)
     else:
         if is_retry:
-            is_same = commit is (txn.state is COMPLETE_COMMIT)
-            return OK if is_same else refuse(errors.INVALID_TXN_STATE)
+            if commit is not (txn.state is COMPLETE_COMMIT):
+                return refuse(errors.INVALID_TXN_STATE)
+            # Differs: Kafka takes it for a retry also where the last transaction was of version 1. Then the epoch is
+            # one that a new producer took, and the fenced one before it would be told it, and go on.
+            is_bumped = txn.client_transaction_version >= 2 or is_overflow_retry
+            return OK if is_bumped else refuse(errors.PRODUCER_FENCED)
         if not is_current:
             return refuse(errors.PRODUCER_FENCED)
         if commit:

@@ -278,7 +278,8 @@ def test_ending_a_transaction_of_version_1_follows_the_table(state: State, commi
 @pytest.mark.parametrize(("state", "commit", "retry"), list(product(TV2_TABLE, (False, True), (False, True))))
 def test_ending_a_transaction_of_version_2_follows_the_table(state: State, commit: bool, retry: bool) -> None:
     expected = TV2_TABLE[state][2 * commit + (not retry)]
-    decision = decide_end_tv2(a_txn(state), commit, epoch=4 if retry else 5)
+    txn = a_txn(state)._replace(client_transaction_version=2)
+    decision = decide_end_tv2(txn, commit, epoch=4 if retry else 5)
     if expected == OK:
         assert decision == Decision()
     elif expected == BUMP:
@@ -290,6 +291,12 @@ def test_ending_a_transaction_of_version_2_follows_the_table(state: State, commi
         assert machine.identity_after(record) == (7, 6)
     else:
         assert decision == Decision(int(expected))
+
+
+@pytest.mark.parametrize(("state", "commit"), [(COMPLETE_COMMIT, True), (COMPLETE_ABORT, False)])
+def test_who_was_fenced_by_a_producer_of_version_1_is_not_told_its_epoch(state: State, commit: bool) -> None:
+    txn = a_txn(state)._replace(client_transaction_version=0)
+    assert decide_end_tv2(txn, commit, epoch=4) == Decision(PRODUCER_FENCED)
 
 
 @pytest.mark.parametrize(("state", "commit"), list(product(TV2_TABLE, (False, True))))
