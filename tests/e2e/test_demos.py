@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -261,13 +262,19 @@ def test_ctrl_c_ends_a_demo_at_once_and_cleans_up(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with start_fencepost("demo", *demo) as process:
-        assert process.stderr is not None
-        while moment not in (line := process.stderr.readline()):
-            assert line, "the demo ended before it came to this"
+        read_until(process, moment)
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
+        assert process.stderr is not None
         assert process.stderr.read().split()[-1] == "interrupted"
     assert list(tmp_path.iterdir()) == []
+
+
+def read_until(process: subprocess.Popen[str], moment: str) -> None:
+    """A demo tells what it does, line by line."""
+    assert process.stderr is not None
+    while moment not in (line := process.stderr.readline()):
+        assert line, "the demo ended before it came to this"
 
 
 @pytest.mark.parametrize(
@@ -284,9 +291,7 @@ def test_a_demo_that_is_told_to_end_cleans_up_too(
     """`timeout` sends the one, a terminal that is closed the other."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with start_fencepost("demo", *demo) as process:
-        assert process.stderr is not None
-        while moment not in (line := process.stderr.readline()):
-            assert line, "the demo ended before it came to this"
+        read_until(process, moment)
         assert list(tmp_path.iterdir()) != []
         process.send_signal(end)
         assert process.wait(60) == 130

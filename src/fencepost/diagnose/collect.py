@@ -254,7 +254,7 @@ def collect_history(
 ) -> HistorySnapshot:
     """Every record of an id that its log still has, and its last requests if the cluster remembers them."""
     where = state_log_of(client, transactional_id)
-    entries = _read_log(client, where, transactional_id, None, progress) if where is not None else ()
+    entries = _read_log(client, where, transactional_id, None, progress)
     return HistorySnapshot(
         now_ms=now_ms(),
         transactional_id=transactional_id,
@@ -268,7 +268,7 @@ def collect_last_steps(client: KafkaClient, transactional_id: str, wanted: int) 
     """The last records of an id, and perhaps some more; none if the log cannot be read."""
     try:
         where = state_log_of(client, transactional_id)
-        return _read_log(client, where, transactional_id, wanted, _no_progress) if where is not None else ()
+        return _read_log(client, where, transactional_id, wanted, _no_progress)
     except ClientError:
         return ()
 
@@ -290,7 +290,7 @@ def collect_txn(
     history: tuple[LogEntry, ...] | None = None
     try:
         where = state_log_of(client, transactional_id)
-        history = _read_log(client, where, transactional_id, entries_wanted, progress) if where is not None else ()
+        history = _read_log(client, where, transactional_id, entries_wanted, progress)
     except ClientError as e:
         problems.append(f"the log of transactions cannot be read: {e}")
     similar: tuple[str, ...] = ()
@@ -364,12 +364,14 @@ def _spans(client: KafkaClient, partitions: Collection[Where]) -> dict[Where, tu
 
 
 def _read_log(
-    client: KafkaClient, where: Where, transactional_id: str, wanted: int | None, progress: Progress
+    client: KafkaClient, where: Where | None, transactional_id: str, wanted: int | None, progress: Progress
 ) -> tuple[LogEntry, ...]:
-    """The last `wanted` entries of an id (None: all), and perhaps some more.
+    """The last `wanted` entries of an id (None: all), and perhaps some more; none if there is no log yet.
 
     The log is read from its end in windows that grow, as what is asked for is mostly of the last minutes.
     """
+    if where is None:
+        return ()
     [(start, end)] = _spans(client, [where]).values()
     total = end - start
     entries: list[LogEntry] = []

@@ -234,10 +234,15 @@ def verify_partition(txn: Txn | None, producer_id: int, epoch: int, partition: T
     return errors.NONE if is_member else errors.TRANSACTION_ABORTABLE
 
 
+def _is_next(txn: Txn, producer_id: int, epoch: int) -> bool:
+    """Whether this is who EndTxn has told its client to be next, while the markers are on their way."""
+    return txn.state in PREPARED and identity_after(txn) == (producer_id, epoch)
+
+
 def _check_owner(txn: Txn | None, producer_id: int, epoch: int) -> int:
     if txn is None:
         return errors.INVALID_PRODUCER_ID_MAPPING
-    if txn.state in PREPARED and identity_after(txn) == (producer_id, epoch):
+    if _is_next(txn, producer_id, epoch):
         return errors.NONE  # What EndTxn has handed out is the owner's already, though it has to wait for the markers.
     if txn.producer_id != producer_id:
         return errors.INVALID_PRODUCER_ID_MAPPING
@@ -268,7 +273,7 @@ def decide_end_and_bump(
     """EndTxn v5 (TV2): each transaction has an epoch of its own, so a late request can be told from a retry."""
     if txn is None:
         return refuse(errors.INVALID_PRODUCER_ID_MAPPING)
-    if txn.state in PREPARED and identity_after(txn) == (producer_id, epoch):
+    if _is_next(txn, producer_id, epoch):
         return refuse(errors.CONCURRENT_TRANSACTIONS)  # The next transaction, of which nothing can be said yet.
     # The answer to the last EndTxn of an exhausted id was lost, and the id has been replaced meanwhile.
     is_overflow_retry = (
