@@ -21,9 +21,7 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def step(
-    what: str, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT
-) -> None:
+def step(what: str, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> None:
     """Run `command`; on failure raise with the last lines it wrote."""
     say(f"setup: {what} ...")
     began = time.monotonic()

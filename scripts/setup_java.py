@@ -49,9 +49,7 @@ def version(home: Path) -> int | None:
     if not os.access(java, os.X_OK):
         return None
     try:
-        said = subprocess.run(
-            [java, "-version"], capture_output=True, text=True, timeout=30, check=False
-        ).stderr
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r'version "(\d+)', said)
@@ -81,10 +79,7 @@ def as_root() -> list[str] | None:
     if os.geteuid() == 0:
         return []
     sudo = ["sudo", "-n"]
-    if (
-        shutil.which("sudo")
-        and subprocess.run([*sudo, "true"], capture_output=True, check=False).returncode == 0
-    ):
+    if shutil.which("sudo") and subprocess.run([*sudo, "true"], capture_output=True, check=False).returncode == 0:
         return sudo
     return None
 

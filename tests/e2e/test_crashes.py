@@ -358,9 +358,7 @@ def test_a_decided_commit_is_finished_by_the_next_process(
 
 
 @pytest.mark.parametrize("point", ["txn.prepare.after", "txn.marker.after:2", "txn.complete.before"])
-@pytest.mark.parametrize(
-    ("client", "reply"), [(Tv1Client, "prepare"), (Tv2Victim, "complete")], ids=["TV1", "TV2"]
-)
+@pytest.mark.parametrize(("client", "reply"), [(Tv1Client, "prepare"), (Tv2Victim, "complete")], ids=["TV1", "TV2"])
 def test_a_decided_abort_is_finished_by_the_next_process(
     point: str, client: type[Victim], reply: str, tmp_path: Path
 ) -> None:

@@ -171,9 +171,7 @@ def test_kafkas_own_tool_deletes_records(start_broker: StartBroker, tmp_path: Pa
     produce(broker, "orders", 10)
     plan = tmp_path / "plan.json"
     plan.write_text('{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "offset": 7}]}')
-    said = run_tool(
-        "kafka-delete-records", "--bootstrap-server", broker.bootstrap_servers, "--offset-json-file", plan
-    )
+    said = run_tool("kafka-delete-records", "--bootstrap-server", broker.bootstrap_servers, "--offset-json-file", plan)
     assert "partition: orders-0\tlow_watermark: 7" in said
     assert earliest(broker, "orders") == 7
 

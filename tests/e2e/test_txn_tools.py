@@ -81,9 +81,7 @@ def topic(servers: str, unique: Callable[[str], str]) -> str:
     return name
 
 
-def producer_of(
-    servers: str, transactional_id: str, timeout_ms: int = 600_000, client_id: str = "tools"
-) -> Producer:
+def producer_of(servers: str, transactional_id: str, timeout_ms: int = 600_000, client_id: str = "tools") -> Producer:
     settings = {"bootstrap.servers": servers, "transactional.id": transactional_id, "client.id": client_id}
     producer = Producer(settings | {"transaction.timeout.ms": timeout_ms, "log_level": 0})
     producer.init_transactions(TIMEOUT_S)

@@ -36,9 +36,7 @@ POINTS = ["segment.roll", "index.write", "clean.swap.before", "clean.swap.after"
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=150, compact=True)
 Pair = tuple[bytes, bytes | None]
 
-pairs = st.lists(
-    st.tuples(st.sampled_from(KEYS), st.one_of(st.none(), st.binary(max_size=40))), min_size=1, max_size=4
-)
+pairs = st.lists(st.tuples(st.sampled_from(KEYS), st.one_of(st.none(), st.binary(max_size=40))), min_size=1, max_size=4)
 
 
 def new_folder() -> str:

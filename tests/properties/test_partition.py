@@ -92,9 +92,7 @@ class PartitionRules(RuleBasedStateMachine):
     def write_in_a_transaction(self, who: int, count: int) -> None:
         client = self.clients[who]
         values = self.next_values(count)
-        data = encode_batch(
-            [(b"k", v) for v in values], NOW, client.producer_id, client.epoch, client.sequence, True
-        )
+        data = encode_batch([(b"k", v) for v in values], NOW, client.producer_id, client.epoch, client.sequence, True)
         open_here = self.partition.has_open_txn(client.producer_id, client.epoch)
         assert open_here == (client.open_since is not None)
         if not open_here:
@@ -212,9 +210,7 @@ class PartitionRules(RuleBasedStateMachine):
     def the_last_stable_offset_is_the_oldest_open_transaction(self) -> None:
         starts = [client.open_since for client in self.clients if client.open_since is not None]
         assert self.partition.last_stable_offset == min(starts, default=self.partition.high_watermark)
-        assert self.partition.stable_address == self.partition.log.address_of(
-            self.partition.last_stable_offset
-        )
+        assert self.partition.stable_address == self.partition.log.address_of(self.partition.last_stable_offset)
 
     @invariant()
     def readers_see_exactly_what_was_committed(self) -> None:

@@ -1,8 +1,8 @@
 """Runs seed after seed until a minute is over or a promise is broken: `make sim`.
 
-    python -m tests.simulation                    a minute, from a seed that nobody chose
-    python -m tests.simulation --seed 7 -v        one seed again, with all that happened
-    python -m tests.simulation --bug no-epoch-check --seconds 60
+python -m tests.simulation                    a minute, from a seed that nobody chose
+python -m tests.simulation --seed 7 -v        one seed again, with all that happened
+python -m tests.simulation --bug no-epoch-check --seconds 60
 """
 
 from __future__ import annotations

@@ -82,9 +82,7 @@ def _codes(codes: list[int]) -> str:
 
 _WRITERS: dict[str, Callable[[Any], str]] = {
     "InitProducerIdRequest": _producer,
-    "InitProducerIdResponse": lambda m: (
-        _error(m.error_code) if m.error_code else f"{m.producer_id}/{m.producer_epoch}"
-    ),
+    "InitProducerIdResponse": lambda m: _error(m.error_code) if m.error_code else f"{m.producer_id}/{m.producer_epoch}",
     "AddPartitionsToTxnRequest": lambda m: (
         f"{m.v3_and_below_transactional_id} {m.v3_and_below_producer_id}/{m.v3_and_below_producer_epoch} "
         f"{_places(m.v3_and_below_topics)}"

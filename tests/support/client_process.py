@@ -1,8 +1,8 @@
 """A client of `load.py` in a process of its own, which a test may kill, with its ledger in a file.
 
-    client = ClientProcess("writer-0", "TxnWriter", broker.bootstrap_servers, seed, journal, topics={"orders": 2})
-    client.start()
-    client.stop()          # It ends the transaction that it is in.
+client = ClientProcess("writer-0", "TxnWriter", broker.bootstrap_servers, seed, journal, topics={"orders": 2})
+client.start()
+client.stop()          # It ends the transaction that it is in.
 """
 
 from __future__ import annotations

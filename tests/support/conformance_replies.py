@@ -82,9 +82,7 @@ class ReplyStage(Play):
     def plain(self, value: Any, name: str = "") -> Any:
         """A reply as values that can be compared."""
         if isinstance(value, Struct):
-            return {
-                slot: self.plain(getattr(value, slot), slot) for slot in value.__slots__ if slot not in IGNORED
-            }
+            return {slot: self.plain(getattr(value, slot), slot) for slot in value.__slots__ if slot not in IGNORED}
         if isinstance(value, list | tuple):
             # Apache Kafka's order is that of a hash table, as a rule.
             return sorted((self.plain(item, name) for item in value), key=str)

@@ -76,9 +76,7 @@ def why_no_compiler() -> str | None:
     return missing
 
 
-def java_command(
-    *arguments: str | Path, options: Sequence[str] = (), version: str = KAFKA_VERSION
-) -> list[str]:
+def java_command(*arguments: str | Path, options: Sequence[str] = (), version: str = KAFKA_VERSION) -> list[str]:
     """The command line of a Java program with Kafka's jars on its class path. Skips without Java."""
     if reason := why_no_java(version):
         pytest.skip(reason)

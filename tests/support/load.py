@@ -33,6 +33,7 @@ from tests.support.reading import IMPATIENT, TIMEOUT_S, connect, seen_of
 
 COMMIT_PROBABILITY = 0.75
 
+
 class GaveUp(Exception):
     """The client is of no more use; its transaction, when the next client has initialised, is `outcome`."""
 

@@ -69,9 +69,7 @@ def is_possible(letters: tuple[str, ...]) -> bool:
 def data(base_ms: int, place: int, letter: str, producer: tuple[int, int] = (-1, -1), sequence: int = -1) -> bytes:
     """The batch of the letter at `place` of a word. Times go up and down; A's batches have two records."""
     at_ms = base_ms + place * 7 % 5 * 10
-    records = b"".join(
-        record(f"{letter}{place}.{n}".encode(), n * 5, n) for n in range(2 if letter == "a" else 1)
-    )
+    records = b"".join(record(f"{letter}{place}.{n}".encode(), n * 5, n) for n in range(2 if letter == "a" else 1))
     count = 2 if letter == "a" else 1
     attributes = 0x10 if letter in WRITERS else 0
     return assemble(records, count, attributes, at_ms, at_ms + 5 * (count - 1), *producer, sequence)

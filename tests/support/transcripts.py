@@ -420,9 +420,7 @@ class Stage:
         request = AddOffsetsToTxnRequest(self._name(transactional_id), *self._producer(producer), self._group(group))
         yield errors.name_of(self.target.call(request, self._version).error_code)
 
-    def do_commit_offset(
-        self, transactional_id: str, producer: str, group: str, *rest: str
-    ) -> Iterator[str]:
+    def do_commit_offset(self, transactional_id: str, producer: str, group: str, *rest: str) -> Iterator[str]:
         """`orders-0@5` is offset 5 of orders-0; `generation=`, `member=` and `instance=` say who commits."""
         plain, given = options(list(rest))
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic

@@ -91,9 +91,7 @@ def module_of(path: Path) -> tuple[str, bool]:
 
 
 ALL_FILES = sorted((SOURCE / "fencepost").rglob("*.py"))
-PURE_FILES = [
-    path for path in ALL_FILES if any(path.is_relative_to(SOURCE / "fencepost" / pure) for pure in PURE)
-]
+PURE_FILES = [path for path in ALL_FILES if any(path.is_relative_to(SOURCE / "fencepost" / pure) for pure in PURE)]
 
 
 def name_of(path: Path) -> str:

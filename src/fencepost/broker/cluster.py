@@ -354,9 +354,7 @@ class Cluster:
             partition.log_append_time = (
                 self.config.for_topic(topic.configs, "message.timestamp.type") == "LogAppendTime"
             )
-            partition.timestamp_before_max_ms = self.config.for_topic(
-                topic.configs, "message.timestamp.before.max.ms"
-            )
+            partition.timestamp_before_max_ms = self.config.for_topic(topic.configs, "message.timestamp.before.max.ms")
             partition.timestamp_after_max_ms = self.config.for_topic(topic.configs, "message.timestamp.after.max.ms")
             partition.compacted = "compact" in self.cleanup_policy(topic)
 

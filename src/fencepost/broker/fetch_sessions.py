@@ -98,9 +98,7 @@ class FetchSessions:
         session.last_used_ms = now_ms
         return session
 
-    def resume(
-        self, session_id: int, epoch: int, now_ms: int, uses_topic_ids: bool
-    ) -> tuple[FetchSession, int]:
+    def resume(self, session_id: int, epoch: int, now_ms: int, uses_topic_ids: bool) -> tuple[FetchSession, int]:
         session = self._sessions.get(session_id)
         if session is None:
             return FetchSession(0), errors.FETCH_SESSION_ID_NOT_FOUND

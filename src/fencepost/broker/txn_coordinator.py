@@ -472,9 +472,7 @@ class TxnCoordinator:
                     self._fence(shard, txn, now_ms, lambda error: None)
         self.remove_expired(now_ms)
 
-    def _fence_owner(
-        self, shard: TxnShard, transactional_id: str, now_ms: int, then: Callable[[str], None]
-    ) -> None:
+    def _fence_owner(self, shard: TxnShard, transactional_id: str, now_ms: int, then: Callable[[str], None]) -> None:
         """After a power cut: the producer of an id must not go on, whatever its state says.
 
         The cut can lose the record that opened a transaction, and with it any of the data. The client would go on with

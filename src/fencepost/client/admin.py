@@ -157,9 +157,7 @@ def _find_coordinators(client: KafkaClient, ids: Sequence[str]) -> dict[str, int
     return found
 
 
-def describe_transactions(
-    client: KafkaClient, coordinators: Mapping[str, int]
-) -> Answers[str, DescribedTxn]:
+def describe_transactions(client: KafkaClient, coordinators: Mapping[str, int]) -> Answers[str, DescribedTxn]:
     """All that is known of some ids, given where they are coordinated. An id that does not exist is left out."""
     answers: Answers[str, DescribedTxn] = Answers()
     for node_id, ids in _by_value(coordinators).items():
@@ -168,9 +166,7 @@ def describe_transactions(
     return answers
 
 
-def _describe_on(
-    client: KafkaClient, node_id: int, ids: Sequence[str], answers: Answers[str, DescribedTxn]
-) -> None:
+def _describe_on(client: KafkaClient, node_id: int, ids: Sequence[str], answers: Answers[str, DescribedTxn]) -> None:
     try:
         response = _ask(client, node_id, DescribeTransactionsRequest(list(ids)), _txn_loading)
     except ClientError as e:
@@ -200,9 +196,7 @@ def _txn_loading(response: Any) -> int:
     return next((t.error_code for t in response.transaction_states if t.error_code in COORDINATOR_MOVED), errors.NONE)
 
 
-def describe_transaction(
-    client: KafkaClient, transactional_id: str
-) -> tuple[int, DescribedTxn | None]:
+def describe_transaction(client: KafkaClient, transactional_id: str) -> tuple[int, DescribedTxn | None]:
     """The coordinator of an id, and what it knows of it: None if it does not know the id. Raises ClientError."""
 
     def attempt() -> tuple[int, DescribedTxn | None]:
@@ -267,9 +261,7 @@ def list_offsets(
     return _ask_leaders(client, partitions, request, read, "offsets")
 
 
-def describe_producers(
-    client: KafkaClient, partitions: Iterable[Where]
-) -> Answers[Where, tuple[Producer, ...]]:
+def describe_producers(client: KafkaClient, partitions: Iterable[Where]) -> Answers[Where, tuple[Producer, ...]]:
     """The producers that each partition remembers, with their open transactions."""
 
     def request(chunk: Mapping[str, list[int]]) -> Message:
@@ -361,9 +353,7 @@ def _ask_leader(
     return list(read(client.send(client.broker(node_id), request(by_topic))))
 
 
-def read_batches(
-    client: KafkaClient, where: Where, start: int, end: int
-) -> Iterator[tuple[BatchHeader, Buffer]]:
+def read_batches(client: KafkaClient, where: Where, start: int, end: int) -> Iterator[tuple[BatchHeader, Buffer]]:
     """Every batch with offsets from `start` up to before `end`, committed or not."""
     topic = FetchRequest.FetchTopic
     partition = FetchRequest.FetchPartition

@@ -264,9 +264,7 @@ class _Keys:
 class _Round:
     """Writes the cleaned segments, from the first to the last, so that data goes before its marker."""
 
-    def __init__(
-        self, log: Log, keys: _Keys, producers: Mapping[int, Producer], policy: Policy, now_ms: int
-    ) -> None:
+    def __init__(self, log: Log, keys: _Keys, producers: Mapping[int, Producer], policy: Policy, now_ms: int) -> None:
         self.failed = False
         self._log = log
         self._until = keys.until
@@ -374,12 +372,8 @@ class _Round:
 
     def _sift_data(self, header: BatchHeader, batch: bytes, is_last: bool) -> Generator[None, None, bytes | None]:
         producer_id = header.producer_id
-        is_needed = is_last or (
-            producer_id >= 0 and self._producers.get(producer_id, _NOBODY)[0] == header.last_offset
-        )
-        is_aborted = header.is_transactional and self._aborted.find(
-            producer_id, header.base_offset, header.last_offset
-        )
+        is_needed = is_last or (producer_id >= 0 and self._producers.get(producer_id, _NOBODY)[0] == header.last_offset)
+        is_aborted = header.is_transactional and self._aborted.find(producer_id, header.base_offset, header.last_offset)
         kept: bytes | None
         if is_aborted:
             kept = _emptied(header, batch) if is_needed else None

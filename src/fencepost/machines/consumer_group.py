@@ -97,9 +97,7 @@ class ConsumerMember:
         return self.revoking.get(place) if found is None else found
 
     def moved_to(self, epoch: int, state: MemberState, assigned: Held, revoking: Held = NOTHING) -> ConsumerMember:
-        return replace(
-            self, epoch=epoch, previous_epoch=self.epoch, state=state, assigned=assigned, revoking=revoking
-        )
+        return replace(self, epoch=epoch, previous_epoch=self.epoch, state=state, assigned=assigned, revoking=revoking)
 
 
 class ResolvedRegex(NamedTuple):

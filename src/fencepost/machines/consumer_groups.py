@@ -221,9 +221,7 @@ class ConsumerGroups:
     def classic_heartbeat(self, cmd: Heartbeat, now_ms: int) -> int:
         group = self.groups[cmd.group_id]
         try:
-            member = consumer_migration.find_classic(
-                group, cmd.member_id, cmd.group_instance_id, cmd.generation_id
-            )
+            member = consumer_migration.find_classic(group, cmd.member_id, cmd.group_instance_id, cmd.generation_id)
         except Refused as e:
             return e.code
         assert member.classic is not None

@@ -365,9 +365,7 @@ def leave(draft: Draft, cmd: ConsumerHeartbeat, topics: Topics) -> HeartbeatResu
         member = static
     if cmd.instance_id is not None and cmd.member_epoch == LEAVE_STATIC_EPOCH:
         # Its place is kept until its session ends. Commits of it are late from now on, whatever their epoch.
-        gone = replace(
-            member, epoch=LEAVE_STATIC_EPOCH, revoking={}, assigned=dict.fromkeys(member.assigned, 0)
-        )
+        gone = replace(member, epoch=LEAVE_STATIC_EPOCH, revoking={}, assigned=dict.fromkeys(member.assigned, 0))
         draft.write(CurrentRecord(group.group_id, member.member_id, gone))
     else:
         fence(draft, [member.member_id], topics)

@@ -148,9 +148,7 @@ def _places(name: str, indexes: Collection[int], topics: Topics) -> set[Place]:
 # Members of the classic protocol in a consumer group.
 
 
-def join(
-    draft: Draft, cmd: Join, new_member_id: str, topics: Topics, config: GroupConfig, now_ms: int
-) -> JoinResult:
+def join(draft: Draft, cmd: Join, new_member_id: str, topics: Topics, config: GroupConfig, now_ms: int) -> JoinResult:
     """JoinGroup is what a heartbeat is for the others: a member comes, changes, or takes its next step."""
     if config.consumer_migration_policy == "disabled":
         raise Refused(errors.INCONSISTENT_GROUP_PROTOCOL, "the migration of groups is disabled")
@@ -287,9 +285,7 @@ def may_downgrade(group: ConsumerGroup, without: Collection[str], config: GroupC
 
 def downgraded(group: ConsumerGroup, without: Collection[str], topics: Topics, now_ms: int) -> Group:
     """The classic group that a consumer group becomes: everybody is assigned its target."""
-    classic = Group(
-        group.group_id, state=State.STABLE, state_timestamp_ms=now_ms, generation=group.epoch, leader=None
-    )
+    classic = Group(group.group_id, state=State.STABLE, state_timestamp_ms=now_ms, generation=group.epoch, leader=None)
     for member in group.members.values():
         if member.member_id not in without:
             assert member.classic is not None

@@ -79,5 +79,3 @@ def _still_has(places: Held, owned: Set[Place] | None) -> bool:
 def _subscribed_ids(group: ConsumerGroup, member: ConsumerMember, topics: Topics) -> set[bytes]:
     found = (topics.by_name(name) for name in group.topics_of(member))
     return {info.topic_id for info in found if info is not None}
-
-

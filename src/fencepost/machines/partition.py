@@ -181,9 +181,7 @@ class Partition:
         transactional = header.attributes & TRANSACTIONAL != 0
         if producer_id >= 0:
             producer = self.producers.by_id.get(producer_id)
-            error = decide_batch(
-                producer, header.producer_epoch, header.base_sequence, transactional, verified, tv2
-            )
+            error = decide_batch(producer, header.producer_epoch, header.base_sequence, transactional, verified, tv2)
             if error:
                 return self._duplicate_or_refuse(error, producer, header, verified)
         if header.length + PREFIX_BYTES != len(records):
@@ -314,16 +312,12 @@ class Partition:
 
         A marker without an open transaction is written too: it fences what may still be on its way.
         """
-        error = decide_marker(
-            self.producers.by_id.get(producer_id), epoch, coordinator_epoch, transaction_version
-        )
+        error = decide_marker(self.producers.by_id.get(producer_id), epoch, coordinator_epoch, transaction_version)
         if error:
             return error
         log = self.log
         offset = log.end_offset
-        batch = encode_marker(
-            producer_id, epoch, commit, coordinator_epoch, now_ms, offset, self.leader_epochs.current
-        )
+        batch = encode_marker(producer_id, epoch, commit, coordinator_epoch, now_ms, offset, self.leader_epochs.current)
         try:
             log.append(batch, offset, offset, now_ms)
         except StorageFailed:
@@ -355,9 +349,7 @@ class Partition:
     def _aborted_txn(self, producer_id: int, first_offset: int, offset: int) -> AbortedTxn:
         """The index entry of a transaction that just ended with the marker at `offset`."""
         oldest = self.producers.oldest_txn()
-        return AbortedTxn(
-            producer_id, first_offset, offset, offset + 1 if oldest is None else oldest.first_offset
-        )
+        return AbortedTxn(producer_id, first_offset, offset, offset + 1 if oldest is None else oldest.first_offset)
 
     def _index_aborted(self, aborted: AbortedTxn) -> None:
         self.last_aborted_offset = aborted.last_offset
@@ -415,9 +407,7 @@ class Partition:
             for producer_id, producer in self.producers.by_id.items()
         ]
 
-    def expire_producers(
-        self, now_ms: int, expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS
-    ) -> list[int]:
+    def expire_producers(self, now_ms: int, expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS) -> list[int]:
         """Forget silent producers (`producer.id.expiration.ms`); return their ids."""
         return self.producers.expire(now_ms, expiration_ms)
 

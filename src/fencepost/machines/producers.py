@@ -79,9 +79,7 @@ class Producer:
     __hash__ = None  # type: ignore[assignment]  # It changes.
 
 
-def find_duplicate(
-    producer: Producer, epoch: int, first_sequence: int, last_sequence: int
-) -> SentBatch | None:
+def find_duplicate(producer: Producer, epoch: int, first_sequence: int, last_sequence: int) -> SentBatch | None:
     """The batch with exactly these sequences among the last five, if it was sent before."""
     if producer.epoch == epoch:
         for sent in producer.batches:
@@ -146,9 +144,7 @@ def decide_offset_commit(producer: Producer | None, epoch: int, verified: bool) 
     return NONE
 
 
-def decide_marker(
-    producer: Producer | None, epoch: int, coordinator_epoch: int, transaction_version: int
-) -> int:
+def decide_marker(producer: Producer | None, epoch: int, coordinator_epoch: int, transaction_version: int) -> int:
     """Whether the marker that ends a transaction may be appended: NONE or Kafka's error code."""
     if producer is None:
         return NONE
@@ -157,12 +153,7 @@ def decide_marker(
     # With version 2 a marker has a newer epoch than its data, so an equal one belongs to an earlier
     # transaction, unless none is open: then it is the same marker again (KAFKA-19999). The last epoch
     # cannot be bumped, so its marker has to be taken as it is.
-    if (
-        transaction_version >= 2
-        and epoch == producer.epoch
-        and producer.txn_first_offset >= 0
-        and epoch != MAX_EPOCH
-    ):
+    if transaction_version >= 2 and epoch == producer.epoch and producer.txn_first_offset >= 0 and epoch != MAX_EPOCH:
         return INVALID_PRODUCER_EPOCH
     if coordinator_epoch < producer.coordinator_epoch:
         return TRANSACTION_COORDINATOR_FENCED
@@ -294,6 +285,4 @@ def decode_snapshot(snapshot: bytes) -> dict[int, Producer]:
 
 def open_txns_of(producers: Iterable[tuple[int, Producer]]) -> list[tuple[int, int]]:
     """(first offset, producer id) of each open transaction, the oldest first."""
-    return sorted(
-        (p.txn_first_offset, producer_id) for producer_id, p in producers if p.txn_first_offset >= 0
-    )
+    return sorted((p.txn_first_offset, producer_id) for producer_id, p in producers if p.txn_first_offset >= 0)

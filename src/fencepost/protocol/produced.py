@@ -55,9 +55,7 @@ class Refused(NamedTuple):
     message: str
 
 
-def check_produce_batch(
-    records: Buffer, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
-) -> BatchHeader | Refused:
+def check_produce_batch(records: Buffer, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> BatchHeader | Refused:
     """The header of what was produced, or why it is refused.
 
     Kafka: bytes after the batch that are too few to be another one are ignored; it ends at `size_bytes`.
@@ -196,7 +194,5 @@ def _refuse_count(records: Buffer, header: BatchHeader) -> Refused | None:
     except Corrupt as e:
         return Refused(errors.INVALID_RECORD, f"the records cannot be read: {e}")
     if not is_held:
-        return Refused(
-            errors.INVALID_RECORD, f"the batch says {count} records, its bytes do not hold as many"
-        )
+        return Refused(errors.INVALID_RECORD, f"the batch says {count} records, its bytes do not hold as many")
     return None

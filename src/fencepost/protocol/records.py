@@ -90,9 +90,7 @@ def iter_records(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> Iter
     header = decode_header(batch)
     payload = uncompressed_records(header, batch, max_bytes)
     if header.record_count > len(payload) // SMALLEST_RECORD_BYTES or header.record_count < 0:
-        raise Corrupt(
-            f"{header.record_count} records do not fit in {len(payload)} bytes", at=HEADER_BYTES - 4
-        )
+        raise Corrupt(f"{header.record_count} records do not fit in {len(payload)} bytes", at=HEADER_BYTES - 4)
     pos = 0
     for n in range(header.record_count):
         record, pos = _decode_record(payload, pos, header, n)
@@ -101,9 +99,7 @@ def iter_records(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> Iter
         raise Corrupt(f"{len(payload) - pos} bytes are left after {header.record_count} records", at=pos)
 
 
-def uncompressed_records(
-    header: BatchHeader, batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES
-) -> bytes:
+def uncompressed_records(header: BatchHeader, batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> bytes:
     """The bytes of a batch's records, uncompressed."""
     if header.size_bytes > len(batch):
         raise Truncated("batch", need=header.size_bytes, have=len(batch), at=0)
@@ -132,9 +128,7 @@ def _decode_record(buf: bytes, pos: int, header: BatchHeader, n: int) -> tuple[R
         headers, pos = _decode_headers(buf, pos, end, header_count)
     if pos != end:
         raise Corrupt(f"record {n} says it ends at byte {end}, its fields end at {pos}", at=start)
-    timestamp = (
-        header.max_timestamp if header.has_log_append_time else header.base_timestamp + timestamp_delta
-    )
+    timestamp = header.max_timestamp if header.has_log_append_time else header.base_timestamp + timestamp_delta
     check_place(header, timestamp, offset_delta, n, start)
     return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
 
@@ -245,9 +239,7 @@ def decompress(codec: int, data: bytes, max_bytes: int = MAX_UNCOMPRESSED_BYTES)
         except cramjam.DecompressionError as e:
             # The library does not say whether room or data was the trouble: ask again with more, up to all the room.
             if size == max_bytes:
-                raise Corrupt(
-                    f"{CODECS[codec]} data, at most {max_bytes} bytes wanted: {e}", at=HEADER_BYTES
-                ) from None
+                raise Corrupt(f"{CODECS[codec]} data, at most {max_bytes} bytes wanted: {e}", at=HEADER_BYTES) from None
             size = min(max_bytes, 8 * size)
 
 

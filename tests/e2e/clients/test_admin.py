@@ -138,9 +138,7 @@ def test_kafka_python_changes_settings(broker: Broker, unique: Unique, python_ad
         python_admin.alter_configs([PythonResource(PythonResourceType.BROKER, "1", {"num.partitions": "2"})])
 
 
-def test_kafka_python_describes_what_there_is(
-    broker: Broker, unique: Unique, python_admin: KafkaAdminClient
-) -> None:
+def test_kafka_python_describes_what_there_is(broker: Broker, unique: Unique, python_admin: KafkaAdminClient) -> None:
     topic = create(broker, unique("topic"), partitions=3)
     assert outcome(broker, topic, 100) is None
     [found] = python_admin.describe_log_dirs()
@@ -159,9 +157,7 @@ def test_kafka_python_describes_what_there_is(
     assert python_admin.describe_features()["transaction.version"]["supported"] == (0, 2)
 
 
-def test_kafka_python_moves_and_deletes_offsets(
-    broker: Broker, unique: Unique, python_admin: KafkaAdminClient
-) -> None:
+def test_kafka_python_moves_and_deletes_offsets(broker: Broker, unique: Unique, python_admin: KafkaAdminClient) -> None:
     topic, group = create(broker, unique("topic"), partitions=2), unique("group")
     first, second = PythonPartition(topic, 0), PythonPartition(topic, 1)
     offsets = {first: OffsetAndMetadata(3, "", -1), second: OffsetAndMetadata(4, "", -1)}

@@ -197,9 +197,7 @@ async def test_an_idempotent_producer_sends_many_batches_at_once_and_in_order(br
 # --- groups -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "assignor", [RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor]
-)
+@pytest.mark.parametrize("assignor", [RangePartitionAssignor, RoundRobinPartitionAssignor, StickyPartitionAssignor])
 async def test_partitions_move_as_consumers_come_and_go_and_each_record_is_read_once(
     broker: Broker, unique: Unique, assignor: type
 ) -> None:
@@ -246,9 +244,7 @@ async def test_partitions_move_as_consumers_come_and_go_and_each_record_is_read_
     assert sorted(got, key=int) == sent
 
 
-async def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
-    broker: Broker, unique: Unique
-) -> None:
+async def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(broker: Broker, unique: Unique) -> None:
     topic, group_id = await create(broker, unique("static"), partitions=4), unique("group")
 
     def member(name: str) -> AIOKafkaConsumer:

@@ -130,9 +130,7 @@ def test_a_large_record_goes_through_where_its_topic_allows_it(broker: Broker, u
     assert read(broker, topic) == [value, "small"]
 
 
-def test_a_record_larger_than_its_topic_allows_is_refused_and_the_next_is_not(
-    broker: Broker, unique: Unique
-) -> None:
+def test_a_record_larger_than_its_topic_allows_is_refused_and_the_next_is_not(broker: Broker, unique: Unique) -> None:
     topic = create(broker, unique("narrow"), max_message_bytes="1000")
     producer = producer_of(broker)
     refused: list[KafkaError | None] = []
@@ -197,7 +195,6 @@ assert producer.flush(60) == 0
         while (found := end_offsets(client, [topic])[topic, 0]) < count:
             assert time.monotonic() < deadline, f"{found} of {count} records are there"
             time.sleep(0.02)
-
 
 
 # --- groups -----------------------------------------------------------------------------------------------

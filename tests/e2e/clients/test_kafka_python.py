@@ -127,9 +127,7 @@ def read_records(
         return records
 
 
-def read(
-    broker: Broker, topic: str, isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
-) -> list[str]:
+def read(broker: Broker, topic: str, isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED) -> list[str]:
     return [record.value.decode() for record in read_records(broker, topic, isolation_level)]
 
 

@@ -110,9 +110,7 @@ LONG_ANSWERS: dict[str, Callable[[list[int]], Message]] = {
     ),
     "TxnOffsetCommit": lambda codes: TxnOffsetCommitResponse(
         topics=[
-            Committed(
-                f"topic-{n}", [TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(0, code)]
-            )
+            Committed(f"topic-{n}", [TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition(0, code)])
             for n, code in enumerate(codes)
         ]
     ),

@@ -73,9 +73,7 @@ class Scene(PureBroker):
     def commit_offset(self, offset: int) -> int:
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(0, offset, -1, "")
-        request = TxnOffsetCommitRequest(
-            "t1", "g1", self.producer_id, self.epoch, topics=[kind("orders", [partition])]
-        )
+        request = TxnOffsetCommitRequest("t1", "g1", self.producer_id, self.epoch, topics=[kind("orders", [partition])])
         error: int = self.call(request, 5).topics[0].partitions[0].error_code
         return error
 

@@ -92,9 +92,7 @@ def test_the_last_request_is_told_where_the_cluster_remembers_it() -> None:
         "an error."
     ) in explanation.paragraph
     refused = diagnose_txn(txn_snapshot(described(), rpcs=(rpc(error_code=errors.INVALID_PRODUCER_EPOCH),)))
-    assert (
-        "and was answered with INVALID_PRODUCER_EPOCH." in refused.paragraph
-    )
+    assert "and was answered with INVALID_PRODUCER_EPOCH." in refused.paragraph
     waiting = diagnose_txn(txn_snapshot(described(), rpcs=(rpc("EndTxn", client_id=None, duration_us=-1),)))
     assert "EndTxn, 3 s ago from a client at 10.0.0.9:40000, and is not answered yet." in waiting.paragraph
     assert "last request" not in diagnose_txn(txn_snapshot(described(), rpcs=())).paragraph

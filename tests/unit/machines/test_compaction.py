@@ -42,7 +42,11 @@ def end(partition: Partition, producer_id: int, commit: bool, epoch: int = 0, ve
 
 
 def clean(
-    partition: Partition, now_ms: int = NOW, policy: Policy = Policy(), *, closes: bool = True  # noqa: B008
+    partition: Partition,
+    now_ms: int = NOW,
+    policy: Policy = Policy(),
+    *,
+    closes: bool = True,  # noqa: B008
 ) -> Dirt:
     if closes:
         partition.log.roll()

@@ -38,20 +38,14 @@ def send(
 ) -> AppendResult:
     """Append a transactional batch that the coordinator vouches for."""
     values = [b"%d-%d" % (pid, seq + i) for i in range(count)]
-    return partition.append(
-        batch(*values, pid=pid, epoch=epoch, seq=seq, txn=True), NOW, verified=True, tv2=tv2
-    )
+    return partition.append(batch(*values, pid=pid, epoch=epoch, seq=seq, txn=True), NOW, verified=True, tv2=tv2)
 
 
-def idempotent(
-    partition: Partition, seq: int, count: int = 1, epoch: int = 0, pid: int = PID
-) -> AppendResult:
+def idempotent(partition: Partition, seq: int, count: int = 1, epoch: int = 0, pid: int = PID) -> AppendResult:
     return partition.append(batch(*[b"v"] * count, pid=pid, epoch=epoch, seq=seq), NOW)
 
 
-def end(
-    partition: Partition, commit: bool, *, epoch: int = 0, pid: int = PID, tv: int = 0, coord: int = 0
-) -> int:
+def end(partition: Partition, commit: bool, *, epoch: int = 0, pid: int = PID, tv: int = 0, coord: int = 0) -> int:
     return partition.write_marker(pid, epoch, commit, coord, NOW, tv)
 
 

@@ -20,7 +20,6 @@ SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
 POINTS, STARTS = "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"
 
 
-
 def put(log: FileLog, value: bytes = b"value", count: int = 1) -> None:
     for _ in range(count):
         offset = log.end_offset

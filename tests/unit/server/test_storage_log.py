@@ -428,9 +428,7 @@ def test_a_file_size_limit_of_the_system_is_a_refused_append(tmp_path: Path) -> 
     folder.close()
 
 
-def test_a_log_that_cannot_be_read_says_so_and_forgets_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_cannot_be_read_says_so_and_forgets_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = DataFolder(str(tmp_path))
     log = open_log(folder)
     put(log)

@@ -362,7 +362,6 @@ def test_the_aborted_transactions_are_those_of_the_cleaned_segment(tmp_path: Pat
     assert log.aborted(0, 14) == entries[1:]
 
 
-
 def test_until_all_is_on_disk_the_old_segments_serve_and_none_is_deleted(tmp_path: Path) -> None:
     later = Later()
     folder = DataFolder(str(tmp_path), defer=later)

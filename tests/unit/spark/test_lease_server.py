@@ -585,11 +585,7 @@ def test_more_tasks_are_let_in_than_the_soft_limit_of_open_files_allows() -> Non
 def test_a_driver_without_a_file_for_a_connection_says_so_once_and_lets_the_task_in_later(
     pool: ThreadPoolExecutor,
 ) -> None:
-    take_all = (
-        "files = []\n"
-        "    with suppress(OSError):\n"
-        "        while True: files.append(open(os.devnull))"
-    )
+    take_all = "files = []\n    with suppress(OSError):\n        while True: files.append(open(os.devnull))"
     with driver_with("resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))", take_all) as driver:
         assert driver.stdin is not None
         assert driver.stderr is not None

@@ -43,7 +43,7 @@ def test_a_sync_counts_for_what_was_there_when_it_began(tmp_path: Path) -> None:
     log = folder / "orders-0" / "new.log"
     log.write_bytes(SYNCED + UNSYNCED)
     notes = [[log.stat().st_ino, len(SYNCED)], [log.parent.stat().st_ino, [log.stat().st_ino]]]
-    syncs.write_text("".join(json.dumps(note) + "\n" for note in notes) + '[1, 2')
+    syncs.write_text("".join(json.dumps(note) + "\n" for note in notes) + "[1, 2")
     sizes = set()
     for seed in range(20):
         log.write_bytes(SYNCED + UNSYNCED)

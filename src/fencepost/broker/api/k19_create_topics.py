@@ -26,15 +26,11 @@ def handle(ctx: Context, req: CreateTopicsRequest) -> CreateTopicsResponse:
             for wanted in req.topics:
                 if times[wanted.name] > 1:
                     error = "the request names this topic more than once"
-                    results[wanted.name] = Result(
-                        wanted.name, error_code=errors.INVALID_REQUEST, error_message=error
-                    )
+                    results[wanted.name] = Result(wanted.name, error_code=errors.INVALID_REQUEST, error_message=error)
                 elif is_too_much:
                     # Kafka: its limit and its words.
                     error = "Excessively large number of partitions per request."
-                    results[wanted.name] = Result(
-                        wanted.name, error_code=errors.POLICY_VIOLATION, error_message=error
-                    )
+                    results[wanted.name] = Result(wanted.name, error_code=errors.POLICY_VIOLATION, error_message=error)
                 else:
                     results[wanted.name] = _create(ctx, wanted, req.validate_only)
     except StorageFailed as e:

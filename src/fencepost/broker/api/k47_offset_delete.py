@@ -25,10 +25,7 @@ def handle(ctx: Context, req: OffsetDeleteRequest) -> OffsetDeleteResponse:
         topics=[
             TopicResult(
                 topic.name,
-                [
-                    PartitionResult(p.partition_index, codes[topic.name, p.partition_index])
-                    for p in topic.partitions
-                ],
+                [PartitionResult(p.partition_index, codes[topic.name, p.partition_index]) for p in topic.partitions],
             )
             for topic in req.topics
         ]

@@ -18,8 +18,7 @@ def handle(ctx: Context, req: DescribeProducersRequest) -> DescribeProducersResp
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(name, [_describe(ctx, name, index) for index in indexes])
-            for name, indexes in wanted.items()
+            TopicResponse(name, [_describe(ctx, name, index) for index in indexes]) for name, indexes in wanted.items()
         ]
     )
 

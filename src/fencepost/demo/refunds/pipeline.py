@@ -123,9 +123,7 @@ class Pipeline:
         )
 
     def _committed(self) -> dict[tuple[str, int], int]:
-        consumer = Consumer(
-            {"bootstrap.servers": self.engines.bootstrap_servers, "group.id": self.group_id, **QUIET}
-        )
+        consumer = Consumer({"bootstrap.servers": self.engines.bootstrap_servers, "group.id": self.group_id, **QUIET})
         try:
             asked = [TopicPartition(topic, partition) for topic, partition in self._inputs.ends()]
             answers = consumer.committed(asked, timeout=TIMEOUT_S)
