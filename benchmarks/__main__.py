@@ -23,8 +23,8 @@ import psutil
 
 from fencepost.cli.progress import say
 from fencepost.testing import Broker
-from tests.support.apache_kafka import ApacheKafka, apache_kafka, gives_metadata
-from tests.support.java import why_no_java
+from tests.engines.apache_kafka import ApacheKafka, apache_kafka, gives_metadata
+from tests.engines.java import why_no_java
 
 PRODUCERS = (1, 8)
 Figures = dict[str, list[float]]

@@ -35,7 +35,7 @@ from fencepost.protocol.messages import (
     MetadataRequest,
 )
 from fencepost.testing import Broker
-from tests.support.raw_client import RawClient, decode_reply, encode_frame
+from tests.wire.raw_client import RawClient, decode_reply, encode_frame
 
 BUSY, QUIET = "busy", "quiet"
 BUSY_READERS = 100

@@ -32,8 +32,8 @@ from fencepost.cli.progress import say
 from fencepost.spark.connector import connector_jars
 from fencepost.spark.sink import ExactlyOnceSink
 from fencepost.testing import Broker
-from tests.support.apache_kafka import apache_kafka
-from tests.support.java import java_home, why_no_java
+from tests.engines.apache_kafka import apache_kafka
+from tests.engines.java import java_home, why_no_java
 
 PARTITIONS = 6
 FRAMES = (("1 M records of 100 B", 1_000_000, 100), ("200 k records of 1 KiB", 200_000, 1024))

@@ -47,7 +47,7 @@ Test = dict[str, Any]
 def run() -> Results:
     with tempfile.TemporaryDirectory() as folder:
         collected = Path(folder) / "tests.json"
-        plugin = ["-p", "tests.support.compatibility", "--compatibility", str(collected)]
+        plugin = ["-p", "tests.e2e.clients.compatibility", "--compatibility", str(collected)]
         command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-m", "not engines", *plugin, *TESTS]
         subprocess.run(command, cwd=ROOT, check=False)
         tests = json.loads(collected.read_text())
@@ -66,8 +66,8 @@ def as_text(results: Results) -> str:
 def apache_kafka_versions() -> Results:
     """What a running Apache Kafka says that it serves; nothing where there is none."""
     # They want pytest, which those who only write the page do without.
-    from tests.support.apache_kafka import apache_kafka
-    from tests.support.java import KAFKA_VERSION, why_no_java
+    from tests.engines.apache_kafka import apache_kafka
+    from tests.engines.java import KAFKA_VERSION, why_no_java
 
     if reason := why_no_java():
         print(f"note: Apache Kafka cannot be asked for its versions: {reason}", file=sys.stderr)

@@ -32,15 +32,15 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from fencepost.cli.progress import say
 from fencepost.server.crash import POINTS
 from fencepost.testing.broker import BrokerFailed
-from tests.support import killing
-from tests.support.client_process import ClientProcess
-from tests.support.damage import change_a_byte, spoil_derived, tear_tails
-from tests.support.journal import Journals
-from tests.support.killing import CHOICES, INPUT, OUTPUT, TOPICS, kill_while_it_starts
-from tests.support.ledger import Anomaly, Checker, Outcome, check_compacted, check_pipeline, check_retained
-from tests.support.load import Copier
-from tests.support.power import PAGE_BYTES, DurableDisk, WatchedBroker
-from tests.support.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
+from tests.crash import killing
+from tests.crash.client_process import ClientProcess
+from tests.crash.damage import change_a_byte, spoil_derived, tear_tails
+from tests.crash.journal import Journals
+from tests.crash.killing import CHOICES, INPUT, OUTPUT, TOPICS, kill_while_it_starts
+from tests.crash.ledger import Anomaly, Checker, Outcome, check_compacted, check_pipeline, check_retained
+from tests.crash.load import Copier
+from tests.crash.power import PAGE_BYTES, DurableDisk, WatchedBroker
+from tests.readers.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
 
 COMPACTED, SHORT = "balances", "audit"
 TOPIC_SETTINGS = {

@@ -31,8 +31,8 @@ from fencepost.cli.progress import say
 from fencepost.protocol import messages
 from fencepost.testing import Broker
 from fencepost.testing.broker import BrokerFailed
-from tests.support.hostile import TOPICS, HostileFrames, Identity
-from tests.support.reading import IMPATIENT
+from tests.readers.reading import IMPATIENT
+from tests.wire.hostile import TOPICS, HostileFrames, Identity
 
 CONNECTIONS = 32
 # One request at a time, mostly: what follows a malformed one on its connection is never read.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conformance.test_against_apache_kafka import QUICK, ApacheTarget
-from tests.support.apache_kafka import apache_kafka
+from tests.engines.apache_kafka import apache_kafka
 
 
 @pytest.fixture(scope="session")

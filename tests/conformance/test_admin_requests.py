@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance.admin_requests import REQUESTS, Stage
 from tests.conformance.test_against_apache_kafka import QUICK, ApacheTarget
-from tests.support.admin_requests import REQUESTS, Stage
-from tests.support.apache_kafka import apache_kafka
+from tests.engines.apache_kafka import apache_kafka
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

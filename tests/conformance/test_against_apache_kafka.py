@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.machines.txn import Txn
-from fencepost.machines.txn_log import encode_key, encode_value, partition_for
+from fencepost.machines.txn.decisions import Txn
+from fencepost.machines.txn.records import encode_key, encode_value, partition_for
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
     FindCoordinatorRequest,
@@ -24,11 +24,11 @@ from fencepost.protocol.messages import (
     ProduceRequest,
 )
 from fencepost.protocol.schema import Message
-from tests.support.apache_kafka import ApacheKafka, apache_kafka
-from tests.support.conformance_records import COORDINATOR_PARTITIONS, LogReader
-from tests.support.node import PureBroker
-from tests.support.raw_client import CLIENT_ID, Closed, RawClient
-from tests.support.transcripts import Transcript, parse, run
+from tests.conformance.records import COORDINATOR_PARTITIONS, LogReader
+from tests.engines.apache_kafka import ApacheKafka, apache_kafka
+from tests.pure_broker import PureBroker
+from tests.transcripts.running import Transcript, parse, run
+from tests.wire.raw_client import CLIENT_ID, Closed, RawClient
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conformance.checks import CheckStage, apis, prepare, run_checks
+from tests.conformance.records import LogReader
 from tests.conformance.test_against_apache_kafka import ApacheTarget
-from tests.support.conformance_checks import CheckStage, apis, prepare, run_checks
-from tests.support.conformance_records import LogReader
-from tests.support.node import PureBroker
-from tests.support.transcripts import Target
+from tests.pure_broker import PureBroker
+from tests.transcripts.running import Target
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 

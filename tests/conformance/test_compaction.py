@@ -32,10 +32,10 @@ from fencepost.protocol.records import Record, encode_records
 from fencepost.server.storage.checkpoints import CLEAN_OFFSETS_NAME, decode_offsets
 from fencepost.testing import Broker
 from tests.e2e.test_retention import read
-from tests.support.apache_kafka import ApacheKafka, apache_kafka
-from tests.support.java import why_no_java
-from tests.support.raw_client import RawClient
-from tests.support.reading import TIMEOUT_S, connect
+from tests.engines.apache_kafka import ApacheKafka, apache_kafka
+from tests.engines.java import why_no_java
+from tests.readers.reading import TIMEOUT_S, connect
+from tests.wire.raw_client import RawClient
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

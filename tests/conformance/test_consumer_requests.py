@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance.consumer_requests import KAFKA_SETTINGS, SETTINGS, STORIES, Stage, told
 from tests.conformance.test_against_apache_kafka import QUICK, ApacheTarget
-from tests.support.apache_kafka import apache_kafka
-from tests.support.consumer_requests import KAFKA_SETTINGS, SETTINGS, STORIES, Stage, told
-from tests.support.node import PureBroker
+from tests.engines.apache_kafka import apache_kafka
+from tests.pure_broker import PureBroker
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from fencepost.testing import Broker
+from tests.conformance.placements import TV1, TV2, described, observed, placements
 from tests.conformance.test_against_apache_kafka import ApacheTarget
-from tests.support.node import PureBroker
-from tests.support.placements import TV1, TV2, described, observed, placements
-from tests.support.raw_client import SocketTarget
+from tests.pure_broker import PureBroker
+from tests.wire.raw_client import SocketTarget
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 

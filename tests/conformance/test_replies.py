@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conformance.replies import told_replies
 from tests.conformance.test_against_apache_kafka import ApacheTarget
-from tests.support.conformance_replies import told_replies
-from tests.support.node import PureBroker
+from tests.pure_broker import PureBroker
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -7,10 +7,10 @@ import random
 import pytest
 
 from fencepost.protocol import errors
+from tests.conformance.placements import described
+from tests.conformance.sequences import NEVER_BEHIND, stories, told_sequences, transactional_stories
 from tests.conformance.test_against_apache_kafka import ApacheTarget
-from tests.support.conformance_sequences import NEVER_BEHIND, stories, told_sequences, transactional_stories
-from tests.support.node import PureBroker
-from tests.support.placements import described
+from tests.pure_broker import PureBroker
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 

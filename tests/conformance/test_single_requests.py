@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.conformance.single_requests import FRAMES, REQUESTS, Stage
 from tests.conformance.test_against_apache_kafka import ApacheTarget
-from tests.support.raw_client import Closed, RawClient
-from tests.support.single_requests import FRAMES, REQUESTS, Stage
+from tests.wire.raw_client import Closed, RawClient
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -1,14 +1,14 @@
-"""Random walks (tests/support/conformance_walks.py), on a real Apache Kafka: it answers, and writes, what we do."""
+"""Random walks (tests/conformance/walks.py), on a real Apache Kafka: it answers, and writes, what we do."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.conformance.records import LogReader
 from tests.conformance.test_against_apache_kafka import ApacheTarget
-from tests.support.conformance_records import LogReader
-from tests.support.conformance_walks import text, walk
-from tests.support.node import PureBroker
-from tests.support.transcripts import run
+from tests.conformance.walks import text, walk
+from tests.pure_broker import PureBroker
+from tests.transcripts.running import run
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 

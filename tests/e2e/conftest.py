@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import pytest
 
 from fencepost.testing import Broker
-from tests.support.apache_kafka import ApacheKafka, apache_kafka
+from tests.engines.apache_kafka import ApacheKafka, apache_kafka
 
 # Kafka looks for timed-out transactions every ten seconds, and wants sessions of six: too long to wait for.
 IMPATIENT = {

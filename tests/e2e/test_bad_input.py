@@ -34,8 +34,8 @@ from fencepost.protocol.messages import (
     ProduceRequest,
 )
 from fencepost.testing import Broker
-from tests.support.hostile import HostileFrames
-from tests.support.raw_client import Closed, RawClient, encode_frame
+from tests.wire.hostile import HostileFrames
+from tests.wire.raw_client import Closed, RawClient, encode_frame
 
 MB = 1 << 20
 NOW_MS = int(time.time() * 1000)

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from fencepost.testing import Broker
 from fencepost.testing.child import child_environment, python_module
-from tests.support.command_line import run_fencepost, start_fencepost
+from tests.command_line import run_fencepost, start_fencepost
 
 READY_LIMIT_S = 3.0
 

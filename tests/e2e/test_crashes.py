@@ -28,12 +28,12 @@ from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest, EndTxnRequest
 from fencepost.testing import Broker
 from fencepost.testing.broker import BrokerFailed
-from tests.support.killing import CHOICES, INPUT, OUTPUT, SETTINGS, TOPICS, kill_while_it_starts
-from tests.support.ledger import Anomaly, Checker, Ledger, check_pipeline
-from tests.support.load import Client, Copier, Tv2Client, Tv2Writer, TxnWriter, initialise
-from tests.support.power import DurableDisk, WatchedBroker
-from tests.support.raw_client import Closed, RawClient
-from tests.support.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
+from tests.crash.killing import CHOICES, INPUT, OUTPUT, SETTINGS, TOPICS, kill_while_it_starts
+from tests.crash.ledger import Anomaly, Checker, Ledger, check_pipeline
+from tests.crash.load import Client, Copier, Tv2Client, Tv2Writer, TxnWriter, initialise
+from tests.crash.power import DurableDisk, WatchedBroker
+from tests.readers.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
+from tests.wire.raw_client import Closed, RawClient
 
 ROUNDS = 20
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)

@@ -19,8 +19,8 @@ from fencepost.demo.isolation import play_isolation
 from fencepost.demo.report import DemoFailed
 from fencepost.demo.topics import TOPICS
 from fencepost.testing import Broker
-from tests.support.apache_kafka import apache_kafka
-from tests.support.command_line import run_fencepost, start_fencepost
+from tests.command_line import run_fencepost, start_fencepost
+from tests.engines.apache_kafka import apache_kafka
 
 
 def play(*arguments: str) -> dict[str, Any]:

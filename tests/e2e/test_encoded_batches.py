@@ -21,9 +21,9 @@ from fencepost.protocol.records import Record
 from fencepost.spark.encode import EncodedBatch, encode_rows, finish_batch, halve_batch
 from fencepost.spark.partitioning import murmur2, partitions_for
 from fencepost.testing import Broker
-from tests.support.apache_kafka import apache_kafka
-from tests.support.java import run_java
-from tests.support.partitioner import partition_for
+from tests.engines.apache_kafka import apache_kafka
+from tests.engines.java import run_java
+from tests.unit.spark.partitioner import partition_for
 
 PARTITIONS = 3
 NOW_MS = 1_700_000_000_000

@@ -13,7 +13,7 @@ from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import EndTxnRequest, HeartbeatRequest, InitProducerIdRequest, ProduceRequest
 from fencepost.testing import Broker, BrokerFailed, OrderRefused
-from tests.support.reading import connect
+from tests.readers.reading import connect
 
 TIMEOUT_S = 60.0
 

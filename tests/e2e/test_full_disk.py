@@ -35,7 +35,7 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.testing import Broker
-from tests.support.raw_client import RawClient
+from tests.wire.raw_client import RawClient
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of another process can be set on Linux only")
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from fencepost.machines.txn_log import partition_for
+from fencepost.machines.txn.records import partition_for
 from fencepost.protocol.batch import decode_marker
 from fencepost.protocol.records import iter_batches
 from fencepost.testing import Broker
-from tests.support.apache_kafka import run_tool
-from tests.support.java import why_no_java
-from tests.support.reading import TIMEOUT_S, read_all
+from tests.engines.apache_kafka import run_tool
+from tests.engines.java import why_no_java
+from tests.readers.reading import TIMEOUT_S, read_all
 
 pytestmark = pytest.mark.java
 

@@ -20,10 +20,10 @@ from fencepost.client.transaction import ProducerIdentity, Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import EndTxnRequest, EndTxnResponse, ProduceRequest
+from tests.crash.load import initialise
 from tests.e2e.conftest import Target
-from tests.support.load import initialise
-from tests.support.proxy import Held, Proxy
-from tests.support.reading import IMPATIENT, TIMEOUT_S, read_all
+from tests.readers.reading import IMPATIENT, TIMEOUT_S, read_all
+from tests.wire.proxy import Held, Proxy
 
 # How long a client waits for an answer before it asks again, on another connection.
 PATIENCE_MS = 1000

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.command_line import run_fencepost, start_fencepost
+from tests.command_line import run_fencepost, start_fencepost
 
 GUIDES = Path(__file__).parents[2] / "docs" / "guides"
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]

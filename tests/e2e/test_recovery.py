@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from fencepost.machines.txn_log import partition_for
+from fencepost.machines.txn.records import partition_for
 from fencepost.protocol import errors
 from fencepost.protocol.batch import decode_header, encode_batch, stamp
 from fencepost.protocol.messages import (
@@ -31,9 +31,9 @@ from fencepost.protocol.messages import (
 )
 from fencepost.testing import Broker
 from fencepost.testing.broker import BrokerFailed
-from tests.support.ledger import Checker, Ledger
-from tests.support.load import Tv2Client, TxnWriter
-from tests.support.reading import READ_COMMITTED, committed_offsets, connect, end_offsets, read_all
+from tests.crash.ledger import Checker, Ledger
+from tests.crash.load import Tv2Client, TxnWriter
+from tests.readers.reading import READ_COMMITTED, committed_offsets, connect, end_offsets, read_all
 
 TXN_ID = "t1"
 GROUP = "group"

@@ -21,8 +21,8 @@ from confluent_kafka.admin import AdminClient
 from fencepost.spark.connector import connector_jars
 from fencepost.testing import Broker
 from fencepost.testing.child import child_environment
-from tests.support.command_line import run_fencepost, start_fencepost
-from tests.support.java import OLDEST_JAVA, ROOT, java_home
+from tests.command_line import run_fencepost, start_fencepost
+from tests.engines.java import OLDEST_JAVA, ROOT, java_home
 
 TIMEOUT_S = 400.0  # A run takes less than a minute where nobody else is at work.
 

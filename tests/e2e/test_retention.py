@@ -17,12 +17,12 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ListOffsetsRequest
 from fencepost.testing import Broker
+from tests.crash.ledger import Checker, Ledger
 from tests.e2e.conftest import StartBroker
 from tests.e2e.test_crashes import check, crashing_at, describe, end, start_again, start_clients
-from tests.support.apache_kafka import run_tool
-from tests.support.java import why_no_java
-from tests.support.ledger import Checker, Ledger
-from tests.support.reading import IMPATIENT, TIMEOUT_S, connect, end_offsets
+from tests.engines.apache_kafka import run_tool
+from tests.engines.java import why_no_java
+from tests.readers.reading import IMPATIENT, TIMEOUT_S, connect, end_offsets
 
 EARLIEST = -2
 OFTEN = {"log_retention_check_interval_ms": "50", "log_cleaner_backoff_ms": "50"}

@@ -18,8 +18,8 @@ from fencepost.spark.task import WriteFailed
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker
 from tests.e2e.spark.streams import create_topic
-from tests.support.reading import read_all
-from tests.support.sparkless import Query, sink_of, use_transaction_version_1
+from tests.engines.sparkless import Query, sink_of, use_transaction_version_1
+from tests.readers.reading import read_all
 
 SEEDS = range(12)
 BATCHES = 4

@@ -28,8 +28,7 @@ from fencepost.spark.task import write_rows
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker
 from tests.e2e.spark.streams import create_topic
-from tests.support.reading import read_all
-from tests.support.sparkless import (
+from tests.engines.sparkless import (
     OUTPUT,
     TRANSACTIONAL_ID,
     Query,
@@ -37,6 +36,7 @@ from tests.support.sparkless import (
     use_transaction_version_1,
     write_values,
 )
+from tests.readers.reading import read_all
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 FORGETFUL = {"transactional.id.expiration.ms": str(HOUR_MS)}

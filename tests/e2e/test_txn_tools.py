@@ -22,11 +22,11 @@ from fencepost.client.settings import INSTEAD_OF, KNOWN
 from fencepost.diagnose.error_table import TABLE
 from fencepost.protocol import errors
 from fencepost.testing import Broker
-from tests.support.apache_kafka import apache_kafka
-from tests.support.command_line import start_fencepost
-from tests.support.examples import FOLDER, ORDER, comparable, example_broker, hang, transcript
-from tests.support.java import run_java
-from tests.support.reading import TIMEOUT_S, read_all
+from tests.command_line import start_fencepost
+from tests.engines.apache_kafka import apache_kafka
+from tests.engines.java import run_java
+from tests.examples import FOLDER, ORDER, comparable, example_broker, hang, transcript
+from tests.readers.reading import TIMEOUT_S, read_all
 
 JAVA = Path(__file__).parent / "clients" / "java"
 SETTINGS = {
@@ -397,7 +397,7 @@ def test_every_page_shows_what_its_command_prints() -> None:
             shown = (FOLDER / f"{name}.txt").read_text()
             assert [line[2:] for line in shown.splitlines() if line.startswith("$ ")] == commands
             seen = transcript(commands, broker.bootstrap_servers)
-            assert comparable(seen) == comparable(shown), f"{name}; to renew: python -m tests.support.examples"
+            assert comparable(seen) == comparable(shown), f"{name}; to renew: python -m tests.examples"
 
 
 def test_every_command_has_an_example_that_is_run() -> None:

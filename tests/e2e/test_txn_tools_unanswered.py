@@ -17,7 +17,7 @@ from fencepost.cli import main
 from fencepost.client.client import KafkaClient
 from fencepost.protocol import errors
 from fencepost.testing import Broker
-from tests.support.reading import TIMEOUT_S
+from tests.readers.reading import TIMEOUT_S
 
 Answer = Callable[[int, int, int], bytes]
 SOMETHING_ELSE = "answered ApiVersionsRequest with something else"

@@ -17,16 +17,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fencepost.machines.compaction import Policy, compact, find_dirt
-from fencepost.machines.log import Log, LogConfig
-from fencepost.machines.memory_log import MemoryStorage
-from fencepost.machines.partition import Partition
-from fencepost.machines.retention import Retention
+from fencepost.machines.log.compaction import Policy, compact, find_dirt
+from fencepost.machines.log.interface import Log, LogConfig
+from fencepost.machines.log.memory import MemoryStorage
+from fencepost.machines.log.retention import Retention
+from fencepost.machines.partition.partition import Partition
 from fencepost.protocol import errors
 from fencepost.protocol.batch import advance_sequence, encode_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 from fencepost.server.storage import DataFolder
-from tests.support.isolation import Isolation
+from tests.readers.isolation import Isolation
 
 NOW = 1_700_000_000_000
 RETENTION_MS = 1000

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fencepost.machines.consumer_assignors import ASSIGNORS
-from fencepost.machines.consumer_group import Place, TopicInfo, Wanting
-from fencepost.machines.consumer_groups import LogRecord
-from fencepost.machines.consumer_heartbeat import ConsumerHeartbeat, HeartbeatResult
-from fencepost.machines.group import GroupConfig
-from fencepost.machines.group_log import decode, encode
-from fencepost.machines.group_requests import GroupChange
-from fencepost.machines.group_shard import GroupShard
-from fencepost.machines.offsets import OffsetRecord
+from fencepost.machines.group.classic.group import GroupConfig
+from fencepost.machines.group.classic.requests import GroupChange
+from fencepost.machines.group.consumer.assignors import ASSIGNORS
+from fencepost.machines.group.consumer.group import Place, TopicInfo, Wanting
+from fencepost.machines.group.consumer.groups import LogRecord
+from fencepost.machines.group.consumer.heartbeat import ConsumerHeartbeat, HeartbeatResult
+from fencepost.machines.group.offsets import OffsetRecord
+from fencepost.machines.group.records import decode, encode
+from fencepost.machines.group.shard import GroupShard
 from fencepost.protocol import errors
 
 CONFIG = GroupConfig(consumer_session_timeout_ms=10_000, consumer_assignment_interval_ms=0)

@@ -16,8 +16,8 @@ import pytest
 
 from fencepost.broker.api import APIS
 from fencepost.broker.cluster import Cluster
-from fencepost.machines.log import Storage
-from fencepost.machines.txn import IDLE, ONGOING
+from fencepost.machines.log.interface import Storage
+from fencepost.machines.txn.decisions import IDLE, ONGOING
 from fencepost.protocol import errors, messages
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
@@ -30,8 +30,8 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.schema import Malformed
 from fencepost.server.storage import DataFolder
-from tests.support.hostile import GROUPS, TOPICS, HostileFrames, Identity
-from tests.support.node import START_MS, PureBroker, PureConnection
+from tests.pure_broker import START_MS, PureBroker, PureConnection
+from tests.wire.hostile import GROUPS, TOPICS, HostileFrames, Identity
 
 FRAMES = 25_000
 CONNECTIONS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fencepost.machines.offsets import CommittedOffset, OffsetRecord, Offsets
+from fencepost.machines.group.offsets import CommittedOffset, OffsetRecord, Offsets
 
 Event = tuple[str, int, str, int, int]  # (kind, producer, group, partition, offset)
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fencepost.machines.group import (
+from fencepost.machines.group.classic.group import (
     COMPLETING_REBALANCE,
     EMPTY,
     LEGAL,
@@ -23,7 +23,7 @@ from fencepost.machines.group import (
     State,
     restore,
 )
-from fencepost.machines.group_requests import (
+from fencepost.machines.group.classic.requests import (
     GroupRecord,
     Heartbeat,
     Join,
@@ -34,7 +34,7 @@ from fencepost.machines.group_requests import (
     Sync,
     SyncResult,
 )
-from fencepost.machines.group_shard import GroupShard
+from fencepost.machines.group.shard import GroupShard
 from fencepost.protocol import errors
 
 PROTOCOLS = [

@@ -15,7 +15,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
 
 from fencepost.protocol.schema import Malformed, Message, MessageDef
-from tests.support.message_values import definitions, message_class, random_message
+from tests.wire.message_values import definitions, message_class, random_message
 
 DEFINITIONS = definitions()
 each_message = pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda d: d.name)

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fencepost.machines.memory_log import MemoryLog, MemoryStorage
-from fencepost.machines.partition import Partition
-from fencepost.machines.producers import BATCHES_KEPT, Producer, decode_snapshot, encode_snapshot
+from fencepost.machines.log.memory import MemoryLog, MemoryStorage
+from fencepost.machines.partition.partition import Partition
+from fencepost.machines.partition.producers import BATCHES_KEPT, Producer, decode_snapshot, encode_snapshot
 from fencepost.protocol import errors
 from fencepost.protocol.batch import (
     MAX_SEQUENCE,
@@ -26,7 +26,7 @@ from fencepost.protocol.batch import (
 )
 from fencepost.protocol.produced import Refused, check_produce_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
-from tests.support.isolation import Isolation
+from tests.readers.isolation import Isolation
 
 NOW = 1_700_000_000_000
 PRODUCERS = 4

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import AddPartitionsToTxnRequest, InitProducerIdRequest, ProduceRequest
 from fencepost.protocol.schema import Malformed
-from tests.support.node import START_MS, PureBroker, PureConnection
-from tests.support.raw_client import encode_frame
+from tests.pure_broker import START_MS, PureBroker, PureConnection
+from tests.wire.raw_client import encode_frame
 
 PRODUCE, ADD_PARTITIONS = 0, 24
 Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic

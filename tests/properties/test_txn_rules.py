@@ -26,8 +26,8 @@ from hypothesis.stateful import (
 
 from fencepost.broker.cluster import Broker, Cluster
 from fencepost.broker.config import parse
-from fencepost.machines.memory_log import MemoryLog, MemoryStorage
-from fencepost.machines.txn import IDLE
+from fencepost.machines.log.memory import MemoryLog, MemoryStorage
+from fencepost.machines.txn.decisions import IDLE
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
@@ -43,8 +43,8 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.schema import Message
-from tests.support.isolation import Isolation
-from tests.support.node import PureBroker
+from tests.pure_broker import PureBroker
+from tests.readers.isolation import Isolation
 
 IDS = ("a", "b", "c")
 PARTITIONS = (("orders", 0), ("orders", 1), ("payments", 0))

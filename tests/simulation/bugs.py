@@ -10,12 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from fencepost.broker.cluster import PRODUCER_ID_BLOCK, Cluster
-from fencepost.broker.txn_coordinator import TxnCoordinator
-from fencepost.machines import partition, txn
-from fencepost.machines.offsets import OffsetRecord, Offsets
-from fencepost.machines.partition import Partition
-from fencepost.machines.producers import Producer, decide_batch
-from fencepost.machines.txn import PREPARE_COMMIT, Txn
+from fencepost.broker.coordinator.txns import TxnCoordinator
+from fencepost.machines.group.offsets import OffsetRecord, Offsets
+from fencepost.machines.partition import partition
+from fencepost.machines.partition.partition import Partition
+from fencepost.machines.partition.producers import Producer, decide_batch
+from fencepost.machines.txn import decisions as txn
+from fencepost.machines.txn.decisions import PREPARE_COMMIT, Txn
 from fencepost.protocol import errors
 
 Patch = tuple[Any, str, Any]

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.cluster import Cluster
-from fencepost.machines.txn import IDLE
+from fencepost.machines.txn.decisions import IDLE
 from fencepost.protocol import errors
 from fencepost.protocol.batch import BatchHeader
 from fencepost.protocol.messages import InitProducerIdRequest
 from fencepost.protocol.records import iter_batches
 from fencepost.protocol.schema import Message
+from tests.pure_broker import PureConnection
 from tests.simulation.history import INPUTS, PLACES, Attempt, Follower, Grant, History, Read, TopicPartition, Violation
 from tests.simulation.reading import (
     FETCH_VERSION,
@@ -27,8 +28,7 @@ from tests.simulation.reading import (
     partitions_of,
     read,
 )
-from tests.support.node import PureConnection
-from tests.support.raw_client import decode_reply, encode_frame
+from tests.wire.raw_client import decode_reply, encode_frame
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fencepost.protocol.schema import Message
-from tests.support.raw_client import decode_reply, encode_frame
+from tests.wire.raw_client import decode_reply, encode_frame
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -6,8 +6,8 @@ from typing import Any
 
 from fencepost.protocol.messages import FetchRequest, OffsetFetchRequest
 from fencepost.protocol.records import iter_batches, iter_records
+from tests.readers.isolation import Isolation
 from tests.simulation.history import Read, TopicPartition, Violation
-from tests.support.isolation import Isolation
 
 FETCH_VERSION = 12
 READ_COMMITTED = 1

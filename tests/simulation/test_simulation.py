@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.machines.log import LogConfig
+from fencepost.machines.log.interface import LogConfig
 from fencepost.protocol.batch import BatchHeader, decode_header, encode_batch
 from fencepost.server.storage import DataFolder
 from tests.simulation import checker

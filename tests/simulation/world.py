@@ -16,8 +16,9 @@ from typing import Any
 from fencepost.broker.cluster import Broker, Cluster
 from fencepost.broker.config import Config, parse
 from fencepost.broker.node import Node
-from fencepost.machines import producers, txn
-from fencepost.machines.log import LogTailUnknown, StorageFailed
+from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
+from fencepost.machines.partition import producers
+from fencepost.machines.txn import decisions as txn
 from fencepost.protocol import errors
 from fencepost.protocol.messages import EndTxnRequest, InitProducerIdRequest, OffsetFetchRequest
 from fencepost.protocol.records import iter_batches

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.conformance_checks import CheckStage, apis, parse_checks, prepare, run_checks, served_versions
-from tests.support.conformance_records import LogReader
-from tests.support.node import PureBroker
+from tests.conformance.checks import CheckStage, apis, parse_checks, prepare, run_checks, served_versions
+from tests.conformance.records import LogReader
+from tests.pure_broker import PureBroker
 from tests.transcripts.test_transcripts import PREPARE, PatientBroker
 
 TRANSACTION_APIS = {

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.conformance_records import LogReader
-from tests.support.node import PureBroker
-from tests.support.transcripts import parse, run
+from tests.conformance.records import LogReader
+from tests.pure_broker import PureBroker
+from tests.transcripts.running import parse, run
 
 PREPARE = {"fencepost.endtxn.reply": "prepare"}
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))

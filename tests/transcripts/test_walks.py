@@ -1,13 +1,13 @@
-"""Random walks (tests/support/conformance_walks.py): both orders of EndTxn's reply lead to the same place."""
+"""Random walks (tests/conformance/walks.py): both orders of EndTxn's reply lead to the same place."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.support.conformance_records import LogReader
-from tests.support.conformance_walks import walk
-from tests.support.node import PureBroker
-from tests.support.transcripts import run
+from tests.conformance.records import LogReader
+from tests.conformance.walks import walk
+from tests.pure_broker import PureBroker
+from tests.transcripts.running import run
 from tests.transcripts.test_transcripts import PREPARE, PatientBroker
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.compatibility import claim_of, client_of
+from tests.e2e.clients.compatibility import claim_of, client_of
 
 ROOT = Path(__file__).resolve().parents[2]
 _spec = importlib.util.spec_from_file_location("compatibility", ROOT / "scripts/compatibility.py")

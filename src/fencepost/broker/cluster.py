@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from fencepost.broker.config import Config, check_topic_settings
 from fencepost.broker.fetches import WaitingFetches
 from fencepost.broker.rpcs import SeenRpc
-from fencepost.machines.log import Log, LogConfig, Storage, StorageFailed
-from fencepost.machines.partition import Partition
+from fencepost.machines.log.interface import Log, LogConfig, Storage, StorageFailed
+from fencepost.machines.partition.partition import Partition
 from fencepost.machines.rng import Rng
 from fencepost.machines.timers import Timers
 from fencepost.protocol import errors
@@ -91,9 +91,9 @@ class Cluster:
         crash_at: Callable[[str], None] | None = None,
     ) -> None:
         # Imported here, as both coordinators need to know what a cluster is.
-        from fencepost.broker.group_coordinator import GroupCoordinator
+        from fencepost.broker.coordinator.groups import GroupCoordinator
+        from fencepost.broker.coordinator.txns import TxnCoordinator
         from fencepost.broker.housekeeping import Housekeeping
-        from fencepost.broker.txn_coordinator import TxnCoordinator
 
         self.storage = storage
         self.config = config

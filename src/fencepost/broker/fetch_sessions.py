@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fencepost.machines.partition import Fetched
+from fencepost.machines.partition.partition import Fetched
 from fencepost.machines.rng import Rng
 from fencepost.protocol import errors
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fencepost.machines.log import LogTailUnknown
-from fencepost.machines.partition import Partition
+from fencepost.machines.log.interface import LogTailUnknown
+from fencepost.machines.partition.partition import Partition
 from fencepost.machines.timers import Timer, Timers
 
 

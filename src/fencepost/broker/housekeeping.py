@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fencepost.machines.compaction import Dirt, Policy, compact, find_dirt
-from fencepost.machines.log import LogTailUnknown, StorageFailed
-from fencepost.machines.partition import Partition
-from fencepost.machines.retention import Retention
+from fencepost.machines.log.compaction import Dirt, Policy, compact, find_dirt
+from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
+from fencepost.machines.log.retention import Retention
+from fencepost.machines.partition.partition import Partition
 
 if TYPE_CHECKING:
     from fencepost.broker.cluster import Cluster, Topic

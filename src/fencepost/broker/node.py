@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fencepost.broker.api import APIS
 from fencepost.broker.fetch_sessions import FetchSessions
-from fencepost.machines.log import StorageFailed
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors, messages
 from fencepost.protocol.schema import Malformed, Message, read_uvarint_rest, skip_tags
 

@@ -44,7 +44,7 @@ from fencepost.diagnose.snapshot import (
     first_open,
     is_coordinated,
 )
-from fencepost.machines.txn_log import decode_key, decode_value, encode_key, partition_for
+from fencepost.machines.txn.records import decode_key, decode_value, encode_key, partition_for
 from fencepost.protocol import errors
 from fencepost.protocol.records import iter_records
 

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from fencepost.client.admin import DescribedTxn, Where
 from fencepost.diagnose.snapshot import TXN_TOPIC
 from fencepost.diagnose.words import listed
-from fencepost.machines.txn_log import partition_for
+from fencepost.machines.txn.records import partition_for
 
 
 def unasked_coordinators(before: Sequence[int], after: Sequence[int]) -> list[str]:

@@ -21,8 +21,8 @@ from fencepost.broker.cluster import Broker, Cluster, Disk
 from fencepost.broker.config import Config
 from fencepost.broker.node import Node
 from fencepost.broker.rpcs import SeenRpc, find_rpcs
-from fencepost.machines.log import LogTailUnknown, Storage
-from fencepost.machines.memory_log import MemoryStorage
+from fencepost.machines.log.interface import LogTailUnknown, Storage
+from fencepost.machines.log.memory import MemoryStorage
 from fencepost.server import memory
 from fencepost.server.crash import CrashPoints
 from fencepost.server.listener import Listener

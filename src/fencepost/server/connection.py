@@ -17,7 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from fencepost.broker.rpcs import KEPT_BYTES, KEPT_KEYS, KEPT_PER_CONNECTION, KEPT_REPLY_BYTES, KeptRpc
-from fencepost.machines.log import LogTailUnknown
+from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
 from fencepost.server.complaints import guess_protocol
 

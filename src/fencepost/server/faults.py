@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from fencepost.broker.api import APIS
-from fencepost.machines.log import LogTailUnknown
+from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol import errors
 from fencepost.protocol.schema import Malformed
 from fencepost.server.connection import Connection

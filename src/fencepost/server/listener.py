@@ -17,7 +17,7 @@ from typing import Any
 
 from fencepost.broker.node import Node
 from fencepost.broker.rpcs import KeptRpc
-from fencepost.machines.log import LogTailUnknown
+from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.open_files import room_for_connections
 from fencepost.server.complaints import Complaints
 from fencepost.server.connection import LARGE_BYTES, SMALL_BYTES, Connection

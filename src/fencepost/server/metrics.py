@@ -19,8 +19,8 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from fencepost.broker.api import APIS
 from fencepost.broker.cluster import Cluster, Topic
-from fencepost.machines.partition import Partition
-from fencepost.machines.txn import IDLE, ONGOING, State, Txn
+from fencepost.machines.partition.partition import Partition
+from fencepost.machines.txn.decisions import IDLE, ONGOING, State, Txn
 from fencepost.server.connection import Connection
 from fencepost.server.listener import Listener
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from fencepost.broker.cluster import Broker, DataFolderMismatch
 from fencepost.broker.config import BadSetting, Config, parse
-from fencepost.machines.log import StorageFailed
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.server.app import CannotListen
 
 DISK_REFUSES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}

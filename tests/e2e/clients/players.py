@@ -35,7 +35,7 @@ from typing import Any, Self
 
 import pytest
 
-from tests.support.java import ROOT, SHORT_LIVED, java_command, java_home, kafka_jars, why_no_compiler
+from tests.engines.java import ROOT, SHORT_LIVED, java_command, java_home, kafka_jars, why_no_compiler
 
 HERE = Path(__file__).parent
 TOOLS = ROOT / ".tools"

@@ -11,7 +11,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
 from fencepost.testing import Broker
 from tests.e2e.clients.confluent import TIMEOUT_S, admin_of, create, producer_of, send
-from tests.support.apache_kafka import run_tool
+from tests.engines.apache_kafka import run_tool
 
 pytestmark = pytest.mark.java
 

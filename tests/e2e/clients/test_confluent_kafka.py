@@ -60,7 +60,7 @@ from tests.e2e.clients.scenarios import (
     stored_batches,
 )
 from tests.e2e.conftest import StartBroker
-from tests.support.reading import connect, end_offsets
+from tests.readers.reading import connect, end_offsets
 
 Unique = Callable[[str], str]
 

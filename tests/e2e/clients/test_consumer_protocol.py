@@ -27,7 +27,7 @@ from tests.e2e.clients.confluent import (
 )
 from tests.e2e.clients.test_java import report_of, story
 from tests.e2e.conftest import IMPATIENT
-from tests.support.apache_kafka import run_tool
+from tests.engines.apache_kafka import run_tool
 
 Unique = Callable[[str], str]
 PARTITIONS = 6

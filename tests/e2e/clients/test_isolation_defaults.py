@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer
 
 from fencepost.testing import Broker
-from tests.support.java import run_java
+from tests.engines.java import run_java
 
 JAVA = Path(__file__).parent / "java"
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "clients.md"

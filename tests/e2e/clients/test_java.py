@@ -17,7 +17,7 @@ from fencepost.testing import Broker
 from tests.e2e.clients.confluent import create, producer_of, read
 from tests.e2e.clients.scenarios import INTERLEAVED, READ_COMMITTED, READ_UNCOMMITTED
 from tests.e2e.conftest import StartBroker
-from tests.support.java import run_java, start_java
+from tests.engines.java import run_java, start_java
 
 pytestmark = pytest.mark.java
 

@@ -21,7 +21,7 @@ from fencepost.testing import Broker
 from tests.e2e.clients.players import COMMANDS, Player, Refused, start_player
 from tests.e2e.clients.scenarios import INTERLEAVED, READ_COMMITTED, READ_UNCOMMITTED, TEXTS
 from tests.e2e.conftest import StartBroker
-from tests.support.reading import IMPATIENT, TIMEOUT_S, committed_offsets, connect, end_offsets
+from tests.readers.reading import IMPATIENT, TIMEOUT_S, committed_offsets, connect, end_offsets
 
 # The first test of a client may have to build it.
 pytestmark = pytest.mark.timeout(360)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fencepost.spark.connector import connector_jars
-from tests.support.apache_kafka import ApacheKafkaCluster, apache_kafka_cluster
-from tests.support.java import OLDEST_JAVA, java_home
-from tests.support.spark_cluster import SparkCluster, standalone_cluster
+from tests.engines.apache_kafka import ApacheKafkaCluster, apache_kafka_cluster
+from tests.engines.java import OLDEST_JAVA, java_home
+from tests.engines.spark_cluster import SparkCluster, standalone_cluster
 
 HERE = Path(__file__).parent
 

@@ -17,8 +17,8 @@ from fencepost.demo.refunds.pipeline import LOCAL_MASTER, Engines, Pipeline, new
 from fencepost.demo.refunds.verdict import judge
 from fencepost.demo.refunds.watcher import Watcher
 from tests.e2e.engines.moves import transaction_state
-from tests.support.java import java_home
-from tests.support.spark_cluster import SMALL
+from tests.engines.java import java_home
+from tests.engines.spark_cluster import SMALL
 
 SETTLEMENTS = 6000
 BATCHES = 6

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from fencepost.client.client import KafkaClient
+from tests.command_line import run_fencepost
 from tests.e2e.engines.moves import INTERNAL, coordinator, leaders, leaders_that_move, move_leaders
 from tests.e2e.engines.runs import BATCH, ON_A_CLUSTER, Run, refunds
 from tests.e2e.spark.streams import wait_for
-from tests.support.apache_kafka import ApacheKafka, ApacheKafkaCluster
-from tests.support.command_line import run_fencepost
-from tests.support.spark_cluster import HOSTS, SparkCluster
+from tests.engines.apache_kafka import ApacheKafka, ApacheKafkaCluster
+from tests.engines.spark_cluster import HOSTS, SparkCluster
 
 pytestmark = pytest.mark.timeout(1200)  # One to three minutes where nobody else is at work.
 

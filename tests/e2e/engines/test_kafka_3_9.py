@@ -10,7 +10,7 @@ import pytest
 from fencepost.client.client import KafkaClient
 from tests.e2e.engines.moves import coordinator
 from tests.e2e.engines.runs import refunds
-from tests.support.apache_kafka import ApacheKafkaCluster, apache_kafka_cluster
+from tests.engines.apache_kafka import ApacheKafkaCluster, apache_kafka_cluster
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -24,7 +24,7 @@ from fencepost.testing import Broker
 from fencepost.testing.child import child_environment
 from tests.e2e.engines.rate_job import COMMITTED, WRITTEN, Plan
 from tests.e2e.spark.streams import create_topic, is_free, values
-from tests.support.java import OLDEST_JAVA, ROOT, java_home
+from tests.engines.java import OLDEST_JAVA, ROOT, java_home
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -14,7 +14,7 @@ import pytest
 from fencepost.spark.connector import connector_jars
 from fencepost.spark.sink import ExactlyOnceSink
 from tests.e2e.spark.streams import MakeSink, settings
-from tests.support.java import OLDEST_JAVA, java_home
+from tests.engines.java import OLDEST_JAVA, java_home
 
 # What is tried on every Kafka in `make test`. The others are tried on this broker there, and on every Kafka in
 # `make test-engines`.

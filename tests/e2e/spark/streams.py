@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from fencepost.client.client import KafkaClient
 from fencepost.spark.sink import ExactlyOnceSink
-from tests.support.reading import IMPATIENT, READ_COMMITTED, READ_UNCOMMITTED, connect, end_offsets
+from tests.readers.reading import IMPATIENT, READ_COMMITTED, READ_UNCOMMITTED, connect, end_offsets
 
 TIMEOUT_S = 60.0
 MakeSink = Callable[..., ExactlyOnceSink]

@@ -41,7 +41,7 @@ from tests.e2e.spark.streams import (
     wait_for,
     written,
 )
-from tests.support.proxy import Proxy
+from tests.wire.proxy import Proxy
 
 pytestmark = [pytest.mark.java]
 

@@ -17,7 +17,7 @@ from fencepost.client.client import KafkaClient
 from fencepost.testing import Broker
 from tests.e2e.spark.cluster_job import PARTITIONS, ROWS
 from tests.e2e.spark.streams import create_topic, is_free, read, wait_for
-from tests.support.spark_cluster import spark_cluster
+from tests.engines.spark_cluster import spark_cluster
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 

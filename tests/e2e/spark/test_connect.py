@@ -15,7 +15,7 @@ import pytest
 
 from fencepost.testing import Broker
 from tests.e2e.spark.streams import Lines, create_topic, is_free, settings, values, wait_for, written
-from tests.support.java import OLDEST_JAVA, java_home
+from tests.engines.java import OLDEST_JAVA, java_home
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.engines]
 

@@ -32,7 +32,7 @@ from tests.e2e.spark.streams import (
     values,
     written,
 )
-from tests.support.proxy import Proxy
+from tests.wire.proxy import Proxy
 
 pytestmark = [pytest.mark.java]
 

@@ -14,7 +14,7 @@ from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest
 from fencepost.spark.sink import ExactlyOnceSink
 from tests.e2e.spark.streams import Lines, create_topic, is_soon_free, run, stream, values, written
-from tests.support.apache_kafka import ApacheKafka
+from tests.engines.apache_kafka import ApacheKafka
 
 pytestmark = [pytest.mark.java]
 

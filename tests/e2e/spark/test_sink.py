@@ -35,8 +35,8 @@ from tests.e2e.spark.streams import (
     values,
     written,
 )
-from tests.support.partitioner import partition_for
-from tests.support.reading import committed_offsets
+from tests.readers.reading import committed_offsets
+from tests.unit.spark.partitioner import partition_for
 
 pytestmark = [pytest.mark.java]
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import pytest
 
 from fencepost.broker.cluster import Disk
-from fencepost.machines.offsets import Committer, OffsetToCommit
+from fencepost.machines.group.offsets import Committer, OffsetToCommit
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
@@ -27,7 +27,7 @@ from fencepost.protocol.messages import (
     UpdateFeaturesRequest,
 )
 from fencepost.protocol.records import iter_batches
-from tests.support.node import PureBroker
+from tests.pure_broker import PureBroker
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE = 0, 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.admin_requests import REQUESTS, Stage
-from tests.support.node import PureBroker
+from tests.conformance.admin_requests import REQUESTS, Stage
+from tests.pure_broker import PureBroker
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.consumer_requests import SETTINGS, STORIES, Stage, told
-from tests.support.node import PureBroker
+from tests.conformance.consumer_requests import SETTINGS, STORIES, Stage, told
+from tests.pure_broker import PureBroker
 
 FILE = Path(__file__).parent / "consumer_stories.txt"
 

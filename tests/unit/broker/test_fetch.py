@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.machines.log import LogConfig, LogTailUnknown, StorageFailed
-from fencepost.machines.memory_log import MemoryLog
-from fencepost.machines.txn import State
+from fencepost.machines.log.interface import LogConfig, LogTailUnknown, StorageFailed
+from fencepost.machines.log.memory import MemoryLog
+from fencepost.machines.txn.decisions import State
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
@@ -20,7 +20,7 @@ from fencepost.protocol.messages import (
     ProduceRequest,
 )
 from fencepost.protocol.schema import NO_UUID
-from tests.support.node import PureBroker
+from tests.pure_broker import PureBroker
 
 READ_COMMITTED = 1
 

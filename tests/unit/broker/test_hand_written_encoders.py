@@ -8,9 +8,9 @@ import pytest
 
 from fencepost.broker.api import APIS, k00_produce, k01_fetch, k24_add_partitions_to_txn, k26_end_txn
 from fencepost.broker.fetch_sessions import Wanted
-from fencepost.machines.partition import AppendResult, Fetched
-from fencepost.machines.txn import State, Txn
-from fencepost.machines.txn_log import decode_key, decode_value, encode_key, encode_value, group_by_topic
+from fencepost.machines.partition.partition import AppendResult, Fetched
+from fencepost.machines.txn.decisions import State, Txn
+from fencepost.machines.txn.records import decode_key, decode_value, encode_key, encode_value, group_by_topic
 from fencepost.protocol.messages import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.machines.log import LogConfig, Rewrite, StorageFailed
-from fencepost.machines.memory_log import MemoryLog
+from fencepost.machines.log.interface import LogConfig, Rewrite, StorageFailed
+from fencepost.machines.log.memory import MemoryLog
 from fencepost.protocol import errors
 from fencepost.protocol.batch import HEADER_BYTES, assemble, decode_header, encode_batch, encode_varint, stamp
 from fencepost.protocol.messages import (
@@ -22,7 +22,7 @@ from fencepost.protocol.messages import (
     TxnOffsetCommitRequest,
 )
 from fencepost.protocol.records import iter_batches, iter_records
-from tests.support.node import PureBroker
+from tests.pure_broker import PureBroker
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -12,7 +12,7 @@ from fencepost.broker import cluster as cluster_module
 from fencepost.broker import fetch_sessions
 from fencepost.broker.api import k00_produce
 from fencepost.broker.node import MAX_PLAIN_REQUEST_BYTES
-from fencepost.machines.offsets import Offsets
+from fencepost.machines.group.offsets import Offsets
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
@@ -36,7 +36,7 @@ from fencepost.protocol.messages import (
     SyncGroupRequest,
 )
 from fencepost.protocol.schema import MAX_REQUEST_ELEMENTS, Malformed
-from tests.support.node import PureBroker
+from tests.pure_broker import PureBroker
 
 NewTopic = CreateTopicsRequest.CreatableTopic
 MANY = 20_000

@@ -26,7 +26,7 @@ from fencepost.protocol.messages import (
     TxnOffsetCommitResponse,
 )
 from fencepost.protocol.schema import Message
-from tests.support.raw_client import encode_frame
+from tests.wire.raw_client import encode_frame
 
 AT_MS = 1_800_000_000_000
 DONE_NS = AT_MS * 1_000_000 + 2_500_000

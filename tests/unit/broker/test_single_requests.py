@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fencepost.protocol.schema import Malformed
-from tests.support.node import PureBroker, PureConnection
-from tests.support.single_requests import FRAMES, REQUESTS, Stage
+from tests.conformance.single_requests import FRAMES, REQUESTS, Stage
+from tests.pure_broker import PureBroker, PureConnection
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 
 from fencepost.client.admin import DescribedTxn, Producer, Rpc, Where
 from fencepost.diagnose.snapshot import Ends, LogEntry, TxnSnapshot
-from fencepost.machines.txn import State, Txn
+from fencepost.machines.txn.decisions import State, Txn
 
 NOW_MS = 1_800_000_000_000
 ORDERS = Where("orders", 0)

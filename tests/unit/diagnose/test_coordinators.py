@@ -16,7 +16,7 @@ from fencepost.diagnose.coordinators import answered_by_another, unasked_coordin
 from fencepost.diagnose.hanging import diagnose_hanging
 from fencepost.diagnose.lso import diagnose_lso
 from fencepost.diagnose.snapshot import TXN_TOPIC
-from fencepost.machines.txn_log import partition_for
+from fencepost.machines.txn.records import partition_for
 from fencepost.protocol import errors
 from fencepost.testing import Broker
 from tests.unit.diagnose.snapshots import described

@@ -26,7 +26,12 @@ def errors_used_in(path: Path) -> set[str]:
 def test_every_error_that_our_broker_answers_a_client_with_is_in_the_table() -> None:
     handlers = [path for key in CLIENT_APIS for path in (SOURCE / "broker/api").glob(f"k{key:02d}_*.py")]
     assert len(handlers) == len(CLIENT_APIS)
-    deciders = ("machines/txn.py", "machines/partition.py", "machines/producers.py", "broker/txn_coordinator.py")
+    deciders = (
+        "machines/txn/decisions.py",
+        "machines/partition/partition.py",
+        "machines/partition/producers.py",
+        "broker/coordinator/txns.py",
+    )
     files = [*handlers, *(SOURCE / path for path in deciders)]
     used = set[str]().union(*map(errors_used_in, files)) & set(errors.NAMES.values())
     assert used - {entry.name for entry in TABLE.values()} == set()

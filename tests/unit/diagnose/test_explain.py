@@ -7,7 +7,7 @@ import pytest
 from fencepost.client.admin import Where
 from fencepost.diagnose.explain import Explanation, diagnose_txn
 from fencepost.diagnose.snapshot import LogEntry, Settings
-from fencepost.machines.txn import State
+from fencepost.machines.txn.decisions import State
 from fencepost.protocol import errors
 from tests.unit.diagnose.snapshots import (
     GROUP_OFFSETS,

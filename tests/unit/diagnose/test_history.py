@@ -7,7 +7,7 @@ import pytest
 from fencepost.client.admin import Where
 from fencepost.diagnose.history import Abort, diagnose_history, tell, why_aborted
 from fencepost.diagnose.snapshot import HistorySnapshot, LogEntry
-from fencepost.machines.txn import State
+from fencepost.machines.txn.decisions import State
 from fencepost.protocol import errors
 from tests.unit.diagnose.snapshots import NOW_MS, entry, rpc
 

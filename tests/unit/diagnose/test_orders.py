@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.diagnose.orders import was_committed
-from fencepost.machines.txn import State
+from fencepost.machines.txn.decisions import State
 from tests.unit.diagnose.snapshots import entry
 
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, *_ = State

@@ -9,7 +9,7 @@ import pytest
 from fencepost.client.admin import ListedTxn
 from fencepost.diagnose.snapshot import TxnsSnapshot
 from fencepost.diagnose.txns import Filters, diagnose_description, diagnose_txns
-from fencepost.machines.txn import State
+from fencepost.machines.txn.decisions import State
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, entry, producer, txn_snapshot
 
 DAY_MS = 86_400_000

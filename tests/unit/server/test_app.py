@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fencepost.machines.log import LogTailUnknown
+from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.server.app import App, Settings
 
 

@@ -11,8 +11,8 @@ from fencepost.protocol.messages import HeartbeatRequest, InitProducerIdRequest,
 from fencepost.protocol.schema import Message
 from fencepost.server.faults import BadFault, Faults, parse_fault
 from fencepost.server.listener import Listener
-from tests.support.node import START_MS, PureBroker, PureConnection
-from tests.support.raw_client import decode_reply, encode_frame
+from tests.pure_broker import START_MS, PureBroker, PureConnection
+from tests.wire.raw_client import decode_reply, encode_frame
 
 BEAT = HeartbeatRequest("g", -1, "m")
 

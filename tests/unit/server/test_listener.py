@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.config import parse
-from fencepost.machines.log import LogTailUnknown
+from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
 from fencepost.server import complaints, connection, listener
 from fencepost.server.complaints import Complaints, guess_protocol

@@ -12,7 +12,7 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.records import Record, encode_records
 from fencepost.server.metrics import BrokerCollector, Traffic
-from tests.support.node import PureBroker
+from tests.pure_broker import PureBroker
 
 WITHOUT_VERIFICATION = {"transaction.partition.verification.enable": "false"}
 

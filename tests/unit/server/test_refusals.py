@@ -23,8 +23,8 @@ from fencepost.protocol.messages import (
 from fencepost.protocol.schema import Message
 from fencepost.server.crash import POINTS
 from fencepost.server.refusals import can_carry_error, client_id_of, is_answered, refusal, stamped
-from tests.support.message_values import random_message
-from tests.support.raw_client import decode_reply, encode_frame
+from tests.wire.message_values import random_message
+from tests.wire.raw_client import decode_reply, encode_frame
 
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "fencepost"
 ERROR = errors.COORDINATOR_NOT_AVAILABLE

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.machines.log import AbortedTxn, LogConfig, StorageFailed
+from fencepost.machines.log.interface import AbortedTxn, LogConfig, StorageFailed
 from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.server.storage import DataFolder, FileLog
 from fencepost.server.storage.folder import Done
-from tests.support.later import Later
+from tests.unit.server.later import Later
 
 OLD_ID, NEW_ID = bytes(range(16)), bytes(range(1, 17))
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)

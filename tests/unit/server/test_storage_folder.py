@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from fencepost.machines.log import LogConfig, LogTailUnknown, StorageFailed
+from fencepost.machines.log.interface import LogConfig, LogTailUnknown, StorageFailed
 from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.server.storage import DataFolder, DataFolderUnusable, FileLog
 from fencepost.server.storage.folder import Done

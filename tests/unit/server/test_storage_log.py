@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from fencepost.machines.log import AbortedTxn, LogConfig, LogTailUnknown, StorageFailed
+from fencepost.machines.log.interface import AbortedTxn, LogConfig, LogTailUnknown, StorageFailed
 from fencepost.protocol.batch import encode_batch, encode_marker, stamp
 from fencepost.server.storage import CorruptLog, DataFolder, FileLog
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fencepost.machines.log import AbortedTxn, LogConfig
-from fencepost.machines.memory_log import MemoryLog
+from fencepost.machines.log.interface import AbortedTxn, LogConfig
+from fencepost.machines.log.memory import MemoryLog
 from fencepost.protocol.batch import encode_batch, encode_marker, stamp
 from fencepost.server.storage import DataFolder, FileLog
 

@@ -10,12 +10,12 @@ from struct import pack
 
 import pytest
 
-from fencepost.machines.compaction import Policy, compact, find_dirt
-from fencepost.machines.log import AbortedTxn, LogConfig, StorageFailed
+from fencepost.machines.log.compaction import Policy, compact, find_dirt
+from fencepost.machines.log.interface import AbortedTxn, LogConfig, StorageFailed
 from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.protocol.records import iter_batches
 from fencepost.server.storage import DataFolder, FileLog
-from tests.support.later import Later
+from tests.unit.server.later import Later
 
 TOPIC_ID = bytes(range(16))
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)

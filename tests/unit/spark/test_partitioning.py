@@ -11,8 +11,8 @@ import pytest
 
 from fencepost.spark.columns import BadRecord, Columns
 from fencepost.spark.partitioning import RowGroups, group_rows, murmur2, partitions_for
-from tests.support.partitioner import murmur2 as murmur2_of
-from tests.support.partitioner import partition_for
+from tests.unit.spark.partitioner import murmur2 as murmur2_of
+from tests.unit.spark.partitioner import partition_for
 
 # From Apache Kafka's own test of Utils.murmur2.
 KAFKAS_VECTORS = {

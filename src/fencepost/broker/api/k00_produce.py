@@ -10,7 +10,7 @@ import struct
 
 from fencepost.broker.cluster import INTERNAL_TOPICS, Cluster
 from fencepost.broker.node import Context
-from fencepost.machines.partition import AppendResult, Partition
+from fencepost.machines.partition.partition import AppendResult, Partition
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.schema import write_uvarint

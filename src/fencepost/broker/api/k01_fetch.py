@@ -13,8 +13,8 @@ from typing import NamedTuple
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.fetch_sessions import FINAL_EPOCH, FetchSession, Wanted
 from fencepost.broker.node import Context
-from fencepost.machines.log import StorageFailed
-from fencepost.machines.partition import Fetched, Partition
+from fencepost.machines.log.interface import StorageFailed
+from fencepost.machines.partition.partition import Fetched, Partition
 from fencepost.protocol import errors
 from fencepost.protocol.messages import FetchRequest
 from fencepost.protocol.schema import NO_UUID, write_uvarint

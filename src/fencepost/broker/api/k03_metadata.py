@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fencepost.broker.cluster import Topic, TopicRefused, check_topic_name
 from fencepost.broker.node import Context
-from fencepost.machines.log import StorageFailed
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import MetadataRequest, MetadataResponse
 from fencepost.protocol.schema import NO_UUID

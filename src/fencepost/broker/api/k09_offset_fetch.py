@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencepost.broker.node import Context
-from fencepost.machines.offsets import FetchedOffset
+from fencepost.machines.group.offsets import FetchedOffset
 from fencepost.protocol import errors
 from fencepost.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
 from fencepost.protocol.schema import NO_UUID

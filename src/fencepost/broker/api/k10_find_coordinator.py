@@ -6,7 +6,7 @@ v4 several keys at once; v6 share groups (key type 2), which are not served.
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.log import StorageFailed
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import FindCoordinatorRequest, FindCoordinatorResponse
 

@@ -6,7 +6,7 @@ v4 a newcomer is given a member id and must come again with it; v5 static member
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.group_requests import Join, JoinResult, LeaveResult, SyncResult
+from fencepost.machines.group.classic.requests import Join, JoinResult, LeaveResult, SyncResult
 from fencepost.protocol import errors
 from fencepost.protocol.messages import JoinGroupRequest, JoinGroupResponse
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.group_requests import Heartbeat
+from fencepost.machines.group.classic.requests import Heartbeat
 from fencepost.protocol.messages import HeartbeatRequest, HeartbeatResponse
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.group_requests import JoinResult, Leaver, LeaveResult, SyncResult
+from fencepost.machines.group.classic.requests import JoinResult, Leaver, LeaveResult, SyncResult
 from fencepost.protocol.messages import LeaveGroupRequest, LeaveGroupResponse
 
 MemberResponse = LeaveGroupResponse.MemberResponse

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.group_requests import JoinResult, LeaveResult, Sync, SyncResult
+from fencepost.machines.group.classic.requests import JoinResult, LeaveResult, Sync, SyncResult
 from fencepost.protocol.messages import SyncGroupRequest, SyncGroupResponse
 
 

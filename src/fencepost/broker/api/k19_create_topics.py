@@ -7,7 +7,7 @@ from collections import Counter
 from fencepost.broker.api.k32_describe_configs import topic_settings
 from fencepost.broker.cluster import Topic, TopicRefused
 from fencepost.broker.node import Context
-from fencepost.machines.log import StorageFailed
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
 

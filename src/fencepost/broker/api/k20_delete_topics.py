@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.cluster import Topic
 from fencepost.broker.node import Context
-from fencepost.machines.log import StorageFailed
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from fencepost.protocol.schema import NO_UUID

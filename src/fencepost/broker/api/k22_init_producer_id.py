@@ -7,7 +7,7 @@ v6 (KIP-939) is unstable in Kafka, so it is not served.
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.log import StorageFailed
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 

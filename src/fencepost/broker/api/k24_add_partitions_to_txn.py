@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from fencepost.broker.cluster import INTERNAL_TOPICS, Cluster
 from fencepost.broker.node import Context
-from fencepost.machines.txn import TopicPartition
+from fencepost.machines.txn.decisions import TopicPartition
 from fencepost.protocol import errors
 from fencepost.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from fencepost.protocol.schema import Malformed, write_uvarint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.cluster import MAX_PARTITIONS_PER_TOPIC, TopicRefused
 from fencepost.broker.node import Context
-from fencepost.machines.log import StorageFailed
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import CreatePartitionsRequest, CreatePartitionsResponse
 

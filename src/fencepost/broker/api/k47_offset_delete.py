@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.offsets import TopicPartition
+from fencepost.machines.group.offsets import TopicPartition
 from fencepost.protocol import errors
 from fencepost.protocol.messages import OffsetDeleteRequest, OffsetDeleteResponse
 

@@ -14,7 +14,7 @@ from fencepost.broker.api.k18_api_versions import (
     feature_levels,
 )
 from fencepost.broker.node import Context
-from fencepost.machines.log import StorageFailed
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.txn_log import group_by_topic
+from fencepost.machines.txn.records import group_by_topic
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
 

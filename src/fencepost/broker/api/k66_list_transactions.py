@@ -6,8 +6,8 @@ v1 by duration (KIP-994); v2 by a pattern that must match the whole id (KIP-1152
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.pattern import BadPattern, Pattern, TooMuchWork
-from fencepost.machines.txn import BY_KAFKA_NAME
+from fencepost.machines.group.consumer.pattern import BadPattern, Pattern, TooMuchWork
+from fencepost.machines.txn.decisions import BY_KAFKA_NAME
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ListTransactionsRequest, ListTransactionsResponse
 

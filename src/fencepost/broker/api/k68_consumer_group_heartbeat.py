@@ -6,8 +6,8 @@ v1 subscriptions by pattern, and members choose their own id.
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.consumer_group_log import by_topic
-from fencepost.machines.consumer_heartbeat import ConsumerHeartbeat
+from fencepost.machines.group.consumer.heartbeat import ConsumerHeartbeat
+from fencepost.machines.group.consumer.records import by_topic
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fencepost.broker.node import Context
-from fencepost.machines.consumer_group import ConsumerGroup, ConsumerMember, Place
-from fencepost.machines.consumer_group_log import by_topic
-from fencepost.machines.consumer_heartbeat import preferred_assignor
+from fencepost.machines.group.consumer.group import ConsumerGroup, ConsumerMember, Place
+from fencepost.machines.group.consumer.heartbeat import preferred_assignor
+from fencepost.machines.group.consumer.records import by_topic
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NoReturn
 
-from fencepost.machines.log import AbortedTxn, LogConfig, LogTailUnknown, Rewrite, StorageFailed, StoredBatch
+from fencepost.machines.log.interface import AbortedTxn, LogConfig, LogTailUnknown, Rewrite, StorageFailed, StoredBatch
 from fencepost.server.storage.checkpoints import (
     TOPIC_ID_NAME,
     encode_topic_id,
@@ -47,7 +47,7 @@ _MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
 
 class FileLog(SegmentedLog):
-    """See `machines.log.Log`. `segments` is what the directory holds; the last one is appended to."""
+    """See `machines.log.interface.Log`. `segments` is what the directory holds; the last one is appended to."""
 
     __slots__ = (
         "_active",

@@ -29,7 +29,7 @@ from contextlib import suppress
 from functools import partial
 from threading import Lock
 
-from fencepost.machines.log import Log, LogConfig, LogTailUnknown, StorageFailed
+from fencepost.machines.log.interface import Log, LogConfig, LogTailUnknown, StorageFailed
 from fencepost.server.storage.checkpoints import (
     CLEAN_OFFSETS_NAME,
     EPOCHS_NAME,
@@ -81,7 +81,7 @@ def _raise(error: LogTailUnknown) -> None:
 
 
 class DataFolder:
-    """See `machines.log.Storage`.
+    """See `machines.log.interface.Storage`.
 
     `flush`: whether `sync` waits for the disk. `report`: gets one line for everything that recovery changed.
     `stop`: gets LogTailUnknown when a sync failed, and must end the process. `at`: a crash hook for tests,

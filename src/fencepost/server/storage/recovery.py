@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 
-from fencepost.machines.log import LogConfig
+from fencepost.machines.log.interface import LogConfig
 from fencepost.server.storage.checkpoints import (
     EPOCHS_NAME,
     read_leader_epochs,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from fencepost.machines.log import AbortedTxn, StorageFailed
+from fencepost.machines.log.interface import AbortedTxn, StorageFailed
 from fencepost.server.storage.heads import BadBatch, walk
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.segment import (
@@ -36,7 +36,7 @@ _BUFFER_BYTES = 64 << 10
 
 
 class FileRewrite:
-    """See `machines.log.Rewrite`. `commit` and nothing else runs in another thread."""
+    """See `machines.log.interface.Rewrite`. `commit` and nothing else runs in another thread."""
 
     def __init__(
         self, log: SegmentedLog, files: OpenFiles, base_offset: int, end_offset: int, index_interval_bytes: int

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 
-from fencepost.machines.log import StorageFailed
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.server.storage.heads import BadBatch, Placed, walk
 from fencepost.server.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, IndexFile
 from fencepost.server.storage.open_files import OpenFiles

@@ -14,7 +14,7 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-from fencepost.machines.log import StorageFailed
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.segment import SWAP, Segment
 from fencepost.server.storage.snapshots import SnapshotFiles

@@ -1,0 +1,142 @@
+"""Reads an internal topic's partition back from its first record to its last, for the coordinators' loading.
+
+A busy coordinator leaves many records for each key, and a restart must not wait until all of them are decoded. So
+they are only told apart by their keys, and the coordinators decode the last ones.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fencepost.machines.partition.partition import Partition
+from fencepost.protocol.batch import (
+    COMMIT_MARKER,
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    PREFIX_BYTES,
+    TRANSACTIONAL,
+    BatchHeader,
+    decode_marker,
+)
+from fencepost.protocol.records import decode_varint, iter_records
+
+READ_BYTES = 1 << 20
+
+_NO_DELTAS = bytes(3)  # Attributes, timestamp delta and offset delta of a batch's first record.
+_NULL = 1  # -1 as a varint: the length of what is not there.
+_MARKER = TRANSACTIONAL | CONTROL
+_MARKER_KEY = b"\x08\0\0\0"  # Its length, 4, the version and the first byte of the type.
+
+
+class LatestRecord(NamedTuple):
+    offset: int
+    value: bytes
+
+
+class LatestRecords:
+    """The last record of every key, unless that is a tombstone; and of transactions that are open, what they wrote.
+
+    A transaction's records count from its marker on, and then only where no later record has their key. A tombstone
+    also takes back what a transaction has written before it.
+    """
+
+    def __init__(self) -> None:
+        self.by_key: dict[bytes, LatestRecord] = {}
+        self.pending: dict[int, dict[bytes, LatestRecord]] = {}  # By producer id.
+
+    def in_order(self) -> list[tuple[bytes, LatestRecord]]:
+        return sorted(self.by_key.items(), key=_offset)
+
+    def pending_in_order(self) -> list[tuple[int, bytes, LatestRecord]]:
+        return [(pid, *item) for pid, written in self.pending.items() for item in sorted(written.items(), key=_offset)]
+
+    def put(self, key: bytes, value: bytes | None, offset: int, producer_id: int | None) -> None:
+        if value is None:
+            self.by_key.pop(key, None)
+            for written in self.pending.values():
+                written.pop(key, None)
+        elif producer_id is None:
+            self.by_key[key] = LatestRecord(offset, value)
+        else:
+            self.pending.setdefault(producer_id, {})[key] = LatestRecord(offset, value)
+
+    def end_txn(self, producer_id: int, commit: bool) -> None:
+        written = self.pending.pop(producer_id, None)
+        if written and commit:
+            by_key = self.by_key
+            for key, record in written.items():
+                if key not in by_key or by_key[key].offset < record.offset:
+                    by_key[key] = record
+
+
+def _offset(item: tuple[bytes, LatestRecord]) -> int:
+    return item[1].offset
+
+
+def load_latest(partition: Partition) -> LatestRecords:
+    found = LatestRecords()
+    log = partition.log
+    offset = log.start_offset
+    while offset < log.end_offset:
+        chunk = log.read(offset, READ_BYTES, log.end_address)
+        offset = _load_chunk(chunk, found)
+    return found
+
+
+def _load_chunk(chunk: bytes, found: LatestRecords) -> int:
+    """Take whole batches in; return the offset after them. What coordinators write is read here, the rest elsewhere."""
+    unpack = HEADER.unpack_from
+    pending = found.pending
+    pos = next_offset = 0
+    # Of plain records only the last of each key is looked at further: where its value begins, and its offset.
+    places: dict[bytes, tuple[int, int]] = {}
+    while pos < len(chunk):
+        start = pos
+        fields = unpack(chunk, pos)
+        at = pos + HEADER_BYTES
+        pos += PREFIX_BYTES + fields[1]
+        base_offset, attributes, count = fields[0], fields[5], fields[12]
+        next_offset = base_offset + fields[6] + 1
+        if count == 1 and (attributes == 0 or attributes == TRANSACTIONAL):
+            while chunk[at] > 127:  # The record's length.
+                at += 1
+            key_length = chunk[at + 4]
+            if chunk[at + 1 : at + 4] == _NO_DELTAS and key_length < 128 and key_length != _NULL:
+                key_at = at + 5
+                end = key_at + (key_length >> 1)
+                if chunk[end] != _NULL:
+                    if attributes == 0:
+                        places[chunk[key_at:end]] = end, base_offset
+                    else:
+                        length, value_at = decode_varint(chunk, end)
+                        record = LatestRecord(base_offset, chunk[value_at : value_at + length])
+                        pending.setdefault(fields[9], {})[chunk[key_at:end]] = record
+                    continue
+        if places:
+            _take(chunk, places, found)
+        if attributes == _MARKER and count == 1 and chunk[at + 4 : at + 8] == _MARKER_KEY and chunk[at + 8] < 2:
+            found.end_txn(fields[9], chunk[at + 8] == COMMIT_MARKER)
+            continue
+        _load_batch(BatchHeader._make(fields), chunk[start:pos], found)
+    _take(chunk, places, found)
+    return next_offset
+
+
+def _take(chunk: bytes, places: dict[bytes, tuple[int, int]], found: LatestRecords) -> None:
+    for key, (at, offset) in places.items():
+        length, at = decode_varint(chunk, at)
+        found.by_key[key] = LatestRecord(offset, chunk[at : at + length])
+    places.clear()
+
+
+def _load_batch(header: BatchHeader, batch: bytes, found: LatestRecords) -> None:
+    if header.is_control:
+        marker = decode_marker(batch)
+        if marker is not None:
+            found.end_txn(marker.producer_id, marker.commit)
+        return
+    producer_id = header.producer_id if header.is_transactional else None
+    for record in iter_records(batch):
+        if record.key is not None:
+            found.put(record.key, record.value, record.offset, producer_id)

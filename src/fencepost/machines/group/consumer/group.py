@@ -1,0 +1,364 @@
+"""One group of the consumer protocol (KIP-848): its members, its epochs, and the records that it is made of.
+
+The coordinator decides who reads what: the *target* assignment. Each member is led towards its target in steps, of
+which the first is always to give up what others are to have. Three epochs tell how far all that is: the group's
+rises with every change of members, subscriptions or topics; the target's is the group epoch it was computed for; a
+member's is the target epoch it has come to.
+
+A group is what its records say, and `apply` is the only way to change it: for records that were just appended, and
+for those of a log that is loaded. What is lost with the process (deadlines) is kept apart, in `waits`.
+Follows Kafka's ConsumerGroup and ConsumerGroupMember.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from fencepost.machines.group.classic.requests import Protocols
+
+# A partition, by the id of its topic: a topic of the same name is not the same topic.
+Place = tuple[bytes, int]
+# Partitions, each with the epoch at which the member got it.
+Held = Mapping[Place, int]
+Places = frozenset[Place]
+NOTHING: Held = {}
+
+FIRST_EPOCH = 1
+LEAVE_EPOCH = -1
+LEAVE_STATIC_EPOCH = -2  # A static member that will be back.
+
+
+class TopicInfo(NamedTuple):
+    name: str
+    topic_id: bytes
+    partition_count: int
+
+
+class Topics(Protocol):
+    """The topics of the cluster, as far as groups need to know them."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of them."""
+        ...
+
+    def by_name(self, name: str) -> TopicInfo | None: ...
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None: ...
+
+    def names(self) -> Iterable[str]: ...
+
+
+class MemberState(IntEnum):
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1  # It has to give something up before it goes on.
+    UNRELEASED_PARTITIONS = 2  # Others still hold what it is to get.
+
+
+STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS = MemberState
+
+
+class ClassicMember(NamedTuple):
+    """What a member said that is in the group by the classic protocol, while the group is being migrated."""
+
+    session_timeout_ms: int
+    protocols: Protocols
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    member_id: str
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: frozenset[str] = frozenset()
+    topic_regex: str = ""  # A pattern, or none.
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    classic: ClassicMember | None = None
+    # How far it has come.
+    epoch: int = 0
+    previous_epoch: int = -1
+    state: MemberState = STABLE
+    assigned: Held = field(default_factory=dict)
+    revoking: Held = field(default_factory=dict)
+
+    def is_reconciled_to(self, target_epoch: int) -> bool:
+        return self.state is STABLE and self.epoch == target_epoch
+
+    def epoch_of(self, place: Place) -> int | None:
+        """The epoch at which it got a partition; None if it does not have it."""
+        found = self.assigned.get(place)
+        return self.revoking.get(place) if found is None else found
+
+    def moved_to(self, epoch: int, state: MemberState, assigned: Held, revoking: Held = NOTHING) -> ConsumerMember:
+        return replace(self, epoch=epoch, previous_epoch=self.epoch, state=state, assigned=assigned, revoking=revoking)
+
+
+class ResolvedRegex(NamedTuple):
+    topics: frozenset[str]
+    version: int
+    timestamp_ms: int
+
+
+# Records. Without a value each is a tombstone.
+
+
+class EpochRecord(NamedTuple):
+    group_id: str
+    value: tuple[int, int] | None  # Epoch, and a hash of the topics that are subscribed to.
+
+
+class MemberRecord(NamedTuple):
+    """What a member says of itself; of `value` the rest is not part of it."""
+
+    group_id: str
+    member_id: str
+    value: ConsumerMember | None
+
+
+class TargetEpochRecord(NamedTuple):
+    group_id: str
+    value: tuple[int, int] | None  # Epoch, and when it was computed.
+
+
+class TargetRecord(NamedTuple):
+    group_id: str
+    member_id: str
+    value: Places | None
+
+
+class CurrentRecord(NamedTuple):
+    """How far a member has come; of `value` only that is part of it."""
+
+    group_id: str
+    member_id: str
+    value: ConsumerMember | None
+
+
+class RegexRecord(NamedTuple):
+    group_id: str
+    regex: str
+    value: ResolvedRegex | None
+
+
+ConsumerRecord = EpochRecord | MemberRecord | TargetEpochRecord | TargetRecord | CurrentRecord | RegexRecord
+
+
+class Wait(NamedTuple):
+    """What a member has to do, and until when; `epoch` is the one it has to leave by then."""
+
+    due_ms: int
+    epoch: int | None = None
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    group_id: str
+    epoch: int = FIRST_EPOCH
+    metadata_hash: int = 0
+    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    target_epoch: int = 0
+    target_timestamp_ms: int = 0
+    targets: dict[str, Places] = field(default_factory=dict)
+    regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
+    # Follows from the members: who holds a partition (assigned, or not yet given up), and who an instance is.
+    owners: dict[Place, str] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    # Lost with the process. The key is (what, member id), where what is session, rebalance, join or sync.
+    waits: dict[tuple[str, str], Wait] = field(default_factory=dict, compare=False)
+    seen_topics_version: int = field(default=-1, compare=False)
+    failed_regexes: set[str] = field(default_factory=set, compare=False)  # Their members are yet to hear of it.
+
+    # Questions.
+
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def state_name(self) -> str:
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target_epoch:
+            return "Assigning"
+        is_stable = all(member.is_reconciled_to(self.target_epoch) for member in self.members.values())
+        return "Stable" if is_stable else "Reconciling"
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        member_id = None if instance_id is None else self.static_members.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """What it subscribes to, by name and by pattern."""
+        resolved = self.regexes.get(member.topic_regex)
+        return member.topic_names if resolved is None else member.topic_names | resolved.topics
+
+    def subscribed_topics(self) -> set[str]:
+        return set().union(*(self.topics_of(member) for member in self.members.values()))
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return any(topic in self.topics_of(member) for member in self.members.values())
+
+    def wanted_regexes(self) -> set[str]:
+        return {member.topic_regex for member in self.members.values() if member.topic_regex}
+
+    def is_waiting_for_others(self, member: ConsumerMember) -> bool:
+        """Whether somebody still holds what the member is to get."""
+        target = self.targets.get(member.member_id, frozenset())
+        return any(place in self.owners for place in target if place not in member.assigned)
+
+    def classic_members(self) -> list[ConsumerMember]:
+        return [member for member in self.members.values() if member.classic is not None]
+
+    def next_deadline_ms(self) -> int | None:
+        return min((wait.due_ms for wait in self.waits.values()), default=None)
+
+    def copy(self) -> ConsumerGroup:
+        """To decide on: records can be applied to it that are not written yet."""
+        return replace(
+            self,
+            members=dict(self.members),
+            targets=dict(self.targets),
+            regexes=dict(self.regexes),
+            owners=dict(self.owners),
+            static_members=dict(self.static_members),
+            waits=self.waits,
+            failed_regexes=self.failed_regexes,
+        )
+
+    # Changes.
+
+    def apply(self, record: ConsumerRecord) -> None:
+        """Take one record in."""
+        if isinstance(record, CurrentRecord):
+            self._apply_current(record)
+        elif isinstance(record, MemberRecord):
+            self._apply_member(record)
+        elif isinstance(record, TargetRecord):
+            if record.value is None:
+                self.targets.pop(record.member_id, None)
+            else:
+                self.targets[record.member_id] = record.value
+        elif isinstance(record, TargetEpochRecord):
+            self.target_epoch, self.target_timestamp_ms = record.value or (0, 0)
+        elif isinstance(record, EpochRecord):
+            self.epoch, self.metadata_hash = record.value or (FIRST_EPOCH, 0)
+        elif record.value is None:
+            self.regexes.pop(record.regex, None)
+            self.failed_regexes.discard(record.regex)
+        else:
+            self.regexes[record.regex] = record.value
+
+    def _apply_member(self, record: MemberRecord) -> None:
+        before = self.members.get(record.member_id)
+        said = record.value
+        if said is None:
+            if before is not None:
+                del self.members[record.member_id]
+                self._release(before)
+                self._release_instance(before)
+            return
+        if before is not None and before.instance_id != said.instance_id:
+            self._release_instance(before)
+        known = before or ConsumerMember(record.member_id)
+        self.members[record.member_id] = replace(
+            said,
+            epoch=known.epoch,
+            previous_epoch=known.previous_epoch,
+            state=known.state,
+            assigned=known.assigned,
+            revoking=known.revoking,
+        )
+        if said.instance_id is not None:
+            self.static_members[said.instance_id] = record.member_id
+
+    def _apply_current(self, record: CurrentRecord) -> None:
+        before = self.members.get(record.member_id)
+        came = record.value
+        if before is None and came is None:
+            return
+        known = before or ConsumerMember(record.member_id)
+        self._release(known)
+        if came is None:
+            came = ConsumerMember(record.member_id, epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH)
+        self.members[record.member_id] = replace(
+            known,
+            epoch=came.epoch,
+            previous_epoch=came.previous_epoch,
+            state=came.state,
+            assigned=came.assigned,
+            revoking=came.revoking,
+        )
+        for place in (*came.assigned, *came.revoking):
+            self.owners[place] = record.member_id
+
+    def _release(self, member: ConsumerMember) -> None:
+        for place in (*member.assigned, *member.revoking):
+            if self.owners.get(place) == member.member_id:
+                del self.owners[place]
+
+    def _release_instance(self, member: ConsumerMember) -> None:
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
+
+
+class Draft:
+    """A group as it will be with the records that were decided so far. The group itself is not touched."""
+
+    def __init__(self, group: ConsumerGroup) -> None:
+        self.group = group
+        self.records: list[ConsumerRecord] = []
+
+    def write(self, record: ConsumerRecord) -> None:
+        if not self.records:
+            self.group = self.group.copy()
+        self.records.append(record)
+        self.group.apply(record)
+
+    def remove_member(self, member_id: str) -> None:
+        # Kafka: in this order, so that a member is gone last.
+        self.write(CurrentRecord(self.group.group_id, member_id, None))
+        self.write(TargetRecord(self.group.group_id, member_id, None))
+        self.write(MemberRecord(self.group.group_id, member_id, None))
+
+    def bump_epoch(self, topics: Topics) -> None:
+        value = self.group.epoch + 1, metadata_hash(self.group.subscribed_topics(), topics)
+        self.write(EpochRecord(self.group.group_id, value))
+
+
+def tombstones(group: ConsumerGroup) -> list[ConsumerRecord]:
+    """The records that end a group."""
+    group_id = group.group_id
+    records: list[ConsumerRecord] = [CurrentRecord(group_id, member_id, None) for member_id in group.members]
+    records += [TargetRecord(group_id, member_id, None) for member_id in group.members]
+    records.append(TargetEpochRecord(group_id, None))
+    records += [MemberRecord(group_id, member_id, None) for member_id in group.members]
+    records += [RegexRecord(group_id, regex, None) for regex in group.regexes]
+    return [*records, EpochRecord(group_id, None)]
+
+
+def metadata_hash(names: Iterable[str], topics: Topics) -> int:
+    """A number that changes when a topic comes, goes or grows; 0 for no topics.
+
+    Kafka has another one. That makes no difference but one rebalance more for a group that changes brokers.
+    """
+    found = sorted(info for name in names if (info := topics.by_name(name)) is not None)
+    if not found:
+        return 0
+    text = "\n".join(f"{name}\0{topic_id.hex()}\0{count}" for name, topic_id, count in found)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big", signed=True)
+
+
+Assignor = Callable[[Mapping[str, "Wanting"], Mapping[bytes, int]], dict[str, Places]]
+
+
+class Wanting(NamedTuple):
+    """A member, as an assignor sees it: what it subscribes to (topic ids), and what it was to have before."""
+
+    instance_id: str | None
+    topic_ids: frozenset[bytes]
+    had: Places = frozenset()

@@ -1,0 +1,81 @@
+"""The next step of one member towards its target: give up first, then take what is free.
+
+No partition is ever held by two members: a member gets one only when nobody holds it, and holds it until it says
+itself that it has given it up, or is fenced. Follows Kafka's CurrentAssignmentBuilder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import replace
+
+from fencepost.machines.group.consumer.group import (
+    STABLE,
+    UNRELEASED_PARTITIONS,
+    UNREVOKED_PARTITIONS,
+    ConsumerGroup,
+    ConsumerMember,
+    Held,
+    Place,
+    Places,
+    Topics,
+)
+
+
+def reconcile(
+    group: ConsumerGroup,
+    member: ConsumerMember,
+    target: Places,
+    topics: Topics,
+    owned: Set[Place] | None,
+    has_subscription_changed: bool,
+) -> ConsumerMember:
+    """The member after this heartbeat. `owned` is what it says that it has; None if it does not say."""
+    if not has_subscription_changed and member.is_reconciled_to(group.target_epoch):
+        return member
+    if member.state is STABLE and member.epoch == group.target_epoch:
+        return _drop_unsubscribed(group, member, topics, owned)
+    if member.state is UNREVOKED_PARTITIONS and _still_has(member.revoking, owned):
+        return _drop_unsubscribed(group, member, topics, owned) if has_subscription_changed else member
+    return _step(group, member, target, topics, owned)
+
+
+def _step(
+    group: ConsumerGroup, member: ConsumerMember, target: Places, topics: Topics, owned: Set[Place] | None
+) -> ConsumerMember:
+    subscribed = _subscribed_ids(group, member, topics)
+    wanted = {place for place in target if place[0] in subscribed}
+    kept = {place: epoch for place, epoch in member.assigned.items() if place in wanted}
+    to_revoke = {place: epoch for place, epoch in member.assigned.items() if place not in wanted}
+    # What the member itself has just given up is free for it again.
+    missing = wanted - kept.keys()
+    free = {place for place in missing if place not in group.owners or place in member.revoking}
+    if to_revoke and _still_has(to_revoke, owned):
+        # It stays in its epoch until it has given these up.
+        return member.moved_to(member.epoch, UNREVOKED_PARTITIONS, kept, to_revoke)
+    state = STABLE if len(free) == len(missing) else UNRELEASED_PARTITIONS
+    return member.moved_to(group.target_epoch, state, kept | dict.fromkeys(sorted(free), group.target_epoch))
+
+
+def _drop_unsubscribed(
+    group: ConsumerGroup, member: ConsumerMember, topics: Topics, owned: Set[Place] | None
+) -> ConsumerMember:
+    """The target is not computed for a new subscription yet, but what is not subscribed to goes at once."""
+    subscribed = _subscribed_ids(group, member, topics)
+    kept = {place: epoch for place, epoch in member.assigned.items() if place[0] in subscribed}
+    if len(kept) == len(member.assigned):
+        return member
+    dropped = {place: epoch for place, epoch in member.assigned.items() if place not in kept}
+    to_revoke = {**member.revoking, **dropped}
+    if _still_has(to_revoke, owned):
+        return member.moved_to(member.epoch, UNREVOKED_PARTITIONS, kept, to_revoke)
+    return replace(member, previous_epoch=member.epoch, assigned=kept)
+
+
+def _still_has(places: Held, owned: Set[Place] | None) -> bool:
+    return owned is None or any(place in places for place in owned)
+
+
+def _subscribed_ids(group: ConsumerGroup, member: ConsumerMember, topics: Topics) -> set[bytes]:
+    found = (topics.by_name(name) for name in group.topics_of(member))
+    return {info.topic_id for info in found if info is not None}

@@ -1,0 +1,118 @@
+"""The records of `__consumer_offsets`: committed offsets and groups as Kafka lays them out, and back.
+
+A key begins with its type: 0 and 1 an offset, 2 a classic group; those of consumer groups are in
+`consumer_records.py`, and others (share groups and more) are skipped.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from fencepost.machines.group.classic.requests import GroupChange, GroupRecord, MemberRecord
+from fencepost.machines.group.consumer import records as consumer_records
+from fencepost.machines.group.consumer.group import ConsumerRecord
+from fencepost.machines.group.offsets import NO_TIMESTAMP, CommittedOffset, OffsetRecord
+from fencepost.protocol.messages import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from fencepost.protocol.schema import Malformed
+
+_INT16 = struct.Struct(">h")
+OFFSET_KEYS = (0, 1)
+GROUP_KEY = 2
+OFFSET_VALUE_VERSION = 4
+OFFSET_VALUE_VERSION_WITH_EXPIRY = 1
+GROUP_VALUE_VERSION = 3
+KNOWN_VALUE_VERSIONS = range(5)
+
+
+def encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
+    key = _with_version(1, OffsetCommitKey(record.group_id, record.topic, record.partition).encode(0))
+    value = record.value
+    if value is None:
+        return key, None
+    stored = OffsetCommitValue(
+        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp, value.topic_id
+    )
+    # Kafka: only version 1 has room for a time to expire at, which clients before v5 could ask for.
+    has_expiry = value.expire_timestamp != NO_TIMESTAMP
+    version = OFFSET_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_VALUE_VERSION
+    return key, _with_version(version, stored.encode(version))
+
+
+def encode_group(group_id: str, record: GroupRecord | None) -> tuple[bytes, bytes | None]:
+    key = _with_version(GROUP_KEY, GroupMetadataKey(group_id).encode(0))
+    if record is None:
+        return key, None
+    members = [GroupMetadataValue.MemberMetadata(*member) for member in record.members]
+    stored = GroupMetadataValue(
+        record.protocol_type, record.generation, record.protocol, record.leader, record.current_state_timestamp, members
+    )
+    return key, _with_version(GROUP_VALUE_VERSION, stored.encode(GROUP_VALUE_VERSION))
+
+
+def _with_version(version: int, body: bytes) -> bytes:
+    return _INT16.pack(version) + body
+
+
+def _version_of(data: bytes) -> int:
+    if len(data) < 2:
+        raise Malformed(f"a record of {len(data)} bytes has no version")
+    version: int = _INT16.unpack_from(data)[0]
+    return version
+
+
+def encode(record: OffsetRecord | GroupChange | ConsumerRecord) -> tuple[bytes, bytes | None]:
+    if isinstance(record, OffsetRecord):
+        return encode_offset(record)
+    if isinstance(record, GroupChange):
+        return encode_group(record.group_id, record.record)
+    return consumer_records.encode(record)
+
+
+def decode(key: bytes, value: bytes | None, record_offset: int) -> OffsetRecord | GroupChange | ConsumerRecord | None:
+    """What a record says; None for what is to be skipped."""
+    kind = _version_of(key)
+    if value is not None and _version_of(value) not in KNOWN_VALUE_VERSIONS:
+        return None
+    if kind in OFFSET_KEYS:
+        where, _ = OffsetCommitKey.decode(key, 2, 0)
+        return OffsetRecord(where.group, where.topic, where.partition, _decode_offset(value, record_offset))
+    if kind == GROUP_KEY:
+        return GroupChange(GroupMetadataKey.decode(key, 2, 0)[0].group, _decode_group(value))
+    return consumer_records.decode(kind, key, value)
+
+
+def _decode_offset(value: bytes | None, record_offset: int) -> CommittedOffset | None:
+    if value is None:
+        return None
+    stored, _ = OffsetCommitValue.decode(value, 2, _version_of(value))
+    return CommittedOffset(
+        stored.offset,
+        stored.leader_epoch,
+        stored.metadata,
+        stored.commit_timestamp,
+        stored.expire_timestamp,
+        stored.topic_id,
+        record_offset,
+    )
+
+
+def _decode_group(value: bytes | None) -> GroupRecord | None:
+    if value is None:
+        return None
+    stored, _ = GroupMetadataValue.decode(value, 2, _version_of(value))
+    members = tuple(
+        MemberRecord(
+            m.member_id,
+            m.group_instance_id,
+            m.client_id,
+            m.client_host,
+            m.rebalance_timeout if m.rebalance_timeout >= 0 else m.session_timeout,
+            m.session_timeout,
+            m.subscription,
+            m.assignment,
+        )
+        for m in stored.members
+    )
+    return GroupRecord(
+        stored.protocol_type, stored.generation, stored.protocol, stored.leader, stored.current_state_timestamp, members
+    )

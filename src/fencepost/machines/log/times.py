@@ -1,0 +1,56 @@
+"""Offsets for times: which record of a log is the first from a time on, and which time is the latest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fencepost.machines.log.interface import Log
+from fencepost.protocol.batch import Corrupt, decode_header
+from fencepost.protocol.records import iter_records
+
+# A batch that has more is not searched for a time: its first offset is early enough.
+MAX_SEARCHED_BYTES = 32 << 20
+MAX_SEARCHED_RECORDS = 1 << 17
+
+
+class FoundOffset(NamedTuple):
+    """The answer to a ListOffsets request for one partition."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+NOT_FOUND = FoundOffset(-1, -1, -1)
+
+
+def first_not_before(log: Log, timestamp: int) -> FoundOffset:
+    batch = log.offset_for_time(timestamp)
+    if batch is None:
+        return NOT_FOUND
+    header = decode_header(batch)
+    try:
+        for record in iter_records(batch, MAX_SEARCHED_BYTES) if header.record_count <= MAX_SEARCHED_RECORDS else ():
+            if record.timestamp >= timestamp and record.offset >= log.start_offset:
+                return FoundOffset(record.offset, record.timestamp, header.leader_epoch)
+    except Corrupt:
+        # A client may store records that nobody can read; the batch is still the one that was asked for.
+        pass
+    return FoundOffset(max(header.base_offset, log.start_offset), header.max_timestamp, header.leader_epoch)
+
+
+def max_timestamp(log: Log) -> int | None:
+    """The greatest timestamp in the log, by search: the log can tell whether any is at least as great."""
+    first = log.offset_for_time(0)
+    if first is None:
+        return None
+    known = decode_header(first).max_timestamp
+    step = 1
+    while step:
+        batch = log.offset_for_time(known + step)
+        if batch is None:
+            step //= 2
+        else:
+            known = decode_header(batch).max_timestamp
+            step *= 2
+    return known

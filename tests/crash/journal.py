@@ -1,0 +1,91 @@
+"""A ledger that several processes write: each client into a file of its own, and the one that checks reads them all.
+
+A line is `[number, state, topics]`. It is written before the broker is asked to commit, since from then on others may
+read the records, and when the transaction is over. A client that was killed finds in its file what it left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tests.crash.ledger import Entry, Ledger, Outcome
+
+ASKED = "asked"
+
+
+class JournalEntry(Entry):
+    __slots__ = ("_fd",)
+
+    def __init__(self, writer: str, number: int, fd: int) -> None:
+        super().__init__(writer, number)
+        self._fd = fd
+
+    def ask(self) -> None:
+        self._note(ASKED)
+
+    def end(self, outcome: Outcome) -> None:
+        super().end(outcome)
+        self._note(outcome.value)
+
+    def _note(self, state: str) -> None:
+        os.write(self._fd, json.dumps([self.number, state, self.topics]).encode() + b"\n")
+
+
+class Journal(Ledger):
+    """What one client writes. `left_behind` is what the process before did not end, and how it will have ended."""
+
+    def __init__(self, path: Path, writer: str) -> None:
+        super().__init__()
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        before = Journals({writer: path})
+        before.refresh()
+        mine = before.of(writer)
+        self.left_behind: tuple[Entry, Outcome] | None = None
+        # The process before may have begun one more, and written it to the broker but not to the file.
+        self._first_number = len(mine) + 1
+        if mine and mine[-1].outcome is Outcome.OPEN:
+            last = JournalEntry(writer, mine[-1].number, self._fd)
+            last.topics = mine[-1].topics
+            self.left_behind = last, Outcome.UNKNOWN
+
+    def _new_entry(self, writer: str, number: int) -> Entry:
+        return JournalEntry(writer, self._first_number + number, self._fd)
+
+
+class Journals(Ledger):
+    """What all clients wrote, as far as it was read."""
+
+    def __init__(self, paths: dict[str, Path]) -> None:
+        super().__init__()
+        self._paths = paths
+        self._read_bytes = dict.fromkeys(paths, 0)
+
+    def add(self, writer: str, path: Path) -> None:
+        self._paths[writer] = path
+        self._read_bytes[writer] = 0
+
+    def refresh(self) -> None:
+        for writer, path in self._paths.items():
+            if not path.exists():
+                continue
+            with path.open("rb") as file:
+                file.seek(self._read_bytes[writer])
+                # The last line may be on its way.
+                whole = file.read().rpartition(b"\n")
+            self._read_bytes[writer] += len(whole[0]) + len(whole[1])
+            for line in whole[0].splitlines():
+                self._take(writer, *json.loads(line))
+
+    def of(self, writer: str) -> list[Entry]:
+        return self._entries.get(writer, [])
+
+    def _take(self, writer: str, number: int, state: str, topics: list[str]) -> None:
+        mine = self._entries.setdefault(writer, [])
+        while len(mine) <= number:
+            # Those in between were never asked for, so nobody may read them.
+            mine.append(Entry(writer, len(mine)))
+        mine[number].topics = topics
+        if state != ASKED:
+            mine[number].end(Outcome(state))

@@ -1,0 +1,400 @@
+"""Transactional clients that go on while their broker is killed, and write into a ledger what they were told.
+
+`TxnWriter` and `Copier` are confluent-kafka (TV1), which tries again by itself while the broker is away;
+`Tv2Writer` speaks the protocol itself, as no Python client has TV2: an epoch per transaction, partitions added
+by Produce. Each runs in its own thread until `stop` is set. A client that gives up on a transaction is thrown
+away, and the next one initialises the same transactional id: then the one given up is over.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Container, Mapping
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from fencepost.protocol import errors
+from fencepost.protocol.batch import encode_batch
+from fencepost.protocol.messages import (
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+from fencepost.protocol.schema import Message
+from tests.crash.ledger import Entry, Ledger, Outcome, decode_value, key_of, source_payload
+from tests.readers.reading import IMPATIENT, TIMEOUT_S, connect, seen_of
+from tests.wire.raw_client import Closed, RawClient
+
+COMMIT_PROBABILITY = 0.75
+
+
+class GaveUp(Exception):
+    """The client is of no more use; its transaction, when the next client has initialised, is `outcome`."""
+
+    def __init__(self, entry: Entry, outcome: Outcome) -> None:
+        super().__init__(f"{entry} will be {outcome.value}")
+        self.entry = entry
+        self.outcome = outcome
+
+
+class Client(threading.Thread):
+    """One writer of the ledger. `failure` is what ended it, if anything but `stop` did."""
+
+    def __init__(self, name: str, bootstrap_servers: str, ledger: Ledger, stop: threading.Event, seed: int) -> None:
+        super().__init__(name=name, daemon=True)
+        self.bootstrap_servers = bootstrap_servers
+        self.ledger = ledger
+        self.stop = stop
+        self.rng = random.Random(f"{seed}/{name}")
+        self.failure: str | None = None
+        self.left_behind: GaveUp | None = None  # By a process before this one, which was killed.
+
+    def run(self) -> None:
+        try:
+            given_up = self.left_behind
+            # What was given up must be over before the last check, so one more client comes if need be.
+            while not self.stop.is_set() or given_up is not None:
+                given_up = self.live(given_up)
+        except BaseException:
+            self.failure = traceback.format_exc()
+
+    def live(self, given_up: GaveUp | None) -> GaveUp | None:
+        """The life of one client object; `given_up` is what the one before left behind."""
+        raise NotImplementedError
+
+    def stack(self) -> str:
+        """Where it is now, for a client that does not end."""
+        frame = sys._current_frames().get(self.ident or 0)
+        return "".join(traceback.format_stack(frame)) if frame is not None else "it has ended"
+
+    def pause(self) -> None:
+        if self.rng.random() < 0.2:
+            time.sleep(self.rng.random() * 0.02)
+
+
+class TxnWriter(Client):
+    """Writes some records to each topic per transaction, commits or aborts by coin."""
+
+    topics: Mapping[str, int]  # Partitions by topic.
+    keyed: Container[str]  # Topics that are compacted, of one partition each.
+
+    def __init__(self, *args: Any, topics: Mapping[str, int], keyed: Container[str] = ()) -> None:
+        super().__init__(*args)
+        self.topics = topics
+        self.keyed = keyed
+
+    def live(self, given_up: GaveUp | None) -> GaveUp | None:
+        producer = self.new_producer()
+        try:
+            initialise(producer)
+            if given_up is not None:
+                given_up.entry.end(given_up.outcome)
+            while not self.stop.is_set():
+                self.pause()
+                self.transact(producer)
+        except GaveUp as leaving:
+            producer.purge()
+            return leaving
+        return None
+
+    def new_producer(self) -> Producer:
+        config = {"bootstrap.servers": self.bootstrap_servers, "transactional.id": self.name, "linger.ms": 0}
+        return Producer(IMPATIENT | config)
+
+    def transact(self, producer: Producer) -> None:
+        entry = self.ledger.open(self.name)
+        commit = self.rng.random() < COMMIT_PROBABILITY
+        try:
+            producer.begin_transaction()
+            for topic, partitions in self.topics.items():
+                for _ in range(self.rng.choice([1, 1, 1, 2, 5])):
+                    value, key = entry.write(topic), bytes(self.rng.randrange(200))
+                    if topic in self.keyed:
+                        key = key_of(decode_value(value)[0]).encode()
+                    partition = self.rng.randrange(partitions)
+                    producer.produce(topic, value.encode(), key=key, partition=partition)
+                if self.rng.random() < 0.2:
+                    producer.flush(self.rng.random())
+            if not commit:
+                producer.flush(0.5)  # Aborted data should be there to be hidden.
+        except KafkaException as e:
+            self.abort(producer, entry, e.args[0])
+            return
+        if commit:
+            self.commit(producer, entry)
+        else:
+            self.abort(producer, entry)
+
+    def commit(self, producer: Producer, entry: Entry) -> None:
+        entry.ask()
+        while True:
+            try:
+                producer.commit_transaction(self.rng.choice([0.2, 1, TIMEOUT_S]))
+            except KafkaException as e:
+                error: KafkaError = e.args[0]
+                if error.txn_requires_abort():
+                    self.abort(producer, entry, error)
+                    return
+                if not error.retriable() or self.rng.random() < 0.5:
+                    raise GaveUp(entry, Outcome.UNKNOWN) from e
+            else:
+                entry.end(Outcome.COMMITTED)
+                return
+
+    def abort(self, producer: Producer, entry: Entry, why: KafkaError | None = None) -> None:
+        """Abort what was never asked to be committed, or was refused to be: the outcome is certain."""
+        if why is not None and not why.txn_requires_abort():
+            raise GaveUp(entry, Outcome.ABORTED)
+        while True:
+            try:
+                producer.abort_transaction(TIMEOUT_S)
+            except KafkaException as e:
+                if not e.args[0].retriable():
+                    # Refused to commit, then fenced: nobody has committed it, and nobody will.
+                    raise GaveUp(entry, Outcome.ABORTED) from e
+            else:
+                entry.end(Outcome.ABORTED)
+                return
+
+
+class Copier(TxnWriter):
+    """Consume, process, produce: one output for each input, and the group's offsets in the same transaction."""
+
+    group_id = "copier"
+
+    def __init__(self, *args: Any, source: str, target: str) -> None:
+        super().__init__(*args, topics={})
+        self.source = source
+        self.target = target
+
+    def live(self, given_up: GaveUp | None) -> GaveUp | None:
+        consumer = Consumer(
+            IMPATIENT
+            | {
+                "bootstrap.servers": self.bootstrap_servers,
+                "group.id": self.group_id,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 50,
+                "heartbeat.interval.ms": 200,
+                "session.timeout.ms": 6000,  # A client that was killed holds up the others for as long.
+            }
+        )
+        producer = self.new_producer()
+        try:
+            initialise(producer)
+            if given_up is not None:
+                given_up.entry.end(given_up.outcome)
+            consumer.subscribe([self.source])
+            while not self.stop.is_set():
+                self.copy(consumer, producer)
+        except GaveUp as leaving:
+            producer.purge()
+            return leaving
+        finally:
+            consumer.close()
+        return None
+
+    def copy(self, consumer: Consumer, producer: Producer) -> None:
+        messages = [m for m in consumer.consume(self.rng.choice([1, 10, 100]), 0.1) if m.error() is None]
+        if not messages:
+            return
+        entry = self.ledger.open(self.name)
+        offsets = {}
+        try:
+            producer.begin_transaction()
+            for message in messages:
+                record = seen_of(message)
+                value = entry.write(self.target, source_payload(record))
+                producer.produce(self.target, value.encode(), partition=record.partition)
+                offsets[record.partition] = record.offset + 1
+            positions = [TopicPartition(self.source, partition, offset) for partition, offset in offsets.items()]
+            self.send_offsets(consumer, producer, positions)
+        except KafkaException as e:
+            self.abort(producer, entry, e.args[0])
+        else:
+            if self.rng.random() < COMMIT_PROBABILITY:
+                self.commit(producer, entry)
+            else:
+                self.abort(producer, entry)
+        if entry.outcome is not Outcome.COMMITTED:
+            rewind(consumer)
+
+    def send_offsets(self, consumer: Consumer, producer: Producer, positions: list[TopicPartition]) -> None:
+        while True:
+            try:
+                producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), TIMEOUT_S)
+            except KafkaException as e:
+                if not e.args[0].retriable():
+                    raise
+            else:
+                return
+
+
+def initialise(producer: Producer) -> None:
+    while True:
+        try:
+            producer.init_transactions(TIMEOUT_S)
+        except KafkaException as e:
+            if not e.args[0].retriable():
+                raise
+        else:
+            return
+
+
+def rewind(consumer: Consumer) -> None:
+    """Go back to what the group has committed: what was read since will be read again."""
+    while True:
+        try:
+            assigned = consumer.committed(consumer.assignment(), TIMEOUT_S)
+            for partition in assigned:
+                if partition.offset < 0:
+                    partition.offset = OFFSET_BEGINNING
+                consumer.seek(partition)
+        except KafkaException as e:
+            # A rebalance took the partition away, or the broker is away.
+            if e.args[0].code() == KafkaError._STATE or not assigned:
+                return
+        else:
+            return
+
+
+class Tv2Writer(TxnWriter):
+    """A client of its own, with TV2. It never gives up while the broker only fails to answer."""
+
+    def live(self, given_up: GaveUp | None) -> GaveUp | None:
+        client = Tv2Client(self.bootstrap_servers, self.name)
+        try:
+            client.init()
+            if given_up is not None:
+                given_up.entry.end(given_up.outcome)
+            while not self.stop.is_set():
+                self.pause()
+                self.transact_tv2(client)
+        except GaveUp as leaving:
+            return leaving
+        finally:
+            client.close()
+        return None
+
+    def transact_tv2(self, client: Tv2Client) -> None:
+        entry = self.ledger.open(self.name)
+        for _ in range(self.rng.choice([1, 2, 3])):
+            batches: dict[tuple[str, int], list[str]] = {}
+            for topic, partitions in self.topics.items():
+                values = [entry.write(topic) for _ in range(self.rng.choice([1, 3]))]
+                batches[topic, self.rng.randrange(partitions)] = values
+            if client.produce(batches) != errors.NONE:
+                raise GaveUp(entry, Outcome.ABORTED)
+        commit = self.rng.random() < COMMIT_PROBABILITY
+        if commit:
+            entry.ask()
+        outcome = Outcome.COMMITTED if commit else Outcome.ABORTED
+        if client.end(commit) == errors.NONE:
+            entry.end(outcome)
+        else:
+            raise GaveUp(entry, Outcome.UNKNOWN if commit else Outcome.ABORTED)
+
+
+class Tv2Client:
+    """One transactional id over a connection that is made again, and every request sent again, until it is answered."""
+
+    def __init__(self, bootstrap_servers: str, transactional_id: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._connection: RawClient | None = None
+        self.transactional_id = transactional_id
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self._sequences: dict[tuple[str, int], int] = {}
+
+    def moved_to(self, bootstrap_servers: str) -> Tv2Client:
+        """The same producer in the same transaction, at another address."""
+        moved = Tv2Client(bootstrap_servers, self.transactional_id)
+        moved._begin(self.producer_id, self.producer_epoch)
+        moved._sequences |= self._sequences
+        return moved
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def call(self, request: Message, version: int) -> Any:
+        deadline = time.monotonic() + TIMEOUT_S
+        while True:
+            try:
+                if self._connection is None:
+                    self._connection = connect(self._bootstrap_servers)
+                return self._connection.call(request, version)
+            except (Closed, OSError):
+                self.close()
+                assert time.monotonic() < deadline, "the broker does not come back"
+                time.sleep(0.02)
+
+    def call_while_concurrent(self, request: Message, version: int, codes: Callable[[Any], set[int]]) -> Any:
+        """Ask again while the markers of the last transaction are on their way."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while errors.CONCURRENT_TRANSACTIONS in codes(reply := self.call(request, version)):
+            assert time.monotonic() < deadline, f"{self.transactional_id}: the last transaction never ends"
+            time.sleep(0.01)
+        return reply
+
+    def init(self) -> None:
+        request = InitProducerIdRequest(self.transactional_id, 60_000)
+        reply = self.call_while_concurrent(request, 5, lambda reply: {reply.error_code})
+        assert reply.error_code == errors.NONE, f"InitProducerId: error {reply.error_code}"
+        self._begin(reply.producer_id, reply.producer_epoch)
+
+    def _begin(self, producer_id: int, producer_epoch: int) -> None:
+        self.producer_id, self.producer_epoch = producer_id, producer_epoch
+        self._sequences.clear()
+
+    def produce(self, batches: Mapping[tuple[str, int], list[str]]) -> int:
+        """One batch for each partition; returns an error, if there is one."""
+        topics: dict[str, list[Any]] = {}
+        for (topic, partition), values in batches.items():
+            sequence = self._sequences.get((topic, partition), 0)
+            self._sequences[topic, partition] = sequence + len(values)
+            batch = encode_batch(
+                [(None, value.encode()) for value in values],
+                time.time_ns() // 1_000_000,
+                self.producer_id,
+                self.producer_epoch,
+                sequence,
+                transactional=True,
+            )
+            topics.setdefault(topic, []).append(ProduceRequest.PartitionProduceData(partition, batch))
+        data = [ProduceRequest.TopicProduceData(name=topic, partition_data=parts) for topic, parts in topics.items()]
+        request = ProduceRequest(self.transactional_id, -1, 30_000, data)
+        reply = self.call_while_concurrent(request, 12, _produce_codes)
+        return next(iter(_produce_codes(reply) - {errors.NONE}), errors.NONE)
+
+    def send_offset(self, group_id: str, topic: str, partition: int, offset: int) -> int:
+        part = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(partition, offset, -1, "")
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            topics=[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(topic, [part])],
+        )
+        reply = self.call(request, version=5)
+        return int(reply.topics[0].partitions[0].error_code)
+
+    def end(self, commit: bool) -> int:
+        request = EndTxnRequest(self.transactional_id, self.producer_id, self.producer_epoch, commit)
+        reply = self.call_while_concurrent(request, 5, lambda reply: {reply.error_code})
+        if reply.error_code == errors.NONE:
+            self._begin(reply.producer_id, reply.producer_epoch)
+        return int(reply.error_code)
+
+
+def _produce_codes(reply: Any) -> set[int]:
+    return {partition.error_code for topic in reply.responses for partition in topic.partition_responses}

@@ -1,0 +1,150 @@
+"""The examples of the reference pages, `docs/reference/examples/*.txt`: what a command prints on a broker like this.
+
+    python -m tests.examples        writes them anew, after a command has changed what it prints
+
+A file is a transcript: lines with `$ ` are called, the others are what is seen then; `^C` ends what does not end by
+itself. A file is named as its page, `txn-lso.txt` for `fencepost txn lso`. They are run in the order of `ORDER`, since
+some of them end what others look at.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from fencepost.protocol import errors
+from fencepost.protocol.batch import encode_batch
+from fencepost.protocol.messages import InitProducerIdRequest, ProduceRequest
+from fencepost.testing import Broker
+from tests.command_line import run_fencepost, start_fencepost
+from tests.readers.reading import TIMEOUT_S, connect
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference" / "examples"
+ORDER = {
+    "broker": ["fencepost broker --listen 127.0.0.1:9092 --memory"],
+    "error": ["fencepost error 47"],
+    "txn-list": ["fencepost txn list", "fencepost txn list --state Ongoing --longer-than 1ms"],
+    "txn-lso": ["fencepost txn lso"],
+    "txn-explain": ["fencepost txn explain orders-sink-3"],
+    "txn-describe": ["fencepost txn describe orders-sink-3"],
+    "txn-history": ["fencepost txn history orders-sink-2", "fencepost txn history orders-sink-3 --rpc"],
+    "txn-producers": ["fencepost txn producers orders:0"],
+    "txn-fence": ["fencepost txn fence orders-sink-3 --yes"],
+    "txn-hanging": ["fencepost txn hanging"],
+    "txn-abort": ["fencepost txn abort --topic audit --partition 0 --producer-id 3 --yes"],
+}
+# Without verification (KIP-890), a write of the older protocol makes a transaction that no coordinator knows.
+SETTINGS = {"transaction.partition.verification.enable": "false"}
+BEFORE_IMPLICIT_ADD = 11
+_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z")
+_DURATION = re.compile(r"\b\d+(\.\d+)? (ms|s|m|h|d)\b( \d+ (s|m|h)\b)?")
+_SHARE = re.compile(r"\b\d+ %")
+_ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
+
+
+@contextmanager
+def example_broker() -> Iterator[Broker]:
+    """Three sinks that write orders and payments, of which the third is stuck, and an audit log that hangs."""
+    with Broker(settings=SETTINGS) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        topics = [NewTopic("orders", 2, 1), NewTopic("payments", 1, 1), NewTopic("audit", 1, 1)]
+        for made in admin.create_topics(topics).values():
+            made.result(TIMEOUT_S)
+        sinks = [_sink(broker, f"orders-sink-{number}") for number in (1, 2, 3)]
+        for sink in sinks:
+            _write(sink)
+        sinks[0].commit_transaction(TIMEOUT_S)
+        sinks[1].commit_transaction(TIMEOUT_S)
+        _write(sinks[1])
+        sinks[1].abort_transaction(TIMEOUT_S)
+        hang(broker.bootstrap_servers, "audit", "audit-1")
+        yield broker
+
+
+def _sink(broker: Broker, transactional_id: str) -> Producer:
+    settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": transactional_id}
+    producer = Producer(settings | {"client.id": "shop", "log_level": 0})
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def _write(sink: Producer) -> None:
+    sink.begin_transaction()
+    for topic, partition in (("orders", 0), ("orders", 1), ("payments", 0)):
+        sink.produce(topic, "one", partition=partition)
+        # One after the other, so that the records of the transaction's log are the same each time.
+        assert sink.flush(TIMEOUT_S) == 0
+
+
+def hang(bootstrap_servers: str, topic: str, transactional_id: str) -> tuple[int, int]:
+    """Leave a transaction open on partition 0 that its coordinator has never heard of: its producer id and its offset.
+
+    The broker must not verify (`transaction.partition.verification.enable=false`).
+    """
+    with connect(bootstrap_servers) as client:
+        deadline = time.monotonic() + TIMEOUT_S
+        init = InitProducerIdRequest(transactional_id, 60_000, -1, -1)
+        while (who := client.call(init, version=4)).error_code:
+            assert who.error_code in errors.RETRIABLE, f"InitProducerId: {errors.name_of(who.error_code)}"
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        now_ms = time.time_ns() // 1_000_000
+        batch = encode_batch([(b"k", b"never ended")], now_ms, who.producer_id, who.producer_epoch, 0, True)
+        data = [ProduceRequest.PartitionProduceData(0, batch)]
+        topics = [ProduceRequest.TopicProduceData(topic, partition_data=data)]
+        reply = client.call(ProduceRequest(transactional_id, -1, 30_000, topics), version=BEFORE_IMPLICIT_ADD)
+        [written] = reply.responses[0].partition_responses
+        assert written.error_code == errors.NONE, errors.name_of(written.error_code)
+        return who.producer_id, written.base_offset
+
+
+def transcript(commands: list[str], bootstrap_servers: str) -> str:
+    """Call some commands and write down what is seen."""
+    lines = []
+    for command in commands:
+        lines += [f"$ {command}", *_seen(shlex.split(command)[1:], bootstrap_servers)]
+    return "\n".join(lines) + "\n"
+
+
+def _seen(arguments: list[str], bootstrap_servers: str) -> list[str]:
+    if arguments[0] == "broker":
+        # The port that the page names may be taken.
+        with start_fencepost(*[a.replace(":9092", ":0") for a in arguments]) as process:
+            assert process.stdout is not None
+            ready = process.stdout.readline().strip()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(TIMEOUT_S) == 0
+        return [re.sub(r":\d+", ":9092", ready), "^C"]
+    names_cluster = ["--bootstrap", bootstrap_servers] if arguments[0] == "txn" else []
+    done = run_fencepost(*arguments, *names_cluster)
+    return (done.stdout + done.stderr).rstrip("\n").split("\n")
+
+
+def comparable(text: str) -> str:
+    """What a transcript must have in common with another run: all but times, ports, and where lines are broken."""
+    text = " ".join(text.split())
+    for pattern, name in ((_TIME, "TIME"), (_DURATION, "DURATION"), (_SHARE, "SHARE"), (_ADDRESS, "ADDRESS")):
+        text = pattern.sub(name, text)
+    return text
+
+
+def main() -> int:
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with example_broker() as broker:
+        for name, commands in ORDER.items():
+            (FOLDER / f"{name}.txt").write_text(transcript(commands, broker.bootstrap_servers))
+            print(f"wrote {name}.txt")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

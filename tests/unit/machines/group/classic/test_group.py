@@ -1,0 +1,728 @@
+"""The classic group protocol, one claim per test, on a shard in memory with a clock that jumps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fencepost.machines.group.classic.group import (
+    GroupConfig,
+    State,
+    decode_subscribed_topics,
+    restore,
+    select_protocol,
+)
+from fencepost.machines.group.classic.requests import (
+    GroupRecord,
+    Heartbeat,
+    Join,
+    JoinResult,
+    Leaver,
+    LeaveResult,
+    Reply,
+    Sync,
+    SyncResult,
+)
+from fencepost.machines.group.shard import DescribedMember, GroupShard
+from fencepost.protocol import errors
+
+RANGE = (("range", b"r"),)
+RANGE_OR_STICKY = (("range", b"r"), ("sticky", b"s"))
+STICKY_OR_RANGE = (("sticky", b"s"), ("range", b"r"))
+
+
+class World:
+    """A coordinator, its log, and the replies it has given by the name of the request."""
+
+    def __init__(self, **settings: int) -> None:
+        self.config = GroupConfig(**{"group_initial_rebalance_delay_ms": 0, **settings})
+        self.now_ms = 1_000_000
+        self.log: list[GroupRecord] = []
+        self.append_error = errors.NONE
+        self.replies: dict[object, JoinResult | SyncResult | LeaveResult] = {}
+        self._ids = 0
+        self.shard = GroupShard(self.config, self._append, self._new_uuid)
+
+    def _append(self, group_id: str, record: GroupRecord) -> int:
+        assert group_id == "g"
+        if not self.append_error:
+            self.log.append(record)
+        return self.append_error
+
+    def _new_uuid(self) -> str:
+        self._ids += 1
+        return str(self._ids)
+
+    def _take(self, replies: list[Reply]) -> None:
+        for token, result in replies:
+            assert token not in self.replies, f"{token} was answered twice"
+            self.replies[token] = result
+
+    @property
+    def group(self):  # type: ignore[no-untyped-def]
+        return self.shard.groups["g"]
+
+    def is_held(self, token: object) -> bool:
+        return token not in self.replies
+
+    def joined(self, token: str) -> JoinResult:
+        result = self.replies[token]
+        assert isinstance(result, JoinResult)
+        return result
+
+    def join(self, token: str, member_id: str = "", **changes: object) -> JoinResult | None:
+        cmd = Join(
+            group_id="g",
+            version=9,
+            member_id=member_id,
+            client_id=token.partition(".")[0],
+            client_host="/127.0.0.1",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols=RANGE,
+        )
+        self._take(self.shard.join(replace(cmd, **changes), token, self.now_ms))  # type: ignore[arg-type]
+        return None if self.is_held(token) else self.joined(token)
+
+    def join_new(self, name: str, **changes: object) -> str:
+        """A dynamic member's way in, twice round; returns its id. The request `name` may still be held."""
+        answer = self.join(f"{name}.first", **changes)
+        assert answer is not None
+        assert answer.error_code == errors.MEMBER_ID_REQUIRED
+        self.join(name, answer.member_id, **changes)
+        return answer.member_id
+
+    def sync(self, token: str, member: str, **changes: object) -> SyncResult | None:
+        generation = self.group.generation
+        cmd = Sync(group_id="g", generation_id=generation, member_id=member, assignments={})
+        self._take(self.shard.sync(replace(cmd, **changes), token, self.now_ms))  # type: ignore[arg-type]
+        if self.is_held(token):
+            return None
+        result = self.replies[token]
+        assert isinstance(result, SyncResult)
+        return result
+
+    def heartbeat(self, member_id: str, generation: int | None = None, instance: str | None = None) -> int:
+        generation_id = self.group.generation if generation is None else generation
+        cmd = Heartbeat(group_id="g", generation_id=generation_id, member_id=member_id)
+        return self.shard.heartbeat(replace(cmd, group_instance_id=instance), self.now_ms)
+
+    def leave(self, *leavers: Leaver) -> tuple[int, ...]:
+        token = object()
+        self._take(self.shard.leave("g", list(leavers), token, self.now_ms))
+        result = self.replies[token]
+        assert isinstance(result, LeaveResult)
+        assert not result.error_code
+        return tuple(error for _, _, error in result.members)
+
+    def wait(self, ms: int) -> None:
+        """Let the time pass, and whatever falls due in it happen at its moment."""
+        end_ms = self.now_ms + ms
+        while (due_ms := self.shard.next_deadline_ms()) is not None and due_ms <= end_ms:
+            self.now_ms = max(self.now_ms, due_ms)
+            self._take(self.shard.expire(self.now_ms))
+        self.now_ms = end_ms
+
+    def stable_pair(self) -> tuple[str, str]:
+        """A group of a leader and a follower, both with an assignment."""
+        leader = self.join_new("leader")
+        self.sync("leader.sync", leader, assignments={leader: b"all"})
+        follower = self.join_new("follower")
+        self.join("leader.again", leader)
+        self.sync("follower.sync2", follower)
+        self.sync("leader.sync2", leader, assignments={leader: b"half", follower: b"other"})
+        assert self.group.state is State.STABLE
+        return leader, follower
+
+
+# Joining.
+
+
+def test_a_dynamic_member_is_first_given_an_id_to_come_back_with() -> None:
+    world = World()
+    answer = world.join("a")
+    assert answer is not None
+    assert (answer.error_code, answer.member_id) == (errors.MEMBER_ID_REQUIRED, "a-1")
+    assert world.group.state is State.EMPTY
+    assert world.join("a2", "a-1") == JoinResult(
+        error_code=errors.NONE,
+        member_id="a-1",
+        generation_id=1,
+        protocol_type="consumer",
+        protocol_name="range",
+        leader="a-1",
+        members=(("a-1", None, b"r"),),
+    )
+    assert world.group.state is State.COMPLETING_REBALANCE
+
+
+def test_before_version_4_a_member_is_let_in_at_once() -> None:
+    world = World()
+    answer = world.join("old", version=3)
+    assert answer is not None
+    assert (answer.error_code, answer.member_id) == (errors.NONE, "old-1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"group_id": ""}, errors.INVALID_GROUP_ID),
+        ({"session_timeout_ms": 5_999}, errors.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": 1_800_001}, errors.INVALID_SESSION_TIMEOUT),
+        ({"member_id": "made-up"}, errors.UNKNOWN_MEMBER_ID),
+        ({"protocols": ()}, errors.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": ""}, errors.INCONSISTENT_GROUP_PROTOCOL),
+    ],
+)
+def test_a_join_that_makes_no_sense_is_refused(changes: dict[str, object], error: int) -> None:
+    answer = World().join("a", **changes)
+    assert answer is not None
+    assert answer.error_code == error
+
+
+def test_a_member_of_another_kind_is_kept_out() -> None:
+    world = World()
+    world.join_new("a")
+    for changes in ({"protocol_type": "connect"}, {"protocols": (("sticky", b""),)}):
+        answer = world.join(f"b{changes}", **changes)
+        assert answer is not None
+        assert answer.error_code == errors.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_second_join_of_a_member_takes_the_place_of_the_first() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    world.join("once", leader)
+    assert world.is_held("once")
+    world.join("twice", leader)
+    assert world.joined("once").error_code == errors.REBALANCE_IN_PROGRESS
+    world.join("follower.again", follower)
+    assert world.joined("twice").error_code == errors.NONE
+
+
+def test_the_first_rebalance_waits_for_more_members_and_again_while_they_come() -> None:
+    world = World(group_initial_rebalance_delay_ms=3_000)
+    world.join_new("a", rebalance_timeout_ms=7_000)
+    world.wait(2_999)
+    world.join_new("b", rebalance_timeout_ms=7_000)
+    world.wait(2_999)
+    assert world.is_held("a"), "b came during the first delay, so there is a second"
+    world.wait(2)
+    assert world.joined("a").generation_id == world.joined("b").generation_id == 1
+    assert world.joined("a").members != ()
+    assert world.joined("b").members == ()
+
+
+def test_the_first_rebalance_waits_no_longer_than_its_timeout() -> None:
+    world = World(group_initial_rebalance_delay_ms=3_000)
+    for second in range(8):
+        world.join_new(f"m{second}", rebalance_timeout_ms=7_000)
+        if world.group.state is not State.PREPARING_REBALANCE:
+            break
+        world.wait(1_000)
+    assert world.joined("m0").generation_id == 1
+    assert second == 7
+
+
+def test_a_member_that_got_no_reply_to_its_join_gets_the_same_one_again() -> None:
+    world = World()
+    member = world.join_new("a")
+    assert world.join("a.retry", member) == world.joined("a")
+    assert world.group.generation == 1
+
+
+def test_a_follower_that_joins_a_stable_group_unchanged_disturbs_nobody() -> None:
+    world = World()
+    _, follower = world.stable_pair()
+    answer = world.join("again", follower)
+    assert answer is not None
+    assert (answer.error_code, answer.generation_id) == (errors.NONE, 2)
+    assert world.group.state is State.STABLE
+
+
+def test_a_follower_that_joins_with_other_metadata_starts_a_rebalance() -> None:
+    world = World()
+    _, follower = world.stable_pair()
+    assert world.join("again", follower, protocols=(("range", b"other topics"),)) is None
+    assert world.group.state is State.PREPARING_REBALANCE
+
+
+def test_a_leader_can_always_ask_for_a_rebalance() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    assert world.join("again", leader) is None
+    assert world.heartbeat(follower) == errors.REBALANCE_IN_PROGRESS
+    world.join("follower.again", follower)
+    assert world.joined("again").generation_id == 3
+
+
+def test_a_full_group_takes_nobody_else() -> None:
+    world = World(group_max_size=2)
+    world.stable_pair()
+    answer = world.join("third")
+    assert answer is not None
+    assert answer.error_code == errors.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_group_loaded_above_its_size_sheds_who_joins_last() -> None:
+    full = World()
+    leader, follower = full.stable_pair()
+    world = World(group_max_size=1)
+    world.shard.apply_group("g", full.log[-1])
+    world._take(world.shard.resume(world.now_ms))
+    assert world.heartbeat(leader) == errors.REBALANCE_IN_PROGRESS
+    world.join("first", follower)
+    answer = world.join("last", leader)
+    assert answer is not None
+    assert answer.error_code == errors.GROUP_MAX_SIZE_REACHED
+    world.wait(60_000)
+    assert world.joined("first").leader == follower
+
+
+def test_protocols_are_chosen_by_vote_among_those_that_all_can_use() -> None:
+    assert select_protocol([RANGE_OR_STICKY, STICKY_OR_RANGE, STICKY_OR_RANGE]) == "sticky"
+    assert select_protocol([RANGE_OR_STICKY, STICKY_OR_RANGE, RANGE]) == "range"
+
+
+# Syncing.
+
+
+def test_followers_wait_for_the_leader_and_then_get_what_it_assigned() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    assert world.replies["follower.sync2"] == SyncResult(errors.NONE, "consumer", "range", b"other")
+    assert world.replies["leader.sync2"] == SyncResult(errors.NONE, "consumer", "range", b"half")
+    assert world.sync("late", follower) == SyncResult(errors.NONE, "consumer", "range", b"other")
+    assert {m.member_id: m.assignment for m in world.log[-1].members} == {leader: b"half", follower: b"other"}
+
+
+def test_a_member_that_the_leader_forgot_gets_an_empty_assignment() -> None:
+    world = World()
+    leader = world.join_new("a")
+    answer = world.sync("s", leader, assignments={"somebody else": b"x"})
+    assert answer == SyncResult(errors.NONE, "consumer", "range", b"")
+
+
+def test_a_sync_is_refused_for_every_reason_kafka_has() -> None:
+    world = World()
+    member = world.join_new("a")
+    cases: list[tuple[dict[str, object], int]] = [
+        ({"member_id": "made-up"}, errors.UNKNOWN_MEMBER_ID),
+        ({"group_id": "unknown"}, errors.UNKNOWN_MEMBER_ID),
+        ({"group_id": ""}, errors.INVALID_GROUP_ID),
+        ({"group_instance_id": "i"}, errors.UNKNOWN_MEMBER_ID),
+        ({"generation_id": 0}, errors.ILLEGAL_GENERATION),
+        ({"protocol_type": "connect"}, errors.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_name": "sticky"}, errors.INCONSISTENT_GROUP_PROTOCOL),
+        ({"version": 5, "protocol_type": "consumer"}, errors.INCONSISTENT_GROUP_PROTOCOL),
+        ({"version": 5, "protocol_name": "range"}, errors.INCONSISTENT_GROUP_PROTOCOL),
+    ]
+    for changes, error in cases:
+        assert world.sync(str(changes), member, **changes) == SyncResult(error)
+    assert world.sync("right", member, version=5, protocol_type="consumer", protocol_name="range") is not None
+
+
+def test_a_held_sync_is_told_to_join_again_when_somebody_comes() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    world.join("l3", leader)
+    world.join("f3", follower)
+    assert world.sync("held", follower) is None
+    world.join_new("third")
+    assert world.replies["held"] == SyncResult(errors.REBALANCE_IN_PROGRESS)
+    assert world.sync("early", follower) == SyncResult(errors.REBALANCE_IN_PROGRESS)
+
+
+def test_members_that_never_sync_are_removed_after_the_rebalance_timeout() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    world.join("l3", leader)
+    world.join("f3", follower)
+    world.sync("held", follower)
+    for _ in range(6):
+        world.heartbeat(leader)
+        world.wait(9_999)
+    assert world.is_held("held")
+    world.heartbeat(leader)
+    world.wait(6)
+    assert world.replies["held"] == SyncResult(errors.REBALANCE_IN_PROGRESS)
+    assert leader not in world.group.members
+    assert world.heartbeat(follower) == errors.REBALANCE_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    ("append_error", "told"),
+    [
+        (errors.KAFKA_STORAGE_ERROR, errors.NOT_COORDINATOR),
+        (errors.NOT_ENOUGH_REPLICAS, errors.COORDINATOR_NOT_AVAILABLE),
+        (errors.MESSAGE_TOO_LARGE, errors.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_no_assignment_goes_out_that_was_not_written_down(append_error: int, told: int) -> None:
+    world = World()
+    member = world.join_new("a")
+    world.append_error = append_error
+    assert world.sync("s", member, assignments={member: b"x"}) == SyncResult(told)
+    assert world.log == []
+    assert world.group.state is State.PREPARING_REBALANCE
+    world.append_error = errors.NONE
+    world.join("again", member)
+    assert world.sync("s2", member, assignments={member: b"x"}) == SyncResult(0, "consumer", "range", b"x")
+
+
+# Sessions.
+
+
+def test_a_silent_member_is_removed_when_its_session_ends() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    world.wait(9_999)
+    assert world.heartbeat(follower) == errors.NONE
+    world.wait(1)
+    assert list(world.group.members) == [follower]
+    assert world.heartbeat(leader) == errors.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(follower) == errors.REBALANCE_IN_PROGRESS
+    world.join("again", follower)
+    assert world.joined("again").leader == follower
+
+
+def test_heartbeats_are_refused_for_every_reason_kafka_has() -> None:
+    world = World()
+    leader, _ = world.stable_pair()
+    assert world.heartbeat(leader, generation=1) == errors.ILLEGAL_GENERATION
+    assert world.heartbeat("made-up") == errors.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(leader, instance="i") == errors.UNKNOWN_MEMBER_ID
+    for group_id, error in (("unknown", errors.UNKNOWN_MEMBER_ID), ("", errors.INVALID_GROUP_ID)):
+        cmd = Heartbeat(group_id=group_id, generation_id=1, member_id=leader)
+        assert world.shard.heartbeat(cmd, world.now_ms) == error
+
+
+def test_a_member_whose_join_is_held_needs_no_heartbeats() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    world.join("held", leader)
+    for _ in range(5):
+        world.wait(9_000)
+        world.heartbeat(follower)
+    assert world.is_held("held")
+    assert leader in world.group.members
+
+
+def test_members_that_do_not_join_again_are_removed_after_the_rebalance_timeout() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    world.join("held", leader)
+    for _ in range(10):
+        world.heartbeat(follower)
+        world.wait(6_000)
+    assert world.joined("held").members == ((leader, None, b"r"),)
+    assert world.heartbeat(follower) == errors.UNKNOWN_MEMBER_ID
+
+
+def test_an_id_that_is_never_used_is_forgotten_with_its_session() -> None:
+    world = World()
+    answer = world.join("a")
+    assert answer is not None
+    world.wait(10_000)
+    late = world.join("a2", answer.member_id)
+    assert late is not None
+    assert late.error_code == errors.UNKNOWN_MEMBER_ID
+
+
+def test_a_rebalance_waits_for_who_was_given_an_id() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    world.join("third")
+    world.join("l3", leader)
+    world.join("f3", follower)
+    assert world.is_held("l3")
+    world.wait(10_000)
+    assert world.joined("l3").generation_id == 3
+
+
+def test_a_newcomer_whose_client_is_gone_does_not_stay_for_ever() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    world.join("l3", leader, rebalance_timeout_ms=900_000)
+    newcomer = world.join_new("gone")
+    for _ in range(300):
+        world.heartbeat(follower)
+        world.wait(1_000)
+    assert world.joined("gone").error_code == errors.UNKNOWN_MEMBER_ID
+    assert newcomer not in world.group.members
+    assert world.is_held("l3"), "the follower has still to join"
+
+
+# Leaving.
+
+
+def test_a_leave_starts_a_rebalance_among_the_rest() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    assert world.leave(Leaver(leader)) == (errors.NONE,)
+    assert world.group.leader == follower
+    assert world.heartbeat(follower) == errors.REBALANCE_IN_PROGRESS
+
+
+def test_the_last_to_leave_empties_the_group_and_that_is_written_down() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    assert world.leave(Leaver(leader), Leaver(follower), Leaver("made-up")) == (
+        errors.NONE,
+        errors.NONE,
+        errors.UNKNOWN_MEMBER_ID,
+    )
+    assert world.group.state is State.EMPTY
+    assert world.log[-1] == GroupRecord("consumer", 3, None, None, world.now_ms, ())
+
+
+def test_who_leaves_while_waiting_is_told_so() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    world.join("l3", leader)
+    world.join("f3", follower)
+    world.sync("held", follower)
+    world.leave(Leaver(follower))
+    assert world.replies["held"] == SyncResult(errors.UNKNOWN_MEMBER_ID)
+    world.join("l4", leader, protocols=(("range", b"new"),))
+    third = world.join_new("third")
+    world.join("l5", leader)
+    world.join("held join", third, protocols=(("range", b"other"),))
+    world.leave(Leaver(third))
+    assert world.joined("held join").error_code == errors.UNKNOWN_MEMBER_ID
+
+
+def test_an_id_that_was_handed_out_can_leave_before_it_joins() -> None:
+    world = World()
+    answer = world.join("a")
+    assert answer is not None
+    assert world.leave(Leaver(answer.member_id)) == (errors.NONE,)
+    assert world.group.pending_members == set()
+
+
+def test_leaving_an_unknown_group_is_unknown_member_for_each() -> None:
+    world = World()
+    assert world.leave(Leaver("a"), Leaver("", "i")) == (errors.UNKNOWN_MEMBER_ID,) * 2
+
+
+# Static members.
+
+
+def stable_static(world: World, version: int = 9) -> tuple[str, str]:
+    """Two static members, `i1` leading."""
+    first = world.join("one", group_instance_id="i1", version=version)
+    assert first is not None
+    world.sync("one.sync", first.member_id, assignments={first.member_id: b"all"}, group_instance_id="i1")
+    world.join("two", group_instance_id="i2", version=version)
+    world.join("one.again", first.member_id, group_instance_id="i1", version=version)
+    second = world.joined("two").member_id
+    world.sync("one.sync2", first.member_id, assignments={first.member_id: b"half", second: b"other"})
+    world.sync("two.sync2", second)
+    assert world.group.state is State.STABLE
+    return first.member_id, second
+
+
+def test_a_static_member_comes_back_to_its_place_without_a_rebalance() -> None:
+    world = World()
+    _, second = stable_static(world)
+    answer = world.join("two.back", group_instance_id="i2")
+    assert answer is not None
+    assert answer.error_code == errors.NONE
+    assert answer.generation_id == 2
+    assert answer.member_id != second
+    assert world.group.state is State.STABLE
+    assert world.sync("s", answer.member_id, group_instance_id="i2") == SyncResult(0, "consumer", "range", b"other")
+    assert answer.member_id in {m.member_id for m in world.log[-1].members}
+
+
+def test_the_old_incarnation_of_a_static_member_is_fenced() -> None:
+    world = World()
+    _, second = stable_static(world)
+    world.join("two.back", group_instance_id="i2")
+    assert world.heartbeat(second, instance="i2") == errors.FENCED_INSTANCE_ID
+    assert world.sync("s", second, group_instance_id="i2") == SyncResult(errors.FENCED_INSTANCE_ID)
+    assert world.leave(Leaver(second, "i2")) == (errors.FENCED_INSTANCE_ID,)
+    answer = world.join("j", second, group_instance_id="i2")
+    assert answer is not None
+    assert answer.error_code == errors.FENCED_INSTANCE_ID
+
+
+def test_a_static_leader_that_comes_back_leads_on_but_skips_the_assignment() -> None:
+    world = World()
+    stable_static(world)
+    answer = world.join("one.back", group_instance_id="i1")
+    assert answer is not None
+    assert answer.leader == answer.member_id
+    assert answer.skip_assignment
+    assert len(answer.members) == 2
+
+
+def test_a_static_leader_that_cannot_skip_the_assignment_is_not_told_that_it_leads() -> None:
+    world = World()
+    first, _ = stable_static(world, version=8)
+    answer = world.join("one.back", group_instance_id="i1", version=8)
+    assert answer is not None
+    assert answer.leader == first
+    assert answer.members == ()
+    assert not answer.skip_assignment
+    assert world.group.leader == answer.member_id
+
+
+def test_a_static_member_that_changes_the_protocol_starts_a_rebalance() -> None:
+    world = World()
+    first = world.join("one", group_instance_id="i1", protocols=RANGE_OR_STICKY)
+    assert first is not None
+    world.sync("one.sync", first.member_id)
+    assert world.group.protocol == "range"
+    answer = world.join("one.back", group_instance_id="i1", protocols=STICKY_OR_RANGE)
+    assert answer is not None
+    assert (answer.generation_id, answer.protocol_name) == (2, "sticky")
+
+
+def test_a_static_member_that_comes_back_during_the_sync_starts_over() -> None:
+    world = World()
+    first, second = stable_static(world)
+    world.join("one.3", first, group_instance_id="i1")
+    world.join("two.3", second, group_instance_id="i2")
+    world.sync("held", second)
+    assert world.group.state is State.COMPLETING_REBALANCE
+    assert world.join("two.back", group_instance_id="i2") is None
+    assert world.replies["held"] == SyncResult(errors.FENCED_INSTANCE_ID)
+    assert world.group.state is State.PREPARING_REBALANCE
+
+
+def test_a_static_member_that_joins_twice_has_its_first_join_fenced() -> None:
+    world = World(group_initial_rebalance_delay_ms=3_000)
+    world.join("one", group_instance_id="i1")
+    world.join("one.back", group_instance_id="i1")
+    assert world.joined("one").error_code == errors.FENCED_INSTANCE_ID
+    world.wait(3_000)
+    assert len(world.joined("one.back").members) == 1
+
+
+def test_a_successor_that_cannot_be_written_down_changes_nothing() -> None:
+    world = World()
+    _, second = stable_static(world)
+    world.append_error = errors.KAFKA_STORAGE_ERROR
+    answer = world.join("two.back", group_instance_id="i2")
+    assert answer is not None
+    assert answer.error_code == errors.NOT_COORDINATOR
+    assert world.heartbeat(second, instance="i2") == errors.NONE
+
+
+def test_a_static_member_keeps_its_place_through_a_rebalance_it_misses() -> None:
+    world = World()
+    first, second = stable_static(world)
+    world.join("one.3", first, group_instance_id="i1")
+    for _ in range(10):
+        world.heartbeat(second, instance="i2")
+        world.wait(6_000)
+    assert {member_id for member_id, _, _ in world.joined("one.3").members} == {first, second}
+
+
+def test_a_group_whose_static_members_all_miss_the_rebalance_ends_with_their_sessions() -> None:
+    world = World()
+    first, second = stable_static(world)
+    world.leave(Leaver(first, "i1"))
+    assert world.group.state is State.PREPARING_REBALANCE
+    for _ in range(20):
+        world.heartbeat(second, instance="i2")
+        world.wait(6_000)
+    assert second in world.group.members
+    world.wait(10_000)
+    assert world.group.state is State.EMPTY
+
+
+def test_a_static_member_can_be_removed_by_its_instance_id_alone() -> None:
+    world = World()
+    _, second = stable_static(world)
+    assert world.leave(Leaver("", "i1"), Leaver("", "i9"), Leaver("")) == (
+        errors.NONE,
+        errors.UNKNOWN_MEMBER_ID,
+        errors.UNKNOWN_MEMBER_ID,
+    )
+    assert list(world.group.members) == [second]
+
+
+def test_a_handed_out_id_cannot_be_used_as_a_static_member() -> None:
+    world = World()
+    answer = world.join("a")
+    assert answer is not None
+    odd = world.join("a2", answer.member_id, group_instance_id="i1")
+    assert odd is not None
+    assert odd.error_code == errors.UNKNOWN_SERVER_ERROR
+
+
+# Restarts.
+
+
+def test_a_restored_group_goes_on_where_it_was() -> None:
+    before = World()
+    leader, follower = before.stable_pair()
+    world = World()
+    world.shard.apply_group("g", before.log[-1])
+    world._take(world.shard.resume(world.now_ms))
+    assert world.group.state is State.STABLE
+    assert world.heartbeat(leader, generation=2) == errors.NONE
+    assert world.sync("s", follower) == SyncResult(0, "consumer", "range", b"other")
+    world.wait(10_000)
+    assert world.heartbeat(leader) == errors.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_that_moves_away_answers_everybody() -> None:
+    world = World()
+    leader, _ = world.stable_pair()
+    world.join("held", leader)
+    world._take(world.shard.unload(world.now_ms))
+    assert world.joined("held").error_code == errors.NOT_COORDINATOR
+    assert world.heartbeat(leader) == errors.COORDINATOR_NOT_AVAILABLE
+    answer = world.join("later")
+    assert answer is not None
+    assert answer.error_code == errors.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_record_of_an_old_layout_takes_the_session_timeout_for_rebalances() -> None:
+    world = World()
+    leader, _ = world.stable_pair()
+    record = world.log[-1]
+    old = record._replace(
+        current_state_timestamp=-1, members=tuple(m._replace(rebalance_timeout=-1) for m in record.members)
+    )
+    group = restore("g", old)
+    assert group.members[leader].rebalance_timeout_ms == 10_000
+    assert group.state_timestamp_ms is None
+
+
+# What is shown of a group.
+
+
+def test_a_stable_group_is_described_with_metadata_and_assignments() -> None:
+    world = World()
+    leader, _ = world.stable_pair()
+    described = world.shard.describe("g")
+    assert described is not None
+    shown = (described.group_state, described.protocol_type, described.protocol_data)
+    assert shown == ("Stable", "consumer", "range")
+    assert DescribedMember(leader, None, "leader", "/127.0.0.1", b"r", b"half") in described.members
+    world.join("held", leader)
+    described = world.shard.describe("g")
+    assert described is not None
+    assert described.group_state == "PreparingRebalance"
+    assert {m.metadata for m in described.members} == {b""}
+    assert [g.group_id for g in world.shard.listed()] == ["g"]
+    assert world.shard.describe("unknown") is None
+
+
+def test_subscribed_topics_are_read_from_every_version_of_the_subscription() -> None:
+    v3 = b"\x00\x03" + b"\x00\x00\x00\x02" + b"\x00\x01a" + b"\x00\x02bc" + b"anything newer"
+    assert decode_subscribed_topics(v3) == ["a", "bc"]
+    for broken in (
+        b"",
+        b"\x00\x00\x00\x00\x00",
+        v3[:9],
+        b"\x00\x00\xff\xff\xff\xff",
+        b"\x00\x00\x7f\xff\xff\xff",
+    ):
+        assert decode_subscribed_topics(broken) is None

@@ -1,0 +1,150 @@
+"""The log in memory, and what its storage keeps over simulated crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fencepost.machines.log.interface import AbortedTxn, LogConfig, StorageFailed
+from fencepost.machines.log.memory import SNAPSHOT_BATCHES, MemoryLog, MemoryStorage
+from fencepost.protocol.batch import encode_batch, encode_marker, stamp
+
+TOPIC_ID = bytes(range(16))
+
+
+def put(log: MemoryLog, records: int = 1, timestamp: int = 0) -> bytes:
+    base_offset = log.end_offset
+    batch = stamp(encode_batch([(None, b"value")] * records, timestamp), base_offset, 0)
+    log.append(batch, base_offset, base_offset + records - 1, timestamp)
+    return batch
+
+
+def test_a_read_begins_with_the_batch_that_contains_the_offset() -> None:
+    log = MemoryLog()
+    _, second, third = put(log, 3), put(log, 3), put(log, 3)
+    assert log.read(4, 1 << 20, log.end_address) == second + third
+    assert log.read(6, 1 << 20, log.end_address) == third
+    assert log.read(9, 1 << 20, log.end_address) == b""
+
+
+def test_a_read_stops_at_max_bytes_but_gives_the_first_batch_whole() -> None:
+    log = MemoryLog()
+    first, second, _ = put(log), put(log), put(log)
+    assert log.read(0, 1, log.end_address) == first
+    assert log.read(0, len(first), log.end_address) == first
+    assert log.read(0, len(first + second) - 1, log.end_address) == first
+    assert log.read(0, len(first + second), log.end_address) == first + second
+
+
+def test_a_read_stops_at_the_end_address() -> None:
+    log = MemoryLog()
+    first, _ = put(log), put(log)
+    assert log.read(0, 1 << 20, log.address_of(1)) == first
+    assert log.read(1, 1 << 20, log.address_of(1)) == b""
+
+
+def test_the_address_of_the_end_offset_is_the_end_address() -> None:
+    log = MemoryLog()
+    assert log.address_of(0) == log.end_address == 0
+    batch = put(log, 5)
+    assert log.address_of(4) == 0
+    assert log.address_of(5) == log.end_address == len(batch)
+
+
+def test_a_scan_gives_headers_and_whole_control_batches() -> None:
+    log = MemoryLog()
+    data = put(log, 2)
+    marker = encode_marker(1, 0, False, 0, 0, base_offset=2)
+    log.append(marker, 2, 2, 0)
+    assert [(found.address, found.size_bytes, found.head) for found in log.scan(1)] == [
+        (0, len(data), data[:61]),
+        (len(data), len(marker), marker),
+    ]
+    assert list(log.scan(3)) == []
+
+
+def test_the_first_batch_that_reaches_a_timestamp_is_found() -> None:
+    log = MemoryLog()
+    first, _, third = put(log, timestamp=50), put(log, timestamp=20), put(log, timestamp=70)
+    assert log.offset_for_time(20) == first
+    assert log.offset_for_time(51) == third
+    assert log.offset_for_time(71) is None
+
+
+def test_aborted_transactions_are_found_by_the_range_that_was_read() -> None:
+    log = MemoryLog()
+    first, second = AbortedTxn(1, 0, 10, 5), AbortedTxn(2, 5, 20, 21)
+    log.append_aborted(first)
+    log.append_aborted(second)
+    log.append_aborted(first)  # A replay gives it again.
+    assert log.aborted(0, 100) == [first, second]
+    assert log.aborted(11, 100) == [second]
+    assert log.aborted(0, 5) == [first]
+    assert log.aborted(21, 100) == []
+
+
+def test_a_full_storage_refuses_and_changes_nothing() -> None:
+    storage = MemoryStorage()
+    log = storage.open_log("orders", 0, TOPIC_ID, LogConfig())
+    assert isinstance(log, MemoryLog)
+    storage.full = True
+    with pytest.raises(StorageFailed):
+        put(log)
+    with pytest.raises(StorageFailed):
+        storage.save_metadata(b"{}")
+    assert (log.end_offset, log.end_address, storage.load_metadata()) == (0, 0, None)
+    storage.full = False
+    put(log)
+    assert log.end_offset == 1
+
+
+def test_a_snapshot_is_wanted_after_many_batches() -> None:
+    log = MemoryLog()
+    for _ in range(SNAPSHOT_BATCHES):
+        assert not log.wants_snapshot()
+        put(log)
+    assert log.wants_snapshot()
+    log.save_snapshot(b"state")
+    assert not log.wants_snapshot()
+    assert log.load_snapshot() == (SNAPSHOT_BATCHES, b"state")
+
+
+def test_kill_keeps_every_append_and_power_loss_what_was_synced() -> None:
+    storage = MemoryStorage()
+    log = storage.open_log("orders", 0, TOPIC_ID, LogConfig())
+    assert isinstance(log, MemoryLog)
+    put(log)
+    log.append_aborted(AbortedTxn(1, 0, 0, 1))
+    storage.sync([log], lambda: None)
+    put(log)
+    storage.save_metadata(b"{}")
+
+    killed = storage.after_kill().open_log("orders", 0, TOPIC_ID, LogConfig())
+    assert killed.end_offset == 2
+    assert killed.aborted(0, 2) == []  # No snapshot vouches for it: replaying gives it again.
+    lost = storage.after_power_loss()
+    assert lost.open_log("orders", 0, TOPIC_ID, LogConfig()).end_offset == 1
+    assert lost.load_metadata() == b"{}"
+
+
+def test_a_topic_with_another_id_gets_a_new_log() -> None:
+    storage = MemoryStorage()
+    log = storage.open_log("orders", 0, TOPIC_ID, LogConfig())
+    assert storage.open_log("orders", 0, TOPIC_ID, LogConfig()) is log
+    assert storage.open_log("orders", 0, bytes(16), LogConfig()) is not log
+
+
+def test_a_deferred_sync_covers_what_was_appended_before_it() -> None:
+    due: list[Callable[[], None]] = []
+    storage = MemoryStorage(later=due.append)
+    log = storage.open_log("orders", 0, TOPIC_ID, LogConfig())
+    assert isinstance(log, MemoryLog)
+    put(log)
+    done: list[bool] = []
+    storage.sync([log], lambda: done.append(True))
+    put(log)
+    assert done == []
+    due.pop()()
+    assert done == [True]
+    assert log.synced_offset == 1

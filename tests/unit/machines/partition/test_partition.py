@@ -1,0 +1,663 @@
+"""Claims about one partition: offsets, fencing, transactions, what readers see, and recovery."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.machines.log import times
+from fencepost.machines.log.interface import AbortedTxn
+from fencepost.machines.log.memory import MemoryLog, MemoryStorage
+from fencepost.machines.log.times import NOT_FOUND
+from fencepost.machines.partition.partition import AppendResult, Partition
+from fencepost.machines.partition.producers import (
+    MAX_EPOCH,
+    Producer,
+    Producers,
+    SentBatch,
+    decode_snapshot,
+    encode_snapshot,
+)
+from fencepost.protocol import errors
+from fencepost.protocol.batch import MAX_SEQUENCE, Corrupt, decode_header, encode_batch
+from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
+
+NOW = 1_700_000_000_000
+PID = 1000
+
+
+def new_partition(storage: MemoryStorage | None = None) -> Partition:
+    return Partition(MemoryLog(storage), "orders", 0)
+
+
+def batch(*values: bytes, pid: int = -1, epoch: int = -1, seq: int = -1, txn: bool = False) -> bytes:
+    return encode_batch([(b"k", value) for value in values], NOW, pid, epoch, seq, txn)
+
+
+def send(
+    partition: Partition, seq: int, count: int = 1, *, epoch: int = 0, pid: int = PID, tv2: bool = False
+) -> AppendResult:
+    """Append a transactional batch that the coordinator vouches for."""
+    values = [b"%d-%d" % (pid, seq + i) for i in range(count)]
+    return partition.append(batch(*values, pid=pid, epoch=epoch, seq=seq, txn=True), NOW, verified=True, tv2=tv2)
+
+
+def idempotent(partition: Partition, seq: int, count: int = 1, epoch: int = 0, pid: int = PID) -> AppendResult:
+    return partition.append(batch(*[b"v"] * count, pid=pid, epoch=epoch, seq=seq), NOW)
+
+
+def end(partition: Partition, commit: bool, *, epoch: int = 0, pid: int = PID, tv: int = 0, coord: int = 0) -> int:
+    return partition.write_marker(pid, epoch, commit, coord, NOW, tv)
+
+
+def values_in(records: bytes) -> list[bytes | None]:
+    return [r.value for h, b in iter_batches(records) if not h.is_control for r in iter_records(b)]
+
+
+# Offsets.
+
+
+def test_batches_get_offsets_one_after_another() -> None:
+    p = new_partition()
+    assert p.append(batch(b"a", b"b"), NOW)[:4] == (errors.NONE, 0, -1, 0)
+    assert p.append(batch(b"c"), NOW).base_offset == 2
+    assert p.append_internal(batch(b"d", b"e")) == 3
+    assert p.high_watermark == p.last_stable_offset == 5
+    assert values_in(p.fetch(0, 1 << 20).records) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_stored_batches_carry_their_offset_and_the_leader_epoch() -> None:
+    p = Partition(MemoryLog(), "orders", 0, leader_epoch=7)
+    for _ in range(2):
+        p.append(batch(b"a", b"b"), NOW)
+    assert [(h.base_offset, h.leader_epoch) for h, _ in iter_batches(p.fetch(0, 1 << 20).records)] == [
+        (0, 7),
+        (2, 7),
+    ]
+
+
+def test_a_scrap_behind_the_batch_is_not_stored() -> None:
+    p = new_partition()
+    assert p.append(batch(b"a") + b"scrap", NOW).error == errors.NONE
+    assert p.fetch(0, 1 << 20).records == p.log.read(0, 1 << 20, len(batch(b"a")))
+
+
+def test_log_append_time_is_the_brokers() -> None:
+    p = new_partition()
+    p.log_append_time = True
+    assert p.append(batch(b"a", b"b"), NOW + 5).log_append_time == NOW + 5
+    assert p.offset_for(NOW + 1) == (0, NOW + 5, 0)
+
+
+def test_a_timestamp_too_far_in_the_future_is_refused() -> None:
+    p = new_partition()
+    assert p.append(batch(b"a"), NOW - 3_600_000).error == errors.NONE
+    assert p.append(batch(b"a"), NOW - 3_600_001).error == errors.INVALID_TIMESTAMP
+
+
+def test_a_timestamp_too_far_in_the_past_is_refused_where_the_topic_says_so() -> None:
+    p = new_partition()
+    p.timestamp_before_max_ms = 1000
+    assert p.append(batch(b"a"), NOW + 1000).error == errors.NONE
+    assert p.append(batch(b"a"), NOW + 1001).error == errors.INVALID_TIMESTAMP
+
+
+def test_a_compacted_topic_refuses_a_record_without_a_key() -> None:
+    p = new_partition()
+    p.compacted = True
+    assert p.append(batch(b"a"), NOW).error == errors.NONE
+    refused = p.append(encode_batch([(b"k", b"v"), (None, b"v")], NOW), NOW)
+    assert (refused.error, refused.message) == (
+        errors.INVALID_RECORD,
+        "record 1 has no key, and topic orders is compacted",
+    )
+
+
+def test_a_bad_batch_changes_nothing() -> None:
+    p = new_partition()
+    refused = p.append(b"nonsense", NOW)
+    assert (refused.error, refused.base_offset) == (errors.INVALID_RECORD, -1)
+    assert p.high_watermark == 0
+
+
+# Order.
+
+
+def test_a_batch_that_comes_twice_is_stored_once() -> None:
+    p = new_partition()
+    for seq in (0, 2, 4, 6, 8):
+        assert idempotent(p, seq, 2).base_offset == seq
+    for seq in (0, 2, 4, 6, 8):
+        again = idempotent(p, seq, 2)
+        assert (again.error, again.base_offset, again.duplicate) == (errors.NONE, seq, True)
+    assert p.high_watermark == 10
+
+
+def test_only_the_last_five_batches_are_remembered() -> None:
+    p = new_partition()
+    for seq in range(6):
+        idempotent(p, seq)
+    assert idempotent(p, 0).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert idempotent(p, 1).duplicate
+
+
+@pytest.mark.parametrize(("seq", "count"), [(3, 1), (1, 1), (0, 1), (1, 2), (0, 3)])
+def test_a_gap_or_an_overlap_is_out_of_order(seq: int, count: int) -> None:
+    p = new_partition()
+    idempotent(p, 0, 2)
+    refused = idempotent(p, seq, count)
+    assert refused.error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused.message == f"producer {PID} with epoch 0 sent sequence {seq}, the last one is 1"
+
+
+def test_an_unknown_producer_may_begin_with_any_sequence() -> None:
+    p = new_partition()
+    assert idempotent(p, 41, 2).error == errors.NONE
+    assert idempotent(p, 43).error == errors.NONE
+
+
+def test_sequences_wrap_around_inside_a_batch() -> None:
+    p = new_partition()
+    assert idempotent(p, MAX_SEQUENCE - 1, 4).base_offset == 0
+    assert idempotent(p, MAX_SEQUENCE - 1, 4).duplicate
+    assert idempotent(p, 3).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert idempotent(p, 2).base_offset == 4
+
+
+def test_sequences_wrap_around_between_batches() -> None:
+    p = new_partition()
+    assert idempotent(p, MAX_SEQUENCE).base_offset == 0
+    assert idempotent(p, 0).base_offset == 1
+
+
+def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero() -> None:
+    p = new_partition()
+    idempotent(p, 0, epoch=3)
+    assert idempotent(p, 1, epoch=2).error == errors.INVALID_PRODUCER_EPOCH
+    assert idempotent(p, 1, epoch=4).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert idempotent(p, 0, epoch=4).error == errors.NONE
+    assert p.epoch_of(PID) == 4
+
+
+def test_the_same_sequences_in_a_newer_epoch_are_no_duplicate() -> None:
+    p = new_partition()
+    idempotent(p, 0, epoch=3)
+    again = idempotent(p, 0, epoch=4)
+    assert (again.base_offset, again.duplicate) == (1, False)
+
+
+# Transactions.
+
+
+def test_a_transactional_batch_that_nobody_vouches_for_is_refused() -> None:
+    p = new_partition()
+    data = batch(b"a", pid=PID, epoch=0, seq=0, txn=True)
+    refused = p.append(data, NOW)
+    assert refused.error == errors.INVALID_TXN_STATE
+    assert refused.message == f"producer {PID} with epoch 0 has no open transaction on orders-0"
+    assert p.append(data, NOW, verified=True).error == errors.NONE
+
+
+def test_an_open_transaction_needs_no_more_vouching() -> None:
+    p = new_partition()
+    send(p, 0)
+    assert p.has_open_txn(PID, 0)
+    assert not p.has_open_txn(PID, 1)
+    assert p.append(batch(b"b", pid=PID, epoch=0, seq=1, txn=True), NOW).error == errors.NONE
+    end(p, True)
+    assert not p.has_open_txn(PID, 0)
+    late = p.append(batch(b"c", pid=PID, epoch=0, seq=2, txn=True), NOW)
+    assert late.error == errors.INVALID_TXN_STATE
+
+
+def test_a_stale_epoch_is_fenced_before_anything_is_vouched_for() -> None:
+    p = new_partition()
+    send(p, 0, epoch=2)
+    stale = batch(b"b", pid=PID, epoch=1, seq=0, txn=True)
+    assert p.append(stale, NOW).error == errors.INVALID_PRODUCER_EPOCH
+    assert p.append(stale, NOW, verified=True).error == errors.INVALID_PRODUCER_EPOCH
+
+
+def test_a_duplicate_is_answered_even_after_its_transaction_ended() -> None:
+    p = new_partition()
+    send(p, 0, 2)
+    end(p, True)
+    again = p.append(batch(b"x", b"y", pid=PID, epoch=0, seq=0, txn=True), NOW)
+    assert (again.error, again.base_offset, again.duplicate) == (errors.NONE, 0, True)
+
+
+def test_the_sequences_of_an_earlier_transaction_are_no_duplicate_in_the_next_one() -> None:
+    """A client that forgot what it had sent would be told that the new records are stored."""
+    p = new_partition()
+    send(p, 0, 2)
+    end(p, False)
+    again = batch(b"v", b"w", pid=PID, epoch=0, seq=0, txn=True)
+    assert p.append(again, NOW, verified=True).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    send(p, 2, 1)
+    assert p.append(again, NOW).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    of_this_one = p.append(batch(b"x", pid=PID, epoch=0, seq=2, txn=True), NOW)
+    assert (of_this_one.error, of_this_one.duplicate) == (errors.NONE, True)
+
+
+def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
+    p = new_partition()
+    send(p, 0)
+    assert idempotent(p, 1).error == errors.INVALID_TXN_STATE
+    end(p, True)
+    assert idempotent(p, 1).error == errors.NONE
+
+
+def test_with_version_2_an_unknown_producer_begins_at_zero() -> None:
+    p = new_partition()
+    assert send(p, 5, tv2=True).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(p, 0, tv2=True).error == errors.NONE
+
+
+def test_with_version_1_sequences_run_on_through_transactions() -> None:
+    p = new_partition()
+    send(p, 0, 3)
+    end(p, True)
+    assert send(p, 0).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(p, 3).error == errors.NONE
+
+
+def test_with_version_2_every_transaction_begins_at_zero() -> None:
+    p = new_partition()
+    send(p, 0, 3, tv2=True)
+    assert end(p, True, epoch=1, tv=2) == errors.NONE
+    assert send(p, 3, epoch=1, tv2=True).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(p, 0, epoch=1, tv2=True).error == errors.NONE
+
+
+def test_the_last_stable_offset_stands_before_the_oldest_open_transaction() -> None:
+    p = new_partition()
+    p.append(batch(b"a"), NOW)
+    send(p, 0, pid=1)
+    send(p, 0, pid=2)
+    p.append(batch(b"b"), NOW)
+    assert (p.last_stable_offset, p.high_watermark) == (1, 4)
+    end(p, True, pid=2)
+    assert p.last_stable_offset == 1
+    end(p, True, pid=1)
+    assert p.last_stable_offset == p.high_watermark == 6
+
+
+def test_a_second_transaction_of_a_producer_counts_from_its_own_first_batch() -> None:
+    p = new_partition()
+    send(p, 0, pid=1)
+    send(p, 0, pid=2)
+    end(p, True, pid=1)
+    send(p, 1, pid=1)
+    end(p, True, pid=2)
+    assert p.last_stable_offset == 3
+
+
+# Markers.
+
+
+def test_a_stale_marker_is_fenced() -> None:
+    p = new_partition()
+    send(p, 0, epoch=3)
+    assert end(p, True, epoch=2) == errors.INVALID_PRODUCER_EPOCH
+    assert end(p, True, epoch=2, tv=2) == errors.INVALID_PRODUCER_EPOCH
+    assert end(p, True, epoch=3, tv=2) == errors.INVALID_PRODUCER_EPOCH
+    assert p.has_open_txn(PID, 3)
+    assert p.high_watermark == 1
+
+
+def test_with_version_2_a_late_marker_cannot_end_the_next_transaction() -> None:
+    p = new_partition()
+    send(p, 0, epoch=0, tv2=True)
+    assert end(p, True, epoch=1, tv=2) == errors.NONE
+    assert end(p, True, epoch=1, tv=2) == errors.NONE  # The same marker again: no transaction is open.
+    send(p, 0, epoch=1, tv2=True)
+    assert end(p, True, epoch=1, tv=2) == errors.INVALID_PRODUCER_EPOCH
+
+
+def test_a_marker_of_the_last_epoch_is_taken() -> None:
+    p = new_partition()
+    send(p, 0, epoch=MAX_EPOCH)
+    assert end(p, False, epoch=MAX_EPOCH, tv=2) == errors.NONE
+
+
+def test_an_old_coordinator_is_fenced() -> None:
+    p = new_partition()
+    assert end(p, True, coord=5) == errors.NONE
+    send(p, 0)
+    assert end(p, True, coord=4) == errors.TRANSACTION_COORDINATOR_FENCED
+    assert end(p, True, coord=5) == errors.NONE
+
+
+def test_a_marker_without_a_transaction_is_written_and_fences() -> None:
+    p = new_partition()
+    assert end(p, False, epoch=4) == errors.NONE
+    assert p.high_watermark == p.last_stable_offset == 1
+    assert p.log.aborted(0, 10) == []
+    assert send(p, 0, epoch=3).error == errors.INVALID_PRODUCER_EPOCH
+
+
+# Reading.
+
+
+def test_a_reader_of_committed_data_stops_at_the_last_stable_offset() -> None:
+    p = new_partition()
+    p.append(batch(b"a"), NOW)
+    send(p, 0)
+    p.append(batch(b"b"), NOW)
+    committed = p.fetch(0, 1 << 20, read_committed=True)
+    assert values_in(committed.records) == [b"a"]
+    assert committed[2:] == (3, 1, 0, [])
+    everything = p.fetch(0, 1 << 20)
+    assert values_in(everything.records) == [b"a", b"1000-0", b"b"]
+    assert everything[2:] == (3, 1, 0, None)
+    assert p.fetch(1, 1 << 20, read_committed=True).records == b""
+
+
+def test_an_aborted_transaction_is_named_to_readers_of_committed_data() -> None:
+    p = new_partition()
+    send(p, 0, pid=1)
+    send(p, 0, pid=2)
+    end(p, False, pid=1)
+    end(p, False, pid=2)
+    assert p.fetch(0, 1 << 20, read_committed=True).aborted == [(1, 0), (2, 1)]
+    assert p.fetch(0, 1 << 20).aborted is None
+    # What ended before the offset is left out; so is what begins after the last batch that is returned.
+    assert p.fetch(3, 1 << 20, read_committed=True).aborted == [(2, 1)]
+    assert p.fetch(0, 1, read_committed=True).aborted == [(1, 0)]
+    assert p.fetch(4, 1 << 20, read_committed=True).aborted == []
+    assert p.log.aborted(0, 10) == [AbortedTxn(1, 0, 2, 1), AbortedTxn(2, 1, 3, 4)]
+
+
+def test_an_offset_outside_the_log_is_out_of_range() -> None:
+    p = new_partition()
+    p.append(batch(b"a"), NOW)
+    for offset in (-1, 2):
+        assert p.fetch(offset, 1 << 20) == (errors.OFFSET_OUT_OF_RANGE, b"", 1, 1, 0, None)
+        assert p.fetch(offset, 1 << 20, read_committed=True).error == errors.OFFSET_OUT_OF_RANGE
+    assert p.fetch(1, 1 << 20).error == errors.NONE
+
+
+def test_offsets_are_found_by_time() -> None:
+    p = new_partition()
+    for base in (NOW, NOW + 100):
+        p.append(encode_records([Record(0, base + 10 * i, b"k", b"v") for i in range(3)], codec=4), NOW)
+    assert p.offset_for(0) == (0, NOW, 0)
+    assert p.offset_for(NOW + 11) == (2, NOW + 20, 0)
+    assert p.offset_for(NOW + 21) == (3, NOW + 100, 0)
+    assert p.offset_for(NOW + 121) == NOT_FOUND
+    assert p.offset_for(-1) == (6, -1, 0)
+    assert p.offset_for(-2) == (0, -1, 0)
+    assert p.offset_for(-3) == (5, NOW + 120, 0)
+
+
+def test_a_batch_of_very_many_records_is_found_by_time_but_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(times, "MAX_SEARCHED_RECORDS", 2)
+    p = new_partition()
+    for count in (2, 3):
+        records = [Record(0, NOW + 10 * n, None, b"v") for n in range(count)]
+        assert p.append(encode_records(records), NOW).error == errors.NONE
+    assert p.offset_for(NOW + 10) == (1, NOW + 10, 0)
+    assert p.offset_for(NOW + 11) == (2, NOW + 20, 0)
+
+
+def test_latest_and_times_are_held_at_the_last_stable_offset() -> None:
+    p = new_partition()
+    p.append(encode_records([Record(0, NOW, b"k", b"v")]), NOW)
+    data = encode_records([Record(0, NOW + 5, b"k", b"v")], 0, 0x10, PID, 0, 0)
+    p.append(data, NOW, verified=True)
+    assert p.offset_for(-1, read_committed=True).offset == 1
+    assert p.offset_for(-1).offset == 2
+    assert p.offset_for(NOW + 1).offset == 1
+    assert p.offset_for(NOW + 1, read_committed=True) == NOT_FOUND
+    assert p.offset_for(-3, read_committed=True) == NOT_FOUND
+
+
+def test_an_empty_log_has_no_offset_for_a_time() -> None:
+    p = new_partition()
+    assert p.offset_for(0) == p.offset_for(-3) == NOT_FOUND
+
+
+def test_those_who_wait_are_told_what_moved() -> None:
+    told: list[tuple[str, int]] = []
+    p = new_partition()
+    p.on_high_watermark = lambda q: told.append(("hw", q.high_watermark))
+    p.on_last_stable_offset = lambda q: told.append(("lso", q.last_stable_offset))
+    p.append(batch(b"a"), NOW)
+    send(p, 0)
+    p.append(batch(b"b"), NOW)
+    end(p, True)
+    assert told == [("hw", 1), ("lso", 1), ("hw", 2), ("hw", 3), ("hw", 4), ("lso", 4)]
+
+
+# Offset commits of transactions.
+
+
+def test_a_coordinator_writes_for_a_producer_without_sequences() -> None:
+    p = new_partition()
+    assert p.check_offset_commit(PID, 0, verified=False) == errors.INVALID_TXN_STATE
+    assert p.check_offset_commit(PID, 0, verified=True) == errors.NONE
+    commit = encode_batch([(b"group", b"offset")], NOW, PID, 0, -1, transactional=True)
+    assert p.append_internal(commit) == 0
+    assert p.check_offset_commit(PID, 0, verified=False) == errors.NONE
+    assert p.append_internal(commit) == 1
+    assert (p.last_stable_offset, p.has_open_txn(PID, 0)) == (0, True)
+    assert end(p, True) == errors.NONE
+    assert p.check_offset_commit(PID, 0, verified=False) == errors.INVALID_TXN_STATE
+    end(p, True, epoch=1)
+    assert p.check_offset_commit(PID, 0, verified=True) == errors.INVALID_PRODUCER_EPOCH
+
+
+# Describing and forgetting producers.
+
+
+def test_producers_are_described() -> None:
+    p = new_partition()
+    idempotent(p, 0, 3, pid=1)
+    send(p, 0, pid=2, epoch=4)
+    end(p, True, pid=3, epoch=5, coord=6)
+    assert p.describe_producers() == [(1, 0, 2, NOW, -1, -1), (2, 4, 0, NOW, -1, 3), (3, 5, -1, NOW, 6, -1)]
+
+
+def test_silent_producers_are_forgotten_unless_a_transaction_is_open() -> None:
+    p = new_partition()
+    idempotent(p, 0, pid=1)
+    send(p, 0, pid=2)
+    assert p.expire_producers(NOW + 999, 1000) == []
+    assert p.expire_producers(NOW + 1000, 1000) == [1]
+    assert (p.epoch_of(1), p.epoch_of(2)) == (-1, 0)
+
+
+# A full disk.
+
+
+def test_a_full_disk_refuses_and_changes_nothing() -> None:
+    storage = MemoryStorage()
+    p = new_partition(storage)
+    send(p, 0)
+    before = (p.describe_producers(), p.high_watermark, p.last_stable_offset)
+    storage.full = True
+    assert send(p, 1).error == errors.KAFKA_STORAGE_ERROR
+    assert end(p, True) == errors.KAFKA_STORAGE_ERROR
+    assert (p.describe_producers(), p.high_watermark, p.last_stable_offset) == before
+    storage.full = False
+    assert send(p, 1).error == errors.NONE
+    assert end(p, True) == errors.NONE
+
+
+def test_an_abort_that_the_index_cannot_take_is_still_told_to_readers() -> None:
+    from fencepost.machines.log.interface import StorageFailed
+
+    class Stubborn(MemoryLog):
+        full = True
+        snapshots = 0
+
+        def append_aborted(self, entry: AbortedTxn) -> None:
+            if self.full:
+                raise StorageFailed("no space for the index")
+            super().append_aborted(entry)
+
+        def save_snapshot(self, snapshot: bytes) -> None:
+            self.snapshots += 1
+
+    log = Stubborn()
+    p = Partition(log, "orders", 0)
+    send(p, 0, pid=1)
+    end(p, False, pid=1)
+    assert p.fetch(0, 1 << 20, read_committed=True).aborted == [(1, 0)]
+    p.save_snapshot()
+    assert log.snapshots == 0
+    log.full = False
+    p.save_snapshot()
+    assert (log.snapshots, p.unindexed) == (1, [])
+    assert p.fetch(0, 1 << 20, read_committed=True).aborted == [(1, 0)]
+
+
+# Recovery.
+
+
+def recovered(p: Partition) -> Partition:
+    return Partition.recover(p.log, p.topic, p.index)
+
+
+def test_replay_rebuilds_producers_transactions_and_the_aborted_index() -> None:
+    storage = MemoryStorage()
+    p = new_partition(storage)
+    assert isinstance(p.log, MemoryLog)
+    idempotent(p, 7, 2, pid=1)
+    send(p, 0, pid=2)
+    send(p, 0, pid=3)
+    end(p, False, pid=2)
+    p.append(batch(b"a"), NOW)
+    log = p.log.copy_until(storage, p.log.end_offset)
+    assert log.aborted(0, 100) == []  # Nothing vouches for the index after kill -9.
+    q = Partition.recover(log, "orders", 0)
+    assert q.producers.by_id == p.producers.by_id
+    assert q.producers.open_txns == p.producers.open_txns
+    assert (q.last_stable_offset, q.stable_address) == (p.last_stable_offset, p.stable_address)
+    assert log.aborted(0, 100) == p.log.aborted(0, 100) == [AbortedTxn(2, 2, 4, 3)]
+
+
+def test_an_entry_that_the_index_has_is_not_added_twice() -> None:
+    p = new_partition()
+    send(p, 0)
+    end(p, False)
+    q = recovered(recovered(p))
+    assert q.fetch(0, 1 << 20, read_committed=True).aborted == [(PID, 0)]
+
+
+def test_an_entry_that_the_index_lost_is_added_again() -> None:
+    p = new_partition()
+    for pid in (1, 2):
+        send(p, 0, pid=pid)
+    for pid in (1, 2):
+        end(p, False, pid=pid)
+    assert isinstance(p.log, MemoryLog)
+    lost = p.log._aborted.pop()
+    recovered(p)
+    assert p.log.aborted(0, 100)[1:] == [lost]
+
+
+def test_a_snapshot_and_what_came_after_it_rebuild_the_state() -> None:
+    p = new_partition()
+    send(p, 0, 2, pid=1)
+    idempotent(p, 0, pid=2)
+    p.save_snapshot()
+    send(p, 2, pid=1)
+    send(p, 0, pid=3)
+    q = recovered(p)
+    assert q.producers.by_id == p.producers.by_id
+    assert q.producers.open_txns == p.producers.open_txns
+    assert q.last_stable_offset == 0
+    assert end(q, True, pid=1) == errors.NONE
+    assert q.last_stable_offset == 4
+
+
+def test_a_broken_snapshot_means_a_longer_replay() -> None:
+    p = new_partition()
+    send(p, 0, 2)
+    p.log.save_snapshot(b"\0\1 this is no snapshot")
+    assert recovered(p).producers.by_id == p.producers.by_id
+
+
+def test_the_last_batch_is_still_recognised_after_a_restart_from_a_snapshot() -> None:
+    p = new_partition()
+    idempotent(p, MAX_SEQUENCE - 1, 4)
+    p.save_snapshot()
+    again = idempotent(recovered(p), MAX_SEQUENCE - 1, 4)
+    assert (again.base_offset, again.duplicate) == (0, True)
+
+
+def test_producers_that_were_silent_too_long_do_not_come_back() -> None:
+    p = new_partition()
+    idempotent(p, 0, pid=1)
+    send(p, 0, pid=2)
+    q = Partition.recover(p.log, "orders", 0, now_ms=NOW + 86_400_000)
+    assert (q.epoch_of(1), q.epoch_of(2)) == (-1, 0)
+
+
+def test_a_leader_knows_those_before_it_by_what_they_wrote() -> None:
+    log = MemoryLog()
+    for epoch in (1, 3, 4):
+        p = Partition.recover(log, "orders", 0, leader_epoch=epoch)
+        p.append(batch(b"a"), NOW)
+    assert [p.leader_epochs.at(offset) for offset in range(3)] == [1, 3, 4]
+    assert [p.leader_epochs.end_of(epoch, log.end_offset) for epoch in (1, 3, 4)] == [(1, 1), (3, 2), (4, 3)]
+    # Not every leader writes.
+    p = Partition.recover(log, "orders", 0, leader_epoch=7)
+    assert p.leader_epochs.current == 7
+    assert p.leader_epochs.end_of(5, log.end_offset) == (4, 3)
+
+
+def test_a_snapshot_is_taken_when_the_log_wants_one() -> None:
+    class Eager(MemoryLog):
+        def wants_snapshot(self) -> bool:
+            return self.end_offset == 3
+
+    p = Partition(Eager(), "orders", 0)
+    for seq in range(3):
+        idempotent(p, seq)
+    saved = p.log.load_snapshot()
+    assert saved is not None
+    assert (saved[0], decode_snapshot(saved[1])[PID].batches[-1].last_sequence) == (3, 2)
+
+
+# Snapshots.
+
+
+def test_a_snapshot_has_kafkas_layout() -> None:
+    producers = Producers()
+    producers.apply_batch(5, 2, SentBatch(10, 12, 102, NOW), True, 100, 0)
+    snapshot = encode_snapshot(producers.by_id)
+    assert snapshot[:2] == b"\0\1"
+    assert snapshot[6:10] == b"\0\0\0\1"
+    fields = b"".join(
+        value.to_bytes(size, "big", signed=True)
+        for value, size in ((5, 8), (2, 2), (12, 4), (102, 8), (2, 4), (NOW, 8), (-1, 4), (100, 8))
+    )
+    assert snapshot[10:] == fields
+    assert decode_snapshot(snapshot) == producers.by_id
+
+
+def test_a_producer_known_only_by_a_marker_survives_a_snapshot() -> None:
+    producers = Producers()
+    producers.apply_marker(5, 2, 7, NOW)
+    (producer,) = decode_snapshot(encode_snapshot(producers.by_id)).values()
+    assert producer == producers.by_id[5]
+    assert producer.batches == []
+
+
+@pytest.mark.parametrize("cut", [0, 3, 9, 20])
+def test_a_damaged_snapshot_is_corrupt(cut: int) -> None:
+    snapshot = encode_snapshot({1: Producer(0), 2: Producer(1)})
+    with pytest.raises(Corrupt):
+        decode_snapshot(snapshot[:cut])
+    flipped = bytearray(snapshot)
+    flipped[cut] ^= 1
+    with pytest.raises(Corrupt):
+        decode_snapshot(bytes(flipped))
+
+
+def test_the_header_of_a_stored_marker_says_what_it_is() -> None:
+    p = new_partition()
+    end(p, True, epoch=3)
+    header = decode_header(p.fetch(0, 1 << 20).records)
+    assert (header.is_control, header.is_transactional, header.producer_epoch) == (True, True, 3)
