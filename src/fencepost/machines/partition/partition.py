@@ -42,7 +42,6 @@ from fencepost.protocol.batch import (
     BatchHeader,
     Buffer,
     Corrupt,
-    Marker,
     decode_header,
     decode_marker,
     encode_marker,
@@ -121,6 +120,7 @@ class Partition:
         "max_message_bytes",
         "on_high_watermark",
         "on_last_stable_offset",
+        "on_marker",
         "producers",
         "stable_address",
         "timestamp_after_max_ms",
@@ -153,6 +153,8 @@ class Partition:
         # Called after every change of the offset they name: for fetches that wait.
         self.on_high_watermark: Hook | None = None
         self.on_last_stable_offset: Hook | None = None
+        # Called with (producer id, commit) after every marker: for coordinators with records that wait for it.
+        self.on_marker: Callable[[int, bool], None] | None = None
 
     @property
     def high_watermark(self) -> int:
@@ -323,6 +325,8 @@ class Partition:
         except StorageFailed:
             return errors.KAFKA_STORAGE_ERROR
         self._apply_marker(producer_id, epoch, commit, coordinator_epoch, now_ms, offset)
+        if self.on_marker is not None:
+            self.on_marker(producer_id, commit)
         self._advance()
         return errors.NONE
 
@@ -339,17 +343,24 @@ class Partition:
         )
 
     def _apply_marker(
-        self, producer_id: int, epoch: int, commit: bool, coordinator_epoch: int, timestamp: int, offset: int
+        self,
+        producer_id: int,
+        epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        timestamp: int,
+        offset: int,
+        last_indexed: int = -1,
     ) -> None:
+        """Take a marker in that is in the log, live or at recovery; up to `last_indexed` the index has the entries."""
         first_offset = self.producers.apply_marker(producer_id, epoch, coordinator_epoch, timestamp)
-        if first_offset >= 0 and not commit:
-            self.aborted_bytes += self.producers.by_id[producer_id].txn_bytes
-            self._index_aborted(self._aborted_txn(producer_id, first_offset, offset))
-
-    def _aborted_txn(self, producer_id: int, first_offset: int, offset: int) -> AbortedTxn:
-        """The index entry of a transaction that just ended with the marker at `offset`."""
-        oldest = self.producers.oldest_txn()
-        return AbortedTxn(producer_id, first_offset, offset, offset + 1 if oldest is None else oldest.first_offset)
+        if first_offset < 0 or commit:
+            return
+        self.aborted_bytes += self.producers.by_id[producer_id].txn_bytes
+        if offset > last_indexed:
+            oldest = self.producers.oldest_txn()
+            stable_offset = offset + 1 if oldest is None else oldest.first_offset
+            self._index_aborted(AbortedTxn(producer_id, first_offset, offset, stable_offset))
 
     def _index_aborted(self, aborted: AbortedTxn) -> None:
         self.last_aborted_offset = aborted.last_offset
@@ -538,6 +549,7 @@ class Partition:
         partition = cls(log, topic, index, leader_epoch)
         from_offset = partition._load_snapshot()
         partition._replay(from_offset)
+        partition.aborted_bytes = 0  # It counts from the start of the process.
         partition._move_open_txns()
         if now_ms is not None:
             partition.expire_producers(now_ms, producer_id_expiration_ms)
@@ -587,17 +599,17 @@ class Partition:
                 continue
             marker = decode_marker(head)
             if marker is not None:
-                self._replay_marker(marker, last_indexed)
+                self._apply_marker(
+                    marker.producer_id,
+                    marker.producer_epoch,
+                    marker.commit,
+                    marker.coordinator_epoch,
+                    marker.timestamp,
+                    marker.offset,
+                    last_indexed,
+                )
         epochs.begin(self.leader_epochs.current, log.end_offset)
         self.leader_epochs = epochs
-
-    def _replay_marker(self, marker: Marker, last_indexed: int) -> None:
-        """As `_apply_marker`, but the index may have the entry already."""
-        first_offset = self.producers.apply_marker(
-            marker.producer_id, marker.producer_epoch, marker.coordinator_epoch, marker.timestamp
-        )
-        if first_offset >= 0 and not marker.commit and marker.offset > last_indexed:
-            self._index_aborted(self._aborted_txn(marker.producer_id, first_offset, marker.offset))
 
 
 def offset_after(records: bytes) -> int:

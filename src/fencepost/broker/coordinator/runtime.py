@@ -1,0 +1,128 @@
+"""Keeps a coordinator's state in one partition of an internal topic: append, apply, answer.
+
+The state of a shard is what the records of its partition make of it. A request or a timer reads the state, changes
+nothing, and yields records. `StateLog.write` appends them as one batch, all or none, and then applies each of them.
+The caller answers when `write` has returned. So there is one way into a state:
+
+    live      a decision yields records -> append -> apply each -> answer
+    loading                                          apply each record of the log
+
+If the append fails, nothing was applied and there is nothing to undo: the caller answers with the error code.
+
+Records of a transaction are applied as pending. A marker of the partition, whoever wrote it, decides about them
+through `apply_marker`. Follows Kafka's CoordinatorRuntime, without threads, snapshots and replication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from fencepost.broker.coordinator.loading import load_latest
+from fencepost.machines.log.interface import StorageFailed
+from fencepost.machines.partition.partition import Partition
+from fencepost.protocol import errors
+from fencepost.protocol.batch import encode_batch
+
+Record = TypeVar("Record")
+RecordIn = TypeVar("RecordIn", contravariant=True)
+KeyAndValue = tuple[bytes, bytes | None]
+
+# Kafka: every batch of a coordinator has this sequence, with or without a producer, and no batch counts on from it.
+BASE_SEQUENCE = 0
+NO_PRODUCER = -1
+
+
+class Writer(NamedTuple):
+    """The producer whose transaction the records belong to."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class Shard(Protocol[RecordIn]):
+    """The state machine of one partition: its records make its state, and nothing else does."""
+
+    def apply(self, record: RecordIn, offset: int, producer_id: int | None) -> None:
+        """Take in the record at `offset`. With a producer id it is pending until that producer's marker."""
+        ...
+
+    def apply_marker(self, producer_id: int, commit: bool) -> None:
+        """The producer's transaction ended: what is pending of it counts from now on, or never did."""
+        ...
+
+
+class StateLog(Generic[Record]):
+    """One partition of an internal topic, and the shard that its records make."""
+
+    __slots__ = ("_apply", "_decode", "_encode", "partition")
+
+    def __init__(
+        self,
+        partition: Partition,
+        shard: Shard[Record],
+        encode: Callable[[Record], KeyAndValue],
+        decode: Callable[[bytes, bytes, int], Record | None],
+    ) -> None:
+        """`decode(key, value, offset)` gives the record, or None for one that this version does not know."""
+        self.partition = partition
+        self._apply = shard.apply
+        self._encode = encode
+        self._decode = decode
+        partition.on_marker = shard.apply_marker
+
+    def write(self, records: Sequence[Record], now_ms: int, writer: Writer | None = None) -> int:
+        """Append the records as one batch and apply them; return NONE, or the error of an append that failed.
+
+        With a `writer` the batch is transactional: ask `Partition.check_offset_commit` first.
+        """
+        if not records:
+            return errors.NONE
+        producer_id, epoch = (NO_PRODUCER, NO_PRODUCER) if writer is None else writer
+        batch = encode_batch(
+            [self._encode(record) for record in records],
+            now_ms,
+            producer_id,
+            epoch,
+            BASE_SEQUENCE,
+            transactional=writer is not None,
+        )
+        if len(batch) > self.partition.max_message_bytes:
+            return errors.MESSAGE_TOO_LARGE
+        try:
+            offset = self.partition.append_internal(batch)
+        except StorageFailed:
+            return errors.NOT_COORDINATOR  # Kafka: what it makes of KAFKA_STORAGE_ERROR; clients try again.
+        pending_id = None if writer is None else producer_id
+        for delta, record in enumerate(records):
+            self._apply(record, offset + delta, pending_id)
+        return errors.NONE
+
+    def write_one(self, record: Record, now_ms: int) -> int:
+        """As `write`, for one record outside a transaction: the most frequent case, without a list."""
+        key, value = self._encode(record)
+        partition = self.partition
+        offset = partition.log.end_offset
+        try:
+            partition.append_record(key, value, now_ms)
+        except StorageFailed:
+            return errors.NOT_COORDINATOR
+        self._apply(record, offset, None)
+        return errors.NONE
+
+    def load(self) -> None:
+        """Apply the records of the log, in their order.
+
+        A later record of a key replaces the earlier ones, which the cleaner may delete at any time. So only the last
+        record of each key is decoded and applied, and a restart does not wait for the whole history.
+        """
+        latest = load_latest(self.partition)
+        for key, (offset, value) in latest.in_order():
+            self._load_one(key, value, offset, None)
+        for producer_id, key, (offset, value) in latest.pending_in_order():
+            self._load_one(key, value, offset, producer_id)
+
+    def _load_one(self, key: bytes, value: bytes, offset: int, producer_id: int | None) -> None:
+        record = self._decode(key, value, offset)
+        if record is not None:
+            self._apply(record, offset, producer_id)
