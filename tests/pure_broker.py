@@ -18,8 +18,8 @@ from fencepost.broker.cluster import Broker, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.node import Node
 from fencepost.machines.log.memory import MemoryStorage
-from fencepost.machines.txn.decisions import Txn
 from fencepost.machines.txn.records import encode_key, encode_value
+from fencepost.machines.txn.states import Txn
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.schema import Message
 from tests.wire.raw_client import CLIENT_ID, decode_reply, encode_frame
@@ -137,4 +137,4 @@ class PureBroker:
         """Append a record to `__transaction_state` behind the coordinator's back; it counts after a restart."""
         shard = self.cluster.txns.shard_of(txn.transactional_id, self.now_ms)
         value = encode_value(txn, self.cluster.transaction_version)
-        shard.partition.append_internal(encode_batch([(encode_key(txn.transactional_id), value)], self.now_ms))
+        shard.log.partition.append_internal(encode_batch([(encode_key(txn.transactional_id), value)], self.now_ms))

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fencepost.machines.txn.decisions import State
 from fencepost.machines.txn.records import decode_key, encode_key
+from fencepost.machines.txn.states import TxnState
 from fencepost.protocol.batch import HEADER_BYTES, BatchHeader, Buffer, decode_marker
 from fencepost.protocol.messages import (
     FetchRequest,
@@ -171,7 +171,7 @@ class LogReader:
         # Apache Kafka keeps them in a hash set.
         partitions = None if topics is None else sorted(f"{t.topic}-{i}" for t in topics for i in t.partition_ids)
         return (
-            f"v{version} {State(stored.transaction_status).kafka_name}"
+            f"v{version} {TxnState(stored.transaction_status).kafka_name}"
             f" {self._name(stored.producer_id)}/{stored.producer_epoch}"
             f" previous={self._name(stored.previous_producer_id)} next={self._name(stored.next_producer_id)}"
             f" timeout={stored.transaction_timeout_ms} tv={stored.client_transaction_version}"

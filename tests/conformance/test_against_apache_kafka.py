@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.machines.txn.decisions import Txn
 from fencepost.machines.txn.records import encode_key, encode_value, partition_for
+from fencepost.machines.txn.states import Txn
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
     FindCoordinatorRequest,
@@ -24,6 +24,7 @@ from fencepost.protocol.messages import (
     ProduceRequest,
 )
 from fencepost.protocol.schema import Message
+from fencepost.protocol.transaction_version import TV2
 from tests.conformance.records import COORDINATOR_PARTITIONS, LogReader
 from tests.engines.apache_kafka import ApacheKafka, apache_kafka
 from tests.pure_broker import PureBroker
@@ -98,7 +99,7 @@ class ApacheTarget:
         return all(p.error_code == 0 for t in reply.topics for p in t.partitions)
 
     def write_state(self, txn: Txn) -> None:
-        batch = encode_batch([(encode_key(txn.transactional_id), encode_value(txn, 2))], self.now_ms)
+        batch = encode_batch([(encode_key(txn.transactional_id), encode_value(txn, TV2))], self.now_ms)
         index = partition_for(txn.transactional_id, COORDINATOR_PARTITIONS)
         partition = ProduceRequest.PartitionProduceData(index, batch)
         topic = ProduceRequest.TopicProduceData("__transaction_state", partition_data=[partition])

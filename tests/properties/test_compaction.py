@@ -25,6 +25,7 @@ from fencepost.machines.partition.partition import Partition
 from fencepost.protocol import errors
 from fencepost.protocol.batch import advance_sequence, encode_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
+from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 from fencepost.server.storage import DataFolder
 from tests.readers.isolation import Isolation
 
@@ -51,7 +52,7 @@ class Killed(BaseException):
 @dataclass
 class Client:
     producer_id: int
-    tv2: bool
+    version: TransactionVersion
     epoch: int = 0
     sequence: int = 0
     open_: list[tuple[int, Pair]] = field(default_factory=list)
@@ -130,9 +131,11 @@ class CompactionRules(RuleBasedStateMachine):
     def log(self) -> Log:
         return self.partition.log
 
-    @initialize(modes=st.lists(st.booleans(), min_size=PRODUCERS, max_size=PRODUCERS), deletes=st.booleans())
-    def start(self, modes: list[bool], deletes: bool) -> None:
-        self.clients = [Client(100 + n, tv2) for n, tv2 in enumerate(modes)]
+    @initialize(
+        modes=st.lists(st.sampled_from([TV0, TV2]), min_size=PRODUCERS, max_size=PRODUCERS), deletes=st.booleans()
+    )
+    def start(self, modes: list[TransactionVersion], deletes: bool) -> None:
+        self.clients = [Client(100 + n, version) for n, version in enumerate(modes)]
         self.deletes = deletes
 
     def note(self, base_offset: int, written: list[Pair]) -> list[tuple[int, Pair]]:
@@ -166,7 +169,7 @@ class CompactionRules(RuleBasedStateMachine):
     def write_in_a_transaction(self, who: int, written: list[Pair]) -> None:
         client = self.clients[who]
         batch = encode_batch(written, self.now, client.producer_id, client.epoch, client.sequence, transactional=True)
-        result = self.partition.append(batch, self.now, verified=True, tv2=client.tv2)
+        result = self.partition.append(batch, self.now, verified=True, transaction_version=client.version)
         assert result.error == errors.NONE, "its epoch and sequence are known"
         client.sequence = advance_sequence(client.sequence, len(written))
         client.is_open = True
@@ -175,9 +178,9 @@ class CompactionRules(RuleBasedStateMachine):
     @rule(who=st.integers(0, PRODUCERS - 1), commit=st.booleans())
     def end(self, who: int, commit: bool) -> None:
         client = self.clients[who]
-        if client.tv2:
+        if client.version.bumps_epoch:
             client.epoch, client.sequence = client.epoch + 1, 0
-        version = 2 if client.tv2 else 0
+        version = client.version
         error = self.partition.write_marker(client.producer_id, client.epoch, commit, 0, self.now, version)
         assert error == errors.NONE
         if commit:

@@ -17,7 +17,7 @@ import pytest
 from fencepost.broker.api import APIS
 from fencepost.broker.cluster import Cluster
 from fencepost.machines.log.interface import Storage
-from fencepost.machines.txn.decisions import IDLE, ONGOING
+from fencepost.machines.txn.states import IDLE, ONGOING
 from fencepost.protocol import errors, messages
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (

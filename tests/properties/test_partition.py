@@ -26,6 +26,7 @@ from fencepost.protocol.batch import (
 )
 from fencepost.protocol.produced import Refused, check_produce_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
+from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 from tests.readers.isolation import Isolation
 
 NOW = 1_700_000_000_000
@@ -56,7 +57,7 @@ class Client:
     """A producer as it sees itself: a transaction of version 1 or 2."""
 
     producer_id: int
-    tv2: bool
+    version: TransactionVersion
     epoch: int = 0
     sequence: int = 0
     open_since: int | None = None
@@ -75,14 +76,14 @@ class PartitionRules(RuleBasedStateMachine):
         self.remembers = BATCHES_KEPT
 
     @initialize(
-        modes=st.lists(st.booleans(), min_size=PRODUCERS, max_size=PRODUCERS),
+        modes=st.lists(st.sampled_from([TV0, TV2]), min_size=PRODUCERS, max_size=PRODUCERS),
         near_the_end=st.booleans(),
     )
-    def start(self, modes: list[bool], near_the_end: bool) -> None:
-        for n, tv2 in enumerate(modes):
+    def start(self, modes: list[TransactionVersion], near_the_end: bool) -> None:
+        for n, version in enumerate(modes):
             # A client of version 1 about to wrap around: its sequence runs on through transactions.
-            first = MAX_SEQUENCE - 3 if near_the_end and not tv2 else 0
-            self.clients.append(Client(100 + n, tv2, sequence=first))
+            first = MAX_SEQUENCE - 3 if near_the_end and not version.bumps_epoch else 0
+            self.clients.append(Client(100 + n, version, sequence=first))
 
     def next_values(self, count: int) -> list[bytes]:
         self.values += count
@@ -96,10 +97,10 @@ class PartitionRules(RuleBasedStateMachine):
         open_here = self.partition.has_open_txn(client.producer_id, client.epoch)
         assert open_here == (client.open_since is not None)
         if not open_here:
-            refused = self.partition.append(data, NOW, tv2=client.tv2)
+            refused = self.partition.append(data, NOW, transaction_version=client.version)
             assert refused.error == errors.INVALID_TXN_STATE
         end = self.partition.high_watermark
-        result = self.partition.append(data, NOW, verified=not open_here, tv2=client.tv2)
+        result = self.partition.append(data, NOW, verified=not open_here, transaction_version=client.version)
         assert (result.error, result.base_offset, result.duplicate) == (errors.NONE, end, False)
         client.sequence = advance_sequence(client.sequence, count)
         if client.open_since is None:
@@ -120,7 +121,7 @@ class PartitionRules(RuleBasedStateMachine):
         if back > min(len(client.last_batches), self.remembers):
             return
         data, offset = client.last_batches[-back]
-        result = self.partition.append(data, NOW, tv2=client.tv2)
+        result = self.partition.append(data, NOW, transaction_version=client.version)
         assert (result.error, result.base_offset, result.duplicate) == (errors.NONE, offset, True)
 
     @rule(who=st.integers(0, PRODUCERS - 1), skip=st.integers(1, 5))
@@ -130,7 +131,7 @@ class PartitionRules(RuleBasedStateMachine):
             return
         sequence = advance_sequence(client.sequence, skip)
         data = encode_batch([(b"k", b"lost")], NOW, client.producer_id, client.epoch, sequence, True)
-        result = self.partition.append(data, NOW, verified=True, tv2=client.tv2)
+        result = self.partition.append(data, NOW, verified=True, transaction_version=client.version)
         assert result.error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     @rule(who=st.integers(0, PRODUCERS - 1), transactional=st.booleans())
@@ -147,9 +148,9 @@ class PartitionRules(RuleBasedStateMachine):
     def end_a_transaction(self, who: int, commit: bool, fence: bool) -> None:
         client = self.clients[who]
         # The coordinator bumps the epoch with every end in version 2, and in version 1 when it fences.
-        bump = client.tv2 or (fence and not commit)
+        bump = client.version.bumps_epoch or (fence and not commit)
         epoch = client.epoch + bump
-        version = 2 if client.tv2 else 0
+        version = client.version
         error = self.partition.write_marker(client.producer_id, epoch, commit, 0, NOW, version)
         assert error == errors.NONE
         if commit:
@@ -164,8 +165,8 @@ class PartitionRules(RuleBasedStateMachine):
     def a_marker_comes_late(self, who: int, commit: bool) -> None:
         """Version 2: the marker of the transaction before cannot end the one that is open."""
         client = self.clients[who]
-        if client.tv2 and client.open_since is not None:
-            error = self.partition.write_marker(client.producer_id, client.epoch, commit, 0, NOW, 2)
+        if client.version.bumps_epoch and client.open_since is not None:
+            error = self.partition.write_marker(client.producer_id, client.epoch, commit, 0, NOW, TV2)
             assert error == errors.INVALID_PRODUCER_EPOCH
 
     @rule(who=st.integers(0, PRODUCERS - 1))
@@ -174,8 +175,8 @@ class PartitionRules(RuleBasedStateMachine):
         self.storage.full = True
         data = encode_batch([(b"k", b"never")], NOW, client.producer_id, client.epoch, client.sequence, True)
         assert self.partition.append(data, NOW, verified=True).error == errors.KAFKA_STORAGE_ERROR
-        epoch = client.epoch + client.tv2
-        error = self.partition.write_marker(client.producer_id, epoch, True, 0, NOW, 2 * client.tv2)
+        epoch = client.epoch + client.version.bumps_epoch
+        error = self.partition.write_marker(client.producer_id, epoch, True, 0, NOW, client.version)
         assert error == errors.KAFKA_STORAGE_ERROR
         self.storage.full = False
 

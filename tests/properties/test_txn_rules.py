@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from fencepost.broker.cluster import Broker, Cluster
 from fencepost.broker.config import parse
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
-from fencepost.machines.txn.decisions import IDLE
+from fencepost.machines.txn.states import IDLE
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (

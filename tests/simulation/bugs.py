@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from fencepost.broker.cluster import PRODUCER_ID_BLOCK, Cluster
-from fencepost.broker.coordinator.txns import TxnCoordinator
+from fencepost.broker.coordinator.two_phase_commit import TwoPhaseCommit
 from fencepost.machines.group.offsets import OffsetRecord, Offsets
 from fencepost.machines.partition import partition
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.producers import Producer, decide_batch
 from fencepost.machines.txn import decisions as txn
-from fencepost.machines.txn.decisions import PREPARE_COMMIT, Txn
+from fencepost.machines.txn.states import PREPARE_COMMIT, Txn
 from fencepost.protocol import errors
 
 Patch = tuple[Any, str, Any]
@@ -24,20 +24,20 @@ Patch = tuple[Any, str, Any]
 
 def marker_before_decision() -> list[Patch]:
     """Partitions hear of the decision before it is in the coordinator's log."""
-    prepare = TxnCoordinator._prepare
+    prepare = TwoPhaseCommit._prepare
 
-    def _prepare(self: TxnCoordinator, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
+    def _prepare(self: TwoPhaseCommit, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
         for topic, index in prepared.partitions:
             found = self._cluster.partition(topic, index)
             assert found is not None
-            self._reach("txn.marker.before")
+            self._cluster.reach("txn.marker.before")
             version = prepared.client_transaction_version
             commit = prepared.state is PREPARE_COMMIT
-            self._write_marker(found, prepared.producer_id, prepared.producer_epoch, commit, version, now_ms)
-            self._reach("txn.marker.after")
+            self.write_marker(found, prepared.producer_id, prepared.producer_epoch, commit, version, now_ms)
+            self._cluster.reach("txn.marker.after")
         prepare(self, shard, prepared, now_ms, then)
 
-    return [(TxnCoordinator, "_prepare", _prepare)]
+    return [(TwoPhaseCommit, "_prepare", _prepare)]
 
 
 def no_epoch_check() -> list[Patch]:
@@ -97,10 +97,10 @@ def unstable_offsets() -> list[Patch]:
 def commit_before_sync() -> list[Patch]:
     """With fencepost.flush.on.commit, the decision may reach the disk before the data."""
 
-    def _end(self: TxnCoordinator, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
+    def end(self: TwoPhaseCommit, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
         self._prepare(shard, prepared, now_ms, then)
 
-    return [(TxnCoordinator, "_end", _end)]
+    return [(TwoPhaseCommit, "end", end)]
 
 
 BUGS: dict[str, Callable[[], list[Patch]]] = {

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.cluster import Cluster
-from fencepost.machines.txn.decisions import IDLE
+from fencepost.machines.txn.states import IDLE
 from fencepost.protocol import errors
 from fencepost.protocol.batch import BatchHeader
 from fencepost.protocol.messages import InitProducerIdRequest

@@ -20,7 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Protocol
 
-from fencepost.machines.txn.decisions import BY_KAFKA_NAME, NO_ID, Txn
+from fencepost.machines.txn.states import BY_KAFKA_NAME, NO_ID, Txn
 from fencepost.protocol import errors
 from fencepost.protocol.batch import decode_marker, encode_batch
 from fencepost.protocol.messages import (

@@ -21,6 +21,7 @@ from fencepost.machines.partition.partition import Partition
 from fencepost.machines.rng import Rng
 from fencepost.machines.timers import Timers
 from fencepost.protocol import errors
+from fencepost.protocol.transaction_version import TransactionVersion
 
 TXN_TOPIC = "__transaction_state"
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -102,7 +103,7 @@ class Cluster:
         self.disk: Callable[[], Disk] = lambda: Disk("memory")
         # The last requests of a transactional id, which the shell remembers.
         self.recent_rpcs: Callable[[str], list[SeenRpc]] = lambda transactional_id: []
-        self.crash_at = crash_at  # Named points at which a test may kill the process.
+        self.crash_at = crash_at
         self.timers = Timers()
         self.fetches = WaitingFetches(self.timers)
         self.brokers: list[Broker] = []
@@ -111,7 +112,7 @@ class Cluster:
         self.topics_version = 0  # Grows when a topic comes, goes or grows.
         self.partition_count = 0
         self.cluster_id = ""
-        self.transaction_version = int(config["transaction.version"])
+        self.transaction_version = TransactionVersion(int(config["transaction.version"]))
         self.group_version = 1
         self.features_epoch = 0
         self.leader_epoch = 0  # Of every partition.
@@ -149,7 +150,7 @@ class Cluster:
 
     def _restore(self, document: dict[str, Any], now_ms: int) -> None:
         self.cluster_id = document["cluster_id"]
-        self.transaction_version = document["transaction_version"]
+        self.transaction_version = TransactionVersion(document["transaction_version"])
         self.group_version = document.get("group_version", 1)
         self.features_epoch = document.get("features_epoch", 0)
         self._next_producer_id = self._producer_id_block_end = document["next_producer_id"]
@@ -240,7 +241,7 @@ class Cluster:
 
     # --- features -----------------------------------------------------------------------------------------
 
-    def change_features(self, transaction_version: int, group_version: int) -> None:
+    def change_features(self, transaction_version: TransactionVersion, group_version: int) -> None:
         """Open transactions go on: each request says for itself how its client does transactions.
 
         Clients believe a change only if it comes with a higher epoch. Raises StorageFailed.
@@ -420,6 +421,11 @@ class Cluster:
             for partition in topic.partitions:
                 self.fetches.partition_deleted(partition, now_ms)
             self._close_logs(topic)
+
+    def reach(self, point: str) -> None:
+        """A named point at which a test may kill the process."""
+        if self.crash_at is not None:
+            self.crash_at(point)
 
     # --- durability ---------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from fencepost.diagnose.snapshot import (
 )
 from fencepost.diagnose.txns import age_of
 from fencepost.diagnose.words import counted, duration, instant, listed
-from fencepost.machines.txn.decisions import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_ABORT, Txn
+from fencepost.machines.txn.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_ABORT, Txn
 from fencepost.protocol import errors
 
 ONGOING_NAME = ONGOING.kafka_name

@@ -15,7 +15,7 @@ from enum import Enum
 from fencepost.client.admin import Rpc, Where
 from fencepost.diagnose.snapshot import HistorySnapshot, LogEntry
 from fencepost.diagnose.words import duration, listed
-from fencepost.machines.txn.decisions import (
+from fencepost.machines.txn.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,

@@ -11,7 +11,7 @@ from fencepost.diagnose.collect import collect_ends, collect_last_steps
 from fencepost.diagnose.hanging import HangingTxn
 from fencepost.diagnose.snapshot import Ends, LogEntry, is_open
 from fencepost.diagnose.words import listed
-from fencepost.machines.txn.decisions import COMPLETE_ABORT, COMPLETE_COMMIT
+from fencepost.machines.txn.states import COMPLETE_ABORT, COMPLETE_COMMIT
 
 STEPS_OF_A_FENCE = 4  # The decision, its end, and the registration; the one before may be of this transaction, too.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fencepost.client.admin import DescribedTxn, ListedTxn, Producer, Rpc, Where
-from fencepost.machines.txn.decisions import BY_KAFKA_NAME, IDLE, Txn
+from fencepost.machines.txn.states import BY_KAFKA_NAME, IDLE, Txn
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TXN_TOPIC = "__transaction_state"

@@ -15,6 +15,11 @@ class TransactionVersion(IntEnum):
     TV1 = 1
     TV2 = 2
 
+    @classmethod
+    def of(cls, number: int) -> TransactionVersion:
+        """The version with this number in a request or a record; what a later Kafka may add counts as TV2."""
+        return cls(min(max(number, 0), 2))
+
     @property
     def bumps_epoch(self) -> bool:
         """Whether every transaction has an epoch of its own."""

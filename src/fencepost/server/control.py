@@ -19,7 +19,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from fencepost.machines.txn.decisions import ONGOING, Txn
+from fencepost.machines.txn.states import ONGOING, Txn
 from fencepost.protocol import errors
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from fencepost.broker.api import APIS
 from fencepost.broker.cluster import Cluster, Topic
 from fencepost.machines.partition.partition import Partition
-from fencepost.machines.txn.decisions import IDLE, ONGOING, State, Txn
+from fencepost.machines.txn.states import IDLE, ONGOING, Txn, TxnState
 from fencepost.server.connection import Connection
 from fencepost.server.listener import Listener
 
@@ -134,7 +134,7 @@ class BrokerCollector(Collector):
             ("verification_failures", "Writes refused because no transaction knows of them.", counts.unverified),
         ):  # fmt: skip
             yield CounterMetricFamily(f"fencepost_transaction_{name}", text, value=value)
-        by_state = dict.fromkeys(State, 0)
+        by_state = dict.fromkeys(TxnState, 0)
         oldest_ms = now_ms
         load = GaugeMetricFamily(
             "fencepost_coordinator_transactional_ids", "Ids of a state partition.", labels=["partition"]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from fencepost.broker.cluster import Broker, DataFolderMismatch
 from fencepost.broker.config import BadSetting, Config, parse
+from fencepost.broker.coordinator.txns import StateLogDamaged
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.server.app import CannotListen
 
@@ -94,7 +95,9 @@ def explain(error: Exception, data: str | None = None) -> str | None:
     """What to tell whoever started the broker; None if it is not theirs to mend."""
     from fencepost.server.storage import CorruptLog, DataFolderUnusable
 
-    if isinstance(error, BadSetting | CannotListen | DataFolderMismatch | DataFolderUnusable | CorruptLog):
+    if isinstance(
+        error, BadSetting | CannotListen | DataFolderMismatch | DataFolderUnusable | CorruptLog | StateLogDamaged
+    ):
         return str(error)
     if isinstance(error, StorageFailed):
         hint = "make room, or choose another folder with --data"

@@ -8,7 +8,7 @@ import pytest
 
 from fencepost.machines.log.interface import LogConfig, LogTailUnknown, StorageFailed
 from fencepost.machines.log.memory import MemoryLog
-from fencepost.machines.txn.decisions import State
+from fencepost.machines.txn.states import TxnState
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
@@ -112,7 +112,7 @@ def test_a_reader_that_cannot_be_served_does_not_disturb_the_commit_that_woke_it
     assert story.commit() == errors.NONE
     found = story.broker.cluster.txns.find("t")
     assert found is not None
-    assert found.state is State.COMPLETE_COMMIT
+    assert found.state is TxnState.COMPLETE_COMMIT
     for topic in ("first", "second"):
         partition = story.broker.cluster.topics[topic].partitions[0]
         assert partition.last_stable_offset == partition.high_watermark == 2
@@ -127,7 +127,7 @@ def test_a_reader_that_cannot_be_served_does_not_disturb_the_commit_that_woke_it
 
 def test_a_reader_of_the_coordinators_topic_that_cannot_be_served_costs_no_record() -> None:
     broker = PureBroker({"transaction.state.log.num.partitions": "1"})
-    partition = broker.cluster.txns.shard_of("t", broker.now_ms).partition
+    partition = broker.cluster.txns.shard_of("t", broker.now_ms).log.partition
     log = partition.log = Unreadable(broker.storage, LogConfig())
     reader = broker.send(fetch("__transaction_state", max_wait_ms=30_000, min_bytes=100), 11)
     log.error = StorageFailed("input/output error")

@@ -9,8 +9,8 @@ import pytest
 from fencepost.broker.api import APIS, k00_produce, k01_fetch, k24_add_partitions_to_txn, k26_end_txn
 from fencepost.broker.fetch_sessions import Wanted
 from fencepost.machines.partition.partition import AppendResult, Fetched
-from fencepost.machines.txn.decisions import State, Txn
 from fencepost.machines.txn.records import decode_key, decode_value, encode_key, encode_value, group_by_topic
+from fencepost.machines.txn.states import Txn, TxnState
 from fencepost.protocol.messages import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -20,6 +20,7 @@ from fencepost.protocol.messages import (
     TransactionLogKey,
     TransactionLogValue,
 )
+from fencepost.protocol.transaction_version import TV0, TransactionVersion
 
 PRODUCE, FETCH = APIS[0], APIS[1]
 
@@ -117,25 +118,25 @@ def test_an_end_txn_response_is_laid_out_as_defined(version: int) -> None:
 
 def random_txn(rng: Random) -> Txn:
     partitions = frozenset((f"topic-{rng.randrange(5)}", rng.randrange(100)) for _ in range(rng.choice((0, 1, 3, 200))))
-    state = rng.choice(list(State))
+    state = rng.choice(list(TxnState))
     return Txn(
         rng.choice(("t", "é" * 50, "x" * 300)),
         rng.randrange(1 << 50),
         rng.randrange(-1, 32768),
         rng.randrange(1 << 31),
         state,
-        frozenset() if state is State.EMPTY else partitions,
+        frozenset() if state is TxnState.EMPTY else partitions,
         rng.choice((-1, 1_700_000_000_000)),
         1_700_000_000_000,
         rng.choice((-1, 5)),
         rng.choice((-1, 6)),
-        rng.choice((0, 1, 2)),
+        rng.choice(list(TransactionVersion)),
     )
 
 
-@pytest.mark.parametrize("transaction_version", [0, 1, 2])
+@pytest.mark.parametrize("transaction_version", TransactionVersion)
 @pytest.mark.parametrize("seed", range(100))
-def test_a_state_record_is_laid_out_as_defined(transaction_version: int, seed: int) -> None:
+def test_a_state_record_is_laid_out_as_defined(transaction_version: TransactionVersion, seed: int) -> None:
     txn = random_txn(Random(seed))
     version = 1 if transaction_version or txn.client_transaction_version == 2 else 0
     kind = TransactionLogValue.PartitionsSchema
@@ -147,7 +148,7 @@ def test_a_state_record_is_laid_out_as_defined(transaction_version: int, seed: i
         producer_epoch=txn.producer_epoch,
         transaction_timeout_ms=txn.timeout_ms,
         transaction_status=txn.state,
-        transaction_partitions=None if txn.state is State.EMPTY else partitions,
+        transaction_partitions=None if txn.state is TxnState.EMPTY else partitions,
         transaction_last_update_timestamp_ms=txn.updated_ms,
         transaction_start_timestamp_ms=txn.start_ms,
         client_transaction_version=txn.client_transaction_version,
@@ -155,7 +156,7 @@ def test_a_state_record_is_laid_out_as_defined(transaction_version: int, seed: i
     value = encode_value(txn, transaction_version)
     assert value == version.to_bytes(2, "big") + expected.encode(version)
     if version == 0:  # The old layout has no room for these.
-        txn = txn._replace(previous_producer_id=-1, next_producer_id=-1, client_transaction_version=0)
+        txn = txn._replace(previous_producer_id=-1, next_producer_id=-1, client_transaction_version=TV0)
     assert decode_value(txn.transactional_id, value) == txn
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from fencepost.client.admin import DescribedTxn, Producer, Rpc, Where
 from fencepost.diagnose.snapshot import Ends, LogEntry, TxnSnapshot
-from fencepost.machines.txn.decisions import State, Txn
+from fencepost.machines.txn.states import Txn, TxnState
 
 NOW_MS = 1_800_000_000_000
 ORDERS = Where("orders", 0)
@@ -33,9 +33,9 @@ def ends(last_stable_offset: int, high_watermark: int) -> Ends:
     return Ends(last_stable_offset=last_stable_offset, high_watermark=high_watermark)
 
 
-def entry(state: State, at_ms: int, **changes: Any) -> LogEntry:
+def entry(state: TxnState, at_ms: int, **changes: Any) -> LogEntry:
     """A record of `orders-sink`; `at_ms` counts from NOW_MS."""
-    start_ms = changes.pop("start_ms", at_ms if state is State.ONGOING else None)
+    start_ms = changes.pop("start_ms", at_ms if state is TxnState.ONGOING else None)
     txn = Txn(
         transactional_id="orders-sink",
         producer_id=changes.pop("producer_id", 7),

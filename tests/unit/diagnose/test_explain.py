@@ -7,7 +7,7 @@ import pytest
 from fencepost.client.admin import Where
 from fencepost.diagnose.explain import Explanation, diagnose_txn
 from fencepost.diagnose.snapshot import LogEntry, Settings
-from fencepost.machines.txn.decisions import State
+from fencepost.machines.txn.states import TxnState
 from fencepost.protocol import errors
 from tests.unit.diagnose.snapshots import (
     GROUP_OFFSETS,
@@ -22,7 +22,7 @@ from tests.unit.diagnose.snapshots import (
     txn_snapshot,
 )
 
-EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, *_ = State
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, *_ = TxnState
 SETTINGS = Settings(max_timeout_ms=900_000, abort_check_ms=10_000, expiration_ms=604_800_000)
 
 

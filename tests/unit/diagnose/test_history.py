@@ -7,11 +7,11 @@ import pytest
 from fencepost.client.admin import Where
 from fencepost.diagnose.history import Abort, diagnose_history, tell, why_aborted
 from fencepost.diagnose.snapshot import HistorySnapshot, LogEntry
-from fencepost.machines.txn.decisions import State
+from fencepost.machines.txn.states import TxnState
 from fencepost.protocol import errors
 from tests.unit.diagnose.snapshots import NOW_MS, entry, rpc
 
-EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, *_ = State
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, *_ = TxnState
 
 
 def told(*entries: LogEntry) -> list[str]:

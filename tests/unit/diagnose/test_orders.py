@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fencepost.diagnose.orders import was_committed
-from fencepost.machines.txn.decisions import State
+from fencepost.machines.txn.states import TxnState
 from tests.unit.diagnose.snapshots import entry
 
-EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, *_ = State
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, *_ = TxnState
 
 
 def test_a_client_that_commits_just_before_it_is_fenced_was_faster() -> None:

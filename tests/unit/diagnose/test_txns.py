@@ -9,7 +9,7 @@ import pytest
 from fencepost.client.admin import ListedTxn
 from fencepost.diagnose.snapshot import TxnsSnapshot
 from fencepost.diagnose.txns import Filters, diagnose_description, diagnose_txns
-from fencepost.machines.txn.decisions import State
+from fencepost.machines.txn.states import TxnState
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, entry, producer, txn_snapshot
 
 DAY_MS = 86_400_000
@@ -62,7 +62,7 @@ def test_an_id_that_could_not_be_described_is_listed_all_the_same() -> None:
 def test_a_description_joins_coordinator_log_and_partitions() -> None:
     snapshot = txn_snapshot(
         described(),
-        history=(entry(State.ONGOING, -12_000, version=2),),
+        history=(entry(TxnState.ONGOING, -12_000, version=2),),
         ends={ORDERS: ends(40, 90)},
         producers={ORDERS: (producer(40), producer(3, producer_id=99)), PAYMENTS: (producer(-1),)},
     )

@@ -14,6 +14,7 @@ from fencepost.machines.partition.partition import AppendResult, Partition
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.schema import write_uvarint
+from fencepost.protocol.transaction_version import TV0, TV2
 
 _INT32 = struct.Struct(">i")
 _SIZE = struct.Struct(">h")
@@ -146,29 +147,31 @@ def append(
     if len(records) < 61 or not records[BATCH_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
         return partition.append(records, now_ms)
     producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
-    tv2 = version >= 12
+    transaction_version = TV2 if version >= 12 else TV0
     producer = partition.producers.by_id.get(producer_id)
     if producer is not None:
         if epoch == producer.epoch and producer.txn_first_offset >= 0:
             # Its transaction has data here, so all is verified.
-            return partition.append(records, now_ms, tv2=tv2)
+            return partition.append(records, now_ms, transaction_version=transaction_version)
         if epoch < producer.epoch:
             # Kafka: a late one is refused before the log is asked, and where the log starts is not said.
-            return partition.append(records, now_ms, tv2=tv2)._replace(log_start_offset=-1)
+            return partition.append(records, now_ms, transaction_version=transaction_version)._replace(
+                log_start_offset=-1
+            )
     assert transactional_id is not None
     # Differs: Kafka verifies in the background, and also refuses a batch behind the lowest sequence that it was to
     # verify, so that with version 1 a duplicate of the transaction before, or a stranger's batch, costs the next one.
     # Here nothing can be overtaken while it is verified.
     where = (partition.topic, partition.index)
-    if tv2:
-        error = cluster.txns.add_partitions(transactional_id, producer_id, epoch, {where}, 2, now_ms)
+    if transaction_version.bumps_epoch:
+        error = cluster.txns.add_partitions(transactional_id, producer_id, epoch, {where}, TV2, now_ms)
     elif cluster.config["transaction.partition.verification.enable"]:
         error = cluster.txns.verify(transactional_id, producer_id, epoch, where)
     else:
         error = errors.NONE
     if error:
         return _refused(_seen_by_producer(error, version))
-    return partition.append(records, now_ms, verified=True, tv2=tv2)
+    return partition.append(records, now_ms, verified=True, transaction_version=transaction_version)
 
 
 def _seen_by_producer(error: int, version: int) -> int:

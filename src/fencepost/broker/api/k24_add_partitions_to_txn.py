@@ -12,10 +12,11 @@ from functools import lru_cache
 
 from fencepost.broker.cluster import INTERNAL_TOPICS, Cluster
 from fencepost.broker.node import Context
-from fencepost.machines.txn.decisions import TopicPartition
 from fencepost.protocol import errors
 from fencepost.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from fencepost.protocol.schema import Malformed, write_uvarint
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 
 Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -42,14 +43,14 @@ def handle(ctx: Context, req: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRe
             req.v3_and_below_producer_id,
             req.v3_and_below_producer_epoch,
             topics,
-            0,
+            TV0,
         )
         return encode(ctx.version, topics, outcome)
     # Differs: Kafka never answers a request that has no transactions in it.
     results = []
     for txn in req.transactions:
         who = (txn.transactional_id, txn.producer_id, txn.producer_epoch)
-        outcome = _verify(ctx, *who, txn.topics) if txn.verify_only else _add(ctx, *who, txn.topics, 2)
+        outcome = _verify(ctx, *who, txn.topics) if txn.verify_only else _add(ctx, *who, txn.topics, TV2)
         results.append(TxnResult(txn.transactional_id, _results(txn.topics, outcome)))
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
@@ -67,7 +68,7 @@ def handle_plain(cluster: Cluster, frame: bytes, pos: int, version: int, now_ms:
             return None
     if not cluster.txns.shards:
         return None
-    error = cluster.txns.add_partitions(transactional_id, producer_id, epoch, partitions, 0, now_ms)
+    error = cluster.txns.add_partitions(transactional_id, producer_id, epoch, partitions, TV0, now_ms)
     return granted if error == errors.NONE else encode(version, topics, _seen_by_client(error, version))
 
 
@@ -94,14 +95,19 @@ def _remembered(
 
 
 def _add(
-    ctx: Context, transactional_id: str, producer_id: int, epoch: int, topics: Sequence[Topic], client_version: int
+    ctx: Context,
+    transactional_id: str,
+    producer_id: int,
+    epoch: int,
+    topics: Sequence[Topic],
+    transaction_version: TransactionVersion,
 ) -> Outcome:
     partitions = _partitions_of(topics)
     refused = _check(ctx, partitions)
     if refused:
         return refused
     error = ctx.cluster.txns.add_partitions(
-        transactional_id, producer_id, epoch, partitions, client_version, ctx.now_ms
+        transactional_id, producer_id, epoch, partitions, transaction_version, ctx.now_ms
     )
     return _seen_by_client(error, ctx.version)
 

@@ -9,13 +9,14 @@ from fencepost.broker.cluster import OFFSETS_TOPIC
 from fencepost.broker.node import Context
 from fencepost.protocol import errors
 from fencepost.protocol.messages import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from fencepost.protocol.transaction_version import TV0
 
 
 def handle(ctx: Context, req: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     index = ctx.cluster.groups.partition_of(req.group_id, ctx.now_ms)
-    # Kafka: a client of any version is treated as one of transaction version 0 here.
+    # Kafka: here every client counts as TV0.
     error = ctx.cluster.txns.add_partitions(
-        req.transactional_id, req.producer_id, req.producer_epoch, {(OFFSETS_TOPIC, index)}, 0, ctx.now_ms
+        req.transactional_id, req.producer_id, req.producer_epoch, {(OFFSETS_TOPIC, index)}, TV0, ctx.now_ms
     )
     if error == errors.PRODUCER_FENCED and ctx.version < 2:
         error = errors.INVALID_PRODUCER_EPOCH

@@ -11,6 +11,7 @@ import struct
 from fencepost.broker.node import Context
 from fencepost.protocol import errors
 from fencepost.protocol.messages import EndTxnRequest
+from fencepost.protocol.transaction_version import TV0, TV2
 
 _V0 = struct.Struct(">ih")
 _V3 = struct.Struct(">ihb")
@@ -28,7 +29,13 @@ def handle(ctx: Context, req: EndTxnRequest) -> bytes | None:
         ctx.reply(encode(version, error, producer_id, epoch))
 
     ctx.cluster.txns.end_txn(
-        req.transactional_id, req.producer_id, req.producer_epoch, req.committed, version, ctx.now_ms, reply
+        req.transactional_id,
+        req.producer_id,
+        req.producer_epoch,
+        req.committed,
+        TV2 if version >= 5 else TV0,
+        ctx.now_ms,
+        reply,
     )
     return None
 

@@ -5,10 +5,10 @@ v2 names the transaction version, which decides whether a marker must have a new
 
 from __future__ import annotations
 
-from fencepost.broker.cluster import OFFSETS_TOPIC
 from fencepost.broker.node import Context
 from fencepost.protocol import errors
 from fencepost.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from fencepost.protocol.transaction_version import TransactionVersion
 
 Marker = WriteTxnMarkersRequest.WritableTxnMarker
 MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
@@ -38,14 +38,11 @@ def _write(ctx: Context, marker: Marker, topic: str, index: int) -> int:
     partition = ctx.cluster.partition(topic, index)
     if partition is None:
         return errors.UNKNOWN_TOPIC_OR_PARTITION
-    error = partition.write_marker(
+    return partition.write_marker(
         marker.producer_id,
         marker.producer_epoch,
         marker.transaction_result,
         marker.coordinator_epoch,
         ctx.now_ms,
-        marker.transaction_version,
+        TransactionVersion.of(marker.transaction_version),
     )
-    if topic == OFFSETS_TOPIC and not error:
-        ctx.cluster.groups.marker_written(index, marker.producer_id, marker.transaction_result)
-    return error

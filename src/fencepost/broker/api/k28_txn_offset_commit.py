@@ -10,6 +10,7 @@ from fencepost.broker.node import Context
 from fencepost.machines.group.offsets import Committer, OffsetToCommit
 from fencepost.protocol import errors
 from fencepost.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from fencepost.protocol.transaction_version import TV2
 
 TopicResponse = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 PartitionResponse = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
@@ -76,7 +77,7 @@ def _verify(ctx: Context, req: TxnOffsetCommitRequest) -> int:
     txns = ctx.cluster.txns
     where = (OFFSETS_TOPIC, ctx.cluster.groups.partition_of(req.group_id, ctx.now_ms))
     if ctx.version >= 5:
-        return txns.add_partitions(req.transactional_id, req.producer_id, req.producer_epoch, {where}, 2, ctx.now_ms)
+        return txns.add_partitions(req.transactional_id, req.producer_id, req.producer_epoch, {where}, TV2, ctx.now_ms)
     if not ctx.cluster.config["transaction.partition.verification.enable"]:
         return errors.NONE
     return txns.verify(req.transactional_id, req.producer_id, req.producer_epoch, where)

@@ -17,6 +17,7 @@ from fencepost.broker.node import Context
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
+from fencepost.protocol.transaction_version import TransactionVersion
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 Update = UpdateFeaturesRequest.FeatureUpdateKey
@@ -37,7 +38,7 @@ def handle(ctx: Context, req: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     if updates and not req.validate_only:
         levels = feature_levels(ctx.cluster) | {u.feature: u.max_version_level for u in updates.values()}
         try:
-            ctx.cluster.change_features(levels[TRANSACTION_VERSION], levels[GROUP_VERSION])
+            ctx.cluster.change_features(TransactionVersion(levels[TRANSACTION_VERSION]), levels[GROUP_VERSION])
         except StorageFailed as e:
             return UpdateFeaturesResponse(error_code=errors.KAFKA_STORAGE_ERROR, error_message=str(e))
     results = [Result(update.feature, errors.NONE, "NONE") for update in req.feature_updates]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fencepost.broker.node import Context
 from fencepost.machines.group.consumer.pattern import BadPattern, Pattern, TooMuchWork
-from fencepost.machines.txn.decisions import BY_KAFKA_NAME
+from fencepost.machines.txn.states import BY_KAFKA_NAME
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ListTransactionsRequest, ListTransactionsResponse
 

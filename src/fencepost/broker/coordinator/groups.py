@@ -134,6 +134,7 @@ class GroupCoordinator:
             partial(self._append_records, partition),
             self._topics,
         )
+        partition.on_marker = shard.apply_marker
         return _Home(partition, shard)
 
     def _new_uuid(self) -> str:
@@ -248,7 +249,7 @@ class GroupCoordinator:
     ) -> CommitDecision:
         if decision.error_code or not decision.records:
             return decision
-        self._reach("offsets.append.before")
+        self._cluster.reach("offsets.append.before")
         batch = encode_batch(
             [encode_offset(record) for record in decision.records],
             now_ms,
@@ -263,17 +264,8 @@ class GroupCoordinator:
             return CommitDecision(errors.NOT_COORDINATOR)
         for delta, record in enumerate(decision.records):
             home.shard.apply_offset(record, None if producer_id == NO_PRODUCER else producer_id, base_offset + delta)
-        self._reach("offsets.append.after")
+        self._cluster.reach("offsets.append.after")
         return decision
-
-    def marker_written(self, index: int, producer_id: int, commit: bool) -> None:
-        """A transaction ended on this partition of `__consumer_offsets`: its offsets count now, or never."""
-        if self._homes:
-            self._homes[index].shard.apply_marker(producer_id, commit)
-
-    def _reach(self, point: str) -> None:
-        if self._cluster.crash_at is not None:
-            self._cluster.crash_at(point)
 
     # --- things that go away ------------------------------------------------------------------------------
 

@@ -1,11 +1,12 @@
-"""Reads an internal topic's partition back from its first record to its last, for the coordinators' loading.
+"""Reads a partition of an internal topic from its first record to its last and finds the last record of each key.
 
 A busy coordinator leaves many records for each key, and a restart must not wait until all of them are decoded. So
-they are only told apart by their keys, and the coordinators decode the last ones.
+only keys are read here, and the coordinator decodes the last records.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from fencepost.machines.partition.partition import Partition
@@ -22,9 +23,12 @@ from fencepost.protocol.batch import (
 from fencepost.protocol.records import decode_varint, iter_records
 
 READ_BYTES = 1 << 20
+# Is called for every record outside a transaction: its key, the buffer that holds its value (None for a tombstone),
+# and where in the buffer the value begins.
+EachRecord = Callable[[bytes, bytes | None, int], None]
 
 _NO_DELTAS = bytes(3)  # Attributes, timestamp delta and offset delta of a batch's first record.
-_NULL = 1  # -1 as a varint: the length of what is not there.
+_NULL = 1  # -1 as a varint: the length of a null.
 _MARKER = TRANSACTIONAL | CONTROL
 _MARKER_KEY = b"\x08\0\0\0"  # Its length, 4, the version and the first byte of the type.
 
@@ -35,10 +39,10 @@ class LatestRecord(NamedTuple):
 
 
 class LatestRecords:
-    """The last record of every key, unless that is a tombstone; and of transactions that are open, what they wrote.
+    """The last record of every key that has not been deleted, and the records of open transactions.
 
-    A transaction's records count from its marker on, and then only where no later record has their key. A tombstone
-    also takes back what a transaction has written before it.
+    A transaction's records count from its commit marker on, and only if no later record has the same key. A tombstone
+    also removes what an open transaction wrote before it.
     """
 
     def __init__(self) -> None:
@@ -74,22 +78,25 @@ def _offset(item: tuple[bytes, LatestRecord]) -> int:
     return item[1].offset
 
 
-def load_latest(partition: Partition) -> LatestRecords:
+def load_latest(partition: Partition, each: EachRecord | None = None) -> LatestRecords:
     found = LatestRecords()
     log = partition.log
     offset = log.start_offset
     while offset < log.end_offset:
         chunk = log.read(offset, READ_BYTES, log.end_address)
-        offset = _load_chunk(chunk, found)
+        offset = _load_chunk(chunk, found, each)
     return found
 
 
-def _load_chunk(chunk: bytes, found: LatestRecords) -> int:
-    """Take whole batches in; return the offset after them. What coordinators write is read here, the rest elsewhere."""
+def _load_chunk(chunk: bytes, found: LatestRecords, each: EachRecord | None) -> int:
+    """Take in whole batches and return the offset after them.
+
+    Batches of one record, which coordinators write most, are read here; `_load_batch` reads all others.
+    """
     unpack = HEADER.unpack_from
     pending = found.pending
     pos = next_offset = 0
-    # Of plain records only the last of each key is looked at further: where its value begins, and its offset.
+    # For the last plain record of each key in this chunk: where its value's length is, and its offset.
     places: dict[bytes, tuple[int, int]] = {}
     while pos < len(chunk):
         start = pos
@@ -107,7 +114,10 @@ def _load_chunk(chunk: bytes, found: LatestRecords) -> int:
                 end = key_at + (key_length >> 1)
                 if chunk[end] != _NULL:
                     if attributes == 0:
-                        places[chunk[key_at:end]] = end, base_offset
+                        key = chunk[key_at:end]
+                        places[key] = end, base_offset
+                        if each is not None:
+                            each(key, chunk, decode_varint(chunk, end)[1])
                     else:
                         length, value_at = decode_varint(chunk, end)
                         record = LatestRecord(base_offset, chunk[value_at : value_at + length])
@@ -118,7 +128,7 @@ def _load_chunk(chunk: bytes, found: LatestRecords) -> int:
         if attributes == _MARKER and count == 1 and chunk[at + 4 : at + 8] == _MARKER_KEY and chunk[at + 8] < 2:
             found.end_txn(fields[9], chunk[at + 8] == COMMIT_MARKER)
             continue
-        _load_batch(BatchHeader._make(fields), chunk[start:pos], found)
+        _load_batch(BatchHeader._make(fields), chunk[start:pos], found, each)
     _take(chunk, places, found)
     return next_offset
 
@@ -130,7 +140,7 @@ def _take(chunk: bytes, places: dict[bytes, tuple[int, int]], found: LatestRecor
     places.clear()
 
 
-def _load_batch(header: BatchHeader, batch: bytes, found: LatestRecords) -> None:
+def _load_batch(header: BatchHeader, batch: bytes, found: LatestRecords, each: EachRecord | None) -> None:
     if header.is_control:
         marker = decode_marker(batch)
         if marker is not None:
@@ -140,3 +150,5 @@ def _load_batch(header: BatchHeader, batch: bytes, found: LatestRecords) -> None
     for record in iter_records(batch):
         if record.key is not None:
             found.put(record.key, record.value, record.offset, producer_id)
+            if each is not None and producer_id is None:
+                each(record.key, record.value, 0)

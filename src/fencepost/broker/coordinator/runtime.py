@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from fencepost.broker.coordinator.loading import load_latest
+from fencepost.broker.coordinator.loading import EachRecord, load_latest
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.partition import Partition
 from fencepost.protocol import errors
@@ -110,13 +110,14 @@ class StateLog(Generic[Record]):
         self._apply(record, offset, None)
         return errors.NONE
 
-    def load(self) -> None:
+    def load(self, each: EachRecord | None = None) -> None:
         """Apply the records of the log, in their order.
 
         A later record of a key replaces the earlier ones, which the cleaner may delete at any time. So only the last
-        record of each key is decoded and applied, and a restart does not wait for the whole history.
+        record of each key is decoded and applied, and a restart does not wait for the whole history. `each` sees the
+        bytes of every record.
         """
-        latest = load_latest(self.partition)
+        latest = load_latest(self.partition, each)
         for key, (offset, value) in latest.in_order():
             self._load_one(key, value, offset, None)
         for producer_id, key, (offset, value) in latest.pending_in_order():

@@ -51,6 +51,7 @@ from fencepost.protocol.batch import (
 )
 from fencepost.protocol.produced import DEFAULT_MAX_MESSAGE_BYTES, Refused, check_produce_batch, most_unpacked_bytes
 from fencepost.protocol.records import find_record_without_key
+from fencepost.protocol.transaction_version import TV0, TransactionVersion
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -164,9 +165,14 @@ class Partition:
     # Appending.
 
     def append(
-        self, records: Buffer, now_ms: int, *, verified: bool = False, tv2: bool = False
-    ) -> AppendResult:  # fmt: skip
-        """Append what a client produced; `verified` and `tv2` are explained at `decide_batch`."""
+        self,
+        records: Buffer,
+        now_ms: int,
+        *,
+        verified: bool = False,
+        transaction_version: TransactionVersion = TV0,
+    ) -> AppendResult:
+        """Append what a client produced; `decide_batch` explains `verified` and `transaction_version`."""
         header = check_produce_batch(records, self.max_message_bytes)
         if isinstance(header, Refused):
             # Kafka: of what is no batch at all it does not say where the log starts.
@@ -183,7 +189,9 @@ class Partition:
         transactional = header.attributes & TRANSACTIONAL != 0
         if producer_id >= 0:
             producer = self.producers.by_id.get(producer_id)
-            error = decide_batch(producer, header.producer_epoch, header.base_sequence, transactional, verified, tv2)
+            error = decide_batch(
+                producer, header.producer_epoch, header.base_sequence, transactional, verified, transaction_version
+            )
             if error:
                 return self._duplicate_or_refuse(error, producer, header, verified)
         if header.length + PREFIX_BYTES != len(records):
@@ -308,7 +316,7 @@ class Partition:
         commit: bool,
         coordinator_epoch: int,
         now_ms: int,
-        transaction_version: int = 0,
+        transaction_version: TransactionVersion = TV0,
     ) -> int:
         """End the producer's transaction on this partition; return NONE or Kafka's error code.
 

@@ -1,8 +1,8 @@
-"""What one partition knows of its producers: order, fencing, and the transactions that are open.
+"""The producers of one partition: the order of their batches, fencing, and their open transactions.
 
-Duties: a batch that comes twice is stored once; a gap in the sequence, a stale epoch or a transactional
-batch that nobody vouched for is refused; the first offset of every open transaction is known. `decide_*`
-reads, `apply_*` changes state and never refuses: recovery replays the log through it.
+Duties: store a batch that is sent twice once; refuse a gap in the sequence, a stale epoch and a transactional batch
+that the coordinator has not verified; know the first offset of every open transaction. `decide_*` reads. `apply_*`
+changes state and never refuses, because recovery replays the log through it.
 Follows Kafka's ProducerStateManager, ProducerStateEntry and ProducerAppendInfo (KIP-98, KIP-360, KIP-890).
 """
 
@@ -21,6 +21,7 @@ from fencepost.protocol.errors import (
     OUT_OF_ORDER_SEQUENCE_NUMBER,
     TRANSACTION_COORDINATOR_FENCED,
 )
+from fencepost.protocol.transaction_version import TransactionVersion
 
 BATCHES_KEPT = 5
 MAX_EPOCH = 32767
@@ -89,9 +90,9 @@ def find_duplicate(producer: Producer, epoch: int, first_sequence: int, last_seq
 
 
 def is_of_earlier_txn(producer: Producer, sent: SentBatch, verified: bool) -> bool:
-    """Whether a transactional batch that was sent before is not of the transaction that its producer is in now.
+    """Whether a batch that was sent before belongs to an earlier transaction than the producer's current one.
 
-    `verified`: it is in one, though it may have written nothing here yet.
+    `verified`: the producer is in a transaction, even if it has written nothing to this partition yet.
     """
     if producer.txn_first_offset < 0:
         return verified
@@ -104,20 +105,20 @@ def decide_batch(
     first_sequence: int,
     transactional: bool,
     verified: bool,
-    tv2: bool,
+    transaction_version: TransactionVersion,
 ) -> int:
     """Whether a client's batch, known to be no duplicate, may be appended: NONE or Kafka's error code.
 
-    `verified`: the coordinator says that this partition is part of the producer's transaction. `tv2`: the
-    client speaks transaction version 2, where every transaction begins at sequence 0 of a new epoch.
+    `verified`: the coordinator says that this partition is part of the producer's transaction. `transaction_version`
+    is the client's; with TV2 every transaction begins at sequence 0 of a new epoch.
     """
     if producer is None:
         if transactional:
             if not verified:
                 return INVALID_TXN_STATE
-            if tv2 and first_sequence != 0:
+            if transaction_version.bumps_epoch and first_sequence != 0:
                 return OUT_OF_ORDER_SEQUENCE_NUMBER
-        # Kafka: any sequence begins the story of a producer id that is not known (any more).
+        # Kafka: a producer id that the partition does not know, or has forgotten, may begin at any sequence.
         return NONE
     if epoch < producer.epoch:
         return INVALID_PRODUCER_EPOCH
@@ -134,7 +135,7 @@ def decide_batch(
 
 
 def decide_offset_commit(producer: Producer | None, epoch: int, verified: bool) -> int:
-    """Whether a coordinator may write for this producer: as `decide_batch`, but there are no sequences."""
+    """Whether a coordinator may write for this producer: the checks of `decide_batch` without sequences."""
     if producer is None:
         return NONE if verified else INVALID_TXN_STATE
     if epoch < producer.epoch:
@@ -144,16 +145,19 @@ def decide_offset_commit(producer: Producer | None, epoch: int, verified: bool) 
     return NONE
 
 
-def decide_marker(producer: Producer | None, epoch: int, coordinator_epoch: int, transaction_version: int) -> int:
+def decide_marker(
+    producer: Producer | None, epoch: int, coordinator_epoch: int, transaction_version: TransactionVersion
+) -> int:
     """Whether the marker that ends a transaction may be appended: NONE or Kafka's error code."""
     if producer is None:
         return NONE
     if epoch < producer.epoch:
         return INVALID_PRODUCER_EPOCH
-    # With version 2 a marker has a newer epoch than its data, so an equal one belongs to an earlier
-    # transaction, unless none is open: then it is the same marker again (KAFKA-19999). The last epoch
-    # cannot be bumped, so its marker has to be taken as it is.
-    if transaction_version >= 2 and epoch == producer.epoch and producer.txn_first_offset >= 0 and epoch != MAX_EPOCH:
+    # With TV2 a marker has a newer epoch than its data. So a marker with the same epoch belongs to an earlier
+    # transaction, unless no transaction is open: then it is the same marker again (KAFKA-19999). The last epoch
+    # cannot be bumped, so its marker has the epoch of the data.
+    is_open = producer.txn_first_offset >= 0
+    if transaction_version.bumps_epoch and epoch == producer.epoch and is_open and epoch != MAX_EPOCH:
         return INVALID_PRODUCER_EPOCH
     if coordinator_epoch < producer.coordinator_epoch:
         return TRANSACTION_COORDINATOR_FENCED
@@ -200,7 +204,7 @@ class Producers:
             producer.txn_bytes += size_bytes
 
     def apply_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
-        """Take an appended marker into account; return the first offset of what it ended, -1 if nothing."""
+        """Take an appended marker into account; return the first offset of the transaction that it ended, or -1."""
         producer = self.by_id.get(producer_id)
         if producer is None:
             producer = self.by_id[producer_id] = Producer(epoch)

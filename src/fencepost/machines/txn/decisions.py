@@ -1,88 +1,39 @@
-"""The transaction state machine of one transactional id: Kafka's rules as pure decisions.
+"""Kafka's rules for one transactional id, as pure decisions.
 
-Every `decide_*` reads a `Txn` and answers with a `Decision`: an error, or the `Txn` to record next. Nothing
-changes here: the coordinator appends the record, and only `TxnShard.apply` takes it into the state, live and
-at recovery alike. Follows TransactionMetadata and TransactionCoordinator of Apache Kafka 4.x; KIP-98, KIP-360
-(epoch bumps on request), KIP-890 (an epoch for every transaction: transaction version 2, "TV2").
+Every `decide_*` function reads a `Txn` and returns a `Decision`: an error, or the `Txn` to record next. No function
+here changes anything. The coordinator appends the record, and `states.apply` takes it into the state.
+Follows TransactionMetadata and TransactionCoordinator of Apache Kafka 4.x; KIP-98, KIP-360 (epoch bumps on request)
+and KIP-890 (TV2: an epoch for every transaction).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
-from enum import IntEnum
+from collections.abc import Callable, Set
 from typing import NamedTuple
 
+from fencepost.machines.txn.states import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    EXHAUSTED_EPOCH,
+    IDLE,
+    MAX_EPOCH,
+    NO_EPOCH,
+    NO_ID,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARED,
+    Txn,
+    TxnState,
+)
 from fencepost.protocol import errors
-
-MAX_EPOCH = 32767
-EXHAUSTED_EPOCH = MAX_EPOCH - 1  # Clients are never handed the last epoch: the final abort needs it.
-NO_ID = -1
-NO_EPOCH = -1
-
-TopicPartition = tuple[str, int]
-
-
-class State(IntEnum):
-    """The numbers are those of `__transaction_state`, the names those of the APIs."""
-
-    EMPTY = 0
-    ONGOING = 1
-    PREPARE_COMMIT = 2
-    PREPARE_ABORT = 3
-    COMPLETE_COMMIT = 4
-    COMPLETE_ABORT = 5
-    DEAD = 6
-    PREPARE_EPOCH_FENCE = 7
-
-    @property
-    def kafka_name(self) -> str:
-        return KAFKA_NAMES[self]
-
-
-KAFKA_NAMES = {state: "".join(word.capitalize() for word in state.name.split("_")) for state in State}
-BY_KAFKA_NAME = {name: state for state, name in KAFKA_NAMES.items()}
-
-EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, PREPARE_EPOCH_FENCE = State
-IDLE = frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT})  # No open transaction; these may expire.
-PREPARED = frozenset({PREPARE_COMMIT, PREPARE_ABORT})  # Decided: the only way is forward.
-IDLE_MOVES = frozenset({EMPTY, ONGOING, PREPARE_ABORT, DEAD})
-LEGAL: Mapping[State, Set[State]] = {
-    EMPTY: IDLE_MOVES,
-    ONGOING: frozenset({ONGOING, PREPARE_COMMIT, PREPARE_ABORT, PREPARE_EPOCH_FENCE}),
-    PREPARE_EPOCH_FENCE: frozenset({PREPARE_ABORT}),
-    PREPARE_COMMIT: frozenset({COMPLETE_COMMIT}),
-    PREPARE_ABORT: frozenset({COMPLETE_ABORT}),
-    COMPLETE_COMMIT: IDLE_MOVES,
-    COMPLETE_ABORT: IDLE_MOVES,
-    DEAD: frozenset(),
-}
-
-
-class IllegalMove(AssertionError):
-    """A record would take a transaction where the table does not allow: a bug, never bad input."""
-
-
-class Txn(NamedTuple):
-    """Everything the coordinator knows of one transactional id; the value of one record."""
-
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    timeout_ms: int
-    state: State = EMPTY
-    partitions: frozenset[TopicPartition] = frozenset()
-    start_ms: int = -1
-    updated_ms: int = -1
-    previous_producer_id: int = NO_ID
-    next_producer_id: int = NO_ID
-    # Of the client whose transaction it is, and of whoever ended it: from 2 on, markers have an epoch of their own.
-    client_transaction_version: int = 0
-    # Not in the record: after a restart a retry that relied on it is fenced, as in Kafka.
-    last_producer_epoch: int = NO_EPOCH
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 
 
 class Decision(NamedTuple):
-    """An error for the client, or what to record; neither means that the answer is yes and nothing changes."""
+    """An error for the client, or the record to append. Neither means: success, and nothing changes."""
 
     error: int = errors.NONE
     record: Txn | None = None
@@ -93,9 +44,17 @@ NO_PARTITIONS: frozenset[TopicPartition] = frozenset()
 
 
 def _moved(
-    txn: Txn, state: State, partitions: frozenset[TopicPartition], start_ms: int, now_ms: int, client_version: int
+    txn: Txn,
+    state: TxnState,
+    partitions: frozenset[TopicPartition],
+    start_ms: int,
+    now_ms: int,
+    transaction_version: TransactionVersion,
 ) -> Txn:
-    """The next record of a transaction whose owner stays the same. In full, as `_replace` takes three times as long."""
+    """The next record of a transaction whose producer stays the same.
+
+    It is spelled out because `_replace` takes three times as long, and every transaction has three records.
+    """
     return Txn(
         txn.transactional_id,
         txn.producer_id,
@@ -107,7 +66,7 @@ def _moved(
         now_ms,
         txn.producer_id,
         txn.next_producer_id,
-        client_version,
+        transaction_version,
         txn.last_producer_epoch,
     )
 
@@ -151,7 +110,7 @@ def decide_init(
     elif expected_epoch == epoch or epoch == NO_EPOCH:
         epoch, last_epoch = epoch + 1, epoch
     elif expected_epoch == txn.last_producer_epoch:
-        last_epoch = txn.last_producer_epoch  # A retry whose first answer was lost: same answer again.
+        last_epoch = txn.last_producer_epoch  # A retry whose first reply was lost gets the same reply again.
     else:
         return refuse(errors.PRODUCER_FENCED)
     return Decision(
@@ -175,15 +134,18 @@ def is_expected_producer(txn: Txn, producer_id: int, epoch: int) -> bool:
         producer_id in (NO_ID, txn.producer_id)
         or (txn.state in PREPARED and producer_id == txn.next_producer_id)
         or txn.producer_epoch == NO_EPOCH
-        # The id was rotated because its epochs ran out, and the producer did not get to hear of it.
+        # The producer id was replaced because its epochs ran out, and the reply that said so was lost.
         or (producer_id == txn.previous_producer_id and is_exhausted(epoch))
     )
 
 
-def decide_fence(txn: Txn, server_version: int, now_ms: int, allocate: Callable[[], int]) -> Decision:
-    """Abort an open transaction from the server's side (a new producer, or its timeout) and fence its owner."""
+def decide_fence(txn: Txn, server_version: TransactionVersion, now_ms: int, allocate: Callable[[], int]) -> Decision:
+    """Abort an open transaction on behalf of the server (a new producer came, or it timed out) and fence its owner.
+
+    `server_version` is the finalized `transaction.version` of the cluster.
+    """
     assert txn.state is ONGOING, f"{txn.transactional_id} is {txn.state.kafka_name}, only Ongoing can be fenced"
-    if server_version >= 2:
+    if server_version.bumps_epoch:
         return Decision(record=_prepare_and_bump(txn, PREPARE_ABORT, now_ms, allocate))
     epoch = min(txn.producer_epoch + 1, MAX_EPOCH)
     return Decision(
@@ -193,7 +155,7 @@ def decide_fence(txn: Txn, server_version: int, now_ms: int, allocate: Callable[
             last_producer_epoch=NO_EPOCH,
             previous_producer_id=txn.producer_id,
             updated_ms=now_ms,
-            client_transaction_version=0,
+            client_transaction_version=TV0,
         )
     )
 
@@ -202,7 +164,12 @@ def decide_fence(txn: Txn, server_version: int, now_ms: int, allocate: Callable[
 
 
 def decide_add(
-    txn: Txn | None, producer_id: int, epoch: int, partitions: Set[TopicPartition], client_version: int, now_ms: int
+    txn: Txn | None,
+    producer_id: int,
+    epoch: int,
+    partitions: Set[TopicPartition],
+    transaction_version: TransactionVersion,
+    now_ms: int,
 ) -> Decision:
     error = _check_owner(txn, producer_id, epoch)
     if error or txn is None:
@@ -217,14 +184,14 @@ def decide_add(
                 partitions=txn.partitions | partitions,
                 previous_producer_id=producer_id,
                 updated_ms=now_ms,
-                client_transaction_version=client_version,
+                client_transaction_version=transaction_version,
             )
         )
-    return Decision(errors.NONE, _moved(txn, ONGOING, frozenset(partitions), now_ms, now_ms, client_version))
+    return Decision(errors.NONE, _moved(txn, ONGOING, frozenset(partitions), now_ms, now_ms, transaction_version))
 
 
 def verify_partition(txn: Txn | None, producer_id: int, epoch: int, partition: TopicPartition) -> int:
-    """Is this partition part of the producer's open transaction? (KIP-890: no write without a marker to come.)"""
+    """Check that the partition is part of the producer's open transaction, so that a marker will follow (KIP-890)."""
     error = _check_owner(txn, producer_id, epoch)
     if error or txn is None:
         return error
@@ -235,7 +202,7 @@ def verify_partition(txn: Txn | None, producer_id: int, epoch: int, partition: T
 
 
 def _is_next(txn: Txn, producer_id: int, epoch: int) -> bool:
-    """Whether this is who EndTxn has told its client to be next, while the markers are on their way."""
+    """Whether this is the producer id and epoch that EndTxn gave its client, while markers are still missing."""
     return txn.state in PREPARED and identity_after(txn) == (producer_id, epoch)
 
 
@@ -243,7 +210,7 @@ def _check_owner(txn: Txn | None, producer_id: int, epoch: int) -> int:
     if txn is None:
         return errors.INVALID_PRODUCER_ID_MAPPING
     if _is_next(txn, producer_id, epoch):
-        return errors.NONE  # What EndTxn has handed out is the owner's already, though it has to wait for the markers.
+        return errors.NONE  # EndTxn has handed out this identity, so it is the owner's before the markers are written.
     if txn.producer_id != producer_id:
         return errors.INVALID_PRODUCER_ID_MAPPING
     return errors.NONE if txn.producer_epoch == epoch else errors.PRODUCER_FENCED
@@ -259,9 +226,9 @@ def decide_end(txn: Txn | None, producer_id: int, epoch: int, commit: bool, now_
         return refuse(error)
     prepare, complete = (PREPARE_COMMIT, COMPLETE_COMMIT) if commit else (PREPARE_ABORT, COMPLETE_ABORT)
     if txn.state is ONGOING:
-        return Decision(errors.NONE, _moved(txn, prepare, txn.partitions, txn.start_ms, now_ms, 0))
+        return Decision(errors.NONE, _moved(txn, prepare, txn.partitions, txn.start_ms, now_ms, TV0))
     if txn.state is complete:
-        return OK  # A retry of a request whose answer was lost.
+        return OK  # A retry of a request whose reply was lost.
     if txn.state is prepare:
         return refuse(errors.CONCURRENT_TRANSACTIONS)
     return refuse(errors.INVALID_TXN_STATE)
@@ -270,12 +237,12 @@ def decide_end(txn: Txn | None, producer_id: int, epoch: int, commit: bool, now_
 def decide_end_and_bump(
     txn: Txn | None, producer_id: int, epoch: int, commit: bool, now_ms: int, allocate: Callable[[], int]
 ) -> Decision:
-    """EndTxn v5 (TV2): each transaction has an epoch of its own, so a late request can be told from a retry."""
+    """EndTxn v5 (TV2): each transaction has an epoch of its own, so a late request differs from a retry."""
     if txn is None:
         return refuse(errors.INVALID_PRODUCER_ID_MAPPING)
     if _is_next(txn, producer_id, epoch):
-        return refuse(errors.CONCURRENT_TRANSACTIONS)  # The next transaction, of which nothing can be said yet.
-    # The answer to the last EndTxn of an exhausted id was lost, and the id has been replaced meanwhile.
+        return refuse(errors.CONCURRENT_TRANSACTIONS)  # It ends the next transaction, which has to wait.
+    # The reply to the last EndTxn of an exhausted producer id was lost, and the producer id was replaced meanwhile.
     is_overflow_retry = (
         producer_id == txn.previous_producer_id
         and producer_id != txn.producer_id
@@ -301,9 +268,9 @@ def decide_end_and_bump(
         if is_retry:
             if commit is not (txn.state is COMPLETE_COMMIT):
                 return refuse(errors.INVALID_TXN_STATE)
-            # Differs: Kafka takes it for a retry also where the last transaction was of version 1. Then the epoch is
-            # one that a new producer took, and the fenced one before it would be told it, and go on.
-            is_bumped = txn.client_transaction_version >= 2 or is_overflow_retry
+            # Differs: Kafka treats this as a retry even if the last transaction was TV0 or TV1. Then a new producer
+            # took the epoch, and the producer that it fenced would receive that epoch and continue writing.
+            is_bumped = txn.client_transaction_version.bumps_epoch or is_overflow_retry
             return OK if is_bumped else refuse(errors.PRODUCER_FENCED)
         if not is_current:
             return refuse(errors.PRODUCER_FENCED)
@@ -313,8 +280,8 @@ def decide_end_and_bump(
     return Decision(record=_prepare_and_bump(txn, prepare, now_ms, allocate))
 
 
-def _prepare_and_bump(txn: Txn, prepare: State, now_ms: int, allocate: Callable[[], int]) -> Txn:
-    # Kafka: an older coordinator may have left the very last epoch behind; it is aborted without a further bump.
+def _prepare_and_bump(txn: Txn, prepare: TxnState, now_ms: int, allocate: Callable[[], int]) -> Txn:
+    # Kafka: an older coordinator may have left the last epoch behind; its transaction is aborted without another bump.
     epoch = min(txn.producer_epoch + 1, MAX_EPOCH)
     next_producer_id = allocate() if is_exhausted(txn.producer_epoch) else NO_ID
     return txn._replace(
@@ -323,10 +290,10 @@ def _prepare_and_bump(txn: Txn, prepare: State, now_ms: int, allocate: Callable[
         last_producer_epoch=txn.producer_epoch,
         previous_producer_id=txn.producer_id,
         next_producer_id=next_producer_id,
-        # An abort with nothing to abort still passes through Prepare, so it needs a beginning.
+        # An abort without an open transaction passes through PrepareAbort too, which needs a start time.
         start_ms=now_ms if txn.state is not ONGOING else txn.start_ms,
         updated_ms=now_ms,
-        client_transaction_version=2,
+        client_transaction_version=TV2,
     )
 
 
@@ -344,16 +311,16 @@ def complete(txn: Txn, now_ms: int) -> Txn:
 
 
 def will_end(txn: Txn, epoch: int) -> bool:
-    """Whether what a partition has open under this epoch is of the unfinished `txn`, whose markers will end it.
+    """Whether the markers of the unfinished `txn` will end the transaction that a partition has open in this epoch.
 
-    Otherwise it is of the next one, which began under the epoch that version 2 gave it.
+    If not, it is the next transaction, which began in the epoch that TV2 gave it.
     """
-    bumped = txn.state in PREPARED and txn.client_transaction_version >= 2 and txn.producer_epoch < MAX_EPOCH
+    bumped = txn.state in PREPARED and txn.client_transaction_version.bumps_epoch and txn.producer_epoch < MAX_EPOCH
     return epoch < txn.producer_epoch if bumped else epoch <= txn.producer_epoch
 
 
 def identity_after(prepared: Txn) -> tuple[int, int]:
-    """The producer id and epoch that a TV2 client uses next, once `prepared` is decided."""
+    """The producer id and epoch that a TV2 client uses after `prepared`."""
     if prepared.next_producer_id != NO_ID:
         return prepared.next_producer_id, 0
     return prepared.producer_id, prepared.producer_epoch
@@ -365,16 +332,3 @@ def is_timed_out(txn: Txn, now_ms: int) -> bool:
 
 def is_expired(txn: Txn, expiration_ms: int, now_ms: int) -> bool:
     return txn.state in IDLE and txn.updated_ms <= now_ms - expiration_ms
-
-
-def apply(txns: dict[str, Txn], record: Txn) -> None:
-    """Take one record into the state; live traffic and recovery both end here. `Dead` is a tombstone."""
-    before = txns.get(record.transactional_id)
-    if before is not None and record.state not in LEGAL[before.state]:
-        raise IllegalMove(
-            f"{record.transactional_id}: {before.state.kafka_name} -> {record.state.kafka_name} is not a legal move"
-        )
-    if record.state is DEAD:
-        txns.pop(record.transactional_id, None)
-    else:
-        txns[record.transactional_id] = record

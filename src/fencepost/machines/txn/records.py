@@ -9,12 +9,14 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 
-from fencepost.machines.txn.decisions import EMPTY, NO_ID, State, TopicPartition, Txn
+from fencepost.machines.txn.states import EMPTY, NO_ID, Txn, TxnState
 from fencepost.protocol.messages import TransactionLogKey, TransactionLogValue
 from fencepost.protocol.schema import Malformed, write_uvarint
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.protocol.transaction_version import TV0, TransactionVersion
 
 _INT16 = struct.Struct(">h")
-_FROM_WIRE = {int(state): state for state in State}
+_FROM_WIRE = {int(state): state for state in TxnState}
 
 
 def java_string_hash(text: str) -> int:
@@ -32,7 +34,7 @@ def java_string_hash(text: str) -> int:
 
 @lru_cache(4096)  # Not more: a key may have 32 KB.
 def partition_for(key: str, partition_count: int) -> int:
-    """Where a transactional id, or a group, lives in its internal topic. Kafka: abs(MIN_VALUE) counts as 0."""
+    """The partition of an internal topic that keeps a transactional id or a group. Kafka: abs(MIN_VALUE) is 0."""
     value = java_string_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
@@ -51,37 +53,38 @@ def group_by_topic(partitions: frozenset[TopicPartition]) -> dict[str, list[int]
 
 
 _HEAD = struct.Struct(">hqhib")
+_STATE_AT = _HEAD.size - 1
 _TIMES = struct.Struct(">qq")
 _TAGGED_ID = struct.Struct(">bbq")
 _TAGGED_VERSION = struct.Struct(">bbh")
-MAX_REMEMBERED = 64
+MAX_CACHED_PARTITIONS = 64
 NULL_PARTITIONS = (b"\xff\xff\xff\xff", b"\0")
 
 
 @lru_cache(4096)
 def _encode_partitions(partitions: frozenset[TopicPartition], version: int) -> bytes:
-    """The three records of a transaction name the same partitions, so they are laid out once."""
+    """The three records of a transaction name the same partitions, so they are encoded once."""
     schema = TransactionLogValue.PartitionsSchema
     value = TransactionLogValue(
         transaction_partitions=[schema(topic, ids) for topic, ids in group_by_topic(partitions).items()]
     )
-    # A value with nothing else in it: what stands between the fixed fields before and after.
+    # The value has only defaults besides, so the partitions are what is between the fixed fields.
     tail = _TIMES.size + (1 if version else 0)
     return value.encode(version)[_HEAD.size - 2 : -tail]
 
 
-def _lay_out(partitions: frozenset[TopicPartition], version: int) -> bytes:
-    # What is remembered stays small, so a transaction over very many partitions is not.
-    lay_out = _encode_partitions if len(partitions) <= MAX_REMEMBERED else _encode_partitions.__wrapped__
-    return lay_out(partitions, version)
+def _partitions_bytes(partitions: frozenset[TopicPartition], version: int) -> bytes:
+    # The cache stays small: a transaction over very many partitions is not kept in it.
+    encode = _encode_partitions if len(partitions) <= MAX_CACHED_PARTITIONS else _encode_partitions.__wrapped__
+    return encode(partitions, version)
 
 
-def encode_value(txn: Txn, transaction_version: int) -> bytes:
-    """By hand, since three of these are written for every transaction; a test holds it to the definition."""
-    # Differs: at level 0 Kafka refuses to end a transaction whose client works as at level 2 (UNSUPPORTED_VERSION),
-    # since the old layout has no room for what there is to know of it.
-    version = 1 if transaction_version >= 1 or txn.client_transaction_version >= 2 else 0
-    partitions = NULL_PARTITIONS[version] if txn.state is EMPTY else _lay_out(txn.partitions, version)
+def encode_value(txn: Txn, transaction_version: TransactionVersion) -> bytes:
+    """Encoded by hand, since every transaction writes three of these; a test compares it with the definition."""
+    # Differs: at TV0 Kafka refuses to end a transaction of a TV2 client (UNSUPPORTED_VERSION), since the old layout has
+    # no fields for it. Here the record has the newer layout.
+    version = 1 if transaction_version > TV0 or txn.client_transaction_version.bumps_epoch else 0
+    partitions = NULL_PARTITIONS[version] if txn.state is EMPTY else _partitions_bytes(txn.partitions, version)
     head = _HEAD.pack(version, txn.producer_id, txn.producer_epoch, txn.timeout_ms, txn.state)
     value = head + partitions + _TIMES.pack(txn.updated_ms, txn.start_ms)
     if not version:
@@ -91,20 +94,25 @@ def encode_value(txn: Txn, transaction_version: int) -> bytes:
         tags.append(_TAGGED_ID.pack(0, 8, txn.previous_producer_id))
     if txn.next_producer_id != NO_ID:
         tags.append(_TAGGED_ID.pack(1, 8, txn.next_producer_id))
-    if txn.client_transaction_version:
+    if txn.client_transaction_version != TV0:
         tags.append(_TAGGED_VERSION.pack(2, 2, txn.client_transaction_version))
     return b"".join((value, write_uvarint(len(tags)), *tags))
 
 
 def decode_key(key: bytes) -> str | None:
-    """The transactional id; None for a key of a later version, which is to be skipped."""
+    """The transactional id, or None for a key of a later version, which loading skips."""
     if key[:2] != b"\0\0":
         return None
     return TransactionLogKey.decode(key, 2, 0)[0].transactional_id
 
 
+def state_in_value(buf: bytes, at: int) -> TxnState | None:
+    """The state in the value at `at`, without decoding the rest; None for a later version, which loading skips."""
+    return _FROM_WIRE[buf[at + _STATE_AT]] if buf[at] == 0 and buf[at + 1] <= 1 else None
+
+
 def decode_value(transactional_id: str, value: bytes) -> Txn | None:
-    """The state in one record; None for a version that is to be skipped."""
+    """The state in one record, or None for a later version, which loading skips."""
     if len(value) < 2:
         raise Malformed(f"the state of {transactional_id} has {len(value)} bytes")
     version = _INT16.unpack_from(value)[0]
@@ -126,5 +134,5 @@ def decode_value(transactional_id: str, value: bytes) -> Txn | None:
         updated_ms=stored.transaction_last_update_timestamp_ms,
         previous_producer_id=stored.previous_producer_id,
         next_producer_id=stored.next_producer_id,
-        client_transaction_version=stored.client_transaction_version,
+        client_transaction_version=TransactionVersion.of(stored.client_transaction_version),
     )

@@ -11,7 +11,7 @@ import pytest
 from fencepost.broker.config import parse
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.partition.partition import Partition
-from fencepost.machines.txn.decisions import State
+from fencepost.machines.txn.states import TxnState
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
@@ -101,7 +101,7 @@ class Scene(PureBroker):
         found = self.call(OffsetForLeaderEpochRequest(-1, topics), 4).topics[0].partitions[0]
         return found.error_code, found.leader_epoch, found.end_offset
 
-    def state(self) -> State:
+    def state(self) -> TxnState:
         txn = self.cluster.txns.find("t1")
         assert txn is not None
         return txn.state
@@ -128,10 +128,10 @@ def test_a_transaction_is_finished_whatever_point_the_process_dies_at(point: str
     broker.restart()
     if point == "txn.prepare.before":
         # Nothing was decided, so the client may ask again.
-        assert broker.state() is State.ONGOING
+        assert broker.state() is TxnState.ONGOING
         assert broker.end(commit).response.error_code == 0
         broker.advance(0)
-    assert broker.state() is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+    assert broker.state() is (TxnState.COMPLETE_COMMIT if commit else TxnState.COMPLETE_ABORT)
     assert broker.is_stable()
     assert broker.committed_offset() == (0, 5 if commit else -1)
 
@@ -141,10 +141,10 @@ def test_a_full_disk_refuses_the_decision_and_the_client_may_ask_again() -> None
     broker.produce(0)
     broker.storage.full = True
     assert broker.end().response.error_code == errors.NOT_COORDINATOR
-    assert broker.state() is State.ONGOING
+    assert broker.state() is TxnState.ONGOING
     broker.storage.full = False
     assert broker.end().response.error_code == 0
-    assert broker.state() is State.COMPLETE_COMMIT
+    assert broker.state() is TxnState.COMPLETE_COMMIT
 
 
 def test_a_disk_that_fills_up_after_the_decision_delays_the_answer_and_nothing_else() -> None:
@@ -157,14 +157,14 @@ def test_a_disk_that_fills_up_after_the_decision_delays_the_answer_and_nothing_e
     broker.cluster.crash_at = lambda point: fill(point) if point == "txn.marker.after" else None
     waiting = broker.end()
     assert not waiting.connection.is_answered
-    assert broker.state() is State.PREPARE_COMMIT
+    assert broker.state() is TxnState.PREPARE_COMMIT
     broker.advance(1000)
     assert not waiting.connection.is_answered
     broker.storage.full = False
     broker.cluster.crash_at = None
     broker.advance(1000)
     assert waiting.response.error_code == 0
-    assert broker.state() is State.COMPLETE_COMMIT
+    assert broker.state() is TxnState.COMPLETE_COMMIT
     assert broker.is_stable()
 
 
@@ -200,7 +200,7 @@ def test_a_topic_deleted_in_the_middle_of_a_transaction_does_not_stop_it() -> No
     broker.call(AddPartitionsToTxnRequest((), "t1", broker.producer_id, broker.epoch, [kind("gone", [0])]), 3)
     broker.call(DeleteTopicsRequest(topic_names=["gone"]), 5)
     assert broker.end().response.error_code == 0
-    assert broker.state() is State.COMPLETE_COMMIT
+    assert broker.state() is TxnState.COMPLETE_COMMIT
     assert broker.is_stable()
 
 
@@ -242,7 +242,7 @@ def test_a_transaction_that_was_open_when_the_power_went_cannot_be_committed_in_
         if where[0] == "__transaction_state":
             lost._logs[where] = kept._logs[where]
     broker.restart(lost)
-    assert broker.state() is State.COMPLETE_ABORT
+    assert broker.state() is TxnState.COMPLETE_ABORT
     assert broker.end().response.error_code == errors.INVALID_TXN_STATE
     assert broker.is_stable()
 
@@ -332,7 +332,7 @@ def test_what_the_power_left_of_a_transaction_is_not_committed_with_the_next_of_
     storage._logs["orders", 0] = whole._logs["orders", 0]
     broker.restart(storage)
     assert broker.is_stable()
-    assert broker.state() is State.EMPTY
+    assert broker.state() is TxnState.EMPTY
     broker.producer_id, broker.epoch = broker.init()
     broker.produce(0, "second")
     broker.end()
@@ -390,7 +390,7 @@ def test_a_timed_out_transaction_leaves_a_notice() -> None:
     broker = Scene()
     broker.produce(0)
     broker.advance(70_001)
-    assert broker.state() is State.COMPLETE_ABORT
+    assert broker.state() is TxnState.COMPLETE_ABORT
     assert any("t1" in line and "its timeout is 60000 ms" in line for line in broker.notices)
 
 
@@ -418,18 +418,18 @@ def test_with_flush_on_commit_no_power_cut_finds_the_later_without_the_earlier()
     data = broker.cluster.topics["orders"].partitions[0]
     waiting = broker.end()
     # Nothing is decided while the data is on its way to the disk, and nobody else may decide anything.
-    assert broker.state() is State.ONGOING
+    assert broker.state() is TxnState.ONGOING
     assert broker.call(InitProducerIdRequest("t1", 60_000), 5).error_code == errors.CONCURRENT_TRANSACTIONS
     assert broker.end(False).response.error_code == errors.CONCURRENT_TRANSACTIONS
     assert broker.produce(1) == errors.CONCURRENT_TRANSACTIONS
     broker.advance(80_000)  # Past its timeout.
-    assert broker.state() is State.ONGOING
+    assert broker.state() is TxnState.ONGOING
     syncs.pop(0)()
-    assert (broker.state(), data.high_watermark) == (State.PREPARE_COMMIT, 1)
+    assert (broker.state(), data.high_watermark) == (TxnState.PREPARE_COMMIT, 1)
     syncs.pop(0)()
-    assert (broker.state(), data.high_watermark) == (State.PREPARE_COMMIT, 2)
+    assert (broker.state(), data.high_watermark) == (TxnState.PREPARE_COMMIT, 2)
     syncs.pop(0)()
-    assert broker.state() is State.COMPLETE_COMMIT
+    assert broker.state() is TxnState.COMPLETE_COMMIT
     assert waiting.response.error_code == 0
     assert syncs == []
 
@@ -444,7 +444,7 @@ def test_a_transaction_of_version_1_is_over_when_its_end_is_on_disk() -> None:
     waiting = broker.send(EndTxnRequest("t1", broker.producer_id, broker.epoch, True), 4)
     for _ in range(3):
         syncs.pop(0)()
-    assert broker.state() is State.COMPLETE_COMMIT
+    assert broker.state() is TxnState.COMPLETE_COMMIT
     assert not waiting.connection.is_answered
     result = broker.call(add, 3).results_by_topic_v3_and_below[0].results_by_partition[0]
     assert result.partition_error_code == errors.CONCURRENT_TRANSACTIONS

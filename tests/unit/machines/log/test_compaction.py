@@ -14,6 +14,7 @@ from fencepost.protocol import errors
 from fencepost.protocol.batch import assemble, decode_marker, encode_batch, stamp
 from fencepost.protocol.filtering import delete_horizon
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
+from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 
 NOW = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -37,7 +38,9 @@ def write_txn(partition: Partition, producer_id: int, *pairs: Pair, epoch: int =
     assert partition.append(batch, NOW, verified=True).error == errors.NONE
 
 
-def end(partition: Partition, producer_id: int, commit: bool, epoch: int = 0, version: int = 0) -> None:
+def end(
+    partition: Partition, producer_id: int, commit: bool, epoch: int = 0, version: TransactionVersion = TV0
+) -> None:
     assert partition.write_marker(producer_id, epoch, commit, 0, NOW, version) == errors.NONE
 
 
@@ -249,7 +252,7 @@ def test_the_last_marker_of_a_producer_without_data_stays_whole_for_its_epoch() 
     partition = new_partition()
     for epoch in range(3):
         write_txn(partition, 7, (b"a", b"%d" % epoch), epoch=epoch)
-        end(partition, 7, True, epoch=epoch + 1, version=2)
+        end(partition, 7, True, epoch=epoch + 1, version=TV2)
     write(partition, (b"a", b"9"))
     for days in range(3):
         clean(partition, NOW + days * DAY_MS)

@@ -20,6 +20,7 @@ from fencepost.machines.partition.producers import (
 from fencepost.protocol import errors
 from fencepost.protocol.batch import MAX_SEQUENCE, Corrupt, decode_header, encode_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
+from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 
 NOW = 1_700_000_000_000
 PID = 1000
@@ -34,19 +35,32 @@ def batch(*values: bytes, pid: int = -1, epoch: int = -1, seq: int = -1, txn: bo
 
 
 def send(
-    partition: Partition, seq: int, count: int = 1, *, epoch: int = 0, pid: int = PID, tv2: bool = False
+    partition: Partition, seq: int, count: int = 1, *, epoch: int = 0, pid: int = PID, version: TransactionVersion = TV0
 ) -> AppendResult:
     """Append a transactional batch that the coordinator vouches for."""
     values = [b"%d-%d" % (pid, seq + i) for i in range(count)]
-    return partition.append(batch(*values, pid=pid, epoch=epoch, seq=seq, txn=True), NOW, verified=True, tv2=tv2)
+    return partition.append(
+        batch(*values, pid=pid, epoch=epoch, seq=seq, txn=True),
+        NOW,
+        verified=True,
+        transaction_version=version,
+    )
 
 
 def idempotent(partition: Partition, seq: int, count: int = 1, epoch: int = 0, pid: int = PID) -> AppendResult:
     return partition.append(batch(*[b"v"] * count, pid=pid, epoch=epoch, seq=seq), NOW)
 
 
-def end(partition: Partition, commit: bool, *, epoch: int = 0, pid: int = PID, tv: int = 0, coord: int = 0) -> int:
-    return partition.write_marker(pid, epoch, commit, coord, NOW, tv)
+def end(
+    partition: Partition,
+    commit: bool,
+    *,
+    epoch: int = 0,
+    pid: int = PID,
+    version: TransactionVersion = TV0,
+    coord: int = 0,
+) -> int:
+    return partition.write_marker(pid, epoch, commit, coord, NOW, version)
 
 
 def values_in(records: bytes) -> list[bytes | None]:
@@ -248,8 +262,8 @@ def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
 
 def test_with_version_2_an_unknown_producer_begins_at_zero() -> None:
     p = new_partition()
-    assert send(p, 5, tv2=True).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert send(p, 0, tv2=True).error == errors.NONE
+    assert send(p, 5, version=TV2).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(p, 0, version=TV2).error == errors.NONE
 
 
 def test_with_version_1_sequences_run_on_through_transactions() -> None:
@@ -262,10 +276,10 @@ def test_with_version_1_sequences_run_on_through_transactions() -> None:
 
 def test_with_version_2_every_transaction_begins_at_zero() -> None:
     p = new_partition()
-    send(p, 0, 3, tv2=True)
-    assert end(p, True, epoch=1, tv=2) == errors.NONE
-    assert send(p, 3, epoch=1, tv2=True).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
-    assert send(p, 0, epoch=1, tv2=True).error == errors.NONE
+    send(p, 0, 3, version=TV2)
+    assert end(p, True, epoch=1, version=TV2) == errors.NONE
+    assert send(p, 3, epoch=1, version=TV2).error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(p, 0, epoch=1, version=TV2).error == errors.NONE
 
 
 def test_the_last_stable_offset_stands_before_the_oldest_open_transaction() -> None:
@@ -298,25 +312,25 @@ def test_a_stale_marker_is_fenced() -> None:
     p = new_partition()
     send(p, 0, epoch=3)
     assert end(p, True, epoch=2) == errors.INVALID_PRODUCER_EPOCH
-    assert end(p, True, epoch=2, tv=2) == errors.INVALID_PRODUCER_EPOCH
-    assert end(p, True, epoch=3, tv=2) == errors.INVALID_PRODUCER_EPOCH
+    assert end(p, True, epoch=2, version=TV2) == errors.INVALID_PRODUCER_EPOCH
+    assert end(p, True, epoch=3, version=TV2) == errors.INVALID_PRODUCER_EPOCH
     assert p.has_open_txn(PID, 3)
     assert p.high_watermark == 1
 
 
 def test_with_version_2_a_late_marker_cannot_end_the_next_transaction() -> None:
     p = new_partition()
-    send(p, 0, epoch=0, tv2=True)
-    assert end(p, True, epoch=1, tv=2) == errors.NONE
-    assert end(p, True, epoch=1, tv=2) == errors.NONE  # The same marker again: no transaction is open.
-    send(p, 0, epoch=1, tv2=True)
-    assert end(p, True, epoch=1, tv=2) == errors.INVALID_PRODUCER_EPOCH
+    send(p, 0, epoch=0, version=TV2)
+    assert end(p, True, epoch=1, version=TV2) == errors.NONE
+    assert end(p, True, epoch=1, version=TV2) == errors.NONE  # The same marker again: no transaction is open.
+    send(p, 0, epoch=1, version=TV2)
+    assert end(p, True, epoch=1, version=TV2) == errors.INVALID_PRODUCER_EPOCH
 
 
 def test_a_marker_of_the_last_epoch_is_taken() -> None:
     p = new_partition()
     send(p, 0, epoch=MAX_EPOCH)
-    assert end(p, False, epoch=MAX_EPOCH, tv=2) == errors.NONE
+    assert end(p, False, epoch=MAX_EPOCH, version=TV2) == errors.NONE
 
 
 def test_an_old_coordinator_is_fenced() -> None:

@@ -1,4 +1,4 @@
-"""The transaction state machine: its table of moves, and its decisions case by case.
+"""The decisions about one transactional id, case by case.
 
 Whole conversations are in `tests/transcripts`; here is what is easier to enumerate than to tell.
 """
@@ -11,7 +11,8 @@ from itertools import count, product
 import pytest
 
 from fencepost.machines.txn import decisions as machine
-from fencepost.machines.txn.decisions import LEGAL, MAX_EPOCH, Decision, IllegalMove, State, Txn
+from fencepost.machines.txn.decisions import Decision
+from fencepost.machines.txn.states import MAX_EPOCH, Txn, TxnState
 from fencepost.protocol.errors import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_ID_MAPPING,
@@ -20,13 +21,14 @@ from fencepost.protocol.errors import (
     PRODUCER_FENCED,
     TRANSACTION_ABORTABLE,
 )
+from fencepost.protocol.transaction_version import TV0, TV1, TV2, TransactionVersion
 
-EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, DEAD, PREPARE_EPOCH_FENCE = State
+EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, *_ = TxnState
 ORDERS = ("orders", 0)
 NOW = 1_000
 
 
-def a_txn(state: State, epoch: int = 5, producer_id: int = 7, previous: int = 7, last_epoch: int = -1) -> Txn:
+def a_txn(state: TxnState, epoch: int = 5, producer_id: int = 7, previous: int = 7, last_epoch: int = -1) -> Txn:
     has_partitions = state in (ONGOING, PREPARE_COMMIT, PREPARE_ABORT)
     return Txn(
         "t1",
@@ -58,52 +60,6 @@ def decide_end_tv2(txn: Txn | None, commit: bool, epoch: int = 5, producer_id: i
     return machine.decide_end_and_bump(txn, producer_id, epoch, commit, NOW, new_ids().__next__)
 
 
-# --- the table ----------------------------------------------------------------------------------------------
-
-# As Kafka writes it down: target, and the states that may come before.
-VALID_PREVIOUS_STATES = {
-    EMPTY: {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
-    ONGOING: {ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
-    PREPARE_COMMIT: {ONGOING},
-    PREPARE_ABORT: {ONGOING, PREPARE_EPOCH_FENCE, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
-    COMPLETE_COMMIT: {PREPARE_COMMIT},
-    COMPLETE_ABORT: {PREPARE_ABORT},
-    DEAD: {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
-    PREPARE_EPOCH_FENCE: {ONGOING},
-}
-
-
-@pytest.mark.parametrize(("before", "after"), list(product(State, State)))
-def test_a_move_is_legal_exactly_if_kafka_allows_it(before: State, after: State) -> None:
-    assert (after in LEGAL[before]) == (before in VALID_PREVIOUS_STATES[after])
-
-
-@pytest.mark.parametrize(("before", "after"), list(product(State, State)))
-def test_an_illegal_move_is_a_hard_error_and_changes_nothing(before: State, after: State) -> None:
-    txns = {"t1": a_txn(before)}
-    record = a_txn(after, epoch=6)
-    if after in LEGAL[before]:
-        machine.apply(txns, record)
-        assert txns == ({} if after is DEAD else {"t1": record})
-    else:
-        with pytest.raises(IllegalMove, match=f"{before.kafka_name} -> {after.kafka_name}"):
-            machine.apply(txns, record)
-        assert txns == {"t1": a_txn(before)}
-
-
-def test_states_have_kafkas_names_and_numbers() -> None:
-    assert [(int(state), state.kafka_name) for state in State] == [
-        (0, "Empty"),
-        (1, "Ongoing"),
-        (2, "PrepareCommit"),
-        (3, "PrepareAbort"),
-        (4, "CompleteCommit"),
-        (5, "CompleteAbort"),
-        (6, "Dead"),
-        (7, "PrepareEpochFence"),
-    ]
-
-
 # --- InitProducerId -----------------------------------------------------------------------------------------
 
 
@@ -114,7 +70,7 @@ def test_a_new_id_begins_with_epoch_0() -> None:
 
 
 @pytest.mark.parametrize("state", [PREPARE_COMMIT, PREPARE_ABORT, ONGOING])
-def test_an_unfinished_transaction_has_to_be_finished_first(state: State) -> None:
+def test_an_unfinished_transaction_has_to_be_finished_first(state: TxnState) -> None:
     assert decide_init(a_txn(state)) == Decision(CONCURRENT_TRANSACTIONS)
 
 
@@ -136,7 +92,7 @@ def test_an_unfinished_transaction_has_to_be_finished_first(state: State) -> Non
     ],
 )
 def test_an_epoch_is_granted_or_the_producer_fenced(
-    state: State, asked: tuple[int, int], current: int, last: int, granted: tuple[int, int, int] | None
+    state: TxnState, asked: tuple[int, int], current: int, last: int, granted: tuple[int, int, int] | None
 ) -> None:
     decision = decide_init(a_txn(state, epoch=current, last_epoch=last), *asked)
     if granted is None:
@@ -163,17 +119,17 @@ def test_the_previous_id_is_taken_only_with_an_exhausted_epoch() -> None:
 @pytest.mark.parametrize(
     ("version", "epoch", "prepared", "completed"),
     [
-        (2, 5, (7, 6, -1, 5), (7, 6)),
-        (2, 32766, (7, 32767, 100, 32766), (100, 0)),
-        (2, 32767, (7, 32767, 100, 32767), (100, 0)),
-        (1, 5, (7, 6, -1, -1), (7, 6)),
-        (1, 32766, (7, 32767, -1, -1), (7, 32767)),
-        (1, 32767, (7, 32767, -1, -1), (7, 32767)),
-        (0, 5, (7, 6, -1, -1), (7, 6)),
+        (TV2, 5, (7, 6, -1, 5), (7, 6)),
+        (TV2, 32766, (7, 32767, 100, 32766), (100, 0)),
+        (TV2, 32767, (7, 32767, 100, 32767), (100, 0)),
+        (TV1, 5, (7, 6, -1, -1), (7, 6)),
+        (TV1, 32766, (7, 32767, -1, -1), (7, 32767)),
+        (TV1, 32767, (7, 32767, -1, -1), (7, 32767)),
+        (TV0, 5, (7, 6, -1, -1), (7, 6)),
     ],
 )
 def test_fencing_takes_an_epoch_that_no_client_has(
-    version: int, epoch: int, prepared: tuple[int, int, int, int], completed: tuple[int, int]
+    version: TransactionVersion, epoch: int, prepared: tuple[int, int, int, int], completed: tuple[int, int]
 ) -> None:
     record = machine.decide_fence(a_txn(ONGOING, epoch=epoch), version, NOW, new_ids().__next__).record
     assert record is not None
@@ -185,38 +141,38 @@ def test_fencing_takes_an_epoch_that_no_client_has(
     assert machine.identity_after(record) == completed
 
 
-@pytest.mark.parametrize("state", [s for s in State if s is not ONGOING])
-def test_only_an_open_transaction_can_be_fenced(state: State) -> None:
+@pytest.mark.parametrize("state", [s for s in TxnState if s is not ONGOING])
+def test_only_an_open_transaction_can_be_fenced(state: TxnState) -> None:
     with pytest.raises(AssertionError, match="only Ongoing can be fenced"):
-        machine.decide_fence(a_txn(state), 2, NOW, new_ids().__next__)
+        machine.decide_fence(a_txn(state), TV2, NOW, new_ids().__next__)
 
 
 # --- AddPartitionsToTxn -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
-def test_the_first_partition_begins_the_transaction(state: State) -> None:
-    record = machine.decide_add(a_txn(state), 7, 5, {ORDERS}, 2, NOW).record
+def test_the_first_partition_begins_the_transaction(state: TxnState) -> None:
+    record = machine.decide_add(a_txn(state), 7, 5, {ORDERS}, TV2, NOW).record
     assert record is not None
     assert (record.state, set(record.partitions), record.start_ms) == (ONGOING, {ORDERS}, NOW)
     assert record.client_transaction_version == 2
 
 
 def test_a_further_partition_joins_and_a_known_one_costs_nothing() -> None:
-    record = machine.decide_add(a_txn(ONGOING), 7, 5, {("more", 1)}, 0, NOW).record
+    record = machine.decide_add(a_txn(ONGOING), 7, 5, {("more", 1)}, TV0, NOW).record
     assert record is not None
     assert (set(record.partitions), record.start_ms, record.updated_ms) == ({ORDERS, ("more", 1)}, 500, NOW)
-    assert machine.decide_add(a_txn(ONGOING), 7, 5, {ORDERS}, 0, NOW) == Decision()
+    assert machine.decide_add(a_txn(ONGOING), 7, 5, {ORDERS}, TV0, NOW) == Decision()
 
 
 @pytest.mark.parametrize("state", [PREPARE_COMMIT, PREPARE_ABORT])
-def test_nothing_joins_a_transaction_that_is_decided(state: State) -> None:
-    assert machine.decide_add(a_txn(state), 7, 5, {ORDERS}, 0, NOW) == Decision(CONCURRENT_TRANSACTIONS)
+def test_nothing_joins_a_transaction_that_is_decided(state: TxnState) -> None:
+    assert machine.decide_add(a_txn(state), 7, 5, {ORDERS}, TV0, NOW) == Decision(CONCURRENT_TRANSACTIONS)
     assert machine.verify_partition(a_txn(state), 7, 5, ORDERS) == CONCURRENT_TRANSACTIONS
 
 
-@pytest.mark.parametrize("state", list(State))
-def test_a_stranger_joins_nothing(state: State) -> None:
+@pytest.mark.parametrize("state", list(TxnState))
+def test_a_stranger_joins_nothing(state: TxnState) -> None:
     txn = a_txn(state)
     for producer_id, epoch, error in (
         (8, 5, INVALID_PRODUCER_ID_MAPPING),
@@ -224,14 +180,14 @@ def test_a_stranger_joins_nothing(state: State) -> None:
         (7, 4, PRODUCER_FENCED),
         (7, 6, PRODUCER_FENCED),
     ):
-        assert machine.decide_add(txn, producer_id, epoch, {ORDERS}, 0, NOW) == Decision(error)
+        assert machine.decide_add(txn, producer_id, epoch, {ORDERS}, TV0, NOW) == Decision(error)
         assert machine.verify_partition(txn, producer_id, epoch, ORDERS) == error
         assert machine.decide_end(txn, producer_id, epoch, True, NOW) == Decision(error)
     assert machine.verify_partition(None, 7, 5, ORDERS) == INVALID_PRODUCER_ID_MAPPING
 
 
 @pytest.mark.parametrize("state", [EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT])
-def test_only_a_member_of_the_open_transaction_is_verified(state: State) -> None:
+def test_only_a_member_of_the_open_transaction_is_verified(state: TxnState) -> None:
     member = NONE if state is ONGOING else TRANSACTION_ABORTABLE
     assert machine.verify_partition(a_txn(state), 7, 5, ORDERS) == member
     assert machine.verify_partition(a_txn(state), 7, 5, ("more", 0)) == TRANSACTION_ABORTABLE
@@ -241,7 +197,7 @@ def test_only_a_member_of_the_open_transaction_is_verified(state: State) -> None
 
 OK = "ok"
 BUMP = "bump"
-TV1_TABLE: dict[State, tuple[int | str, ...]] = {
+TV1_TABLE: dict[TxnState, tuple[int | str, ...]] = {
     # state: (abort, commit)
     EMPTY: (INVALID_TXN_STATE, INVALID_TXN_STATE),
     ONGOING: (PREPARE_ABORT, PREPARE_COMMIT),
@@ -250,7 +206,7 @@ TV1_TABLE: dict[State, tuple[int | str, ...]] = {
     COMPLETE_ABORT: (OK, INVALID_TXN_STATE),
     COMPLETE_COMMIT: (INVALID_TXN_STATE, OK),
 }
-TV2_TABLE: dict[State, tuple[int | str, ...]] = {
+TV2_TABLE: dict[TxnState, tuple[int | str, ...]] = {
     # While the markers are on their way, this epoch is that of the next transaction, which has to wait.
     # state: (abort of the epoch before, abort of this epoch, commit of the epoch before, commit of this epoch)
     EMPTY: (PRODUCER_FENCED, BUMP, PRODUCER_FENCED, INVALID_TXN_STATE),
@@ -263,12 +219,12 @@ TV2_TABLE: dict[State, tuple[int | str, ...]] = {
 
 
 @pytest.mark.parametrize(("state", "commit"), list(product(TV1_TABLE, (False, True))))
-def test_ending_a_transaction_of_version_1_follows_the_table(state: State, commit: bool) -> None:
+def test_ending_a_transaction_of_version_1_follows_the_table(state: TxnState, commit: bool) -> None:
     expected = TV1_TABLE[state][commit]
     decision = decide_end(a_txn(state), commit)
     if expected == OK:
         assert decision == Decision()
-    elif isinstance(expected, State):
+    elif isinstance(expected, TxnState):
         assert decision.record is not None
         assert (decision.record.state, decision.record.producer_epoch) == (expected, 5)
     else:
@@ -276,9 +232,9 @@ def test_ending_a_transaction_of_version_1_follows_the_table(state: State, commi
 
 
 @pytest.mark.parametrize(("state", "commit", "retry"), list(product(TV2_TABLE, (False, True), (False, True))))
-def test_ending_a_transaction_of_version_2_follows_the_table(state: State, commit: bool, retry: bool) -> None:
+def test_ending_a_transaction_of_version_2_follows_the_table(state: TxnState, commit: bool, retry: bool) -> None:
     expected = TV2_TABLE[state][2 * commit + (not retry)]
-    txn = a_txn(state)._replace(client_transaction_version=2)
+    txn = a_txn(state)._replace(client_transaction_version=TV2)
     decision = decide_end_tv2(txn, commit, epoch=4 if retry else 5)
     if expected == OK:
         assert decision == Decision()
@@ -294,13 +250,13 @@ def test_ending_a_transaction_of_version_2_follows_the_table(state: State, commi
 
 
 @pytest.mark.parametrize(("state", "commit"), [(COMPLETE_COMMIT, True), (COMPLETE_ABORT, False)])
-def test_who_was_fenced_by_a_producer_of_version_1_is_not_told_its_epoch(state: State, commit: bool) -> None:
-    txn = a_txn(state)._replace(client_transaction_version=0)
+def test_who_was_fenced_by_a_producer_of_version_1_is_not_told_its_epoch(state: TxnState, commit: bool) -> None:
+    txn = a_txn(state)._replace(client_transaction_version=TV0)
     assert decide_end_tv2(txn, commit, epoch=4) == Decision(PRODUCER_FENCED)
 
 
 @pytest.mark.parametrize(("state", "commit"), list(product(TV2_TABLE, (False, True))))
-def test_any_other_epoch_is_fenced(state: State, commit: bool) -> None:
+def test_any_other_epoch_is_fenced(state: TxnState, commit: bool) -> None:
     for epoch in (-1, 0, 3, 6, 32766):
         assert decide_end_tv2(a_txn(state), commit, epoch=epoch) == Decision(PRODUCER_FENCED)
         assert decide_end(a_txn(state), commit, epoch=epoch) == Decision(PRODUCER_FENCED)
@@ -327,13 +283,13 @@ def test_the_producer_id_that_was_handed_out_has_to_wait_for_the_markers() -> No
     assert prepared is not None
     assert machine.identity_after(prepared) == (100, 0)
     wait = Decision(CONCURRENT_TRANSACTIONS)
-    assert machine.decide_add(prepared, 100, 0, {ORDERS}, 2, NOW) == wait
+    assert machine.decide_add(prepared, 100, 0, {ORDERS}, TV2, NOW) == wait
     assert decide_init(prepared, 100, 0) == wait
     for commit in (False, True):
         assert decide_end_tv2(prepared, commit, epoch=0, producer_id=100) == wait
     # A stranger is still one.
-    assert machine.decide_add(prepared, 101, 0, {ORDERS}, 2, NOW) == Decision(INVALID_PRODUCER_ID_MAPPING)
-    assert machine.decide_add(prepared, 100, 1, {ORDERS}, 2, NOW) == Decision(INVALID_PRODUCER_ID_MAPPING)
+    assert machine.decide_add(prepared, 101, 0, {ORDERS}, TV2, NOW) == Decision(INVALID_PRODUCER_ID_MAPPING)
+    assert machine.decide_add(prepared, 100, 1, {ORDERS}, TV2, NOW) == Decision(INVALID_PRODUCER_ID_MAPPING)
     assert decide_init(prepared, 101, 0) == Decision(PRODUCER_FENCED)
     assert decide_end_tv2(prepared, True, epoch=0, producer_id=101) == Decision(INVALID_PRODUCER_ID_MAPPING)
 
@@ -344,7 +300,7 @@ def test_the_producer_id_that_was_handed_out_has_to_wait_for_the_markers() -> No
 def test_a_transaction_times_out_after_its_timeout_and_only_while_open() -> None:
     assert not machine.is_timed_out(a_txn(ONGOING), 60_500)
     assert machine.is_timed_out(a_txn(ONGOING), 60_501)
-    for state in set(State) - {ONGOING}:
+    for state in set(TxnState) - {ONGOING}:
         assert not machine.is_timed_out(a_txn(state), 10**12)
 
 
@@ -357,6 +313,6 @@ def test_an_id_expires_when_it_was_idle_for_long_enough() -> None:
 
 
 @pytest.mark.parametrize("state", [EMPTY, ONGOING, COMPLETE_COMMIT, COMPLETE_ABORT])
-def test_only_what_is_decided_can_be_completed(state: State) -> None:
+def test_only_what_is_decided_can_be_completed(state: TxnState) -> None:
     with pytest.raises(AssertionError, match="nothing to complete"):
         machine.complete(a_txn(state), NOW)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.machines.txn.decisions import State, Txn
 from fencepost.machines.txn.records import decode_key, decode_value, encode_value, java_string_hash, partition_for
+from fencepost.machines.txn.states import Txn, TxnState
 from fencepost.protocol.schema import Malformed
+from fencepost.protocol.transaction_version import TV2
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_records_of_later_versions_are_skipped() -> None:
 
 
 def test_a_damaged_record_is_malformed() -> None:
-    value = encode_value(Txn("t1", 1, 0, 1000, State.ONGOING, frozenset({("orders", 0)})), 2)
+    value = encode_value(Txn("t1", 1, 0, 1000, TxnState.ONGOING, frozenset({("orders", 0)})), TV2)
     for end in range(len(value)):
         with pytest.raises(Malformed):
             decode_value("t1", value[:end])

@@ -1,0 +1,179 @@
+"""Ends a transaction on all its partitions: Kafka's two-phase commit. The steps, each waiting for the one before:
+
+    1. append Prepare*            the decision: from here on the outcome is fixed
+    2. write a marker to every partition, `__consumer_offsets` included; retry while the disk is full
+    3. append Complete*
+    4. answer the client          (after step 1 with fencepost.endtxn.reply=prepare)
+
+With fencepost.flush.on.commit=true a sync separates the steps, so that after a power cut no step is on the disk
+without the one before it:
+
+    sync the partitions' logs (for a commit) -> 1 -> sync the state log -> 2 -> sync the partitions' logs -> 3
+
+A transaction of TV0 or TV1 has one more sync of the state log before step 4. A crash after step 1 leaves Prepare* in
+the state log. The next start continues with step 2; a second marker for the same transaction does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fencepost.broker.coordinator.txn_shard import TxnShard
+from fencepost.machines.log.interface import Log
+from fencepost.machines.partition.partition import Partition
+from fencepost.machines.txn.decisions import complete
+from fencepost.machines.txn.states import PREPARE_COMMIT, Txn
+from fencepost.protocol import errors
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.protocol.transaction_version import TransactionVersion
+
+if TYPE_CHECKING:
+    from fencepost.broker.cluster import Cluster
+
+COORDINATOR_EPOCH = 0
+RETRY_MS = 100
+
+Then = Callable[[int], None]  # Receives an error code; NONE is success.
+
+
+@dataclass(slots=True)
+class TxnCounts:
+    """What happened since the start of the process."""
+
+    committed: int = 0
+    aborted: int = 0
+    timed_out: int = 0
+    fenced: int = 0  # Requests refused because a newer producer has the id.
+    unverified: int = 0  # Writes that belong to no transaction (KIP-890).
+
+
+class TwoPhaseCommit:
+    def __init__(self, cluster: Cluster, counts: TxnCounts) -> None:
+        self._cluster = cluster
+        self._counts = counts
+        self.answers_after_complete = cluster.config["fencepost.endtxn.reply"] == "complete"
+        self._flushes = bool(cluster.config["fencepost.flush.on.commit"])
+
+    def end(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then) -> None:
+        """Steps 1 to 4. `then` receives an error, or NONE at the step that `fencepost.endtxn.reply` names."""
+        if self._flushes and prepared.state is PREPARE_COMMIT:
+            self._sync(
+                shard,
+                prepared,
+                self._logs_of(prepared.partitions),
+                lambda: self._prepare(shard, prepared, now_ms, then),
+            )
+        else:
+            self._prepare(shard, prepared, now_ms, then)
+
+    def _prepare(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then) -> None:
+        self._cluster.reach("txn.prepare.before")
+        error = shard.log.write_one(prepared, now_ms)
+        if error:
+            then(error)
+            return
+        if prepared.state is PREPARE_COMMIT:
+            self._counts.committed += 1
+        else:
+            self._counts.aborted += 1
+        self._cluster.reach("txn.prepare.after")
+        if self._flushes:
+            self._cluster.sync([shard.log.partition.log], lambda: self._decided(shard, prepared, now_ms, then))
+        else:
+            self._decided(shard, prepared, now_ms, then)
+
+    def _decided(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then) -> None:
+        if self.answers_after_complete:
+            self.write_markers(shard, prepared, prepared.partitions, now_ms, then)
+        else:
+            then(errors.NONE)
+            self._cluster.timers.at(
+                now_ms, lambda at_ms: self.write_markers(shard, prepared, prepared.partitions, at_ms, None)
+            )
+
+    def write_markers(
+        self, shard: TxnShard, prepared: Txn, partitions: Iterable[TopicPartition], now_ms: int, then: Then | None
+    ) -> None:
+        """Write a marker to each of `partitions`, then Complete*."""
+        commit = prepared.state is PREPARE_COMMIT
+        unwritten = []
+        for topic, index in partitions:
+            partition = self._cluster.partition(topic, index)
+            if partition is None:
+                continue  # The topic was deleted: there is nothing left to commit or abort.
+            self._cluster.reach("txn.marker.before")
+            error = self.write_marker(
+                partition,
+                prepared.producer_id,
+                prepared.producer_epoch,
+                commit,
+                prepared.client_transaction_version,
+                now_ms,
+            )
+            if error == errors.KAFKA_STORAGE_ERROR:
+                unwritten.append((topic, index))
+                continue
+            # Any other error means that the partition has seen a later epoch, so this transaction has ended there.
+            self._cluster.reach("txn.marker.after")
+        if unwritten:
+            self._cluster.timers.at(
+                now_ms + RETRY_MS, lambda at_ms: self.write_markers(shard, prepared, unwritten, at_ms, then)
+            )
+        elif self._flushes:
+            # Complete* says that all markers are written, so it must not reach the disk before them.
+            self._cluster.sync(
+                self._logs_of(prepared.partitions), lambda: self._complete(shard, prepared, now_ms, then)
+            )
+        else:
+            self._complete(shard, prepared, now_ms, then)
+
+    def write_marker(
+        self,
+        partition: Partition,
+        producer_id: int,
+        epoch: int,
+        commit: bool,
+        transaction_version: TransactionVersion,
+        now_ms: int,
+    ) -> int:
+        error = partition.write_marker(producer_id, epoch, commit, COORDINATOR_EPOCH, now_ms, transaction_version)
+        if error == errors.TRANSACTION_COORDINATOR_FENCED:
+            # Differs: Apache Kafka gives up. Here there is one coordinator, so only a tool's WriteTxnMarkers can have a
+            # later coordinator epoch, and that must not hold back the last stable offset for ever.
+            known = partition.producers.by_id[producer_id].coordinator_epoch
+            error = partition.write_marker(producer_id, epoch, commit, known, now_ms, transaction_version)
+        return error
+
+    def _complete(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then | None) -> None:
+        self._cluster.reach("txn.complete.before")
+        if shard.log.write_one(complete(prepared, now_ms), now_ms):
+            self._cluster.timers.at(now_ms + RETRY_MS, lambda at_ms: self._complete(shard, prepared, at_ms, then))
+            return
+        self._cluster.reach("txn.complete.after")
+
+        def answer() -> None:
+            if then is not None:
+                then(errors.NONE)
+
+        if self._flushes and not prepared.client_transaction_version.bumps_epoch:
+            # The next transaction has the same epoch. If a power cut lost Complete* and kept data of the next
+            # transaction, recovery would end that one with the markers of this one.
+            self._sync(shard, prepared, [shard.log.partition.log], answer)
+        else:
+            answer()
+
+    def _sync(self, shard: TxnShard, txn: Txn, logs: list[Log], then: Callable[[], None]) -> None:
+        """Sync `logs`; meanwhile the id accepts no other request."""
+        shard.pending.add(txn.transactional_id)
+
+        def synced() -> None:
+            shard.pending.discard(txn.transactional_id)
+            then()
+
+        self._cluster.sync(logs, synced)
+
+    def _logs_of(self, partitions: Iterable[TopicPartition]) -> list[Log]:
+        found = (self._cluster.partition(topic, index) for topic, index in partitions)
+        return [partition.log for partition in found if partition is not None]

@@ -1,0 +1,143 @@
+"""What the transaction coordinator does after a start, before it serves clients.
+
+A decided transaction is finished, an expired id is forgotten, and an open transaction stays open until its client
+continues or its timeout ends it (`fencepost.recovery.ongoing=abort` ends it at once). After a power cut, which can lose
+records that clients were told of, every id gets a new epoch and every transaction that no coordinator knows is aborted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from fencepost.broker.coordinator.two_phase_commit import RETRY_MS
+from fencepost.broker.coordinator.txn_shard import TxnShard
+from fencepost.machines.log.interface import StorageFailed
+from fencepost.machines.partition.partition import Partition
+from fencepost.machines.txn.decisions import decide_init, will_end
+from fencepost.machines.txn.states import IDLE, NO_EPOCH, NO_ID, ONGOING, PREPARED, Txn
+from fencepost.protocol import errors
+from fencepost.protocol.transaction_version import TV0
+
+if TYPE_CHECKING:
+    from fencepost.broker.cluster import Cluster
+    from fencepost.broker.coordinator.txns import TxnCoordinator
+
+
+class Orphan(NamedTuple):
+    """A transaction that is open on a partition and unknown to its coordinator."""
+
+    partition: Partition
+    producer_id: int
+    epoch: int
+
+
+class TxnRecovery:
+    def __init__(self, cluster: Cluster, txns: TxnCoordinator) -> None:
+        self._cluster = cluster
+        self._txns = txns
+        # Producers with an orphan that could not be aborted yet. They must not begin a new transaction meanwhile.
+        self.orphaned: set[int] = set()
+
+    def finish(self, now_ms: int, then: Callable[[], None]) -> None:
+        """Call `then` when every client that may have lost something is fenced."""
+        self._abort(self._find_orphans(), now_ms)
+        # Data of an open transaction is not synced yet. If a power cut lost some of it, its client must not commit the
+        # rest.
+        lost_appends = self._cluster.storage.may_have_lost_appends
+        aborts_ongoing = self._cluster.config["fencepost.recovery.ongoing"] == "abort"
+        unfenced = {txn.transactional_id for txn in self._txns.all_txns()} if lost_appends else set()
+
+        def fenced(transactional_id: str) -> None:
+            unfenced.discard(transactional_id)
+            if not unfenced:
+                then()
+
+        if not unfenced:
+            then()
+        for shard in self._txns.shards:
+            for txn in list(shard.txns.values()):
+                if lost_appends:
+                    self._fence_owner(shard, txn.transactional_id, now_ms, fenced)
+                elif txn.state in PREPARED:
+                    self._txns.two_phase_commit.write_markers(shard, txn, txn.partitions, now_ms, None)
+                elif txn.state is ONGOING and aborts_ongoing:
+                    self._txns.fence(shard, txn, now_ms, lambda error: None)
+
+    def _fence_owner(self, shard: TxnShard, transactional_id: str, now_ms: int, then: Callable[[str], None]) -> None:
+        """Keep the producer of an id from continuing after a power cut, whatever the state of the id is.
+
+        The power cut can lose the record that opened a transaction, and any of its data. The client would continue with
+        the rest. With TV0 and TV1, its commit could also look like a retry of the commit before, and succeed.
+        """
+        txn = shard.txns[transactional_id]
+        shard.pending.add(transactional_id)
+
+        def is_fenced(error: int) -> None:
+            if error:
+                self._cluster.timers.at(
+                    now_ms + RETRY_MS, lambda at_ms: self._fence_owner(shard, transactional_id, at_ms, then)
+                )
+                return
+            shard.pending.discard(transactional_id)
+            then(transactional_id)
+
+        if txn.state in PREPARED:
+            self._txns.two_phase_commit.write_markers(
+                shard, txn, txn.partitions, now_ms, lambda _: self._fence_owner(shard, transactional_id, now_ms, then)
+            )
+        elif txn.state is ONGOING:
+            self._txns.fence(shard, txn, now_ms, is_fenced)
+        else:
+            is_fenced(self._take_next_epoch(shard, txn, now_ms))
+
+    def _take_next_epoch(self, shard: TxnShard, txn: Txn, now_ms: int) -> int:
+        try:
+            decision = decide_init(
+                txn,
+                txn.transactional_id,
+                NO_ID,
+                NO_EPOCH,
+                txn.timeout_ms,
+                now_ms,
+                self._cluster.allocate_producer_id,
+            )
+        except StorageFailed:
+            return errors.COORDINATOR_LOAD_IN_PROGRESS
+        assert decision.record is not None
+        return shard.log.write_one(decision.record, now_ms)
+
+    def _find_orphans(self) -> list[Orphan]:
+        """A power cut can keep data and lose the record that announced its partition, or that ended its transaction.
+
+        Left alone, an orphan would hold back the last stable offset until the next transaction of the same id, and be
+        committed with that one.
+        """
+        known: dict[int, Txn] = {t.producer_id: t for t in self._txns.all_txns() if t.state not in IDLE}
+        orphans: list[Orphan] = []
+        for topic in self._cluster.topics.values():
+            for partition in topic.partitions:
+                for producer_id in partition.producers.open_txns:
+                    txn = known.get(producer_id)
+                    epoch = partition.epoch_of(producer_id)
+                    if txn is not None and (topic.name, partition.index) in txn.partitions and will_end(txn, epoch):
+                        continue
+                    self._cluster.notice(
+                        f"{topic.name}-{partition.index}: producer {producer_id} has an open transaction that its "
+                        "coordinator does not know: aborted"
+                    )
+                    orphans.append(Orphan(partition, producer_id, epoch))
+        return orphans
+
+    def _abort(self, orphans: list[Orphan], now_ms: int) -> None:
+        write_marker = self._txns.two_phase_commit.write_marker
+        unwritten = [
+            orphan
+            for orphan in orphans
+            if self._cluster.partition(orphan.partition.topic, orphan.partition.index) is orphan.partition
+            and write_marker(orphan.partition, orphan.producer_id, orphan.epoch, False, TV0, now_ms)
+            == errors.KAFKA_STORAGE_ERROR
+        ]
+        self.orphaned = {orphan.producer_id for orphan in unwritten}
+        if unwritten:
+            self._cluster.timers.at(now_ms + RETRY_MS, lambda at_ms: self._abort(unwritten, at_ms))
