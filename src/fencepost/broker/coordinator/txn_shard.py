@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from fencepost.broker.coordinator.runtime import KeyAndValue, StateLog
 from fencepost.machines.partition.partition import Partition
@@ -12,16 +12,21 @@ from fencepost.machines.txn.states import DEAD, LEGAL, IllegalMove, Txn, TxnStat
 from fencepost.protocol.transaction_version import TransactionVersion
 
 
+class Features(Protocol):
+    """The finalized version decides the layout of a record; it may change at any time."""
+
+    transaction_version: TransactionVersion
+
+
 class TxnShard:
     __slots__ = ("log", "pending", "txns")
 
-    def __init__(self, partition: Partition, transaction_version: Callable[[], TransactionVersion]) -> None:
-        """`transaction_version` gives the finalized version of the cluster, which decides the layout of a record."""
+    def __init__(self, partition: Partition, features: Features) -> None:
         self.txns: dict[str, Txn] = {}
         self.pending: set[str] = set()  # Ids that wait for a sync; until then they accept no other request.
 
         def encode(txn: Txn) -> KeyAndValue:
-            value = None if txn.state is DEAD else encode_value(txn, transaction_version())
+            value = None if txn.state is DEAD else encode_value(txn, features.transaction_version)
             return encode_key(txn.transactional_id), value
 
         self.log: StateLog[Txn] = StateLog(partition, self, encode, _decode)

@@ -14,7 +14,6 @@ from fencepost.broker.coordinator.two_phase_commit import Then, TwoPhaseCommit, 
 from fencepost.broker.coordinator.txn_recovery import TxnRecovery
 from fencepost.broker.coordinator.txn_shard import TxnShard
 from fencepost.machines.log.interface import StorageFailed
-from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn import decisions
 from fencepost.machines.txn.records import partition_for
 from fencepost.machines.txn.states import DEAD, ONGOING, IllegalMove, Txn, TxnState
@@ -50,10 +49,7 @@ class TxnCoordinator:
             from fencepost.broker.cluster import TXN_TOPIC
 
             topic = self._cluster.ensure_internal_topic(TXN_TOPIC, now_ms)
-            self.shards = [self._new_shard(partition) for partition in topic.partitions]
-
-    def _new_shard(self, partition: Partition) -> TxnShard:
-        return TxnShard(partition, lambda: self._cluster.transaction_version)
+            self.shards = [TxnShard(partition, self._cluster) for partition in topic.partitions]
 
     def shard_index(self, transactional_id: str) -> int:
         return partition_for(transactional_id, self._config["transaction.state.log.num.partitions"])
@@ -285,7 +281,7 @@ class TxnCoordinator:
         from fencepost.broker.cluster import TXN_TOPIC
 
         topic = self._cluster.topics.get(TXN_TOPIC)
-        self.shards = [self._new_shard(partition) for partition in topic.partitions] if topic else []
+        self.shards = [TxnShard(partition, self._cluster) for partition in topic.partitions] if topic else []
         for index, shard in enumerate(self.shards):
             try:
                 shard.load()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from fencepost.broker.coordinator.txn_shard import TxnShard
@@ -22,7 +24,7 @@ NOW_MS = 1_700_000_000_000
 
 def a_shard(storage: MemoryStorage | None = None) -> TxnShard:
     log = (storage or MemoryStorage()).open_log("__transaction_state", 0, bytes(16), LogConfig())
-    return TxnShard(Partition(log, "__transaction_state", 0), lambda: TV2)
+    return TxnShard(Partition(log, "__transaction_state", 0), SimpleNamespace(transaction_version=TV2))
 
 
 def a_txn(state: TxnState, transactional_id: str = "t1", epoch: int = 5) -> Txn:
