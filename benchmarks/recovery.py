@@ -16,9 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from fencepost.broker.cluster import OFFSETS_TOPIC, Cluster
 from fencepost.broker.cluster import Broker as Address
+from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import parse
+from fencepost.broker.internal_topics import OFFSETS_TOPIC
 from fencepost.machines.group.offsets import Committer, OffsetToCommit
 from fencepost.server.storage import DataFolder
 from fencepost.testing import Broker

@@ -11,6 +11,7 @@ from typing import Any
 
 from fencepost.broker.cluster import PRODUCER_ID_BLOCK, Cluster
 from fencepost.broker.coordinator.two_phase_commit import TwoPhaseCommit
+from fencepost.broker.metadata import Metadata
 from fencepost.machines.group.offsets import OffsetRecord, Offsets
 from fencepost.machines.partition import partition
 from fencepost.machines.partition.partition import Partition
@@ -82,9 +83,8 @@ def producer_id_reused() -> list[Patch]:
     """A restart begins with the block of producer ids that the last process was using."""
     restore = Cluster._restore
 
-    def _restore(self: Cluster, document: dict[str, Any], now_ms: int) -> None:
-        document["next_producer_id"] = max(0, document["next_producer_id"] - PRODUCER_ID_BLOCK)
-        restore(self, document, now_ms)
+    def _restore(self: Cluster, found: Metadata, now_ms: int) -> None:
+        restore(self, found._replace(next_producer_id=max(0, found.next_producer_id - PRODUCER_ID_BLOCK)), now_ms)
 
     return [(Cluster, "_restore", _restore)]
 

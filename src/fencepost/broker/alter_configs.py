@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from fencepost.broker.cluster import Cluster, Topic, TopicRefused, check_topic_name
+from fencepost.broker.cluster import Cluster, Topic
 from fencepost.broker.config import SETTINGS, TOPIC_SETTINGS, check_topic_settings
 from fencepost.broker.node import Context
+from fencepost.broker.topic_rules import TopicRefused, check_internal_settings, check_topic_name
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 
@@ -60,11 +61,18 @@ def alter(ctx: Context, changes: list[Change], validate_only: bool) -> list[Resu
             results.append(Result(e.code, str(e)))
     if allowed and not validate_only:
         try:
-            ctx.cluster.alter_topics(allowed)
+            _commit(ctx, allowed)
         except StorageFailed as e:
             failed = Result(errors.KAFKA_STORAGE_ERROR, str(e))
             results = [failed if result is DONE else result for result in results]
     return results
+
+
+def _commit(ctx: Context, allowed: Mapping[Topic, dict[str, str]]) -> None:
+    draft = ctx.cluster.draft()
+    for topic, configs in allowed.items():
+        draft.put(draft.topics[topic.name]._replace(configs=configs))
+    ctx.cluster.commit(draft, ctx.now_ms)
 
 
 def _check_names(change: Change) -> None:
@@ -93,7 +101,7 @@ def _decide_topic(cluster: Cluster, change: Change) -> tuple[Topic, dict[str, st
         raise TopicRefused(errors.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
     # Differs: Kafka lets an administrator drop what coordinators need to know.
     if topic.is_internal:
-        cluster.check_internal_settings(name, configs)
+        check_internal_settings(cluster.config, name, configs)
     return topic, configs
 
 

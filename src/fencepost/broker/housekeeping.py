@@ -120,7 +120,7 @@ class Housekeeping:
                     yield
 
     def _retention_of(self, topic: Topic) -> Retention:
-        if "delete" not in self._cluster.cleanup_policy(topic):
+        if "delete" not in self._cluster.cleanup_policy(topic.configs):
             return KEEP_ALL
         settings = self._config.for_topic
         return Retention(settings(topic.configs, "retention.ms"), settings(topic.configs, "retention.bytes"))

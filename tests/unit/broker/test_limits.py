@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.broker import cluster as cluster_module
-from fencepost.broker import fetch_sessions
+from fencepost.broker import fetch_sessions, topic_rules
 from fencepost.broker.api import k00_produce
 from fencepost.broker.node import MAX_PLAIN_REQUEST_BYTES
 from fencepost.machines.group.offsets import Offsets
@@ -197,7 +196,7 @@ def test_a_request_creates_ten_thousand_partitions_at_most(broker: PureBroker) -
 def test_a_broker_has_so_many_partitions_and_its_own_topics_still_fit(
     broker: PureBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "MAX_PARTITIONS", 10)
+    monkeypatch.setattr(topic_rules, "MAX_PARTITIONS", 10)
     assert create(broker, NewTopic("a", 8, 1), NewTopic("b", 7, 1)) == [errors.POLICY_VIOLATION, errors.NONE]
     asked = [MetadataRequest.MetadataRequestTopic(name="new")]
     assert broker.call(MetadataRequest(asked, True), 8).topics[0].error_code == errors.POLICY_VIOLATION
@@ -205,7 +204,7 @@ def test_a_broker_has_so_many_partitions_and_its_own_topics_still_fit(
     assert broker.call(CreatePartitionsRequest(grown, 1000), 3).results[0].error_code == errors.POLICY_VIOLATION
     assert broker.call(InitProducerIdRequest("txn", 60_000), 4).error_code == errors.NONE
     assert broker.call(DeleteTopicsRequest(topic_names=["b"]), 5).responses[0].error_code == errors.NONE
-    assert broker.cluster.partition_count == 3 + 5
+    assert broker.cluster.draft().partition_count == 3 + 5
 
 
 def test_many_topics_are_created_and_deleted_with_one_save_each(
@@ -225,7 +224,7 @@ def test_many_topics_are_created_and_deleted_with_one_save_each(
     assert len(saves) == 3
 
 
-def test_a_save_that_fails_undoes_the_whole_request(broker: PureBroker) -> None:
+def test_a_save_that_fails_leaves_everything_as_it_was(broker: PureBroker) -> None:
     create(broker, NewTopic("old", 2, 1))
     before = {name: (t.topic_id, len(t.partitions)) for name, t in broker.cluster.topics.items()}
     broker.storage.full = True
@@ -241,7 +240,7 @@ def test_a_save_that_fails_undoes_the_whole_request(broker: PureBroker) -> None:
     found = broker.call(MetadataRequest(asked, True), 8).topics
     assert [t.error_code for t in found] == [errors.LEADER_NOT_AVAILABLE, errors.NONE]
     assert {name: (t.topic_id, len(t.partitions)) for name, t in broker.cluster.topics.items()} == before
-    assert broker.cluster.partition_count == 5
+    assert broker.cluster.draft().partition_count == 5
     broker.storage.full = False
     broker.restart()
     assert {name: (t.topic_id, len(t.partitions)) for name, t in broker.cluster.topics.items()} == before

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 
-from fencepost.broker.cluster import INTERNAL_TOPICS, Cluster
+from fencepost.broker.cluster import Cluster
+from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
 from fencepost.machines.partition.partition import AppendResult, Partition
 from fencepost.protocol import errors

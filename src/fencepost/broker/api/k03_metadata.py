@@ -6,8 +6,12 @@ v10 topic ids; v13 a top-level error.
 
 from __future__ import annotations
 
-from fencepost.broker.cluster import Topic, TopicRefused, check_topic_name
+from collections.abc import Iterable, Mapping
+
+from fencepost.broker.cluster import Topic
+from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
+from fencepost.broker.topic_rules import TopicRefused, check_topic_name
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import MetadataRequest, MetadataResponse
@@ -25,11 +29,14 @@ def handle(ctx: Context, req: MetadataRequest) -> MetadataResponse:
     else:
         # Kafka: a topic that is named more than once is described once.
         distinct = {(wanted.name, wanted.topic_id): wanted for wanted in req.topics}.values()
-        try:
-            with cluster.one_save():
-                topics = [_find(ctx, wanted, req.allow_auto_topic_creation) for wanted in distinct]
-        except StorageFailed:
-            topics = [_find(ctx, wanted, False, errors.LEADER_NOT_AVAILABLE) for wanted in distinct]
+        missing = errors.UNKNOWN_TOPIC_OR_PARTITION
+        refused: dict[str, int] = {}
+        if req.allow_auto_topic_creation:
+            try:
+                refused = _create_missing(ctx, [wanted.name for wanted in distinct])
+            except StorageFailed:
+                missing = errors.LEADER_NOT_AVAILABLE
+        topics = [_find(ctx, wanted, refused, missing) for wanted in distinct]
     return MetadataResponse(
         brokers=[BrokerResponse(b.node_id, b.host, b.port) for b in cluster.brokers],
         cluster_id=cluster.cluster_id,
@@ -38,11 +45,28 @@ def handle(ctx: Context, req: MetadataRequest) -> MetadataResponse:
     )
 
 
+def _create_missing(ctx: Context, names: Iterable[str | None]) -> dict[str, int]:
+    """Create the topics that are missing, where that is allowed; return the error of each that was refused."""
+    cluster = ctx.cluster
+    missing = [name for name in names if name is not None and name not in cluster.topics]
+    refused: dict[str, int] = {}
+    if not missing:
+        return refused
+    draft = cluster.draft()
+    for name in missing:
+        try:
+            if name in INTERNAL_TOPICS:
+                cluster.draft_internal_topic(draft, name)
+            elif cluster.config["auto.create.topics.enable"]:
+                cluster.draft_topic(draft, name, cluster.config["num.partitions"], {})
+        except TopicRefused as e:
+            refused[name] = e.code
+    cluster.commit(draft, ctx.now_ms)
+    return refused
+
+
 def _find(
-    ctx: Context,
-    wanted: MetadataRequest.MetadataRequestTopic,
-    may_create: bool,
-    missing: int = errors.UNKNOWN_TOPIC_OR_PARTITION,
+    ctx: Context, wanted: MetadataRequest.MetadataRequestTopic, refused: Mapping[str, int], missing: int
 ) -> TopicResponse:
     cluster = ctx.cluster
     if wanted.name is None:
@@ -53,13 +77,10 @@ def _find(
     topic = cluster.topics.get(wanted.name)
     if topic is not None:
         return _describe(ctx, topic)
+    if wanted.name in refused:
+        return TopicResponse(refused[wanted.name], wanted.name)
     try:
         check_topic_name(wanted.name)
-        if wanted.name in ("__transaction_state", "__consumer_offsets"):
-            if may_create:
-                return _describe(ctx, cluster.ensure_internal_topic(wanted.name, ctx.now_ms))
-        elif may_create and cluster.config["auto.create.topics.enable"]:
-            return _describe(ctx, cluster.create_topic(wanted.name, cluster.config["num.partitions"], {}, ctx.now_ms))
     except TopicRefused as e:
         return TopicResponse(e.code, wanted.name)
     return TopicResponse(missing, wanted.name, NO_UUID)

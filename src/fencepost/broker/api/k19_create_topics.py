@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from fencepost.broker.api.k32_describe_configs import topic_settings
-from fencepost.broker.cluster import Topic, TopicRefused
+from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
+from fencepost.broker.topic_rules import TopicRefused
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
@@ -20,19 +21,21 @@ ConfigResult = CreateTopicsResponse.CreatableTopicConfigs
 def handle(ctx: Context, req: CreateTopicsRequest) -> CreateTopicsResponse:
     times = Counter(wanted.name for wanted in req.topics)
     results: dict[str, Result] = {}
+    draft = ctx.cluster.draft()
+    is_too_much = _total_partitions(ctx, req) > MAX_PARTITIONS_PER_REQUEST
+    for wanted in req.topics:
+        if times[wanted.name] > 1:
+            error = "the request names this topic more than once"
+            results[wanted.name] = Result(wanted.name, error_code=errors.INVALID_REQUEST, error_message=error)
+        elif is_too_much:
+            # Kafka: its limit and its words.
+            error = "Excessively large number of partitions per request."
+            results[wanted.name] = Result(wanted.name, error_code=errors.POLICY_VIOLATION, error_message=error)
+        else:
+            results[wanted.name] = _create(ctx, draft, wanted, req.validate_only)
     try:
-        with ctx.cluster.one_save():
-            is_too_much = _total_partitions(ctx, req) > MAX_PARTITIONS_PER_REQUEST
-            for wanted in req.topics:
-                if times[wanted.name] > 1:
-                    error = "the request names this topic more than once"
-                    results[wanted.name] = Result(wanted.name, error_code=errors.INVALID_REQUEST, error_message=error)
-                elif is_too_much:
-                    # Kafka: its limit and its words.
-                    error = "Excessively large number of partitions per request."
-                    results[wanted.name] = Result(wanted.name, error_code=errors.POLICY_VIOLATION, error_message=error)
-                else:
-                    results[wanted.name] = _create(ctx, wanted, req.validate_only)
+        if not req.validate_only:
+            ctx.cluster.commit(draft, ctx.now_ms)
     except StorageFailed as e:
         for name, result in results.items():
             if not result.error_code:
@@ -48,21 +51,20 @@ def _total_partitions(ctx: Context, req: CreateTopicsRequest) -> int:
     )
 
 
-def _create(ctx: Context, wanted: Wanted, validate_only: bool) -> Result:
-    cluster = ctx.cluster
+def _create(ctx: Context, draft: MetadataDraft, wanted: Wanted, validate_only: bool) -> Result:
     try:
         configs = _configs_of(wanted)
-        count = _partition_count(ctx, wanted)
-        cluster.check_new_topic(wanted.name, count, configs)
-        if validate_only:
-            topic, count = Topic(wanted.name, bytes(16), configs), count
-        else:
-            topic = cluster.create_topic(wanted.name, count, configs, ctx.now_ms)
+        topic = ctx.cluster.draft_topic(draft, wanted.name, _partition_count(ctx, wanted), configs)
     except TopicRefused as e:
         return Result(wanted.name, error_code=e.code, error_message=str(e))
-    shown = [ConfigResult(s.name, s.value, s.is_read_only, s.source, False) for s in topic_settings(cluster, topic)]
+    settings = topic_settings(ctx.cluster, topic.configs)
     return Result(
-        topic.name, topic.topic_id, error_message=None, num_partitions=count, replication_factor=1, configs=shown
+        topic.name,
+        bytes(16) if validate_only else topic.topic_id,
+        error_message=None,
+        num_partitions=topic.partition_count,
+        replication_factor=1,
+        configs=[ConfigResult(s.name, s.value, s.is_read_only, s.source, False) for s in settings],
     )
 
 

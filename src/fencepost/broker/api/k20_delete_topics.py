@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.cluster import Topic
+from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
@@ -13,10 +14,10 @@ Result = DeleteTopicsResponse.DeletableTopicResult
 
 
 def handle(ctx: Context, req: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    responses: list[Result] = []
+    draft = ctx.cluster.draft()
+    responses = _delete_all(ctx, draft, req)
     try:
-        with ctx.cluster.one_save():
-            _delete_all(ctx, req, responses)
+        ctx.cluster.commit(draft, ctx.now_ms)
     except StorageFailed as e:
         responses = [
             r if r.error_code else Result(r.name, r.topic_id, errors.KAFKA_STORAGE_ERROR, str(e)) for r in responses
@@ -24,26 +25,28 @@ def handle(ctx: Context, req: DeleteTopicsRequest) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(responses=responses)
 
 
-def _delete_all(ctx: Context, req: DeleteTopicsRequest, responses: list[Result]) -> None:
+def _delete_all(ctx: Context, draft: MetadataDraft, req: DeleteTopicsRequest) -> list[Result]:
+    responses: list[Result] = []
     topics = ctx.cluster.topics
     for name in req.topic_names if ctx.version < 6 else ():
-        responses.append(_delete(ctx, topics.get(name), name, NO_UUID))
+        responses.append(_delete(ctx, draft, topics.get(name), name, NO_UUID))
     for wanted in req.topics if ctx.version >= 6 else ():
         if wanted.name is not None and wanted.topic_id != NO_UUID:
             message = "a topic is named by its name or its id, not by both"
             responses.append(Result(wanted.name, wanted.topic_id, errors.INVALID_REQUEST, message))
             continue
         topic = ctx.cluster.topics_by_id.get(wanted.topic_id) if wanted.name is None else topics.get(wanted.name)
-        responses.append(_delete(ctx, topic, wanted.name, wanted.topic_id))
+        responses.append(_delete(ctx, draft, topic, wanted.name, wanted.topic_id))
+    return responses
 
 
-def _delete(ctx: Context, topic: Topic | None, name: str | None, topic_id: bytes) -> Result:
-    if topic is None:
+def _delete(ctx: Context, draft: MetadataDraft, topic: Topic | None, name: str | None, topic_id: bytes) -> Result:
+    if topic is None or topic.name not in draft.topics:
         error = errors.UNKNOWN_TOPIC_ID if name is None else errors.UNKNOWN_TOPIC_OR_PARTITION
         return Result(name, topic_id, error, "this broker has no such topic")
     if not ctx.cluster.config["delete.topic.enable"]:
         return Result(topic.name, topic.topic_id, errors.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     if topic.is_internal:
         return Result(topic.name, topic.topic_id, errors.INVALID_REQUEST, f"{topic.name} is the broker's own")
-    ctx.cluster.delete_topic(topic, ctx.now_ms)
+    draft.delete(topic.name)
     return Result(topic.name, topic.topic_id)

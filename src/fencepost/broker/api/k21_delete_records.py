@@ -26,7 +26,7 @@ def _delete(ctx: Context, name: str, index: int, offset: int) -> PartitionResult
         return PartitionResult(index, NO_OFFSET, errors.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.is_internal:
         return PartitionResult(index, NO_OFFSET, errors.INVALID_TOPIC_EXCEPTION)
-    if "delete" not in ctx.cluster.cleanup_policy(topic):
+    if "delete" not in ctx.cluster.cleanup_policy(topic.configs):
         return PartitionResult(index, NO_OFFSET, errors.POLICY_VIOLATION)
     error, start_offset = partition.delete_records(offset)
     return PartitionResult(index, start_offset, error)

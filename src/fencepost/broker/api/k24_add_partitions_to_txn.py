@@ -10,7 +10,8 @@ import struct
 from collections.abc import Sequence
 from functools import lru_cache
 
-from fencepost.broker.cluster import INTERNAL_TOPICS, Cluster
+from fencepost.broker.cluster import Cluster
+from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
 from fencepost.protocol import errors
 from fencepost.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse

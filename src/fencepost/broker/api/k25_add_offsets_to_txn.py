@@ -5,7 +5,7 @@ The same as adding the group's partition of `__consumer_offsets`. v2 PRODUCER_FE
 
 from __future__ import annotations
 
-from fencepost.broker.cluster import OFFSETS_TOPIC
+from fencepost.broker.internal_topics import OFFSETS_TOPIC
 from fencepost.broker.node import Context
 from fencepost.protocol import errors
 from fencepost.protocol.messages import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

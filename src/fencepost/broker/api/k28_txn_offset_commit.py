@@ -5,7 +5,7 @@ v3 member and generation are checked (KIP-447); v4 TRANSACTION_ABORTABLE; v5 add
 
 from __future__ import annotations
 
-from fencepost.broker.cluster import OFFSETS_TOPIC
+from fencepost.broker.internal_topics import OFFSETS_TOPIC
 from fencepost.broker.node import Context
 from fencepost.machines.group.offsets import Committer, OffsetToCommit
 from fencepost.protocol import errors

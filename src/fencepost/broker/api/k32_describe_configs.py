@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fencepost.broker.alter_configs import (
@@ -12,9 +12,10 @@ from fencepost.broker.alter_configs import (
     METRICS_RESOURCE,
     TOPIC_RESOURCE,
 )
-from fencepost.broker.cluster import Cluster, Topic, TopicRefused, check_topic_name
+from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS, Setting
 from fencepost.broker.node import Context
+from fencepost.broker.topic_rules import TopicRefused, check_topic_name
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 
@@ -38,8 +39,8 @@ class Shown(NamedTuple):
     synonyms: tuple[tuple[str, str, int], ...] = ()
 
 
-def topic_settings(cluster: Cluster, topic: Topic) -> list[Shown]:
-    config, own = cluster.config, topic.configs
+def topic_settings(cluster: Cluster, own: Mapping[str, str]) -> list[Shown]:
+    config = cluster.config
     shown = []
     for name, fallback in TOPIC_SETTINGS.items():
         setting = SETTINGS[fallback]
@@ -85,7 +86,7 @@ def _describe(ctx: Context, wanted: Wanted, req: DescribeConfigsRequest) -> Resu
             except TopicRefused as e:
                 return _refused(wanted, e.code, str(e))
             return _refused(wanted, errors.UNKNOWN_TOPIC_OR_PARTITION, "this broker has no such topic")
-        found = topic_settings(ctx.cluster, topic)
+        found = topic_settings(ctx.cluster, topic.configs)
     elif wanted.resource_type == BROKER_RESOURCE:
         ids = {str(broker.node_id) for broker in ctx.cluster.brokers}
         if wanted.resource_name not in ids | {""}:

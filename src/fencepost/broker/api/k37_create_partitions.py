@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from fencepost.broker.cluster import MAX_PARTITIONS_PER_TOPIC, TopicRefused
+from fencepost.broker.internal_topics import INTERNAL_TOPICS
+from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
+from fencepost.broker.topic_rules import MAX_PARTITIONS_PER_TOPIC, TopicRefused, check_room
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import CreatePartitionsRequest, CreatePartitionsResponse
@@ -13,21 +15,22 @@ Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
 def handle(ctx: Context, req: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    results: list[Result] = []
+    draft = ctx.cluster.draft()
+    results = [_grow(draft, wanted) for wanted in req.topics]
     try:
-        with ctx.cluster.one_save():
-            results += (_grow(ctx, wanted, req.validate_only) for wanted in req.topics)
+        if not req.validate_only:
+            ctx.cluster.commit(draft, ctx.now_ms)
     except StorageFailed as e:
         results = [r if r.error_code else Result(r.name, errors.KAFKA_STORAGE_ERROR, str(e)) for r in results]
     return CreatePartitionsResponse(results=results)
 
 
-def _grow(ctx: Context, wanted: Wanted, validate_only: bool) -> Result:
-    topic = ctx.cluster.topics.get(wanted.name)
+def _grow(draft: MetadataDraft, wanted: Wanted) -> Result:
+    topic = draft.topics.get(wanted.name)
     if topic is None:
         return Result(wanted.name, errors.UNKNOWN_TOPIC_OR_PARTITION, "this broker has no such topic")
-    have = len(topic.partitions)
-    if topic.is_internal:
+    have = topic.partition_count
+    if topic.name in INTERNAL_TOPICS:
         return Result(
             wanted.name,
             errors.INVALID_REQUEST,
@@ -46,9 +49,8 @@ def _grow(ctx: Context, wanted: Wanted, validate_only: bool) -> Result:
             f"{wanted.count - have} partitions are new, {len(wanted.assignments)} are assigned",
         )
     try:
-        ctx.cluster.check_room(wanted.count - have)
+        check_room(draft, wanted.count - have)
     except TopicRefused as e:
         return Result(wanted.name, e.code, str(e))
-    if not validate_only:
-        ctx.cluster.add_partitions(topic, wanted.count, ctx.now_ms)
+    draft.put(topic._replace(partition_count=wanted.count))
     return Result(wanted.name)

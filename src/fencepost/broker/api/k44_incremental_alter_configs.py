@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fencepost.broker.alter_configs import Change, alter, list_parts
-from fencepost.broker.cluster import Cluster, TopicRefused
+from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import topic_setting
 from fencepost.broker.node import Context
+from fencepost.broker.topic_rules import TopicRefused
 from fencepost.protocol import errors
 from fencepost.protocol.messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from fencepost.broker.coordinator.loading import LatestRecord, load_latest
+from fencepost.broker.internal_topics import OFFSETS_TOPIC
 from fencepost.machines.group.classic.group import GroupConfig
 from fencepost.machines.group.classic.requests import (
     GroupChange,
@@ -121,8 +122,6 @@ class GroupCoordinator:
         return self._homes[index]
 
     def _open(self, now_ms: int) -> None:
-        from fencepost.broker.cluster import OFFSETS_TOPIC
-
         topic = self._cluster.ensure_internal_topic(OFFSETS_TOPIC, now_ms)
         self._homes = [self._new_home(partition) for partition in topic.partitions]
 
@@ -301,8 +300,6 @@ class GroupCoordinator:
     # --- loading ------------------------------------------------------------------------------------------
 
     def load(self, now_ms: int) -> None:
-        from fencepost.broker.cluster import OFFSETS_TOPIC
-
         self._now_ms = now_ms
         topic = self._cluster.topics.get(OFFSETS_TOPIC)
         self._homes = [self._new_home(partition) for partition in topic.partitions] if topic else []

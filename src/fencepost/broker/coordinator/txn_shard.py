@@ -15,7 +15,8 @@ from fencepost.protocol.transaction_version import TransactionVersion
 class Features(Protocol):
     """The finalized version decides the layout of a record; it may change at any time."""
 
-    transaction_version: TransactionVersion
+    @property
+    def transaction_version(self) -> TransactionVersion: ...
 
 
 class TxnShard:

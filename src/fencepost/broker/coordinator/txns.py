@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from fencepost.broker.coordinator.two_phase_commit import Then, TwoPhaseCommit, TxnCounts
 from fencepost.broker.coordinator.txn_recovery import TxnRecovery
 from fencepost.broker.coordinator.txn_shard import TxnShard
+from fencepost.broker.internal_topics import TXN_TOPIC
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.txn import decisions
 from fencepost.machines.txn.records import partition_for
@@ -46,8 +47,6 @@ class TxnCoordinator:
 
     def ensure_shards(self, now_ms: int) -> None:
         if not self.shards:
-            from fencepost.broker.cluster import TXN_TOPIC
-
             topic = self._cluster.ensure_internal_topic(TXN_TOPIC, now_ms)
             self.shards = [TxnShard(partition, self._cluster) for partition in topic.partitions]
 
@@ -278,8 +277,6 @@ class TxnCoordinator:
     # --- starting -----------------------------------------------------------------------------------------
 
     def load(self, now_ms: int) -> None:
-        from fencepost.broker.cluster import TXN_TOPIC
-
         topic = self._cluster.topics.get(TXN_TOPIC)
         self.shards = [TxnShard(partition, self._cluster) for partition in topic.partitions] if topic else []
         for index, shard in enumerate(self.shards):

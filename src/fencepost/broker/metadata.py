@@ -1,0 +1,90 @@
+"""The cluster's own facts as one document: its id, its features, its topics, and how far producer ids are claimed.
+
+`Metadata` is immutable. A request that changes it makes a `MetadataDraft`, checks and changes the draft, and hands it
+to `Cluster.commit`, which saves the new document and only then applies it. If saving fails, the cluster is as it was.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fencepost.protocol.transaction_version import TransactionVersion
+
+DOCUMENT_VERSION = 1
+
+
+class TopicMetadata(NamedTuple):
+    name: str
+    topic_id: bytes
+    partition_count: int
+    configs: Mapping[str, str]
+
+
+class Metadata(NamedTuple):
+    cluster_id: str
+    transaction_version: TransactionVersion
+    group_version: int = 1
+    features_epoch: int = 0
+    leader_epoch: int = 0  # Of every partition.
+    next_producer_id: int = 0  # All below are claimed.
+    topics: Mapping[str, TopicMetadata] = {}
+
+
+class MetadataDraft:
+    """The document as it will be, and the names of the topics that change."""
+
+    def __init__(self, before: Metadata) -> None:
+        self._before = before
+        self.topics = dict(before.topics)
+        self.changed: set[str] = set()
+        self.partition_count = sum(topic.partition_count for topic in before.topics.values())
+
+    def put(self, topic: TopicMetadata) -> None:
+        """Create a topic, let it grow, or change its settings."""
+        known = self.topics.get(topic.name)
+        self.partition_count += topic.partition_count - (0 if known is None else known.partition_count)
+        self.topics[topic.name] = topic
+        self.changed.add(topic.name)
+
+    def delete(self, name: str) -> None:
+        self.partition_count -= self.topics.pop(name).partition_count
+        self.changed.add(name)
+
+    def document(self) -> Metadata:
+        return self._before._replace(topics=self.topics)
+
+
+def encode_metadata(metadata: Metadata) -> bytes:
+    document = {
+        "version": DOCUMENT_VERSION,
+        "cluster_id": metadata.cluster_id,
+        "transaction_version": metadata.transaction_version,
+        "group_version": metadata.group_version,
+        "features_epoch": metadata.features_epoch,
+        "leader_epoch": metadata.leader_epoch,
+        "next_producer_id": metadata.next_producer_id,
+        "topics": {
+            topic.name: {"id": topic.topic_id.hex(), "partitions": topic.partition_count, "configs": topic.configs}
+            for topic in metadata.topics.values()
+        },
+    }
+    return json.dumps(document, indent=1).encode()
+
+
+def decode_metadata(raw: bytes) -> Metadata:
+    """Raises JSONDecodeError. Older documents lack some fields, which have a default."""
+    document = json.loads(raw)
+    return Metadata(
+        document["cluster_id"],
+        TransactionVersion(document["transaction_version"]),
+        document.get("group_version", 1),
+        document.get("features_epoch", 0),
+        document.get("leader_epoch", 0),
+        document["next_producer_id"],
+        {
+            name: TopicMetadata(name, bytes.fromhex(entry["id"]), entry["partitions"], entry["configs"])
+            for name, entry in document["topics"].items()
+        },
+    )

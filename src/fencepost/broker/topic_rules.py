@@ -1,0 +1,76 @@
+"""Which topics may be created, grown and configured: Kafka's rules, and the limits of this broker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from fencepost.broker.config import Config, check_topic_settings
+from fencepost.broker.internal_topics import INTERNAL_TOPICS, SETTINGS_PREFIX
+from fencepost.broker.metadata import MetadataDraft
+from fencepost.protocol import errors
+
+MAX_PARTITIONS_PER_TOPIC = 10_000
+# A partition takes about 1.5 KB of memory before its first record.
+MAX_PARTITIONS = 100_000
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class TopicRefused(Exception):
+    """A topic cannot be created or changed: Kafka's code, and a sentence for the client."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def check_topic_name(name: str) -> None:
+    if name in (".", "..") or not _LEGAL_TOPIC.fullmatch(name):
+        raise TopicRefused(
+            errors.INVALID_TOPIC_EXCEPTION,
+            f"topic name {name!r} is not allowed: 1 to 249 letters, digits, '.', '_' or '-', and neither '.' nor '..'",
+        )
+
+
+def check_new_topic(
+    draft: MetadataDraft, config: Config, name: str, partition_count: int, configs: Mapping[str, str]
+) -> None:
+    check_topic_name(name)
+    if name in draft.topics:
+        raise TopicRefused(errors.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if not 1 <= partition_count <= MAX_PARTITIONS_PER_TOPIC:
+        raise TopicRefused(
+            errors.INVALID_PARTITIONS,
+            f"a topic has 1 to {MAX_PARTITIONS_PER_TOPIC} partitions, {partition_count} were asked for",
+        )
+    try:
+        check_topic_settings(configs)
+    except ValueError as e:
+        raise TopicRefused(errors.INVALID_CONFIG, str(e)) from None
+    if name in INTERNAL_TOPICS:
+        # Differs: Kafka lets a client create its internal topics with any number of partitions and any settings.
+        own_count = config[f"{SETTINGS_PREFIX[name]}.num.partitions"]
+        if partition_count != own_count:
+            raise TopicRefused(
+                errors.INVALID_PARTITIONS,
+                f"{name} has {own_count} partitions on this broker, {partition_count} were asked for",
+            )
+        check_internal_settings(config, name, configs)
+    else:
+        check_room(draft, partition_count)
+
+
+def check_internal_settings(config: Config, name: str, configs: Mapping[str, str]) -> None:
+    if config.for_topic(configs, "cleanup.policy") != "compact":
+        raise TopicRefused(
+            errors.INVALID_CONFIG,
+            f"cleanup.policy of {name} must be compact: else the broker would forget transactions or offsets",
+        )
+
+
+def check_room(draft: MetadataDraft, more_partitions: int) -> None:
+    if draft.partition_count + more_partitions > MAX_PARTITIONS:
+        raise TopicRefused(
+            errors.POLICY_VIOLATION,
+            f"{more_partitions} partitions more than {draft.partition_count} would be above {MAX_PARTITIONS}",
+        )
