@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fencepost.machines.log.compaction import Policy, compact, find_dirt
 from fencepost.machines.log.interface import Log, LogConfig
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.log.retention import Retention
+from fencepost.machines.partition.compaction import Policy, compact, find_dirt
 from fencepost.machines.partition.partition import Partition
 from fencepost.protocol import errors
 from fencepost.protocol.batch import advance_sequence, encode_batch

@@ -21,18 +21,26 @@ MAY_IMPORT: dict[str, set[str]] = {
     "diagnose": {"protocol", "machines", "client"},
     # The sink works against any Kafka, so it knows nothing of our broker.
     "spark": {"protocol", "client", "malloc", "open_files"},
-    "verify": {"protocol", "machines", "broker", "client", "server", "diagnose"},
     "testing": {"protocol", "client", "server", "broker"},
     "demo": {"protocol", "client", "testing", "spark"},
-    "web": {"protocol", "client", "diagnose"},
-    "cli": {"protocol", "client", "server", "diagnose", "demo", "spark", "testing", "verify", "web"},
+    "cli": {"protocol", "client", "server", "diagnose", "demo", "spark", "testing"},
     # `import fencepost` must stay cheap; `python -m fencepost` is the command line.
     "__init__": set(),
     "__main__": {"cli"},
 }
 
+# Rooms of a package that may import only these other rooms of it.
+ROOMS: dict[str, set[str]] = {
+    "machines.txn": set(),
+    "machines.group": set(),
+    "machines.log": set(),
+    "machines.partition": {"machines.log"},
+    # Handlers call coordinators, and never the other way round.
+    "broker.coordinator": {"broker.cluster", "broker.config", "broker.internal_topics"},
+}
+
 # Pure code takes the clock and the dice as arguments, and leaves I/O to the shell around it.
-PURE = ["protocol", "machines", "broker", "client/session.py", "verify/checkers"]
+PURE = ["protocol", "machines", "broker", "client/session.py"]
 BANNED_IN_PURE = {
     "asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "select",
     "selectors", "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uvloop",
@@ -75,6 +83,25 @@ def forbidden_imports(source: str, module: str, is_package: bool = False) -> lis
     return wrong
 
 
+def forbidden_rooms(source: str, module: str, is_package: bool = False) -> list[str]:
+    """The imports of `source` that reach into another room of its package, where the rooms' table does not allow it."""
+    own = ".".join(module.split(".")[1:3])
+    if own not in ROOMS:
+        return []
+    wrong = []
+    for line, name in imports(source, module, is_package):
+        room = ".".join(name.split(".")[1:3])
+        is_beside = name.startswith(f"fencepost.{layer(module)}.") and (SOURCE / room_path(room)).exists()
+        if is_beside and room != own and room not in ROOMS[own]:
+            wrong.append(f"line {line}: {own} may not import {room} ({name})")
+    return wrong
+
+
+def room_path(room: str) -> str:
+    path = f"fencepost/{room.replace('.', '/')}"
+    return path if (SOURCE / path).is_dir() else f"{path}.py"
+
+
 def impure_imports(source: str, module: str) -> list[str]:
     """The imports of `source` that reach for a clock, chance, files, threads or the network."""
     return [
@@ -103,6 +130,23 @@ def test_a_file_imports_only_the_layers_below_it(path: Path) -> None:
     module, is_package = module_of(path)
     assert layer(module) in MAY_IMPORT, f"{layer(module)} has no row in MAY_IMPORT: decide what it may import"
     assert forbidden_imports(path.read_text(), module, is_package) == []
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=name_of)
+def test_a_file_imports_only_the_rooms_that_its_room_may_import(path: Path) -> None:
+    assert forbidden_rooms(path.read_text(), *module_of(path)) == []
+
+
+def test_every_room_of_the_table_exists() -> None:
+    assert [room for room in ROOMS if not (SOURCE / room_path(room)).exists()] == []
+    assert [name for name in MAY_IMPORT if not (SOURCE / room_path(name)).exists()] == []
+
+
+def test_an_import_from_another_room_is_found() -> None:
+    source = "from fencepost.machines.partition.producers import Producer"
+    assert len(forbidden_rooms(source, "fencepost.machines.log.memory")) == 1
+    assert forbidden_rooms(source, "fencepost.machines.partition.partition") == []
+    assert len(forbidden_rooms("from fencepost.broker.node import Node", "fencepost.broker.coordinator.txns")) == 1
 
 
 @pytest.mark.parametrize("path", PURE_FILES, ids=name_of)

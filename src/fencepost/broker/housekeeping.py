@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fencepost.machines.log.compaction import Dirt, Policy, compact, find_dirt
 from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
 from fencepost.machines.log.retention import Retention
+from fencepost.machines.partition.compaction import Dirt, Policy, compact, find_dirt
 from fencepost.machines.partition.partition import Partition
 
 if TYPE_CHECKING:

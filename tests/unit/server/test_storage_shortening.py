@@ -10,8 +10,8 @@ from struct import pack
 
 import pytest
 
-from fencepost.machines.log.compaction import Policy, compact, find_dirt
 from fencepost.machines.log.interface import AbortedTxn, LogConfig, StorageFailed
+from fencepost.machines.partition.compaction import Policy, compact, find_dirt
 from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.protocol.records import iter_batches
 from fencepost.server.storage import DataFolder, FileLog

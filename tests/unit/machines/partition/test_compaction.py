@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from fencepost.machines.log.compaction import SLICE_RECORDS, Dirt, Policy, compact, find_dirt
 from fencepost.machines.log.interface import LogConfig, Rewrite, StorageFailed
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
+from fencepost.machines.partition.compaction import SLICE_RECORDS, Dirt, Policy, compact, find_dirt
 from fencepost.machines.partition.partition import Partition
 from fencepost.protocol import errors
 from fencepost.protocol.batch import assemble, decode_marker, encode_batch, stamp
