@@ -147,10 +147,33 @@ class Stage:
     def pattern(self, text: str) -> str:
         return errors.name_of(self.call(ListTransactionsRequest(transactional_id_pattern=text), 2).error_code)
 
+    def matching(self, text: str) -> list[str]:
+        found = self.call(ListTransactionsRequest(transactional_id_pattern=text), 2).transaction_states
+        return sorted({t.transactional_id for t in found} & {"first", "second"})
+
 
 def txn(s: Stage, name: str, producer: tuple[int, int], verify: bool, *indexes: int) -> Any:
     topics = [AddPartitionsToTxnRequest.AddPartitionsToTxnTopic("orders", list(indexes))]
     return AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(name, *producer, verify, topics)
+
+
+RE2_ACCEPTS = (
+    "", "a*?", r"\d+", "(?P<n>a)", "(?<n>a)", "a{1000}", "a{,2}", "^*", "[[:alpha:]]", r"\bfoo\b", "(?i)a", "(?U)a+",
+    r"\p{Greek}", r"\pL", r"\Qa.b\E", r"\z", r"\x{41}", "[a&&b]", r"\d{0,1000}",
+)  # fmt: skip
+RE2_REFUSES = (
+    "(?=a)", "(?<=a)", r"\1", "[a", "(", ")", "a{1001}", "x**", "a++", "a{2}{3}", r"[a-\d]", "[[:foo:]]", "(?x)a",
+    r"\Z", r"\h", r"\u0041", "(?#c)", "(?'n'a)", "a{5,2}", "\\",
+)  # fmt: skip
+RE2_MATCHES = {
+    "(?i)FIRST|second": ["first", "second"],
+    r"\bfirst\b": ["first"],
+    "(?i:S)econd$": ["second"],
+    "irst": [],
+    "[[:lower:]]{5}": ["first"],
+    r"[^\d\W]*d\z": ["second"],
+    r"\Qfirst\E.*": ["first"],
+}
 
 
 # Name -> (what to do, what comes back).
@@ -274,12 +297,12 @@ REQUESTS: dict[str, tuple[Callable[[Stage], Any], Any]] = {
         ["NONE", "NONE"],
     ),
     "patterns are those of RE2": (
-        lambda s: {
-            text: s.pattern(text) == "NONE"
-            for text in ("", "a*?", r"\d+", "(?P<n>a)", "a{1000}", "(?=a)", r"\1", "[a", "a{1001}", "x**")
-        },
-        dict.fromkeys(("", "a*?", r"\d+", "(?P<n>a)", "a{1000}"), True)
-        | dict.fromkeys(("(?=a)", r"\1", "[a", "a{1001}", "x**"), False),
+        lambda s: [text for text in (*RE2_ACCEPTS, *RE2_REFUSES) if s.pattern(text) == "NONE"],
+        list(RE2_ACCEPTS),
+    ),
+    "ids that a pattern matches": (
+        lambda s: [s.matching(text) for text in RE2_MATCHES],
+        list(RE2_MATCHES.values()),
     ),
     "states that nobody knows": (
         lambda s: s.call(ListTransactionsRequest(["ongoing", "Ongoing", "Dead", "?"]), 0).unknown_state_filters,
