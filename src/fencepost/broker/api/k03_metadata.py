@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from fencepost.broker.cluster import Topic, TopicRefused, check_topic_name
 from fencepost.broker.node import Context
+from fencepost.broker.topic_names import TopicNames
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import MetadataRequest, MetadataResponse
@@ -25,11 +26,12 @@ def handle(ctx: Context, req: MetadataRequest) -> MetadataResponse:
     else:
         # Kafka: a topic that is named more than once is described once.
         distinct = {(wanted.name, wanted.topic_id): wanted for wanted in req.topics}.values()
+        names = TopicNames(cluster.topics)
         try:
             with cluster.one_save():
-                topics = [_find(ctx, wanted, req.allow_auto_topic_creation) for wanted in distinct]
+                topics = [_find(ctx, names, wanted, req.allow_auto_topic_creation) for wanted in distinct]
         except StorageFailed:
-            topics = [_find(ctx, wanted, False, errors.LEADER_NOT_AVAILABLE) for wanted in distinct]
+            topics = [_find(ctx, names, wanted, False, errors.LEADER_NOT_AVAILABLE) for wanted in distinct]
     return MetadataResponse(
         brokers=[BrokerResponse(b.node_id, b.host, b.port) for b in cluster.brokers],
         cluster_id=cluster.cluster_id,
@@ -40,6 +42,7 @@ def handle(ctx: Context, req: MetadataRequest) -> MetadataResponse:
 
 def _find(
     ctx: Context,
+    names: TopicNames,
     wanted: MetadataRequest.MetadataRequestTopic,
     may_create: bool,
     missing: int = errors.UNKNOWN_TOPIC_OR_PARTITION,
@@ -58,7 +61,7 @@ def _find(
         if wanted.name in ("__transaction_state", "__consumer_offsets"):
             if may_create:
                 return _describe(ctx, cluster.ensure_internal_topic(wanted.name, ctx.now_ms))
-        elif may_create and cluster.config["auto.create.topics.enable"]:
+        elif may_create and cluster.config["auto.create.topics.enable"] and not names.colliding(wanted.name):
             return _describe(ctx, cluster.create_topic(wanted.name, cluster.config["num.partitions"], {}, ctx.now_ms))
     except TopicRefused as e:
         return TopicResponse(e.code, wanted.name)

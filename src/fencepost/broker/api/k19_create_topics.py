@@ -7,6 +7,7 @@ from collections import Counter
 from fencepost.broker.api.k32_describe_configs import topic_settings
 from fencepost.broker.cluster import Topic, TopicRefused
 from fencepost.broker.node import Context
+from fencepost.broker.topic_names import TopicNames
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
@@ -20,6 +21,7 @@ ConfigResult = CreateTopicsResponse.CreatableTopicConfigs
 def handle(ctx: Context, req: CreateTopicsRequest) -> CreateTopicsResponse:
     times = Counter(wanted.name for wanted in req.topics)
     results: dict[str, Result] = {}
+    names = TopicNames(ctx.cluster.topics)
     try:
         with ctx.cluster.one_save():
             is_too_much = _total_partitions(ctx, req) > MAX_PARTITIONS_PER_REQUEST
@@ -32,7 +34,7 @@ def handle(ctx: Context, req: CreateTopicsRequest) -> CreateTopicsResponse:
                     error = "Excessively large number of partitions per request."
                     results[wanted.name] = Result(wanted.name, error_code=errors.POLICY_VIOLATION, error_message=error)
                 else:
-                    results[wanted.name] = _create(ctx, wanted, req.validate_only)
+                    results[wanted.name] = _create(ctx, names, wanted, req.validate_only)
     except StorageFailed as e:
         for name, result in results.items():
             if not result.error_code:
@@ -48,9 +50,13 @@ def _total_partitions(ctx: Context, req: CreateTopicsRequest) -> int:
     )
 
 
-def _create(ctx: Context, wanted: Wanted, validate_only: bool) -> Result:
+def _create(ctx: Context, names: TopicNames, wanted: Wanted, validate_only: bool) -> Result:
     cluster = ctx.cluster
     try:
+        other = names.colliding(wanted.name)
+        if other is not None:
+            reason = f"Topic '{wanted.name}' collides with existing topic: {other}"
+            raise TopicRefused(errors.INVALID_TOPIC_EXCEPTION, reason)
         configs = _configs_of(wanted)
         count = _partition_count(ctx, wanted)
         cluster.check_new_topic(wanted.name, count, configs)
