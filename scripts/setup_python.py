@@ -17,7 +17,7 @@ from quietly import ROOT, TOOLS, StepFailed, say, step
 # uv itself is pinned here; everything that it installs is pinned in uv.lock.
 UV_VERSION = "0.13.7"
 ENVIRONMENT = ROOT / ".venv"
-COMPILED = ("click", "confluent_kafka", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "rich", "uvloop")
+COMPILED = ("click", "confluent_kafka", "numpy", "pandas", "py4j", "pyarrow", "pyspark", "re2", "rich", "uvloop")
 GROUPS = {"env": ["dev"], "engines": ["dev", "engines"]}
 
 

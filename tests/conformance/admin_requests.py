@@ -18,6 +18,7 @@ from fencepost.protocol.messages import (
     CreateTopicsRequest,
     DeleteAclsRequest,
     DeleteGroupsRequest,
+    DeleteTopicsRequest,
     DescribeAclsRequest,
     DescribeClientQuotasRequest,
     DescribeConfigsRequest,
@@ -33,6 +34,7 @@ from fencepost.protocol.messages import (
     LeaveGroupRequest,
     ListConfigResourcesRequest,
     ListPartitionReassignmentsRequest,
+    MetadataRequest,
     OffsetCommitRequest,
     OffsetDeleteRequest,
     PushTelemetryRequest,
@@ -61,6 +63,22 @@ class Stage:
 
     def call(self, request: Any, version: int) -> Any:
         return self.target.call(request, version)
+
+    # --- topics ---------------------------------------------------------------------------------------------
+
+    def create(self, *names: str, validate: bool = False, partitions: int = 1) -> dict[str, tuple[str, str | None]]:
+        kind = CreateTopicsRequest.CreatableTopic
+        reply = self.call(CreateTopicsRequest([kind(name, partitions, 1) for name in names], 10_000, validate), 7)
+        return {t.name: (errors.name_of(t.error_code), t.error_message) for t in reply.topics}
+
+    def delete(self, *names: str) -> list[str]:
+        reply = self.call(DeleteTopicsRequest(topic_names=names, timeout_ms=10_000), 5)
+        return [errors.name_of(t.error_code) for t in reply.responses]
+
+    def find_topic(self, name: str) -> str:
+        """Ask for a topic, which creates it if that is possible."""
+        wanted = [MetadataRequest.MetadataRequestTopic(name=name)]
+        return errors.name_of(self.call(MetadataRequest(wanted, True), 9).topics[0].error_code)
 
     # --- settings -------------------------------------------------------------------------------------------
 
@@ -295,7 +313,50 @@ NO_DOWNGRADE = bad_update(
 )
 
 # Name -> (what to do, what comes back).
+CREATED = ("NONE", None)
+
+
+def collides(name: str) -> tuple[str, str]:
+    return "INVALID_TOPIC_EXCEPTION", f"Topic '{name}' collides with existing topic: q.b_c"
+
+
 REQUESTS: dict[str, tuple[Callable[[Stage], Any], Any]] = {
+    "topic names that collide": (
+        lambda s: [
+            s.create("q.b_c"),
+            s.create("q_b.c", "q-b-c", validate=True),
+            s.create("q_b.c"),
+            s.create("q_b_c", partitions=0),
+            s.find_topic("q_b.c"),
+            s.delete("q.b_c"),
+            s.create("q_b.c"),
+            s.delete("q_b.c"),
+        ],
+        [
+            {"q.b_c": CREATED},
+            {"q_b.c": collides("q_b.c"), "q-b-c": CREATED},
+            {"q_b.c": collides("q_b.c")},
+            {"q_b_c": collides("q_b_c")},
+            "UNKNOWN_TOPIC_OR_PARTITION",
+            ["NONE"],
+            {"q_b.c": CREATED},
+            ["NONE"],
+        ],
+    ),
+    "topic names of one request that collide": (
+        lambda s: [
+            s.create("p.b_c", "p_b.c", validate=True),
+            s.create("p.b_c", "p_b.c"),
+            s.create("p_b.c")["p_b.c"][0],
+            s.delete("p.b_c", "p_b.c"),
+        ],
+        [
+            {"p.b_c": CREATED, "p_b.c": CREATED},
+            {"p.b_c": CREATED, "p_b.c": CREATED},
+            "TOPIC_ALREADY_EXISTS",
+            ["NONE", "NONE"],
+        ],
+    ),
     "settings of a topic with values that cannot be": (
         lambda s: {(name, value): s.set(name, value) for name, values in BAD_VALUES.items() for value in values},
         {(name, value): "INVALID_CONFIG" for name, values in BAD_VALUES.items() for value in values},

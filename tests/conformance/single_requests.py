@@ -7,6 +7,7 @@ not depend on their order (a batch may have come before: then it comes again);
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,7 @@ from fencepost.protocol.messages import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
+from fencepost.protocol.records import GZIP, Record, encode_records, iter_records
 from tests.transcripts.running import Target
 from tests.wire.raw_client import encode_frame
 
@@ -144,13 +146,80 @@ class Stage:
         reply = self.call(FindCoordinatorRequest("k", key_type, ["k"]), version)
         return errors.name_of((reply.coordinators[0] if version >= 4 else reply).error_code)
 
+    def produce_to(self, topic: str, batch: bytes, version: int = 9, **settings: str) -> list[Any]:
+        """The whole answer to a batch for a topic with these settings, with its numbers of many digits left out."""
+        configs = [CreateTopicsRequest.CreatableTopicConfig(name, value) for name, value in settings.items()]
+        self.call(CreateTopicsRequest([CreateTopicsRequest.CreatableTopic(topic, 1, 1, [], configs)], 10_000), 5)
+        data = [ProduceRequest.TopicProduceData(topic, partition_data=[ProduceRequest.PartitionProduceData(0, batch)])]
+        for _ in range(200):
+            found = self.call(ProduceRequest(None, -1, 1000, data), version).responses[0].partition_responses[0]
+            if found.error_code not in (errors.UNKNOWN_TOPIC_OR_PARTITION, errors.NOT_LEADER_OR_FOLLOWER):
+                break
+            self.target.advance(20)
+        texts = [each.batch_index_error_message for each in found.record_errors] + [found.error_message]
+        return [
+            errors.name_of(found.error_code),
+            (found.base_offset, found.log_append_time_ms, found.log_start_offset),
+            [each.batch_index for each in found.record_errors],
+            [text and re.sub(r"-?\d{10,}", "#", text) for text in texts],
+        ]
+
     def pattern(self, text: str) -> str:
         return errors.name_of(self.call(ListTransactionsRequest(transactional_id_pattern=text), 2).error_code)
+
+    def matching(self, text: str) -> list[str]:
+        found = self.call(ListTransactionsRequest(transactional_id_pattern=text), 2).transaction_states
+        return sorted({t.transactional_id for t in found} & {"first", "second"})
 
 
 def txn(s: Stage, name: str, producer: tuple[int, int], verify: bool, *indexes: int) -> Any:
     topics = [AddPartitionsToTxnRequest.AddPartitionsToTxnTopic("orders", list(indexes))]
     return AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(name, *producer, verify, topics)
+
+
+DAY_MS = 86_400_000
+COMPACTED = {"cleanup.policy": "compact"}
+WITHOUT_KEYS = encode_batch([(b"k", b"v"), (None, b"v"), (b"k", b"v"), (None, b"v")], 0)
+NO_KEY = "Compacted topic cannot accept message without key in topic partition keyed-0"
+TWO_WITHOUT_KEYS = (
+    "One or more records have been rejected due to 2 record errors in total, and only showing the first three errors "
+    f"at most: [RecordError(batchIndex=1, message='{NO_KEY}'), RecordError(batchIndex=3, message='{NO_KEY}')]"
+)
+TIMELY = {"message.timestamp.before.max.ms": "600000", "message.timestamp.after.max.ms": "600000"}
+UNTIMELY = "One or more records have been rejected due to invalid timestamp"
+
+
+def untimely(offset: int) -> str:
+    return f"Timestamp # of message with offset {offset} is out of range. The timestamp should be within [#, #]"
+
+
+def compressed(batch: bytes) -> bytes:
+    return encode_records(list(iter_records(batch)), codec=GZIP)
+
+
+def spread_out(now_ms: int) -> bytes:
+    """Three records, of which the second is a day late."""
+    times = (now_ms, now_ms + DAY_MS, now_ms + 1)
+    return encode_records([Record(n, at, None, b"v") for n, at in enumerate(times)])
+
+
+RE2_ACCEPTS = (
+    "", "a*?", r"\d+", "(?P<n>a)", "(?<n>a)", "a{1000}", "a{,2}", "^*", "[[:alpha:]]", r"\bfoo\b", "(?i)a", "(?U)a+",
+    r"\p{Greek}", r"\pL", r"\Qa.b\E", r"\z", r"\x{41}", "[a&&b]", r"\d{0,1000}",
+)  # fmt: skip
+RE2_REFUSES = (
+    "(?=a)", "(?<=a)", r"\1", "[a", "(", ")", "a{1001}", "x**", "a++", "a{2}{3}", r"[a-\d]", "[[:foo:]]", "(?x)a",
+    r"\Z", r"\h", r"\u0041", "(?#c)", "(?'n'a)", "a{5,2}", "\\",
+)  # fmt: skip
+RE2_MATCHES = {
+    "(?i)FIRST|second": ["first", "second"],
+    r"\bfirst\b": ["first"],
+    "(?i:S)econd$": ["second"],
+    "irst": [],
+    "[[:lower:]]{5}": ["first"],
+    r"[^\d\W]*d\z": ["second"],
+    r"\Qfirst\E.*": ["first"],
+}
 
 
 # Name -> (what to do, what comes back).
@@ -273,13 +342,52 @@ REQUESTS: dict[str, tuple[Callable[[Stage], Any], Any]] = {
         ],
         ["NONE", "NONE"],
     ),
+    **{
+        f"records without a key in a compacted topic v{version}": (
+            lambda s, version=version: s.produce_to("keyed", WITHOUT_KEYS, version, **COMPACTED),
+            ["INVALID_RECORD", (-1, -1, start_offset), indexes, texts],
+        )
+        for version, start_offset, indexes, texts in (
+            (3, -1, [], [None]),
+            (7, 0, [], [None]),
+            (8, 0, [1, 3], [NO_KEY, NO_KEY, TWO_WITHOUT_KEYS]),
+            (9, 0, [1, 3], [NO_KEY, NO_KEY, TWO_WITHOUT_KEYS]),
+            (12, 0, [1, 3], [NO_KEY, NO_KEY, TWO_WITHOUT_KEYS]),
+        )
+    },
+    "compressed records without a key": (
+        lambda s: s.produce_to("keyed", compressed(WITHOUT_KEYS), **COMPACTED),
+        ["INVALID_RECORD", (-1, -1, 0), [1, 3], [NO_KEY, NO_KEY, TWO_WITHOUT_KEYS]],
+    ),
+    "more records without a key than the message shows": (
+        lambda s: s.produce_to("keyed", encode_batch([(None, b"v")] * 40, 0), **COMPACTED)[2],
+        list(range(40)),
+    ),
+    "an empty key is a key": (
+        lambda s: s.produce_to("keyed", encode_batch([(b"", b"v")], 0), **COMPACTED)[2:],
+        [[], [None]],
+    ),
+    "timestamps out of range": (
+        lambda s: s.produce_to("timely", encode_batch([(None, b"a")] * 2, s.target.now_ms - DAY_MS), **TIMELY),
+        ["INVALID_TIMESTAMP", (-1, -1, 0), [0, 1], [untimely(0), untimely(1), UNTIMELY]],
+    ),
+    "some timestamps out of range": (
+        lambda s: s.produce_to("timely", spread_out(s.target.now_ms), **TIMELY),
+        ["INVALID_TIMESTAMP", (-1, -1, 0), [1], [untimely(1), UNTIMELY]],
+    ),
+    "keys and timestamps at fault": (
+        lambda s: s.produce_to(
+            "both", encode_batch([(b"k", b"v"), (None, b"v")], s.target.now_ms - DAY_MS), **TIMELY, **COMPACTED
+        ),
+        ["INVALID_TIMESTAMP", (-1, -1, 0), [0, 1], [untimely(0), NO_KEY.replace("keyed", "both"), UNTIMELY]],
+    ),
     "patterns are those of RE2": (
-        lambda s: {
-            text: s.pattern(text) == "NONE"
-            for text in ("", "a*?", r"\d+", "(?P<n>a)", "a{1000}", "(?=a)", r"\1", "[a", "a{1001}", "x**")
-        },
-        dict.fromkeys(("", "a*?", r"\d+", "(?P<n>a)", "a{1000}"), True)
-        | dict.fromkeys(("(?=a)", r"\1", "[a", "a{1001}", "x**"), False),
+        lambda s: [text for text in (*RE2_ACCEPTS, *RE2_REFUSES) if s.pattern(text) == "NONE"],
+        list(RE2_ACCEPTS),
+    ),
+    "ids that a pattern matches": (
+        lambda s: [s.matching(text) for text in RE2_MATCHES],
+        list(RE2_MATCHES.values()),
     ),
     "states that nobody knows": (
         lambda s: s.call(ListTransactionsRequest(["ongoing", "Ongoing", "Dead", "?"]), 0).unknown_state_filters,

@@ -203,7 +203,7 @@ def test_without_pyspark_one_line_says_what_to_install(tmp_path: Path) -> None:
     )
     assert done.returncode == 1, done.stderr
     assert done.stderr == (
-        "error: not installed: pyspark, pyarrow, pandas, numpy\n\nhint: pip install 'fencepost[spark]'\n"
+        "error: not installed: pyspark, pyarrow, pandas, numpy\n\nhint: pip install 'fencepost[demo,spark-local]'\n"
     )
 
 

@@ -24,7 +24,7 @@ from fencepost.protocol.batch import (
     assemble,
     encode_batch,
 )
-from fencepost.protocol.produced import Refused, check_produce_batch
+from fencepost.protocol.produced import RefusedBatch, check_produce_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 from tests.readers.isolation import Isolation
@@ -297,7 +297,7 @@ some_records = st.lists(
 @settings(deadline=None)
 def test_any_records_come_back_from_a_batch_that_is_accepted(records: list[Record], codec: int) -> None:
     batch = encode_records(records, codec)
-    assert not isinstance(check_produce_batch(batch), Refused)
+    assert not isinstance(check_produce_batch(batch), RefusedBatch)
     assert list(iter_records(batch)) == [r._replace(offset=n) for n, r in enumerate(records)]
 
 

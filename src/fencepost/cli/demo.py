@@ -28,7 +28,8 @@ bootstrap_option = click.option(
 def demo() -> None:
     """Stories about transactions that check themselves
 
-    The exit code is 0 only if everything was as it should be.
+    The exit code is 0 only if everything was as it should be. Needs `pip install 'fencepost[demo]'`; for refunds
+    `pip install 'fencepost[demo,spark-local]'`, and Java.
 
     \b
     Example:
@@ -112,7 +113,7 @@ def refunds(
         verdicts.append(verdict)
         return report
 
-    _run(play, as_json, lambda: None if as_json else print(verdicts[0]))
+    _run(play, as_json, lambda: None if as_json else print(verdicts[0]), extras="demo,spark-local")
 
 
 @demo.command()
@@ -352,8 +353,14 @@ def stopped_once() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-def _run(play: Callable[[], Report], as_json: bool, conclude: Callable[[], None] = lambda: None) -> None:
-    from confluent_kafka import KafkaException
+def _run(
+    play: Callable[[], Report], as_json: bool, conclude: Callable[[], None] = lambda: None, extras: str = "demo"
+) -> None:
+    """Play a demo and print its report. `extras`: the extras of this package that it needs."""
+    try:
+        from confluent_kafka import KafkaException
+    except ModuleNotFoundError:
+        raise Failure("not installed: confluent-kafka", f"pip install 'fencepost[{extras}]'") from None
 
     from fencepost.demo.report import DemoFailed
     from fencepost.testing import BrokerFailed

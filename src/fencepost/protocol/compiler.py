@@ -7,6 +7,7 @@ left before anything is allocated.
 
 from __future__ import annotations
 
+import linecache
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -81,8 +82,14 @@ class _Source:
         return name
 
     def compile(self, head: str) -> Any:
-        exec(compile("\n".join([head, *self.lines]), f"<{self.cls.__name__} v{self.version}>", "exec"), self.namespace)
-        return self.namespace["run"]
+        """Make the function: `head` is its name and parameters."""
+        lines = [f"def {head}:", *self.lines]
+        function = head.partition("(")[0]
+        filename = f"<{function} {self.cls.__name__} v{self.version}>"
+        exec(compile("\n".join(lines), filename, "exec"), self.namespace)
+        # Tracebacks and debuggers show the generated lines. Without a time of change they are never thrown away.
+        linecache.cache[filename] = (sum(map(len, lines)), None, [line + "\n" for line in lines], filename)
+        return self.namespace[function]
 
     def fields_of(self, f: Field) -> list[Field]:
         assert f.struct is not None
@@ -107,7 +114,7 @@ def compile_decoder(cls: type[Message], version: int) -> Callable[[bytes, int], 
         source.add(1, f"if left > {MAX_REQUEST_ELEMENTS}: left = {MAX_REQUEST_ELEMENTS}")
     _decode_struct(source, 1, cls.definition.fields, "Message_", "result")
     source.add(1, "return result, pos")
-    return source.compile("def run(buf, pos):")  # type: ignore[no-any-return]
+    return source.compile("decode(buf, pos)")  # type: ignore[no-any-return]
 
 
 def _decode_struct(s: _Source, ind: int, fields: list[Field], maker: str, target: str) -> None:
@@ -275,7 +282,7 @@ def compile_encoder(cls: type[Message], version: int) -> Callable[[Any, bytearra
     source = _Source(cls, version)
     _encode_struct(source, 1, cls.definition.fields, "m", "out")
     source.add(1, "return None")
-    return source.compile("def run(m, out):")  # type: ignore[no-any-return]
+    return source.compile("encode(m, out)")  # type: ignore[no-any-return]
 
 
 def _encode_struct(s: _Source, ind: int, fields: list[Field], value: str, out: str) -> None:

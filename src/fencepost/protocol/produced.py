@@ -7,6 +7,8 @@ them all could do little else. Follows Kafka's ProduceRequest, UnifiedLog and Lo
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from fencepost.protocol import errors
@@ -18,6 +20,7 @@ from fencepost.protocol.batch import (
     HEADER,
     HEADER_BYTES,
     LOG_APPEND_TIME,
+    NO_TIMESTAMP,
     PREFIX_BYTES,
     SMALLEST_RECORD_BYTES,
     TRANSACTIONAL,
@@ -26,6 +29,7 @@ from fencepost.protocol.batch import (
     Corrupt,
 )
 from fencepost.protocol.crc import crc32c
+from fencepost.protocol.filtering import skim
 from fencepost.protocol.records import MAX_UNCOMPRESSED_BYTES, holds_records, uncompressed_records
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
@@ -41,6 +45,8 @@ UNPACKED_BYTES = 32 << 20
 UNPACKED_BYTES_PER_BYTE = 64
 SMALLEST_BATCH_BYTES = HEADER_BYTES + SMALLEST_RECORD_BYTES
 UNCOMMON = CODEC_MASK | LOG_APPEND_TIME | CONTROL
+# Differs: of a batch that it refuses, Kafka examines all records, and names each one that is at fault.
+EXAMINED_RECORDS = 100_000
 # Kafka reads as far as the magic before it believes that something is a batch of any version.
 UP_TO_MAGIC_BYTES = 17
 SMALLEST_LENGTH = 14
@@ -48,14 +54,24 @@ SMALLEST_LENGTH = 14
 _INT32 = struct.Struct(">i")
 
 
-class Refused(NamedTuple):
-    """What a client is told about a batch that is not accepted."""
+class RecordError(NamedTuple):
+    """Why one record of a batch is not accepted."""
 
-    code: int
+    batch_index: int
     message: str
 
 
-def check_produce_batch(records: Buffer, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> BatchHeader | Refused:
+class RefusedBatch(NamedTuple):
+    """The answer to a batch that is not accepted."""
+
+    code: int
+    message: str
+    record_errors: Sequence[RecordError] = ()
+
+
+def check_produce_batch(
+    records: Buffer, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+) -> BatchHeader | RefusedBatch:
     """The header of what was produced, or why it is refused.
 
     Kafka: bytes after the batch that are too few to be another one are ignored; it ends at `size_bytes`.
@@ -70,17 +86,17 @@ def check_produce_batch(records: Buffer, max_message_bytes: int = DEFAULT_MAX_ME
         if refused is not None:
             return refused
     if header.base_offset != 0:
-        return Refused(errors.INVALID_RECORD, f"the batch has base offset {header.base_offset}, expected 0")
+        return RefusedBatch(errors.INVALID_RECORD, f"the batch has base offset {header.base_offset}, expected 0")
     if size > max_message_bytes:
-        return Refused(
+        return RefusedBatch(
             errors.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, max.message.bytes is {max_message_bytes}"
         )
     crc = crc32c(memoryview(records)[CHECKED_AT:size])
     if crc != header.crc:
-        return Refused(errors.CORRUPT_MESSAGE, f"the crc is {crc:#010x}, the header says {header.crc:#010x}")
+        return RefusedBatch(errors.CORRUPT_MESSAGE, f"the crc is {crc:#010x}, the header says {header.crc:#010x}")
     count = header.record_count
     if count != header.last_offset_delta + 1 or count <= 0:
-        return Refused(
+        return RefusedBatch(
             errors.INVALID_RECORD,
             f"the batch says {count} records and a last offset delta of {header.last_offset_delta}",
         )
@@ -105,7 +121,7 @@ def check_produce_batch(records: Buffer, max_message_bytes: int = DEFAULT_MAX_ME
     return _refuse_count(records, header) or header
 
 
-def _refuse_scrap(records: Buffer) -> Refused:
+def _refuse_scrap(records: Buffer) -> RefusedBatch:
     """Why bytes too few for a header are refused."""
     have = len(records)
     if have >= UP_TO_MAGIC_BYTES:
@@ -113,50 +129,50 @@ def _refuse_scrap(records: Buffer) -> Refused:
         refused = _refuse_shape(records, length + PREFIX_BYTES, records[16])
         if refused is not None:
             return refused
-    return Refused(errors.INVALID_RECORD, f"expected a record batch, there are {have} bytes")
+    return RefusedBatch(errors.INVALID_RECORD, f"expected a record batch, there are {have} bytes")
 
 
-def _refuse_shape(records: Buffer, size: int, magic: int) -> Refused | None:
+def _refuse_shape(records: Buffer, size: int, magic: int) -> RefusedBatch | None:
     """Judge what stands at the start, and whether another batch follows."""
     have = len(records)
     if size < PREFIX_BYTES + SMALLEST_LENGTH:
-        return Refused(errors.CORRUPT_MESSAGE, f"the batch says {size} bytes, less than any batch has")
+        return RefusedBatch(errors.CORRUPT_MESSAGE, f"the batch says {size} bytes, less than any batch has")
     if not 0 <= magic <= 2:
-        return Refused(errors.CORRUPT_MESSAGE, f"the batch has magic {magic}, expected 2")
+        return RefusedBatch(errors.CORRUPT_MESSAGE, f"the batch has magic {magic}, expected 2")
     if size > have:
-        return Refused(errors.INVALID_RECORD, f"the batch says {size} bytes, there are {have}")
+        return RefusedBatch(errors.INVALID_RECORD, f"the batch says {size} bytes, there are {have}")
     if magic != 2:
-        return Refused(errors.INVALID_RECORD, f"the batch has magic {magic}, expected 2")
+        return RefusedBatch(errors.INVALID_RECORD, f"the batch has magic {magic}, expected 2")
     if size < HEADER_BYTES:
-        return Refused(errors.CORRUPT_MESSAGE, f"the batch says {size} bytes, a header has {HEADER_BYTES}")
+        return RefusedBatch(errors.CORRUPT_MESSAGE, f"the batch says {size} bytes, a header has {HEADER_BYTES}")
     rest = have - size
     if rest >= UP_TO_MAGIC_BYTES:
         (length,) = _INT32.unpack_from(records, size + 8)
         if length < SMALLEST_LENGTH or not 0 <= records[size + 16] <= 2:
-            return Refused(errors.CORRUPT_MESSAGE, f"{rest} bytes follow the batch, and they are no batch")
+            return RefusedBatch(errors.CORRUPT_MESSAGE, f"{rest} bytes follow the batch, and they are no batch")
         if length + PREFIX_BYTES <= rest:
-            return Refused(errors.INVALID_RECORD, "there is more than one record batch for the partition")
+            return RefusedBatch(errors.INVALID_RECORD, "there is more than one record batch for the partition")
     return None
 
 
-def _refuse_uncommon(header: BatchHeader) -> Refused | None:
+def _refuse_uncommon(header: BatchHeader) -> RefusedBatch | None:
     """Judge what an ordinary batch has not: a codec, control records, a producer without a sequence."""
     if header.codec >= len(CODECS):
         # Differs: Kafka has no answer of its own and says UNKNOWN_SERVER_ERROR.
-        return Refused(errors.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is unknown")
+        return RefusedBatch(errors.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is unknown")
     if header.is_control:
-        return Refused(errors.INVALID_RECORD, "clients may not write control records")
+        return RefusedBatch(errors.INVALID_RECORD, "clients may not write control records")
     # Differs: Kafka lets a producer without an epoch (-1) write, and without order then.
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
-        return Refused(
+        return RefusedBatch(
             errors.INVALID_RECORD,
             f"producer {header.producer_id}: epoch {header.producer_epoch}, sequence {header.base_sequence}",
         )
     if header.is_transactional and header.producer_id < 0:
-        return Refused(errors.INVALID_RECORD, "a transactional batch needs a producer id")
+        return RefusedBatch(errors.INVALID_RECORD, "a transactional batch needs a producer id")
     # Differs: Kafka clears the bit for a CreateTime topic; no client sets it, and clearing means a new crc.
     if header.has_log_append_time:
-        return Refused(errors.INVALID_TIMESTAMP, "producers may not set the timestamp type to LogAppendTime")
+        return RefusedBatch(errors.INVALID_TIMESTAMP, "producers may not set the timestamp type to LogAppendTime")
     return None
 
 
@@ -165,7 +181,7 @@ def most_unpacked_bytes(compressed_bytes: int) -> int:
     return min(MAX_UNCOMPRESSED_BYTES, UNPACKED_BYTES + UNPACKED_BYTES_PER_BYTE * compressed_bytes)
 
 
-def _refuse_count(records: Buffer, header: BatchHeader) -> Refused | None:
+def _refuse_count(records: Buffer, header: BatchHeader) -> RefusedBatch | None:
     """Catch a record count that lies, where that costs little or where it is hard to believe.
 
     Differs: Kafka reads the records of every batch.
@@ -182,7 +198,7 @@ def _refuse_count(records: Buffer, header: BatchHeader) -> Refused | None:
             # so one with more than 4 records to a compressed byte, or of 4 KiB that unpack to more than 32 MiB, is
             # refused with INVALID_RECORD. No client writes such: each record has an offset of its own.
             if count > room * RECORDS_PER_COMPRESSED_BYTE:
-                return Refused(errors.INVALID_RECORD, f"the batch says {count} records in {room} compressed bytes")
+                return RefusedBatch(errors.INVALID_RECORD, f"the batch says {count} records in {room} compressed bytes")
             payload = uncompressed_records(header, records, most_unpacked_bytes(room))
             at, end, counted = 0, len(payload), COUNTED_COMPRESSED_RECORDS
         else:
@@ -192,7 +208,40 @@ def _refuse_count(records: Buffer, header: BatchHeader) -> Refused | None:
         else:
             is_held = count <= (end - at) // SMALLEST_RECORD_BYTES
     except Corrupt as e:
-        return Refused(errors.INVALID_RECORD, f"the records cannot be read: {e}")
+        return RefusedBatch(errors.INVALID_RECORD, f"the records cannot be read: {e}")
     if not is_held:
-        return Refused(errors.INVALID_RECORD, f"the batch says {count} records, its bytes do not hold as many")
+        return RefusedBatch(errors.INVALID_RECORD, f"the batch says {count} records, its bytes do not hold as many")
     return None
+
+
+def refuse_records(
+    records: Buffer, header: BatchHeader, topic_partition: str, timestamps: tuple[int, int] | None, needs_keys: bool
+) -> RefusedBatch | None:
+    """Refuse a batch because of records without a key, or with a timestamp outside of the range, and name each of them.
+
+    Returns None if there are none. Says Corrupt. Code and words are Kafka's.
+    """
+    found = []
+    code = errors.INVALID_RECORD
+    payload = uncompressed_records(header, records, most_unpacked_bytes(header.length))
+    for n, record in enumerate(islice(skim(header, payload), EXAMINED_RECORDS)):
+        timestamp = header.base_timestamp + record.timestamp_delta
+        if needs_keys and record.key is None:
+            problem = f"Compacted topic cannot accept message without key in topic partition {topic_partition}"
+        elif timestamps and timestamp != NO_TIMESTAMP and not timestamps[0] <= timestamp <= timestamps[1]:
+            code = errors.INVALID_TIMESTAMP
+            problem = (
+                f"Timestamp {timestamp} of message with offset {record.offset_delta} is out of range. The timestamp "
+                f"should be within [{timestamps[0]}, {timestamps[1]}]"
+            )
+        else:
+            continue
+        found.append(RecordError(n, problem))
+    if not found:
+        return None
+    message = "One or more records have been rejected due to "
+    if code == errors.INVALID_TIMESTAMP:
+        return RefusedBatch(code, message + "invalid timestamp", found)
+    first = ", ".join(f"RecordError(batchIndex={each.batch_index}, message='{each.message}')" for each in found[:3])
+    message += f"{len(found)} record errors in total, and only showing the first three errors at most: [{first}]"
+    return RefusedBatch(code, message, found)

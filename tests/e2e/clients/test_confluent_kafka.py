@@ -150,6 +150,14 @@ def test_a_compacted_topic_refuses_records_without_a_key(broker: Broker, unique:
     producer.flush(TIMEOUT_S)
     assert refused[0] is not None
     assert refused[0].code() == KafkaError.INVALID_RECORD
+    # In one batch the records without a key are named. (librdkafka makes no difference if it is only one.)
+    answers: dict[bytes, int] = {}
+    batching = producer_of(broker, linger_ms=1000)
+    for value, key in ((b"0", b"key"), (b"1", None), (b"2", b"key"), (b"3", None)):
+        batching.produce(topic, value, key, on_delivery=lambda error, m: answers.update({m.value(): error.code()}))
+    batching.flush(TIMEOUT_S)
+    named, others = KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD
+    assert answers == {b"0": others, b"1": named, b"2": others, b"3": named}
     send(producer, topic, ["kept"], key=b"key")
     assert read(broker, topic) == ["kept"]
 

@@ -20,6 +20,7 @@ from fencepost.protocol.messages import (
     TransactionLogKey,
     TransactionLogValue,
 )
+from fencepost.protocol.produced import RecordError
 from fencepost.protocol.transaction_version import TV0, TransactionVersion
 
 PRODUCE, FETCH = APIS[0], APIS[1]
@@ -28,10 +29,16 @@ PRODUCE, FETCH = APIS[0], APIS[1]
 @pytest.mark.parametrize("version", range(PRODUCE.first, PRODUCE.last + 1))
 @pytest.mark.parametrize("message", [None, "", "why not: é", "x" * 200])
 @pytest.mark.parametrize("error", [0, 47])
-def test_a_partitions_produce_result_is_laid_out_as_defined(version: int, message: str | None, error: int) -> None:
+@pytest.mark.parametrize("bad_records", [0, 1, 130])
+def test_a_partitions_produce_result_is_laid_out_as_defined(
+    version: int, message: str | None, error: int, bad_records: int
+) -> None:
     out = bytearray()
-    k00_produce._encode_result(out, 7, AppendResult(error, 12345678901, -1, 3, message), version)
-    partition = ProduceResponse.PartitionProduceResponse(7, error, 12345678901, -1, 3, error_message=message)
+    found = [RecordError(3 * n, "no key: é" * n) for n in range(bad_records if message is not None else 0)]
+    result = AppendResult(error, 12345678901, -1, 3, message, record_errors=found)
+    k00_produce._encode_result(out, 7, result, version)
+    shown = [ProduceResponse.BatchIndexAndErrorMessage(*each) for each in found]
+    partition = ProduceResponse.PartitionProduceResponse(7, error, 12345678901, -1, 3, shown, message)
     topic = ProduceResponse.TopicProduceResponse("t", bytes(16), [partition])
     whole = ProduceResponse([topic]).encode(version)
     # Around the partition: one topic with its name or id, one partition; then tags and the throttle time.

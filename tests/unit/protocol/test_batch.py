@@ -23,7 +23,7 @@ from fencepost.protocol.batch import (
     stamp,
     stamp_append_time,
 )
-from fencepost.protocol.produced import Refused, check_produce_batch
+from fencepost.protocol.produced import RefusedBatch, check_produce_batch
 from fencepost.protocol.records import (
     Record,
     compress,
@@ -58,7 +58,7 @@ def three(codec: int = 0) -> bytes:
 
 def code_of(records: bytes, max_message_bytes: int = 1 << 20) -> int:
     answer = check_produce_batch(records, max_message_bytes)
-    return answer.code if isinstance(answer, Refused) else errors.NONE
+    return answer.code if isinstance(answer, RefusedBatch) else errors.NONE
 
 
 # Headers.
@@ -281,7 +281,7 @@ def test_a_large_batch_is_refused_before_its_checksum_is_computed() -> None:
 
 def test_a_scrap_behind_the_batch_is_ignored() -> None:
     answer = check_produce_batch(three() + three()[:30])
-    assert not isinstance(answer, Refused)
+    assert not isinstance(answer, RefusedBatch)
     assert answer.size_bytes == len(three())
 
 

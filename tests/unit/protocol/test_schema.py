@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from importlib import resources
 
 import pytest
@@ -170,3 +171,11 @@ def test_a_message_that_nobody_defined_is_an_attribute_error() -> None:
 def test_the_types_of_the_messages_are_up_to_date() -> None:
     written = (resources.files("fencepost.protocol") / "messages.pyi").read_text()
     assert written == stubs.render(), "run: python -m fencepost.protocol.stubs"
+
+
+def test_a_traceback_through_generated_code_shows_its_line() -> None:
+    with pytest.raises(AttributeError) as raised:
+        EndTxnRequest(transactional_id=7).encode(3)  # type: ignore[arg-type]
+    frame = traceback.extract_tb(raised.value.__traceback__)[-1]
+    assert frame.filename == "<encode EndTxnRequest v3>"
+    assert ".transactional_id.encode()" in (frame.line or "")

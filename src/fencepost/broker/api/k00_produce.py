@@ -204,18 +204,31 @@ def _refused(error: int, message: str | None = None) -> AppendResult:
 
 
 def _encode_result(out: bytearray, index: int, result: AppendResult, version: int) -> None:
-    error, base_offset, append_time, start_offset, message, _ = result
+    error, base_offset, append_time, start_offset, message, _, record_errors = result
     if version < 5:
         out += _RESULT_V3.pack(index, error, base_offset, append_time)
         return
     out += _RESULT_V5.pack(index, error, base_offset, append_time, start_offset)
     if version >= 9:
-        out += b"\1"
         if message is None:
-            out += b"\0\0"
-        else:
-            raw = message.encode()
-            out += write_uvarint(len(raw) + 1) + raw + b"\0"
+            out += b"\1\0\0"  # A batch with record errors has a message too.
+            return
+        out += write_uvarint(len(record_errors) + 1)
+        for each in record_errors:
+            out += _INT32.pack(each.batch_index) + _compact_string(each.message) + b"\0"
+        out += _compact_string(message) + b"\0"
     elif version == 8:
-        raw = message.encode() if message is not None else b""
-        out += b"\0\0\0\0" + _SIZE.pack(len(raw) if message is not None else -1) + raw
+        out += _INT32.pack(len(record_errors))
+        for each in record_errors:
+            out += _INT32.pack(each.batch_index) + _string(each.message)
+        out += b"\xff\xff" if message is None else _string(message)
+
+
+def _string(text: str) -> bytes:
+    raw = text.encode()
+    return _SIZE.pack(len(raw)) + raw
+
+
+def _compact_string(text: str) -> bytes:
+    raw = text.encode()
+    return write_uvarint(len(raw) + 1) + raw

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from fencepost.broker.cluster import Topic
 from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
+from fencepost.broker.topic_names import TopicNames
 from fencepost.broker.topic_rules import TopicRefused, check_topic_name
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
@@ -52,12 +53,12 @@ def _create_missing(ctx: Context, names: Iterable[str | None]) -> dict[str, int]
     refused: dict[str, int] = {}
     if not missing:
         return refused
-    draft = cluster.draft()
+    draft, topic_names = cluster.draft(), TopicNames(cluster.topics)
     for name in missing:
         try:
             if name in INTERNAL_TOPICS:
                 cluster.draft_internal_topic(draft, name)
-            elif cluster.config["auto.create.topics.enable"]:
+            elif cluster.config["auto.create.topics.enable"] and not topic_names.colliding(name):
                 cluster.draft_topic(draft, name, cluster.config["num.partitions"], {})
         except TopicRefused as e:
             refused[name] = e.code

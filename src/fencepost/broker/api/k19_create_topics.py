@@ -7,6 +7,7 @@ from collections import Counter
 from fencepost.broker.api.k32_describe_configs import topic_settings
 from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
+from fencepost.broker.topic_names import TopicNames
 from fencepost.broker.topic_rules import TopicRefused
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
@@ -21,7 +22,7 @@ ConfigResult = CreateTopicsResponse.CreatableTopicConfigs
 def handle(ctx: Context, req: CreateTopicsRequest) -> CreateTopicsResponse:
     times = Counter(wanted.name for wanted in req.topics)
     results: dict[str, Result] = {}
-    draft = ctx.cluster.draft()
+    draft, names = ctx.cluster.draft(), TopicNames(ctx.cluster.topics)
     is_too_much = _total_partitions(ctx, req) > MAX_PARTITIONS_PER_REQUEST
     for wanted in req.topics:
         if times[wanted.name] > 1:
@@ -32,7 +33,7 @@ def handle(ctx: Context, req: CreateTopicsRequest) -> CreateTopicsResponse:
             error = "Excessively large number of partitions per request."
             results[wanted.name] = Result(wanted.name, error_code=errors.POLICY_VIOLATION, error_message=error)
         else:
-            results[wanted.name] = _create(ctx, draft, wanted, req.validate_only)
+            results[wanted.name] = _create(ctx, draft, names, wanted, req.validate_only)
     try:
         if not req.validate_only:
             ctx.cluster.commit(draft, ctx.now_ms)
@@ -51,8 +52,12 @@ def _total_partitions(ctx: Context, req: CreateTopicsRequest) -> int:
     )
 
 
-def _create(ctx: Context, draft: MetadataDraft, wanted: Wanted, validate_only: bool) -> Result:
+def _create(ctx: Context, draft: MetadataDraft, names: TopicNames, wanted: Wanted, validate_only: bool) -> Result:
     try:
+        other = names.colliding(wanted.name)
+        if other is not None:
+            reason = f"Topic '{wanted.name}' collides with existing topic: {other}"
+            raise TopicRefused(errors.INVALID_TOPIC_EXCEPTION, reason)
         configs = _configs_of(wanted)
         topic = ctx.cluster.draft_topic(draft, wanted.name, _partition_count(ctx, wanted), configs)
     except TopicRefused as e:

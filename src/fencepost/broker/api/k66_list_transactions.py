@@ -6,7 +6,7 @@ v1 by duration (KIP-994); v2 by a pattern that must match the whole id (KIP-1152
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.group.consumer.pattern import BadPattern, Pattern, TooMuchWork
+from fencepost.machines.pattern import BadPattern, matching
 from fencepost.machines.txn.states import BY_KAFKA_NAME
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ListTransactionsRequest, ListTransactionsResponse
@@ -15,23 +15,18 @@ TransactionState = ListTransactionsResponse.TransactionState
 
 
 def handle(ctx: Context, req: ListTransactionsRequest) -> ListTransactionsResponse:
-    pattern = None
-    if req.transactional_id_pattern:
-        try:
-            pattern = Pattern(req.transactional_id_pattern)
-        except BadPattern:
-            return ListTransactionsResponse(error_code=errors.INVALID_REGULAR_EXPRESSION)
     states = {BY_KAFKA_NAME[name] for name in req.state_filters if name in BY_KAFKA_NAME}
     unknown = [name for name in req.state_filters if name not in BY_KAFKA_NAME]
     found = (
         []
-        if unknown and not states  # Kafka: names that nobody knows match nothing.
+        if unknown and not states  # Kafka: unknown states match nothing.
         else ctx.cluster.txns.list_txns(states, set(req.producer_id_filters), req.duration_filter, ctx.now_ms)
     )
-    if pattern is not None:
+    if req.transactional_id_pattern:
         try:
-            found = [txn for txn in found if pattern.fullmatch(txn.transactional_id)]
-        except TooMuchWork:
+            ids = matching(req.transactional_id_pattern, [txn.transactional_id for txn in found])
+            found = [txn for txn in found if txn.transactional_id in ids]
+        except BadPattern:
             return ListTransactionsResponse(error_code=errors.INVALID_REGULAR_EXPRESSION)
     return ListTransactionsResponse(
         unknown_state_filters=unknown,

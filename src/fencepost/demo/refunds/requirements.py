@@ -1,4 +1,4 @@
-"""What the pipeline needs that `pip install fencepost` does not bring: PySpark, and a Java for it."""
+"""What the pipeline needs that `pip install 'fencepost[demo]'` does not bring: PySpark, and a Java for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGES = ("pyspark", "pyarrow", "pandas", "numpy")
 def check_pyspark() -> None:
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
-        raise DemoFailed(f"not installed: {', '.join(missing)}", "pip install 'fencepost[spark]'")
+        raise DemoFailed(f"not installed: {', '.join(missing)}", "pip install 'fencepost[demo,spark-local]'")
 
 
 def find_java() -> Path:

@@ -10,7 +10,7 @@ Follows Kafka's UnifiedLog and LogValidator (KIP-98, KIP-890).
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -49,7 +49,14 @@ from fencepost.protocol.batch import (
     stamp,
     stamp_append_time,
 )
-from fencepost.protocol.produced import DEFAULT_MAX_MESSAGE_BYTES, Refused, check_produce_batch, most_unpacked_bytes
+from fencepost.protocol.produced import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    RecordError,
+    RefusedBatch,
+    check_produce_batch,
+    most_unpacked_bytes,
+    refuse_records,
+)
 from fencepost.protocol.records import find_record_without_key
 from fencepost.protocol.transaction_version import TV0, TransactionVersion
 
@@ -81,6 +88,7 @@ class AppendResult(NamedTuple):
     log_start_offset: int
     message: str | None = None
     duplicate: bool = False  # Stored before: the offset is that of the first time.
+    record_errors: Sequence[RecordError] = ()
 
 
 class Fetched(NamedTuple):
@@ -174,7 +182,7 @@ class Partition:
     ) -> AppendResult:
         """Append what a client produced; `decide_batch` explains `verified` and `transaction_version`."""
         header = check_produce_batch(records, self.max_message_bytes)
-        if isinstance(header, Refused):
+        if isinstance(header, RefusedBatch):
             # Kafka: of what is no batch at all it does not say where the log starts.
             return self._refuse(header.code, header.message)._replace(log_start_offset=-1)
         if (
@@ -218,31 +226,34 @@ class Partition:
         self._advance()
         return AppendResult(errors.NONE, base_offset, append_time, log.start_offset)
 
-    def _refuse(self, code: int, message: str | None = None) -> AppendResult:
-        return AppendResult(code, -1, NO_TIMESTAMP, self.log.start_offset, message)
+    def _refuse(self, code: int, message: str | None = None, record_errors: Sequence[RecordError] = ()) -> AppendResult:
+        return AppendResult(code, -1, NO_TIMESTAMP, self.log.start_offset, message, record_errors=record_errors)
 
     def _refuse_by_settings(self, records: Buffer, header: BatchHeader, now_ms: int) -> AppendResult | None:
         """Hold a batch against the topic's settings.
 
         Differs: Kafka looks at the timestamp of every record, and corrects the greatest one in the header.
         """
+        fault = None
+        allowed = None
         if not self.log_append_time:
-            early, late = now_ms - self.timestamp_before_max_ms, now_ms + self.timestamp_after_max_ms
+            allowed = early, late = now_ms - self.timestamp_before_max_ms, now_ms + self.timestamp_after_max_ms
             for timestamp in (header.base_timestamp, header.max_timestamp):
                 if timestamp != NO_TIMESTAMP and not early <= timestamp <= late:
-                    return self._refuse(
-                        errors.INVALID_TIMESTAMP, f"timestamp {timestamp} is not between {early} and {late}"
-                    )
-        if self.compacted:
-            try:
+                    reason = f"timestamp {timestamp} is not between {early} and {late}"
+                    fault = RefusedBatch(errors.INVALID_TIMESTAMP, reason)
+        try:
+            if fault is None and self.compacted:
                 place = find_record_without_key(records, most_unpacked_bytes(header.length))
-            except Corrupt as e:
-                return self._refuse(errors.INVALID_RECORD, str(e))
-            if place is not None:
-                return self._refuse(
-                    errors.INVALID_RECORD, f"record {place} has no key, and topic {self.topic} is compacted"
-                )
-        return None
+                if place is not None:
+                    reason = f"record {place} has no key, and topic {self.topic} is compacted"
+                    fault = RefusedBatch(errors.INVALID_RECORD, reason)
+            if fault is None:
+                return None
+            fault = refuse_records(records, header, f"{self.topic}-{self.index}", allowed, self.compacted) or fault
+        except Corrupt as e:
+            fault = RefusedBatch(errors.INVALID_RECORD, str(e))
+        return self._refuse(*fault)
 
     def _duplicate_or_refuse(
         self, error: int, producer: Producer | None, header: BatchHeader, verified: bool

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.machines import pattern
 from fencepost.protocol import errors
 from fencepost.protocol.messages import (
     AddOffsetsToTxnRequest,
@@ -158,7 +159,8 @@ def test_a_pattern_finds_new_topics_at_the_next_heartbeat() -> None:
     assert m.beat(subscribed_topic_regex="pay.*|oth.*") == (4, [("others", 0), ("payments", 0), ("payments", 1)])
 
 
-def test_a_pattern_that_fails_fails_only_the_member_whose_it_is() -> None:
+def test_a_pattern_that_fails_fails_only_the_member_whose_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pattern, "MAX_STEPS", 1_000_000)
     broker, s = stage_with()
     named = s.member("g", "named")
     hard = s.member("g", "hard", subscribed_topic_names=None, subscribed_topic_regex="(a|b)*a(a|b){300}|ref.*")

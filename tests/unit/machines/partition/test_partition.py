@@ -18,7 +18,7 @@ from fencepost.machines.partition.producers import (
     encode_snapshot,
 )
 from fencepost.protocol import errors
-from fencepost.protocol.batch import MAX_SEQUENCE, Corrupt, decode_header, encode_batch
+from fencepost.protocol.batch import MAX_SEQUENCE, Corrupt, assemble, decode_header, encode_batch, encode_record
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 
@@ -120,10 +120,21 @@ def test_a_compacted_topic_refuses_a_record_without_a_key() -> None:
     p.compacted = True
     assert p.append(batch(b"a"), NOW).error == errors.NONE
     refused = p.append(encode_batch([(b"k", b"v"), (None, b"v")], NOW), NOW)
-    assert (refused.error, refused.message) == (
-        errors.INVALID_RECORD,
-        "record 1 has no key, and topic orders is compacted",
+    assert refused.error == errors.INVALID_RECORD
+    reason = "Compacted topic cannot accept message without key in topic partition orders-0"
+    assert list(refused.record_errors) == [(1, reason)]
+    assert refused.message == (
+        "One or more records have been rejected due to 1 record errors in total, and only showing the first three "
+        f"errors at most: [RecordError(batchIndex=1, message='{reason}')]"
     )
+
+
+def test_a_batch_whose_header_alone_has_a_wrong_timestamp_is_refused() -> None:
+    payload = encode_record(b"k", b"v")
+    refused = new_partition().append(assemble(payload, 1, 0, NOW, NOW + 9_000_000), NOW)
+    assert refused.error == errors.INVALID_TIMESTAMP
+    assert refused.message == f"timestamp {NOW + 9_000_000} is not between {NOW - (2**63 - 1)} and {NOW + 3_600_000}"
+    assert refused.record_errors == ()
 
 
 def test_a_bad_batch_changes_nothing() -> None:

@@ -31,14 +31,11 @@ from fencepost.machines.group.consumer.group import (
     Wanting,
     metadata_hash,
 )
-from fencepost.machines.group.consumer.pattern import BadPattern, Pattern, TooMuchWork
 from fencepost.machines.group.consumer.reconcile import reconcile
+from fencepost.machines.pattern import BadPattern, matching
 from fencepost.protocol import errors
 
 NO_TIMEOUT = -1
-# Everybody else waits meanwhile. A plain pattern takes one step for a character; who takes more draws on the reserve.
-STEPS_PER_CHARACTER = 4
-STEPS_IN_RESERVE = 1_000_000
 
 
 class Refused(Exception):
@@ -298,18 +295,10 @@ def _resolve_regexes(draft: Draft, own_regex: str, topics: Topics, now_ms: int) 
 
 def _matching(regex: str, names: Iterable[str]) -> frozenset[str]:
     try:
-        pattern = Pattern(regex, STEPS_IN_RESERVE)
-        matched = set()
-        for name in names:
-            pattern.steps_left += STEPS_PER_CHARACTER * len(name)
-            if pattern.fullmatch(name):
-                matched.add(name)
-        return frozenset(matched)
+        return matching(regex, list(names))
     except BadPattern as e:
-        reason = f"is not a valid regular expression: {e}"
-    except TooMuchWork:
-        reason = f"takes more than {STEPS_PER_CHARACTER} steps a character, and {STEPS_IN_RESERVE} besides, to match"
-    raise Refused(errors.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{regex}` {reason}.")
+        reason = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {e}."
+        raise Refused(errors.INVALID_REGULAR_EXPRESSION, reason) from None
 
 
 def _maybe_retarget(draft: Draft, topics: Topics, config: GroupConfig, now_ms: int) -> None:

@@ -1,0 +1,69 @@
+"""`pip install fencepost` alone: everything but the demos and the sink works, and the demos say what they need."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fencepost.testing import Broker
+from fencepost.testing.child import child_environment
+from tests.command_line import run_fencepost
+
+# In the extras, or only in the groups for development.
+EXTRAS = (
+    "aiokafka", "confluent_kafka", "hypothesis", "kafka", "kio", "numpy", "pandas", "psutil", "pyarrow", "pyspark",
+)  # fmt: skip
+# The plugin is for pytest, which brings itself.
+IMPORT_ALL = """
+import importlib, pkgutil, fencepost
+left_out = ("fencepost.demo", "fencepost.spark", "fencepost.testing.plugin", "fencepost.__main__")
+for found in pkgutil.walk_packages(fencepost.__path__, "fencepost."):
+    if not found.name.startswith(left_out):
+        importlib.import_module(found.name)
+print("all imported")
+"""
+
+
+@pytest.fixture
+def without_extras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Child processes find these packages in place of the real ones."""
+    for name in EXTRAS:
+        said = f"No module named {name!r}"
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError({said!r}, name={name!r})\n")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    monkeypatch.setenv("PYTHONPATH", path)
+
+
+@pytest.mark.usefixtures("without_extras")
+def test_every_module_but_the_demos_and_the_sink_can_be_imported() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", IMPORT_ALL],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=child_environment(),
+    )
+    assert (done.stdout, done.stderr) == ("all imported\n", "")
+
+
+@pytest.mark.usefixtures("without_extras")
+def test_the_broker_and_the_tools_run() -> None:
+    with Broker() as broker:
+        listed = run_fencepost("txn", "list", "--bootstrap", broker.bootstrap_servers)
+        assert (listed.returncode, listed.stderr) == (0, "none of 0 transactional ids\n")
+    assert run_fencepost("error", "90").returncode == 0
+
+
+@pytest.mark.usefixtures("without_extras")
+@pytest.mark.parametrize(
+    ("command", "extras"), [("brew", "demo"), ("recovery", "demo"), ("refunds", "demo,spark-local")]
+)
+def test_a_demo_says_in_one_line_what_to_install(command: str, extras: str) -> None:
+    done = run_fencepost("demo", command)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"error: not installed: confluent-kafka\n\nhint: pip install 'fencepost[{extras}]'\n"
