@@ -7,9 +7,10 @@ import builtins
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -243,6 +244,18 @@ def problems_in(text: str) -> list[str]:
     return sorted({problem for problem in problems if problem})
 
 
+def defined_below(path: str) -> set[str]:
+    """The names that the files at or below a path define."""
+    wanted = path.strip("/")
+    return {name for file, names in defined().items() if f"/{wanted}/" in f"/{file}/" for name in names}
+
+
+@pytest.mark.parametrize("document", CHECKED, ids=relative)
+def test_a_name_is_in_the_file_or_folder_where_a_document_places_it(document: Path) -> None:
+    placed = re.findall(r"`(\w+)` in `([\w/.]+)`", without_blocks(document.read_text()))
+    assert [f"{name} in {path}" for name, path in placed if name not in defined_below(path)] == []
+
+
 @pytest.mark.parametrize("document", CHECKED, ids=relative)
 def test_every_name_in_backticks_exists(document: Path) -> None:
     assert problems_in(document.read_text()) == []
@@ -345,12 +358,22 @@ def test_the_readme_names_the_two_commands() -> None:
     assert "make test" in readme
 
 
+def test_the_workflow_runs_make_test_on_every_supported_python() -> None:
+    workflow = (ROOT / ".github/workflows/test.yml").read_text()
+    supported = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    assert "run: make test\n" in workflow
+    assert re.findall(r'"(3\.\d+)"', workflow) == supported
+
+
 # --- generated pages ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", reference.PAGES)
+REFERENCE_PAGES: Mapping[str, Any] = reference.PAGES
+
+
+@pytest.mark.parametrize("page", REFERENCE_PAGES)
 def test_a_reference_page_is_what_the_code_says(page: str) -> None:
-    assert (ROOT / page).read_text() == reference.PAGES[page](), "run: .venv/bin/python -m scripts.reference"
+    assert (ROOT / page).read_text() == REFERENCE_PAGES[page](), "run: .venv/bin/python -m scripts.reference"
 
 
 @pytest.mark.parametrize("page", diagrams.pages(), ids=relative)
