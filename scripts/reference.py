@@ -20,7 +20,9 @@ from fencepost.broker.api import APIS
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from fencepost.cli import fencepost
 from fencepost.cli.options import EXIT_CODES
-from fencepost.diagnose.error_table import LOCAL, TABLE, ErrorEntry
+from fencepost.diagnose.errors.entry import ErrorEntry
+from fencepost.diagnose.errors.librdkafka_codes import LOCAL
+from fencepost.diagnose.errors.table import TABLE
 from fencepost.diagnose.explain import Explanation
 from fencepost.diagnose.hanging import HangingReport, ProducerList
 from fencepost.diagnose.history import History
@@ -195,7 +197,7 @@ def _json_type(text: str) -> str:
     if array:
         return f"array of {_json_type(array[1])}"
     names = {"int": "number", "float": "number", "str": "string", "bool": "true or false", "None": "null"}
-    names |= {"Where": "{topic, partition}", "Who": "string", "Then": "string", "Effect": "string"}
+    names |= {"NamedPartition": "{topic, partition}", "Who": "string", "Then": "string", "Effect": "string"}
     return names.get(text, text)
 
 

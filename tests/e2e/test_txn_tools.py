@@ -16,10 +16,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.cli import fencepost, main
 from fencepost.cli.options import WITHOUT_EFFECT
-from fencepost.client.admin import Where, list_offsets
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.client.admin.partitions import list_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.settings import INSTEAD_OF, KNOWN
-from fencepost.diagnose.error_table import TABLE
+from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
 from fencepost.testing import Broker
 from tests.command_line import start_fencepost
@@ -375,7 +376,7 @@ def test_the_settings_of_the_client_come_from_a_file(
     assert refused.exit_code == 2
     assert "did you mean security.protocol?" in refused.err
     with KafkaClient({"bootstrap.servers": servers}) as client:
-        assert list_offsets(client, [Where("no-such-topic", 0)]).problems
+        assert list_offsets(client, [NamedPartition("no-such-topic", 0)]).problems
 
 
 @pytest.mark.java

@@ -5,6 +5,9 @@ from __future__ import annotations
 import click
 
 from fencepost.cli.errors import Failure, WrongUse
+from fencepost.client.numbers import whole_number
+
+MAX_PORT = 65_535
 
 
 @click.command()
@@ -81,8 +84,9 @@ def parse_address(text: str) -> tuple[str, int]:
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:
         host = host[1:-1]
-    if not colon or not host or (":" in host) != bracketed or not (port.isascii() and port.isdigit()):
+    if not port or not colon or not host or (":" in host) != bracketed:
         raise WrongUse(f"{text} is not an address", "write HOST:PORT, for example 127.0.0.1:9092 or [::1]:9092")
-    if len(port) > 5 or int(port) > 65535:
+    number = whole_number(port, MAX_PORT)
+    if number is None:
         raise WrongUse(f"there is no port {port}", "ports go up to 65535; 0 picks a free one")
-    return host, int(port)
+    return host, number

@@ -12,8 +12,8 @@ from fencepost.cli.options import as_json_option
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
-    from fencepost.diagnose.error_lookup import OtherError
-    from fencepost.diagnose.error_table import ErrorEntry
+    from fencepost.diagnose.errors.entry import ErrorEntry
+    from fencepost.diagnose.errors.lookup import OtherError
 
 
 # `-1` is a code, not an option.
@@ -34,7 +34,7 @@ def error(error: str | None, lists: bool, as_json: bool) -> None:
         fencepost error concurrent --json
     """
     from fencepost.cli.output import write
-    from fencepost.diagnose.error_lookup import NotFound, look_up
+    from fencepost.diagnose.errors.lookup import NotFound, look_up
 
     if lists:
         if error is not None:
@@ -56,7 +56,7 @@ def error(error: str | None, lists: bool, as_json: bool) -> None:
 
 
 def _all() -> tuple[ErrorEntry, ...]:
-    from fencepost.diagnose.error_table import TABLE
+    from fencepost.diagnose.errors.table import TABLE
 
     return tuple(TABLE.values())
 
@@ -72,7 +72,7 @@ def _table(entries: tuple[ErrorEntry, ...]) -> Iterator[Block]:
 
 def _fields(entry: ErrorEntry | OtherError) -> Iterator[Block]:
     from fencepost.cli.output import Fields, Paragraph
-    from fencepost.diagnose.error_lookup import OtherError
+    from fencepost.diagnose.errors.lookup import OtherError
 
     yield Paragraph(f"{entry.name} ({entry.code})", is_bold=True)
     if isinstance(entry, OtherError):

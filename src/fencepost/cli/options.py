@@ -103,7 +103,7 @@ class ClusterOptions:
     @contextmanager
     def connect(self) -> Iterator[KafkaClient]:
         """A client for the length of a block; what goes wrong in it is told as a failure of the command."""
-        from fencepost.client.admin import DEADLINE_S
+        from fencepost.client.admin.asking import DEADLINE_S
         from fencepost.client.client import KafkaClient
         from fencepost.client.failures import BadClientSetting, ClientError
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from fencepost.client.connection import Connection, Disconnected
+from fencepost.client.connection import BrokerConnection, Disconnected
 from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, Unreachable
 from fencepost.client.session import TRANSACTION_VERSION
 from fencepost.client.settings import ClientSettings, parse_settings
@@ -50,8 +50,8 @@ class KafkaClient:
         self.settings: ClientSettings = parse_settings(settings)
         self._lock = threading.RLock()
         self._addresses: dict[int, tuple[str, int]] = {}
-        self._connections: dict[int, Connection] = {}
-        self._bootstrap: Connection | None = None
+        self._connections: dict[int, BrokerConnection] = {}
+        self._bootstrap: BrokerConnection | None = None
         self._topics: dict[str, TopicInfo] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self.cluster_id = ""
@@ -73,7 +73,7 @@ class KafkaClient:
 
     # --- connections --------------------------------------------------------------------------------------
 
-    def any_broker(self) -> Connection:
+    def any_broker(self) -> BrokerConnection:
         """A connection to whichever broker answers; raises Unreachable naming all that did not."""
         with self._lock:
             if self._bootstrap is not None:
@@ -81,7 +81,7 @@ class KafkaClient:
             problems = []
             for host, port in [*self.settings.bootstrap, *self._addresses.values()]:
                 try:
-                    self._bootstrap = Connection(host, port, self.settings)
+                    self._bootstrap = BrokerConnection(host, port, self.settings)
                     return self._bootstrap
                 except Unreachable as e:
                     problems.append(str(e))
@@ -90,7 +90,7 @@ class KafkaClient:
         hints = dict.fromkeys(hint for _, _, hint in said if hint)
         raise Unreachable("\n\n".join(["no broker can be reached: " + "; ".join(what for what, _, _ in said), *hints]))
 
-    def broker(self, node_id: int) -> Connection:
+    def broker(self, node_id: int) -> BrokerConnection:
         with self._lock:
             connection = self._connections.get(node_id)
             if connection is None:
@@ -98,11 +98,11 @@ class KafkaClient:
                     self.refresh()
                 if node_id not in self._addresses:
                     raise Unreachable(f"broker {node_id} is not in the cluster's metadata")
-                connection = Connection(*self._addresses[node_id], self.settings)
+                connection = BrokerConnection(*self._addresses[node_id], self.settings)
                 self._connections[node_id] = connection
             return connection
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, connection: BrokerConnection) -> None:
         """Forget a connection that failed."""
         connection.close()
         with self._lock:
@@ -110,7 +110,7 @@ class KafkaClient:
                 self._bootstrap = None
             self._connections = {n: c for n, c in self._connections.items() if c is not connection}
 
-    def send(self, connection: Connection, request: Message, at_most: int | None = None) -> Any:
+    def send(self, connection: BrokerConnection, request: Message, at_most: int | None = None) -> Any:
         try:
             return connection.request(request, at_most)
         except Disconnected:
@@ -153,7 +153,7 @@ class KafkaClient:
             info = found[name]
         return info
 
-    def leader(self, topic: str, partition: int, fresh: bool = False) -> Connection:
+    def leader(self, topic: str, partition: int, fresh: bool = False) -> BrokerConnection:
         info = self.topic(topic, fresh)
         if not 0 <= partition < len(info.leaders):
             raise BrokerError(
@@ -171,7 +171,7 @@ class KafkaClient:
 
     # --- coordinators -------------------------------------------------------------------------------------
 
-    def coordinator(self, key: str, key_type: int) -> Connection:
+    def coordinator(self, key: str, key_type: int) -> BrokerConnection:
         with self._lock:
             node_id = self._coordinators.get((key_type, key))
         if node_id is None:
@@ -323,12 +323,21 @@ class KafkaClient:
         return retry(attempt, DEFAULT_DEADLINE_S)
 
     def broker_setting(self, name: str) -> str | None:
-        """The value of a broker's setting, or None where the broker does not tell."""
-        node_id = next(iter(self.brokers()))
-        wanted = DescribeConfigsRequest.DescribeConfigsResource(BROKER_RESOURCE, str(node_id), [name])
+        """The value of a broker's setting, or None if the broker does not show it."""
+        return self.broker_settings([name]).get(name)
+
+    def broker_settings(self, names: Collection[str]) -> dict[str, str]:
+        """The values of settings on one broker. Settings that it does not have or does not show are left out."""
+        node_id = min(self.brokers())
+        wanted = DescribeConfigsRequest.DescribeConfigsResource(BROKER_RESOURCE, str(node_id), list(names))
         response = self.send(self.broker(node_id), DescribeConfigsRequest([wanted]))
-        values = [c.value for r in response.results if not r.error_code for c in r.configs if c.name == name]
-        return values[0] if values else None
+        return {
+            c.name: c.value
+            for r in response.results
+            if not r.error_code
+            for c in r.configs
+            if c.name in names and c.value is not None
+        }
 
 
 def retry(

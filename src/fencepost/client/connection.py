@@ -33,7 +33,7 @@ class Disconnected(Unreachable):
     """The connection ended, or a reply did not come in time. Whether the request was carried out is unknown."""
 
 
-class Connection:
+class BrokerConnection:
     """Open from the start; `request` may be called from several threads, one at a time is served."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings) -> None:

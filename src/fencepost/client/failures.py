@@ -6,7 +6,7 @@ ClientError                    everything below
 +-- AuthenticationFailed       a broker said no to the credentials
 +-- BrokerError                a broker refused: its code, and what it was about
 |   +-- Fenced                 a newer producer took over this transactional id
-|   +-- Broken                 this transaction can only be aborted
+|   +-- TransactionLost        this transaction can only be aborted
 +-- OutcomeUnknown             nobody can say whether it happened: ask before trying again
 +-- DeadlinePassed             retriable errors went on for too long; the last one is inside
 """
@@ -49,7 +49,7 @@ class Fenced(BrokerError):
     pass
 
 
-class Broken(BrokerError):
+class TransactionLost(BrokerError):
     pass
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fencepost.client.failures import BadClientSetting
+from fencepost.client.numbers import whole_number
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -51,6 +52,7 @@ INSTEAD_OF = {
     ("config.providers",): "leave it out, and write the values themselves",
     ("bootstrap.controllers",): "bootstrap.servers=HOST:PORT of any broker",
 }
+MAX_PORT = 65_535
 MOST_MS = 2**31 - 1  # As in Kafka, and as much as a socket can wait.
 _JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
@@ -78,17 +80,10 @@ class ClientSettings:
 
 def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.strip().rpartition(":")
-    number = _number(port, most=65_535) if colon and host else None
+    number = whole_number(port, MAX_PORT) if colon and host else None
     if not number:
         raise BadClientSetting(f"bootstrap.servers has {text.strip()!r}, expected HOST:PORT")
     return host.strip("[]"), number
-
-
-def _number(text: str, most: int) -> int | None:
-    """A whole number from 0 to `most`, written with the digits 0 to 9; None if it is anything else."""
-    # Longer ones are not even tried: Python refuses to read a number of some thousand digits.
-    is_number = text.isascii() and text.isdigit() and len(text) <= 20
-    return int(text) if is_number and int(text) <= most else None
 
 
 def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
@@ -150,7 +145,7 @@ def _credentials(values: Mapping[str, str], protocol: str) -> tuple[str | None, 
 
 def _seconds(values: Mapping[str, str], name: str, default_ms: int) -> float:
     text = values.get(name, str(default_ms))
-    ms = _number(text, MOST_MS)
+    ms = whole_number(text, MOST_MS)
     if not ms:
         raise BadClientSetting(f"{name}={text} is not a number of milliseconds from 1 to {MOST_MS}")
     return ms / 1000

@@ -17,12 +17,12 @@ from typing import NamedTuple
 from fencepost.client.client import DEFAULT_DEADLINE_S, GROUP, TRANSACTION, KafkaClient
 from fencepost.client.failures import (
     BadClientSetting,
-    Broken,
     BrokerError,
     ClientError,
     DeadlinePassed,
     Fenced,
     OutcomeUnknown,
+    TransactionLost,
 )
 from fencepost.protocol import errors
 from fencepost.protocol.messages import (
@@ -143,7 +143,7 @@ class Transaction:
                 ),
             )
         if code in breaks:
-            raise Broken(code, f"{what} of `{id_}` (producer {producer_id}, epoch {epoch})")
+            raise TransactionLost(code, f"{what} of `{id_}` (producer {producer_id}, epoch {epoch})")
         raise BrokerError(code, f"{what} of `{id_}` (producer {producer_id}, epoch {epoch})")
 
     # --- one transaction ----------------------------------------------------------------------------------

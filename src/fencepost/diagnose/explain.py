@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fencepost.client.admin import DescribedTxn, Producer, Where
+from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Producer
 from fencepost.diagnose.history import Abort, next_decision, why_aborted
 from fencepost.diagnose.snapshot import (
     OFFSETS_TOPIC,
@@ -42,8 +42,8 @@ class Blocked:
     waiting: int
 
     @property
-    def where(self) -> Where:
-        return Where(self.topic, self.partition)
+    def where(self) -> NamedPartition:
+        return NamedPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ def _last_request(snapshot: TxnSnapshot) -> list[str]:
     return [f"{came} at {rpc.host}:{rpc.port}, and {result}."]
 
 
-def _own(snapshot: TxnSnapshot, txn: DescribedTxn) -> list[tuple[Where, Producer]]:
+def _own(snapshot: TxnSnapshot, txn: DescribedTxn) -> list[tuple[NamedPartition, Producer]]:
     return [
         (where, p)
         for where in txn.partitions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fencepost.client.admin import DescribedTxn, ListedTxn, Producer, Where
+from fencepost.client.admin.answers import DescribedTxn, ListedTxn, NamedPartition, Producer
 from fencepost.diagnose.snapshot import HangingSnapshot, ProducersSnapshot, age_by_record, is_open
 
 
@@ -24,8 +24,8 @@ class HangingTxn:
     abort_command: str
 
     @property
-    def where(self) -> Where:
-        return Where(self.topic, self.partition)
+    def where(self) -> NamedPartition:
+        return NamedPartition(self.topic, self.partition)
 
     @property
     def producer(self) -> Producer:
@@ -81,7 +81,7 @@ def diagnose_hanging(snapshot: HangingSnapshot) -> HangingReport:
     )
 
 
-def why_nobody_ends_it(txn: DescribedTxn | None, where: Where) -> str | None:
+def why_nobody_ends_it(txn: DescribedTxn | None, where: NamedPartition) -> str | None:
     """Why no coordinator will write a marker for a transaction on this partition; None if one will."""
     if txn is None:
         return "no transactional id has this producer id"
@@ -93,7 +93,7 @@ def why_nobody_ends_it(txn: DescribedTxn | None, where: Where) -> str | None:
 
 
 def _hanging(
-    snapshot: HangingSnapshot, where: Where, producer: Producer, txn: DescribedTxn | None, why: str
+    snapshot: HangingSnapshot, where: NamedPartition, producer: Producer, txn: DescribedTxn | None, why: str
 ) -> HangingTxn:
     return HangingTxn(
         topic=where.topic,
@@ -149,7 +149,7 @@ def diagnose_producers(snapshot: ProducersSnapshot) -> ProducerList:
     return ProducerList(now_ms=snapshot.now_ms, producers=tuple(rows), problems=snapshot.problems)
 
 
-def _producer(where: Where, producer: Producer, txn: ListedTxn | None, now_ms: int) -> ProducerRow:
+def _producer(where: NamedPartition, producer: Producer, txn: ListedTxn | None, now_ms: int) -> ProducerRow:
     def known(value: int) -> int | None:
         return value if value >= 0 else None
 

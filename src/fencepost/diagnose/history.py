@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from fencepost.client.admin import Rpc, Where
+from fencepost.client.admin.answers import NamedPartition, Rpc
 from fencepost.diagnose.snapshot import HistorySnapshot, LogEntry
 from fencepost.diagnose.words import duration, listed
 from fencepost.machines.txn.decisions import (
@@ -50,7 +50,7 @@ class Transition:
     producer_epoch: int | None
     timeout_ms: int | None
     start_ms: int | None
-    partitions: tuple[Where, ...]
+    partitions: tuple[NamedPartition, ...]
     previous_producer_id: int | None
     next_producer_id: int | None
     client_transaction_version: int | None
@@ -78,7 +78,7 @@ class RpcRow:
 class History:
     transactional_id: str
     now_ms: int
-    log: Where | None
+    log: NamedPartition | None
     transitions: tuple[Transition, ...]
     rpcs: tuple[RpcRow, ...] | None
 
@@ -147,7 +147,7 @@ def _transition(entry: LogEntry, before: Txn | None, after: Txn | None) -> Trans
         producer_epoch=txn.producer_epoch,
         timeout_ms=txn.timeout_ms,
         start_ms=txn.start_ms if txn.start_ms >= 0 else None,
-        partitions=tuple(sorted(Where(*p) for p in txn.partitions)),
+        partitions=tuple(sorted(NamedPartition(*p) for p in txn.partitions)),
         previous_producer_id=_id_or_none(txn.previous_producer_id),
         next_producer_id=_id_or_none(txn.next_producer_id),
         client_transaction_version=txn.client_transaction_version,
@@ -198,7 +198,7 @@ def _what_init_did(before: Txn | None, txn: Txn) -> str:
 
 def _what_add_did(before: Txn | None, txn: Txn) -> str:
     if before is not None and before.state is ONGOING:
-        added = sorted(Where(*p) for p in txn.partitions - before.partitions)
+        added = sorted(NamedPartition(*p) for p in txn.partitions - before.partitions)
         return f"added {listed(added)}" if added else "recorded again"
     return "began" if before is not None else "open"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fencepost.client.admin import Producer, Rpc, Where
+from fencepost.client.admin.answers import NamedPartition, Producer, Rpc
 from fencepost.diagnose.snapshot import Ends, LsoSnapshot, age_by_record, first_open, is_coordinated
 
 
@@ -36,7 +36,7 @@ class Pin:
 
     producer_id: int
     transactional_id: str | None
-    partitions: tuple[Where, ...]
+    partitions: tuple[NamedPartition, ...]
     waiting: int
     age_ms: int | None
     timeout_ms: int | None
@@ -75,7 +75,7 @@ def diagnose_lso(snapshot: LsoSnapshot, max_age_ms: int | None = None, shows_all
     )
 
 
-def _row(snapshot: LsoSnapshot, where: Where, ends: Ends) -> LsoRow:
+def _row(snapshot: LsoSnapshot, where: NamedPartition, ends: Ends) -> LsoRow:
     pin = first_open(snapshot.producers.get(where, ())) if ends.gap > 0 else None
     if pin is None:
         return LsoRow(
@@ -112,7 +112,7 @@ def _last_rpc(rpcs: tuple[Rpc, ...], pin: Producer) -> Rpc | None:
     return mine[-1] if mine else None
 
 
-def _age_ms(snapshot: LsoSnapshot, where: Where, pin: Producer, start_ms: int) -> int | None:
+def _age_ms(snapshot: LsoSnapshot, where: NamedPartition, pin: Producer, start_ms: int) -> int | None:
     """Since the transaction began; where no coordinator knows, since its first record was made."""
     if start_ms >= 0:
         return max(snapshot.now_ms - start_ms, 0)
@@ -124,8 +124,8 @@ def _age_ms(snapshot: LsoSnapshot, where: Where, pin: Producer, start_ms: int) -
 def _unknown_ages(waiting: list[LsoRow]) -> list[str]:
     """An age that is not known is never above a limit, so it has to be told."""
     return [
-        f"how long readers of {Where(row.topic, row.partition)} wait for producer {row.producer_id} is not known: "
-        "no coordinator says when it began, and its records do not bear the time of writing"
+        f"how long readers of {NamedPartition(row.topic, row.partition)} wait for producer {row.producer_id} "
+        "is not known: no coordinator says when it began, and its records do not bear the time of writing"
         for row in waiting
         if row.producer_id is not None and row.age_ms is None
     ]
@@ -140,7 +140,7 @@ def _pins(rows: list[LsoRow]) -> tuple[Pin, ...]:
         Pin(
             producer_id=producer_id,
             transactional_id=found[0].transactional_id,
-            partitions=tuple(sorted(Where(row.topic, row.partition) for row in found)),
+            partitions=tuple(sorted(NamedPartition(row.topic, row.partition) for row in found)),
             waiting=sum(row.waiting for row in found),
             age_ms=max((row.age_ms for row in found if row.age_ms is not None), default=None),
             timeout_ms=found[0].timeout_ms,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from fencepost.client.admin import DescribedTxn, Where, fence, write_abort_marker
+from fencepost.client.admin.answers import DescribedTxn, NamedPartition
+from fencepost.client.admin.orders import fence, write_abort_marker
 from fencepost.client.client import KafkaClient
-from fencepost.diagnose.collect import collect_ends, collect_last_steps
+from fencepost.diagnose.collect.partitions import collect_ends
+from fencepost.diagnose.collect.state_log import collect_last_steps
 from fencepost.diagnose.hanging import HangingTxn
 from fencepost.diagnose.snapshot import Ends, LogEntry, is_open
 from fencepost.diagnose.words import listed
@@ -85,7 +87,7 @@ def order_abort(client: KafkaClient, hanging: Collection[HangingTxn]) -> Ended:
 
 
 def _compare(
-    client: KafkaClient, before: Mapping[Where, Ends], partitions: Collection[Where]
+    client: KafkaClient, before: Mapping[NamedPartition, Ends], partitions: Collection[NamedPartition]
 ) -> tuple[EndedPartition, ...]:
     after = collect_ends(client, partitions)
     return tuple(

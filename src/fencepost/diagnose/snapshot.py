@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from fencepost.client.admin import DescribedTxn, ListedTxn, Producer, Rpc, Where
+from fencepost.client.admin.answers import DescribedTxn, ListedTxn, NamedPartition, Producer, Rpc
 from fencepost.machines.txn.decisions import BY_KAFKA_NAME, IDLE, Txn
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -20,7 +20,7 @@ def is_open(state: str) -> bool:
     return state not in CLOSED_STATES
 
 
-def is_coordinated(txn: DescribedTxn | None, where: Where) -> bool:
+def is_coordinated(txn: DescribedTxn | None, where: NamedPartition) -> bool:
     """Whether a coordinator will end the transaction on this partition, sooner or later."""
     return txn is not None and is_open(txn.state) and where in txn.partitions
 
@@ -70,12 +70,12 @@ class LsoSnapshot:
     """Partitions, and for those whose last stable offset is behind, who is behind it."""
 
     now_ms: int
-    ends: Mapping[Where, Ends]
-    producers: Mapping[Where, tuple[Producer, ...]] = field(default_factory=dict)
+    ends: Mapping[NamedPartition, Ends]
+    producers: Mapping[NamedPartition, tuple[Producer, ...]] = field(default_factory=dict)
     # The transactions of these producers, by producer id.
     txns: Mapping[int, DescribedTxn] = field(default_factory=dict)
     # When the first record at the last stable offset was made, where no coordinator could tell.
-    first_record_ms: Mapping[Where, int] = field(default_factory=dict)
+    first_record_ms: Mapping[NamedPartition, int] = field(default_factory=dict)
     # The last requests of these transactions; empty on a cluster that does not remember them.
     rpcs: Mapping[str, tuple[Rpc, ...]] = field(default_factory=dict)
     # Coordinators that could not be asked: one of them may know a producer that nobody else knows.
@@ -93,9 +93,9 @@ class HangingSnapshot:
 
     now_ms: int
     partition_count: int
-    before: Mapping[Where, tuple[Producer, ...]]
+    before: Mapping[NamedPartition, tuple[Producer, ...]]
     txns: Mapping[int, DescribedTxn]
-    after: Mapping[Where, tuple[Producer, ...]]
+    after: Mapping[NamedPartition, tuple[Producer, ...]]
     # Coordinators that could not be asked: then nothing can be said of producers that nobody knows.
     unanswered_coordinators: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class ProducersSnapshot:
     """The producers of some partitions, and what their coordinators call them."""
 
     now_ms: int
-    producers: Mapping[Where, tuple[Producer, ...]]
+    producers: Mapping[NamedPartition, tuple[Producer, ...]]
     txns: Mapping[int, ListedTxn]
     problems: tuple[str, ...] = ()
 
@@ -125,7 +125,7 @@ class HistorySnapshot:
     now_ms: int
     transactional_id: str
     # None: the cluster has had no transaction yet.
-    log: Where | None
+    log: NamedPartition | None
     entries: tuple[LogEntry, ...]
     # Its last requests; None on a cluster that does not remember them, or if nobody asked.
     rpcs: tuple[Rpc, ...] | None = None
@@ -151,8 +151,8 @@ class TxnSnapshot:
     # What is left of its log, oldest first; None where it could not be read.
     history: tuple[LogEntry, ...] | None = None
     # The partitions that it names now or named in its log, as their leaders see them.
-    ends: Mapping[Where, Ends] = field(default_factory=dict)
-    producers: Mapping[Where, tuple[Producer, ...]] = field(default_factory=dict)
+    ends: Mapping[NamedPartition, Ends] = field(default_factory=dict)
+    producers: Mapping[NamedPartition, tuple[Producer, ...]] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     # Its last requests; None on a cluster that does not remember them.
     rpcs: tuple[Rpc, ...] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fencepost.client.admin import DescribedTxn, ListedTxn, Where
+from fencepost.client.admin.answers import DescribedTxn, ListedTxn, NamedPartition
 from fencepost.diagnose.snapshot import TxnSnapshot, TxnsSnapshot, is_open
 
 
@@ -149,7 +149,7 @@ def diagnose_description(snapshot: TxnSnapshot) -> TxnDescription | None:
     )
 
 
-def _partition(snapshot: TxnSnapshot, where: Where, producer_id: int) -> PartitionRow:
+def _partition(snapshot: TxnSnapshot, where: NamedPartition, producer_id: int) -> PartitionRow:
     ends = snapshot.ends.get(where)
     mine = [p for p in snapshot.producers.get(where, ()) if p.producer_id == producer_id]
     open_ = [p for p in mine if p.txn_start_offset >= 0]

@@ -14,7 +14,7 @@ import pytest
 from fencepost.cli import main
 from fencepost.cli.options import ClusterOptions, Duration
 from fencepost.cli.output import Block, Fields, Paragraph, Table, as_text, plain, watch, write
-from fencepost.client.admin import Where
+from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.failures import Unreachable
 
 
@@ -24,13 +24,13 @@ class Colour(Enum):
 
 @dataclass(frozen=True)
 class Wall:
-    where: Where
+    where: NamedPartition
     colour: Colour
     stones: tuple[int | None, ...]
     problems: tuple[str, ...] = ()
 
 
-WALL = Wall(Where("orders", 0), Colour.DARK_RED, (1, None))
+WALL = Wall(NamedPartition("orders", 0), Colour.DARK_RED, (1, None))
 
 
 def blocks(wall: Wall) -> Iterator[Block]:
@@ -65,7 +65,7 @@ def test_json_has_the_fields_of_the_document() -> None:
 
 
 def test_what_could_not_be_found_out_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    write(Wall(Where("orders", 0), Colour.DARK_RED, (), ("broker 2 is gone",)), blocks, as_json=True)
+    write(Wall(NamedPartition("orders", 0), Colour.DARK_RED, (), ("broker 2 is gone",)), blocks, as_json=True)
     shown = capsys.readouterr()
     assert json.loads(shown.out)["problems"] == ["broker 2 is gone"]
     assert shown.err == "warning: broker 2 is gone\n"
@@ -88,7 +88,7 @@ def test_watching_goes_on_when_the_cluster_is_away(capsys: pytest.CaptureFixture
 
 
 def test_watching_tells_what_could_not_be_found_out(capsys: pytest.CaptureFixture[str]) -> None:
-    seen: list[Wall] = [Wall(Where("orders", 0), Colour.DARK_RED, (), ("broker 2 is gone",))]
+    seen: list[Wall] = [Wall(NamedPartition("orders", 0), Colour.DARK_RED, (), ("broker 2 is gone",))]
 
     def collect() -> Wall:
         if not seen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.client.admin import Where
+from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.explain import Explanation, diagnose_txn
 from fencepost.diagnose.snapshot import LogEntry, Settings
 from fencepost.machines.txn.decisions import State
@@ -224,7 +224,7 @@ def test_what_is_left_on_a_partition_of_an_earlier_transaction_is_suspected() ->
     snapshot = txn_snapshot(
         described("CompleteCommit", partitions=()),
         history=(entry(COMPLETE_COMMIT, -9_000),),
-        producers={ORDERS: (producer(40),), Where("audit", 0): (producer(3, producer_id=99),)},
+        producers={ORDERS: (producer(40),), NamedPartition("audit", 0): (producer(3, producer_id=99),)},
     )
     explanation = diagnose_txn(snapshot)
     assert "open on orders-0 (producer 7, from offset 40): it seems to hang" in explanation.paragraph

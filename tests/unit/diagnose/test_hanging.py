@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.client.admin import DescribedTxn, ListedTxn
+from fencepost.client.admin.answers import DescribedTxn, ListedTxn
 from fencepost.diagnose.hanging import diagnose_hanging, diagnose_producers
 from fencepost.diagnose.snapshot import HangingSnapshot, ProducersSnapshot
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, producer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.client.admin import Where
+from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.history import Abort, diagnose_history, tell, why_aborted
 from fencepost.diagnose.snapshot import HistorySnapshot, LogEntry
 from fencepost.machines.txn.decisions import State
@@ -91,7 +91,7 @@ def test_an_abort_with_nothing_open_only_moves_the_epoch() -> None:
 
 
 def test_requests_stand_beside_the_records() -> None:
-    log = Where("__transaction_state", 39)
+    log = NamedPartition("__transaction_state", 39)
     requests = (rpc(error_code=errors.INVALID_PRODUCER_EPOCH), rpc("EndTxn", producer_id=-1, duration_us=-1))
     snapshot = HistorySnapshot(now_ms=NOW_MS, transactional_id="orders-sink", log=log, entries=(), rpcs=requests)
     found = diagnose_history(snapshot).rpcs
@@ -104,7 +104,7 @@ def test_requests_stand_beside_the_records() -> None:
 
 def test_a_tombstone_is_the_end_of_an_id() -> None:
     tombstone = LogEntry(offset=9, timestamp_ms=NOW_MS, txn=None)
-    log = Where("__transaction_state", 39)
+    log = NamedPartition("__transaction_state", 39)
     entries = (entry(EMPTY, -900), tombstone)
     snapshot = HistorySnapshot(now_ms=NOW_MS, transactional_id="orders-sink", log=log, entries=entries)
     last = diagnose_history(snapshot).transitions[-1]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from fencepost.client.admin import Where
+from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.lso import diagnose_lso
 from fencepost.diagnose.snapshot import LsoSnapshot
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, producer, rpc
 
 STUCK = described()
-QUICK = described(transactional_id="audit", producer_id=8, start_ms=NOW_MS - 20, partitions=(Where("audit", 0),))
+QUICK = described(
+    transactional_id="audit", producer_id=8, start_ms=NOW_MS - 20, partitions=(NamedPartition("audit", 0),)
+)
 
 
 def snapshot(**changes: object) -> LsoSnapshot:
@@ -17,14 +19,14 @@ def snapshot(**changes: object) -> LsoSnapshot:
         "ends": {
             ORDERS: ends(40, 90),
             PAYMENTS: ends(7, 8),
-            Where("audit", 0): ends(3, 4),
-            Where("logs", 0): ends(10, 10),
+            NamedPartition("audit", 0): ends(3, 4),
+            NamedPartition("logs", 0): ends(10, 10),
         },
         "producers": {
             # Two are open on it: readers wait for the one that began first.
             ORDERS: (producer(60, producer_id=8), producer(40), producer(-1, producer_id=9)),
             PAYMENTS: (producer(7),),
-            Where("audit", 0): (producer(3, producer_id=8),),
+            NamedPartition("audit", 0): (producer(3, producer_id=8),),
         },
         "txns": {7: STUCK, 8: QUICK},
     }

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from fencepost.diagnose.error_lookup import NotFound, OtherError, look_up
-from fencepost.diagnose.error_table import LOCAL, TABLE, Effect, ErrorEntry, Then
+from fencepost.diagnose.errors.entry import Effect, ErrorEntry, Then
+from fencepost.diagnose.errors.librdkafka_codes import LOCAL
+from fencepost.diagnose.errors.lookup import NotFound, OtherError, look_up
+from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
 
-SOURCE = Path(__file__).resolve().parents[3] / "src/fencepost"
+SOURCE = Path(__file__).resolve().parents[4] / "src/fencepost"
 # What a transactional producer and the consumer beside it call, and what tools call to look at them.
 CLIENT_APIS = (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 22, 23, 24, 25, 26, 27, 28, 61, 65, 66)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fencepost.cli.output import Block, Fields, Paragraph, Table
-from fencepost.client.admin import Where
+from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.explain import Explanation
 from fencepost.diagnose.hanging import HangingReport, ProducerList
 from fencepost.diagnose.history import History
@@ -30,7 +30,7 @@ def _percent(share: float | None) -> str | None:
     return percent(share) if share is not None else None
 
 
-def _places(partitions: Iterable[Where]) -> str | None:
+def _places(partitions: Iterable[NamedPartition]) -> str | None:
     return ", ".join(map(str, partitions)) or None
 
 
@@ -80,7 +80,7 @@ def description(document: TxnDescription) -> Iterator[Block]:
             ("PARTITION", "ITS FIRST OFFSET", "LAST WRITE", "LAST STABLE OFFSET", "HIGH WATERMARK"),
             [
                 (
-                    Where(row.topic, row.partition),
+                    NamedPartition(row.topic, row.partition),
                     row.txn_start_offset,
                     _instant(row.last_write_ms),
                     row.last_stable_offset,
@@ -128,7 +128,7 @@ def producers(document: ProducerList) -> Iterator[Block]:
         ),
         [
             (
-                *(Where(row.topic, row.partition), row.producer_id, row.producer_epoch, row.last_sequence),
+                *(NamedPartition(row.topic, row.partition), row.producer_id, row.producer_epoch, row.last_sequence),
                 f"{duration(row.idle_ms)} ago" if row.idle_ms is not None else None,
                 *(row.coordinator_epoch, row.txn_start_offset, row.transactional_id, row.state),
             )
@@ -145,7 +145,7 @@ def lso(document: LsoReport) -> Iterator[Block]:
         ),
         [
             (
-                *(Where(row.topic, row.partition), row.last_stable_offset, row.high_watermark, row.waiting),
+                *(NamedPartition(row.topic, row.partition), row.last_stable_offset, row.high_watermark, row.waiting),
                 *(_duration(row.age_ms), row.transactional_id, row.producer_id, row.producer_epoch),
                 *(ORPHAN if row.is_orphan else row.state, _duration(row.timeout_ms)),
                 f"{row.client_id} at {row.host}" if row.host is not None else None,
@@ -197,7 +197,12 @@ def ended(document: Ended) -> Iterator[Block]:
         yield Table(
             ("PARTITION", "LAST STABLE OFFSET BEFORE", "NOW", "HIGH WATERMARK"),
             [
-                (Where(p.topic, p.partition), p.last_stable_offset_before, p.last_stable_offset, p.high_watermark)
+                (
+                    NamedPartition(p.topic, p.partition),
+                    p.last_stable_offset_before,
+                    p.last_stable_offset,
+                    p.high_watermark,
+                )
                 for p in document.partitions
             ],
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from fencepost.client.admin import DescribedTxn, Where
+from fencepost.client.admin.answers import DescribedTxn, NamedPartition
 from fencepost.diagnose.snapshot import TXN_TOPIC
 from fencepost.diagnose.words import listed
 from fencepost.machines.txn.records import partition_for
@@ -18,8 +18,8 @@ from fencepost.machines.txn.records import partition_for
 def unasked_coordinators(before: Sequence[int], after: Sequence[int]) -> list[str]:
     """Why some of `__transaction_state` may not have been heard, given who led each partition of it; -1: nobody."""
     leaders = list(enumerate(zip_longest(before, after, fillvalue=-1)))
-    unled = [Where(TXN_TOPIC, i) for i, (was, is_) in leaders if was < 0 or is_ < 0]
-    moved = [Where(TXN_TOPIC, i) for i, (was, is_) in leaders if was >= 0 and is_ >= 0 and was != is_]
+    unled = [NamedPartition(TXN_TOPIC, i) for i, (was, is_) in leaders if was < 0 or is_ < 0]
+    moved = [NamedPartition(TXN_TOPIC, i) for i, (was, is_) in leaders if was >= 0 and is_ >= 0 and was != is_]
     problems = []
     if unled:
         problems.append(f"nobody leads {listed(unled)}, so the transactions that are kept there are not known")
@@ -37,7 +37,7 @@ def answered_by_another(txn: DescribedTxn, before: Sequence[int], after: Sequenc
     """
     if not before or not after:
         return None  # Who leads is not told to everybody.
-    where = Where(TXN_TOPIC, partition_for(txn.transactional_id, len(after)))
+    where = NamedPartition(TXN_TOPIC, partition_for(txn.transactional_id, len(after)))
     seen = {leaders[where.partition] for leaders in (before, after) if where.partition < len(leaders)}
     if seen == {txn.coordinator}:
         return None

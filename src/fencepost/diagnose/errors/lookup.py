@@ -6,7 +6,8 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from fencepost.diagnose.error_table import TABLE, ErrorEntry
+from fencepost.diagnose.errors.entry import ErrorEntry
+from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
 
 _PREFIXES = re.compile(r"^(org\.apache\.kafka\.common\.errors\.|rd_kafka_resp_err_|kafkaerror\.)", re.IGNORECASE)

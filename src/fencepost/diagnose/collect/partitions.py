@@ -1,0 +1,163 @@
+"""What the leaders of partitions say: how far readers get, which producers they remember, what is open there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from fencepost.client.admin.answers import Answers, DescribedTxn, ListedTxn, NamedPartition, Producer
+from fencepost.client.admin.partitions import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    describe_producers,
+    list_offsets,
+    partitions_of,
+    read_batches,
+)
+from fencepost.client.admin.transactions import describe_rpcs, describe_transactions, list_transactions
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import BrokerError, ClientError
+from fencepost.diagnose.collect.clock import now_ms
+from fencepost.diagnose.collect.coordinators import answered_by_another, unasked_coordinators
+from fencepost.diagnose.snapshot import (
+    TXN_TOPIC,
+    Ends,
+    HangingSnapshot,
+    LsoSnapshot,
+    ProducersSnapshot,
+    first_open,
+    is_coordinated,
+)
+from fencepost.protocol import errors
+
+
+def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None) -> LsoSnapshot:
+    """How far readers get in each partition, and for those that wait, whose transaction they wait for."""
+    ends = ends_of(client, partitions_of(client, topics))
+    waiting = [where for where, end in ends.found.items() if end.gap > 0]
+    producers = describe_producers(client, waiting)
+    txns, unanswered = _txns_of(client, producers.found)
+    pins = {where: pin for where, found in producers.found.items() if (pin := first_open(found)) is not None}
+    first_record_ms = {
+        where: _first_record_ms(client, where, pin)
+        for where, pin in pins.items()
+        if not is_coordinated(txns.get(pin.producer_id), where)
+    }
+    return LsoSnapshot(
+        now_ms=now_ms(),
+        ends=ends.found,
+        producers=producers.found,
+        txns=txns,
+        first_record_ms=first_record_ms,
+        rpcs=describe_rpcs(client, {txn.transactional_id for txn in txns.values()}) or {} if txns else {},
+        unanswered_coordinators=unanswered,
+        problems=(*ends.problems, *producers.problems),
+    )
+
+
+def collect_ends(client: KafkaClient, partitions: Collection[NamedPartition]) -> Mapping[NamedPartition, Ends]:
+    """How far some partitions reach; those that do not answer are left out."""
+    return ends_of(client, partitions).found
+
+
+def ends_of(client: KafkaClient, partitions: Collection[NamedPartition]) -> Answers[NamedPartition, Ends]:
+    # The stable end first: the other only grows, so it is never the smaller one.
+    stable = list_offsets(client, partitions, READ_COMMITTED)
+    high = list_offsets(client, list(stable.found), READ_UNCOMMITTED)
+    found = {
+        where: Ends(high_watermark=offset, last_stable_offset=stable.found[where])
+        for where, offset in high.found.items()
+    }
+    return Answers(found, [*stable.problems, *high.problems])
+
+
+def _txns_of(
+    client: KafkaClient, producers: Mapping[NamedPartition, tuple[Producer, ...]]
+) -> tuple[dict[int, DescribedTxn], tuple[str, ...]]:
+    """The transactions of those producers that have one open, by producer id; and which coordinators did not answer."""
+    ids = {p.producer_id for found in producers.values() for p in found if p.txn_start_offset >= 0}
+    if not ids:
+        return {}, ()
+    before = _coordinators(client)
+    listed = list_transactions(client, producer_ids=ids)
+    described = describe_transactions(client, {t.transactional_id: t.coordinator for t in listed.found.values()})
+    after = _coordinators(client)
+    unanswered = [*listed.problems, *described.problems]
+    unanswered += before.problems or after.problems or unasked_coordinators(before.leaders, after.leaders)
+    txns = {}
+    for txn in described.found.values():
+        problem = answered_by_another(txn, before.leaders, after.leaders)
+        if problem is None:
+            txns[txn.producer_id] = txn
+        else:
+            unanswered.append(problem)
+    return txns, tuple(unanswered)
+
+
+class _Coordinators(NamedTuple):
+    """Who leads each partition of `__transaction_state`; none while the cluster has had no transaction."""
+
+    leaders: tuple[int, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def _coordinators(client: KafkaClient) -> _Coordinators:
+    try:
+        found = client.refresh([TXN_TOPIC])
+    except BrokerError as e:  # Not everybody may look at it.
+        return _Coordinators(problems=(f"whether all coordinators were asked is not known: {e}",))
+    return _Coordinators(found[TXN_TOPIC].leaders if TXN_TOPIC in found else ())
+
+
+def _first_record_ms(client: KafkaClient, where: NamedPartition, producer: Producer) -> int:
+    offset = producer.txn_start_offset
+    try:
+        for header, _ in read_batches(client, where, offset, offset + 1):
+            return header.base_timestamp
+    except ClientError:
+        pass  # Not allowed to read the topic, perhaps: then the age stays unknown.
+    return -1
+
+
+def collect_producers(client: KafkaClient, topic: str, partition: int | None = None) -> ProducersSnapshot:
+    """The producers that the partitions of a topic remember."""
+    partitions = partitions_of(client, [topic])
+    if partition is not None:
+        if NamedPartition(topic, partition) not in partitions:
+            raise BrokerError(
+                errors.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}", f"the topic has {len(partitions)} partitions"
+            )
+        partitions = [NamedPartition(topic, partition)]
+    producers = describe_producers(client, partitions)
+    ids = {p.producer_id for found in producers.found.values() for p in found}
+    listed: Answers[str, ListedTxn] = list_transactions(client, producer_ids=ids) if ids else Answers()
+    return ProducersSnapshot(
+        now_ms=now_ms(),
+        producers=producers.found,
+        txns={t.producer_id: t for t in listed.found.values()},
+        problems=(*producers.problems, *listed.problems),
+    )
+
+
+def collect_hanging(client: KafkaClient, topics: Iterable[str] | None = None) -> HangingSnapshot:
+    """What is open on partitions, what coordinators know of it, and what is still open then."""
+    ends = ends_of(client, partitions_of(client, topics))
+    before = describe_producers(client, [where for where, end in ends.found.items() if end.gap > 0])
+    txns, unanswered = _txns_of(client, before.found)
+    after = describe_producers(
+        client,
+        [
+            where
+            for where, producers in before.found.items()
+            if any(p.txn_start_offset >= 0 and not is_coordinated(txns.get(p.producer_id), where) for p in producers)
+        ],
+    )
+    return HangingSnapshot(
+        now_ms=now_ms(),
+        partition_count=len(ends.found),
+        before=before.found,
+        txns=txns,
+        after=after.found,
+        unanswered_coordinators=unanswered,
+        problems=(*ends.problems, *before.problems, *after.problems),
+    )
