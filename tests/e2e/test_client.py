@@ -19,6 +19,7 @@ from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Trans
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import ApiVersionsResponse, ProduceRequest
+from fencepost.protocol.transaction_version import TransactionVersion
 from tests.e2e.conftest import Target
 
 
@@ -42,7 +43,13 @@ def client(bootstrap: str) -> Iterator[KafkaClient]:
 
 
 def produce(
-    client: KafkaClient, who: ProducerIdentity, version: int, topic: str, partition: int, sequence: int, value: bytes
+    client: KafkaClient,
+    who: ProducerIdentity,
+    version: TransactionVersion,
+    topic: str,
+    partition: int,
+    sequence: int,
+    value: bytes,
 ) -> int:
     """Write one record as any process could that knows who is writing."""
     batch = encode_batch([(b"k", value)], 1_700_000_000_000, who.producer_id, who.producer_epoch, sequence, True)
@@ -52,7 +59,7 @@ def produce(
     )
     deadline = time.monotonic() + 30
     while True:
-        response = client.send(client.leader(topic, partition), request, 12 if version >= 2 else 11)
+        response = client.send(client.leader(topic, partition), request, 12 if version.bumps_epoch else 11)
         code: int = response.responses[0].partition_responses[0].error_code
         # Apache Kafka says where a new partition is before it is there.
         is_on_its_way = code in (errors.NOT_LEADER_OR_FOLLOWER, errors.UNKNOWN_TOPIC_OR_PARTITION)

@@ -27,6 +27,8 @@ from fencepost.protocol.messages import (
     OffsetFetchRequest,
 )
 from fencepost.protocol.schema import Message
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 
 GROUP, TRANSACTION = 0, 1
 BROKER_RESOURCE = 4
@@ -118,9 +120,9 @@ class KafkaClient:
             raise
 
     @property
-    def transaction_version(self) -> int:
-        """The finalized `transaction.version` of the cluster: 0, 1 or 2."""
-        return self.any_broker().session.features.get(TRANSACTION_VERSION, 0)
+    def transaction_version(self) -> TransactionVersion:
+        """The finalized `transaction.version` of the cluster, at most the highest that this client knows."""
+        return TransactionVersion(min(self.any_broker().session.features.get(TRANSACTION_VERSION, TV0), TV2))
 
     # --- what the cluster looks like ------------------------------------------------------------------------
 
@@ -225,7 +227,7 @@ class KafkaClient:
 
     # --- questions ----------------------------------------------------------------------------------------
 
-    def committed(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, str]]:
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
         """(offset, metadata) of a group, waiting for open transactions on them to end; absent: none."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in partitions:
@@ -234,7 +236,7 @@ class KafkaClient:
 
     def _fetch_offsets(
         self, group_id: str, by_topic: Mapping[str, list[int]] | None
-    ) -> dict[tuple[str, int], tuple[int, str]]:
+    ) -> dict[TopicPartition, tuple[int, str]]:
         old, new, group = (
             OffsetFetchRequest.OffsetFetchRequestTopic,
             OffsetFetchRequest.OffsetFetchRequestTopics,
@@ -267,12 +269,12 @@ class KafkaClient:
             if p.committed_offset >= 0
         }
 
-    def all_committed(self, group_id: str) -> dict[tuple[str, int], tuple[int, str]]:
+    def all_committed(self, group_id: str) -> dict[TopicPartition, tuple[int, str]]:
         """(offset, metadata) of everything that a group has committed."""
         return self._fetch_offsets(group_id, None)
 
     def commit(
-        self, group_id: str, offsets: Mapping[tuple[str, int], int], deadline_s: float = DEFAULT_DEADLINE_S
+        self, group_id: str, offsets: Mapping[TopicPartition, int], deadline_s: float = DEFAULT_DEADLINE_S
     ) -> None:
         """Move a group to these offsets, outside any transaction. The broker refuses if the group has members."""
         topic, entry = OffsetCommitRequest.OffsetCommitRequestTopic, OffsetCommitRequest.OffsetCommitRequestPartition

@@ -33,6 +33,8 @@ from fencepost.protocol.messages import (
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
 )
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.protocol.transaction_version import TV1, TV2
 
 ADD_PARTITIONS = 24
 FENCED = frozenset({errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH, errors.INVALID_PRODUCER_ID_MAPPING})
@@ -62,8 +64,8 @@ class Transaction:
         self._client = client
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
-        self.version = 2 if client.transaction_version >= 2 else 1
-        if self.version < 2:
+        self.version = TV2 if client.transaction_version.bumps_epoch else TV1
+        if self.version is TV1:
             self._check_verification()
         self._identity = ProducerIdentity(transactional_id, -1, -1)
         self._is_open = False
@@ -94,7 +96,7 @@ class Transaction:
 
     def renew(self) -> ProducerIdentity:
         """A new epoch for the owner that we still are; raises Fenced if we are not. Aborts what is open."""
-        if self._is_open and self.version < 2:
+        if self._is_open and self.version is TV1:
             # Kafka: asked for an epoch while the transaction is open, a broker fences it first, says that it is busy,
             # and then, with version 1, takes our next try for a zombie's. After this it is not open, whatever is said.
             self._ask_to_end(False, DEFAULT_DEADLINE_S)
@@ -137,7 +139,7 @@ class Transaction:
                 "another producer registered the same transactional.id, or this one was forgotten"
                 + (
                     ""
-                    if self.version >= 2
+                    if self.version is TV2
                     else f", or its transaction outlived transaction.timeout.ms={self.timeout_ms}: with "
                     "transaction.version 1 a broker does not tell one from the other"
                 ),
@@ -152,14 +154,14 @@ class Transaction:
         """The identity for the next transaction."""
         assert not self._is_open, f"transaction `{self.transactional_id}` is still open"
         assert self._identity.producer_id >= 0, "init comes first"
-        if self.version < 2:
+        if self.version is TV1:
             self.renew()
         return self._identity
 
-    def add_partitions(self, partitions: Iterable[tuple[str, int]], deadline_s: float = DEFAULT_DEADLINE_S) -> None:
+    def add_partitions(self, partitions: Iterable[TopicPartition], deadline_s: float = DEFAULT_DEADLINE_S) -> None:
         """Before the first write to a partition. With version 2 the write itself does this, and nothing is sent."""
         self._is_open = True
-        if self.version >= 2:
+        if self.version is TV2:
             return
         by_topic: dict[str, list[int]] = {}
         for topic, partition in partitions:
@@ -191,7 +193,7 @@ class Transaction:
     def commit_offsets(self, group_id: str, offsets: Iterable[OffsetToCommit]) -> None:
         """Offsets of a group as part of the transaction; the group must have no members of its own."""
         self._is_open = True
-        if self.version < 2:
+        if self.version is TV1:
             response = self._client.ask_coordinator(
                 self.transactional_id,
                 TRANSACTION,
@@ -217,7 +219,7 @@ class Transaction:
             GROUP,
             request,
             lambda r: _first_error(p.error_code for t in r.topics for p in t.partitions),
-            at_most=5 if self.version >= 2 else 4,
+            at_most=5 if self.version is TV2 else 4,
             retry_also=BUSY,
         )
         breaks = frozenset({errors.INVALID_TXN_STATE, errors.TRANSACTION_ABORTABLE})
@@ -246,7 +248,7 @@ class Transaction:
             )
         self._check(code, f"EndTxn ({what})")
         self._is_open = False
-        if self.version >= 2:
+        if self.version is TV2:
             self._identity = ProducerIdentity(self.transactional_id, response.producer_id, response.producer_epoch)
 
     def _ask_to_end(self, commit: bool, deadline_s: float) -> EndTxnResponse:
@@ -256,7 +258,7 @@ class Transaction:
                 TRANSACTION,
                 EndTxnRequest(*self._identity, commit),
                 lambda r: int(r.error_code),
-                at_most=5 if self.version >= 2 else 4,
+                at_most=5 if self.version is TV2 else 4,
                 retry_also=BUSY,
                 deadline_s=deadline_s,
             )

@@ -27,6 +27,7 @@ from fencepost.machines.txn.decisions import (
     Txn,
 )
 from fencepost.protocol import errors
+from fencepost.protocol.transaction_version import TV2
 
 # A new producer asks again until the abort is done; it needs milliseconds, on a sick cluster seconds.
 TAKEOVER_MS = 10_000
@@ -150,7 +151,7 @@ def _transition(entry: LogEntry, before: Txn | None, after: Txn | None) -> Trans
         partitions=tuple(sorted(NamedPartition(*p) for p in txn.partitions)),
         previous_producer_id=_id_or_none(txn.previous_producer_id),
         next_producer_id=_id_or_none(txn.next_producer_id),
-        client_transaction_version=txn.client_transaction_version,
+        client_transaction_version=int(txn.client_transaction_version),
         what=what_happened(before, txn, after),
     )
 
@@ -205,7 +206,7 @@ def _what_add_did(before: Txn | None, txn: Txn) -> str:
 
 def why_aborted(before: Txn | None, prepared: Txn, after: Txn | None = None) -> Abort:
     """Who decided this PrepareAbort, given the record before it, and the next decision after it."""
-    by_epoch = before is not None and before.state is ONGOING and before.client_transaction_version < 2
+    by_epoch = before is not None and before.state is ONGOING and before.client_transaction_version < TV2
     if by_epoch and before is not None and before.producer_epoch == prepared.producer_epoch:
         return Abort.CLIENT
     open_ms = prepared.updated_ms - prepared.start_ms

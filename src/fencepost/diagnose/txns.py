@@ -143,7 +143,7 @@ def diagnose_description(snapshot: TxnSnapshot) -> TxnDescription | None:
         updated_ms=record.updated_ms if record else None,
         previous_producer_id=record.previous_producer_id if record and record.previous_producer_id >= 0 else None,
         next_producer_id=record.next_producer_id if record and record.next_producer_id >= 0 else None,
-        client_transaction_version=record.client_transaction_version if record else None,
+        client_transaction_version=int(record.client_transaction_version) if record else None,
         log_offset=latest.offset if latest else None,
         problems=snapshot.problems,
     )
