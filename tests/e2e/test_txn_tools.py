@@ -344,6 +344,20 @@ def test_nothing_is_made_of_an_id_that_does_not_exist(run: Run, stuck: tuple[str
     assert f"{stuck[0]}x" not in run("list").out
 
 
+def test_a_producer_is_fenced_right_after_its_commit(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str]
+) -> None:
+    """Apache Kafka answers the commit before it writes the markers."""
+    transactional_id = unique("done")
+    producer = producer_of(servers, transactional_id)
+    for n in range(5):
+        write(producer, topic, f"order {n}")
+        producer.commit_transaction(TIMEOUT_S)
+        fenced = run("fence", transactional_id, "--yes", "--json")
+        assert (fenced.exit_code, fenced.document["aborted"]) == (0, False), fenced.err
+        producer = producer_of(servers, transactional_id)
+
+
 def test_an_abort_needs_something_to_abort(run: Run, stuck: tuple[str, Producer]) -> None:
     assert run("fence", stuck[0], "--yes").exit_code == 0
     refused = run("abort", stuck[0], "--yes")

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Producer
 from fencepost.diagnose.history import Abort, next_decision, why_aborted
 from fencepost.diagnose.snapshot import (
+    MARKERS_TAKE_MS,
     OFFSETS_TOPIC,
     LogEntry,
     TxnSnapshot,
     first_open,
-    is_coordinated,
     is_open,
+    leftovers,
 )
 from fencepost.diagnose.txns import age_of
 from fencepost.diagnose.words import counted, duration, instant, listed
@@ -26,7 +27,6 @@ ONGOING_NAME = ONGOING.kafka_name
 NO_TIMEOUT_MS = 2**31 - 1
 # A coordinator that looks every ten seconds may be late by one look, and by a slow disk.
 LATE_MS = 30_000
-MARKERS_TAKE_MS = 5_000
 # So many registrations within this time are no restart: two processes fence each other.
 DUEL_REGISTRATIONS = 4
 DUEL_MS = 60_000
@@ -362,15 +362,11 @@ def _duel(snapshot: TxnSnapshot) -> Parts:
 
 def _leftovers(snapshot: TxnSnapshot, txn: DescribedTxn) -> Parts:
     """What is open on partitions under its producer ids and not part of its open transaction."""
-    ids = {txn.producer_id} | {e.txn.producer_id for e in snapshot.history or () if e.txn is not None}
-    found = [
-        (where, p)
-        for where, producers in snapshot.producers.items()
-        for p in producers
-        if p.producer_id in ids and p.txn_start_offset >= 0 and not is_coordinated(txn, where)
-    ]
+    found = sorted(leftovers(snapshot.producers, txn, snapshot.history or ()))
     if not found:
         return [], []
-    places = listed(f"{where} (producer {p.producer_id}, from offset {p.txn_start_offset})" for where, p in found)
+    places = listed(
+        f"{open_.where} (producer {open_.producer_id}, from offset {open_.start_offset})" for open_ in found
+    )
     sentence = f"A transaction that its coordinator does not know is open on {places}: it seems to hang."
     return [sentence], [Action(advice="make sure, and see how to abort it", command="fencepost txn hanging")]

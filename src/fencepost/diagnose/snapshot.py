@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fencepost.client.admin.answers import DescribedTxn, ListedTxn, NamedPartition, Producer, Rpc
-from fencepost.machines.txn.decisions import BY_KAFKA_NAME, IDLE, Txn
+from fencepost.machines.txn.decisions import BY_KAFKA_NAME, IDLE, ONGOING, Txn
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TXN_TOPIC = "__transaction_state"
 A_YEAR_MS = 365 * 86_400_000
 MAX_SKEW_MS = 3_600_000
+# Markers take milliseconds on a healthy cluster.
+MARKERS_TAKE_MS = 5_000
 CLOSED_STATES = frozenset(name for name, state in BY_KAFKA_NAME.items() if state in IDLE)
 
 
@@ -20,9 +23,47 @@ def is_open(state: str) -> bool:
     return state not in CLOSED_STATES
 
 
+def is_decided(state: str) -> bool:
+    """Whether a transaction is going to be committed or aborted, and its markers are not all written yet."""
+    return is_open(state) and state != ONGOING.kafka_name
+
+
 def is_coordinated(txn: DescribedTxn | None, where: NamedPartition) -> bool:
     """Whether a coordinator will end the transaction on this partition, sooner or later."""
     return txn is not None and is_open(txn.state) and where in txn.partitions
+
+
+class OpenTxn(NamedTuple):
+    """A transaction that is open on a partition; equal in two answers of the leader if it stayed open in between."""
+
+    where: NamedPartition
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+
+
+def uncoordinated(
+    producers: Mapping[NamedPartition, tuple[Producer, ...]], txns: Mapping[int, DescribedTxn]
+) -> set[OpenTxn]:
+    """The transactions that are open on partitions and that, according to `txns`, no coordinator will end."""
+    return {
+        OpenTxn(where, p.producer_id, p.producer_epoch, p.txn_start_offset)
+        for where, found in producers.items()
+        for p in found
+        if p.txn_start_offset >= 0 and not is_coordinated(txns.get(p.producer_id), where)
+    }
+
+
+def without(
+    producers: Mapping[NamedPartition, tuple[Producer, ...]], ended: Set[OpenTxn]
+) -> dict[NamedPartition, tuple[Producer, ...]]:
+    """The producers, except those of the transactions in `ended`."""
+    return {
+        where: tuple(
+            p for p in found if OpenTxn(where, p.producer_id, p.producer_epoch, p.txn_start_offset) not in ended
+        )
+        for where, found in producers.items()
+    }
 
 
 def first_open(producers: Iterable[Producer]) -> Producer | None:
@@ -118,6 +159,17 @@ class LogEntry:
     offset: int
     timestamp_ms: int
     txn: Txn | None
+
+
+def leftovers(
+    producers: Mapping[NamedPartition, tuple[Producer, ...]], txn: DescribedTxn | None, history: Iterable[LogEntry]
+) -> set[OpenTxn]:
+    """What is open under the producer ids of a transactional id without being part of its open transaction."""
+    if txn is None:
+        return set()
+    ids = {txn.producer_id} | {entry.txn.producer_id for entry in history if entry.txn is not None}
+    found = uncoordinated(producers, dict.fromkeys(ids, txn))
+    return {open_ for open_ in found if open_.producer_id in ids}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

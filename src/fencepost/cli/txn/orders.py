@@ -39,12 +39,12 @@ def fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: bo
 
 def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: bool, must_be_open: bool) -> None:
     from fencepost.cli.txn import text
-    from fencepost.client.admin.transactions import describe_transaction
+    from fencepost.diagnose.collect.transactions import collect_settled
     from fencepost.diagnose.orders import order_fence
-    from fencepost.diagnose.snapshot import is_open
+    from fencepost.diagnose.snapshot import is_decided, is_open
 
     with cluster.connect() as client:
-        _, found = describe_transaction(client, transactional_id)
+        found = collect_settled(client, transactional_id)
         # For an id that does not exist, the order below would make one.
         if found is None:
             raise unknown_id(transactional_id)
@@ -53,9 +53,9 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
                 f"`{transactional_id}` has no open transaction: it is {found.state}",
                 f"to shut its producer out all the same: `fencepost txn fence {transactional_id}`",
             )
-        if is_open(found.state) and found.state != "Ongoing":
+        if is_decided(found.state):
             raise Failure(
-                f"the transaction of `{transactional_id}` is decided already ({found.state}), and nothing changes that",
+                f"the transaction of `{transactional_id}` is already decided ({found.state}) and cannot be changed",
                 f"`fencepost txn explain {transactional_id}` says what it waits for",
             )
         aborts = "aborts its open transaction and " if is_open(found.state) else ""

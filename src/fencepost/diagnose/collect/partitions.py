@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import Answers, DescribedTxn, ListedTxn, NamedPartition, Producer
@@ -24,9 +24,12 @@ from fencepost.diagnose.snapshot import (
     Ends,
     HangingSnapshot,
     LsoSnapshot,
+    OpenTxn,
     ProducersSnapshot,
     first_open,
     is_coordinated,
+    uncoordinated,
+    without,
 )
 from fencepost.protocol import errors
 
@@ -37,7 +40,9 @@ def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None) -> Lso
     waiting = [where for where, end in ends.found.items() if end.gap > 0]
     producers = describe_producers(client, waiting)
     txns, unanswered = _txns_of(client, producers.found)
-    pins = {where: pin for where, found in producers.found.items() if (pin := first_open(found)) is not None}
+    settled = settled_since(client, uncoordinated(producers.found, txns), txns)
+    open_ = without(producers.found, settled)
+    pins = {where: pin for where, found in open_.items() if (pin := first_open(found)) is not None}
     first_record_ms = {
         where: _first_record_ms(client, where, pin)
         for where, pin in pins.items()
@@ -46,13 +51,26 @@ def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None) -> Lso
     return LsoSnapshot(
         now_ms=now_ms(),
         ends=ends.found,
-        producers=producers.found,
+        producers=open_,
         txns=txns,
         first_record_ms=first_record_ms,
         rpcs=describe_rpcs(client, {txn.transactional_id for txn in txns.values()}) or {} if txns else {},
         unanswered_coordinators=unanswered,
         problems=(*ends.problems, *producers.problems),
     )
+
+
+def settled_since(client: KafkaClient, suspects: Set[OpenTxn], txns: Mapping[int, DescribedTxn]) -> set[OpenTxn]:
+    """Those of `suspects` that a second look clears: they have ended, or `txns` has a coordinator for them.
+
+    The leader of a partition and the coordinator are asked one after the other. The coordinator may have written the
+    markers in between, or a new transaction may have begun.
+    """
+    if not suspects:
+        return set()
+    again = describe_producers(client, {suspect.where for suspect in suspects}).found
+    left = uncoordinated(again, txns)
+    return {suspect for suspect in suspects if suspect.where in again and suspect not in left}
 
 
 def collect_ends(client: KafkaClient, partitions: Collection[NamedPartition]) -> Mapping[NamedPartition, Ends]:
@@ -146,11 +164,7 @@ def collect_hanging(client: KafkaClient, topics: Iterable[str] | None = None) ->
     txns, unanswered = _txns_of(client, before.found)
     after = describe_producers(
         client,
-        [
-            where
-            for where, producers in before.found.items()
-            if any(p.txn_start_offset >= 0 and not is_coordinated(txns.get(p.producer_id), where) for p in producers)
-        ],
+        {suspect.where for suspect in uncoordinated(before.found, txns)},
     )
     return HangingSnapshot(
         now_ms=now_ms(),

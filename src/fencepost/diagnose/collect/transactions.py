@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import time
 from collections.abc import Collection, Iterable
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Rpc
@@ -17,9 +18,20 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.partitions import ends_of
+from fencepost.diagnose.collect.partitions import ends_of, settled_since
 from fencepost.diagnose.collect.state_log import Progress, last_updates, no_progress, read_log, state_log_of
-from fencepost.diagnose.snapshot import HistorySnapshot, LogEntry, Settings, TxnSnapshot, TxnsSnapshot
+from fencepost.diagnose.snapshot import (
+    MARKERS_TAKE_MS,
+    HistorySnapshot,
+    LogEntry,
+    OpenTxn,
+    Settings,
+    TxnSnapshot,
+    TxnsSnapshot,
+    is_decided,
+    leftovers,
+    without,
+)
 
 ENTRIES_FOR_A_STORY = 50
 ENTRIES_FOR_THE_LATEST = 1
@@ -27,6 +39,7 @@ MAX_TIMEOUT = "transaction.max.timeout.ms"
 ABORT_CHECK = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 EXPIRATION = "transactional.id.expiration.ms"
 MAX_INT64 = 2**63 - 1
+PAUSE_S = 0.05
 
 
 def collect_txns(
@@ -86,6 +99,11 @@ def collect_txn(
     partitions = _partitions_named(txn, history or ())
     ends = ends_of(client, partitions)
     producers = describe_producers(client, partitions)
+    settled: set[OpenTxn] = set()
+    if suspects := leftovers(producers.found, txn, history or ()):
+        _, txn_now = describe_transaction(client, transactional_id)
+        txns_now = {suspect.producer_id: txn_now for suspect in suspects} if txn_now is not None else {}
+        settled = settled_since(client, suspects, txns_now)
     return TxnSnapshot(
         now_ms=now_ms(),
         transactional_id=transactional_id,
@@ -93,12 +111,25 @@ def collect_txn(
         txn=txn,
         history=history,
         ends=ends.found,
-        producers=producers.found,
+        producers=without(producers.found, settled),
         settings=_settings(client),
         rpcs=_rpcs_of(client, transactional_id),
         similar=similar,
         problems=(*problems, *ends.problems, *producers.problems),
     )
+
+
+def collect_settled(client: KafkaClient, transactional_id: str) -> DescribedTxn | None:
+    """The transaction of an id; if it is decided, as it is when its markers are written, unless they take too long.
+
+    Apache Kafka answers EndTxn before it writes the markers, so an id may be in Prepare* although its client is done.
+    """
+    deadline = time.monotonic() + MARKERS_TAKE_MS / 1000
+    while True:
+        _, txn = describe_transaction(client, transactional_id)
+        if txn is None or not is_decided(txn.state) or time.monotonic() > deadline:
+            return txn
+        time.sleep(PAUSE_S)
 
 
 def _rpcs_of(client: KafkaClient, transactional_id: str) -> tuple[Rpc, ...] | None:
