@@ -249,10 +249,10 @@ def test_history_tells_every_step_and_who_asked_for_it(
     ]
     assert steps[1]["partitions"] == [{"topic": topic, "partition": 0}]
     assert "by its client" in steps[5]["what"]
-    assert "by its coordinator, since the id was registered anew" in steps[8]["what"]
+    assert "by its coordinator, because a new producer registered the id" in steps[8]["what"]
     assert [step["producer_epoch"] for step in steps[-2:]] == [1, 2]
     explained = run("explain", transactional_id).out
-    assert "was decided by its coordinator, since the id was registered anew" in explained
+    assert "was decided by its coordinator, because a new producer registered the id" in explained
     assert "two processes use this transactional.id" in explained
 
 
@@ -295,7 +295,7 @@ def test_explain_knows_a_timeout(servers: str, run: Run, topic: str, unique: Cal
         assert time.monotonic() < deadline, f"still {state}"
         time.sleep(0.2)
     explained = run("explain", transactional_id).out
-    assert "by its coordinator, since it was open for longer than its timeout" in explained
+    assert "by its coordinator, because it was open for longer than its timeout" in explained
     assert "transaction.timeout.ms longer" in explained
 
 

@@ -1,7 +1,7 @@
-"""Finds its way around a Kafka cluster: brokers, topics, leaders, coordinators; and tries again when they move.
+"""Finds the brokers, topics, leaders and coordinators of a Kafka cluster, and finds them again when they move.
 
-Blocking and thread-safe. Every call has a deadline; what is retriable is retried until then, with a pause that
-grows from 20 ms to 1 s.
+Blocking and thread-safe. Every call has a deadline; retriable errors are retried until then, with a pause that grows
+from 20 ms to 1 s.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ T = TypeVar("T")
 class TopicInfo(NamedTuple):
     name: str
     topic_id: bytes
-    leaders: tuple[int, ...]  # By partition; -1: nobody leads it now.
+    leaders: tuple[int, ...]  # By partition; -1: no leader.
 
 
 class KafkaClient:
@@ -76,7 +76,7 @@ class KafkaClient:
     # --- connections --------------------------------------------------------------------------------------
 
     def any_broker(self) -> BrokerConnection:
-        """A connection to whichever broker answers; raises Unreachable naming all that did not."""
+        """A connection to the first broker that answers; raises Unreachable with the reasons of all others."""
         with self._lock:
             if self._bootstrap is not None:
                 return self._bootstrap
@@ -87,7 +87,7 @@ class KafkaClient:
                     return self._bootstrap
                 except Unreachable as e:
                     problems.append(str(e))
-        # Several brokers mostly have the same hint; it is said once, at the end.
+        # The hints of several brokers are mostly the same, so each is printed once, at the end.
         said = [problem.partition("\n\n") for problem in problems]
         hints = dict.fromkeys(hint for _, _, hint in said if hint)
         raise Unreachable("\n\n".join(["no broker can be reached: " + "; ".join(what for what, _, _ in said), *hints]))
@@ -124,10 +124,10 @@ class KafkaClient:
         """The finalized `transaction.version` of the cluster, at most the highest that this client knows."""
         return TransactionVersion(min(self.any_broker().session.features.get(TRANSACTION_VERSION, TV0), TV2))
 
-    # --- what the cluster looks like ------------------------------------------------------------------------
+    # --- metadata -----------------------------------------------------------------------------------------
 
     def refresh(self, topics: Iterable[str] | None = ()) -> dict[str, TopicInfo]:
-        """Ask for brokers and for topics (None: all). Topics are never created by asking."""
+        """Ask for the brokers and for topics (None: all). This never creates a topic."""
         wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
         response = self.send(self.any_broker(), MetadataRequest(wanted, allow_auto_topic_creation=False))
         found = {}
@@ -208,7 +208,7 @@ class KafkaClient:
         retry_also: frozenset[int] = frozenset(),
         deadline_s: float = DEFAULT_DEADLINE_S,
     ) -> Any:
-        """Send to the coordinator until it answers with something other than `try again` or `not me`."""
+        """Send to the coordinator until it answers, and neither has moved nor asks for a retry."""
 
         def attempt() -> Any:
             try:
@@ -228,7 +228,7 @@ class KafkaClient:
     # --- questions ----------------------------------------------------------------------------------------
 
     def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
-        """(offset, metadata) of a group, waiting for open transactions on them to end; absent: none."""
+        """Committed offsets of a group, as (offset, metadata); waits for transactions that still change them to end."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in partitions:
             by_topic.setdefault(topic, []).append(partition)
@@ -270,13 +270,13 @@ class KafkaClient:
         }
 
     def all_committed(self, group_id: str) -> dict[TopicPartition, tuple[int, str]]:
-        """(offset, metadata) of everything that a group has committed."""
+        """All committed offsets of a group, as (offset, metadata)."""
         return self._fetch_offsets(group_id, None)
 
     def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, int], deadline_s: float = DEFAULT_DEADLINE_S
     ) -> None:
-        """Move a group to these offsets, outside any transaction. The broker refuses if the group has members."""
+        """Commit offsets of a group outside any transaction. The broker refuses this if the group has members."""
         topic, entry = OffsetCommitRequest.OffsetCommitRequestTopic, OffsetCommitRequest.OffsetCommitRequestPartition
         by_topic: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
         for (name, partition), offset in offsets.items():
@@ -293,12 +293,12 @@ class KafkaClient:
             raise BrokerError(code, f"committing offsets of group {group_id}")
 
     def group_members(self, group_id: str) -> int:
-        """How many members a group has now, of the classic protocol or of KIP-848's."""
+        """The number of members of a group, with the classic protocol or with KIP-848's."""
         ask: list[Message] = [DescribeGroupsRequest([group_id])]
         if self.any_broker().session.max_version(ConsumerGroupDescribeRequest.definition.api_key) >= 0:
             ask.append(ConsumerGroupDescribeRequest([group_id]))
         members = 0
-        for request in ask:  # Each knows nothing of the other's groups.
+        for request in ask:  # Each request sees only the groups of its own protocol.
             response = self.ask_coordinator(group_id, GROUP, request, lambda r: r.groups[0].error_code, at_most=5)
             members += len(response.groups[0].members)
         return members
@@ -349,7 +349,7 @@ def retry(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Call until it succeeds, raises something that is not worth another try, or the time is up."""
+    """Call `attempt` until it succeeds, raises an error that is not retriable, or the deadline has passed."""
     began = clock()
     pause_s = FIRST_PAUSE_S
     while True:

@@ -1,6 +1,6 @@
-"""The settings of a client: Kafka's names, as librdkafka and the Java client write them.
+"""The settings of a client, with the names of librdkafka and the Java client.
 
-Unknown names are refused with the nearest known one: a misspelt security setting must not be ignored.
+An unknown name is an error with the most similar known name, because a misspelt security setting must not be ignored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KNOWN = {
     "request.timeout.ms": "how long one request may take",
     "socket.connection.setup.timeout.ms": "how long connecting may take",
 }
-# The Java clients' own, none of which may be ignored; certificates, for example, they keep in stores.
+# Settings of the Java clients that cannot be ignored, for example stores of certificates, and their replacements.
 _PEM_AUTHORITY = "ssl.ca.location=FILE, with the authority's certificate as PEM (`keytool -exportcert -rfc` writes one)"
 _PEM_CLIENT = (
     "ssl.certificate.location=FILE and ssl.key.location=FILE, with certificate and key as PEM "
@@ -40,7 +40,7 @@ _PEM_CLIENT = (
 )
 _OUR_SASL = f"leave it out: sasl.mechanism is {' or '.join(MECHANISMS)} here, with sasl.username and sasl.password"
 _OUR_TLS = "leave it out: versions and ciphers of TLS are those of the system's OpenSSL"
-# What the names begin with, and what to do.
+# Prefixes of names, and what to do instead.
 INSTEAD_OF = {
     ("ssl.truststore.",): _PEM_AUTHORITY,
     ("ssl.keystore.",): _PEM_CLIENT,
@@ -87,7 +87,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
-    """Raises BadClientSetting: what was given, and what would do."""
+    """Raises BadClientSetting, whose message has the value and what is allowed."""
     values = {name: str(value) for name, value in pairs.items() if value is not None}
     for name in values:
         if name not in KNOWN:
@@ -124,7 +124,7 @@ def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
 def _unknown(name: str) -> str:
     instead = next((instead for prefixes, instead in INSTEAD_OF.items() if name.startswith(prefixes)), None)
     if instead is not None:
-        return f"{name} is a setting of Java's, which this client cannot use\n\nhint: {instead}"
+        return f"{name} is a setting of Java clients, which this client cannot use\n\nhint: {instead}"
     near = difflib.get_close_matches(name, KNOWN, n=1)
     return f"unknown setting {name}" + (f"\n\nhint: did you mean {near[0]}?" if near else "")
 

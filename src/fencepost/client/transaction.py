@@ -1,11 +1,11 @@
-"""Owns a transactional id: starts transactions, adds what they touch, commits or aborts them. Blocking.
+"""Owns a transactional id: begins transactions, adds partitions and offsets, commits or aborts. Blocking.
 
-The records themselves may come from any process that knows the current `ProducerIdentity`. Two rules keep a
-zombie out: InitProducerId without an expected identity is sent once, when the owner starts; every later one names
-the identity it expects to replace, so that an owner who was fenced meanwhile hears of it.
+Any process that knows the current `ProducerIdentity` can write the records. Two rules keep zombies out. InitProducerId
+without an expected identity is sent once, when the owner starts. Every later one names the identity that it replaces,
+so that it fails if another owner has fenced this one.
 
-With transaction version 2 each transaction gets an epoch of its own from EndTxn; with version 1 the owner asks for one
-before each transaction. The two are never mixed.
+With TV2, EndTxn returns a new epoch for the next transaction. With TV1, the owner asks for one before each transaction.
+The two are never mixed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ BUSY = frozenset({errors.CONCURRENT_TRANSACTIONS})
 
 
 class ProducerIdentity(NamedTuple):
-    """What every request of a transaction carries; what a task needs to write into it."""
+    """The fields that every request of a transaction has, and that a task needs to write into it."""
 
     transactional_id: str
     producer_id: int
@@ -58,7 +58,7 @@ class OffsetToCommit:
 
 
 class Transaction:
-    """The owner. `begin` ... `commit` or `abort`, again and again, from one thread."""
+    """The owner of a transactional id. Call `begin`, then `commit` or `abort`, repeatedly and from one thread."""
 
     def __init__(self, client: KafkaClient, transactional_id: str, timeout_ms: int) -> None:
         self._client = client
@@ -71,7 +71,7 @@ class Transaction:
         self._is_open = False
 
     def _check_verification(self) -> None:
-        """Without KIP-890's verification a late write could enter the next transaction, and nobody would notice."""
+        """Without KIP-890's verification, a late write could silently become part of the next transaction."""
         served = self._client.any_broker().session.max_version(ADD_PARTITIONS)
         if served < 4:
             raise BadClientSetting(
@@ -85,20 +85,21 @@ class Transaction:
 
     @property
     def is_open(self) -> bool:
-        """Something was added, so there is something to end."""
+        """Whether something was added, so that the transaction has to be ended."""
         return self._is_open
 
-    # --- who we are ---------------------------------------------------------------------------------------
+    # --- identity -----------------------------------------------------------------------------------------
 
     def init(self) -> ProducerIdentity:
-        """Take the transactional id over, from whoever had it, and abort what they left open. Once per start."""
+        """Take the transactional id over from its previous owner and abort its open transaction. Once per start."""
         return self._init(-1, -1)
 
     def renew(self) -> ProducerIdentity:
-        """A new epoch for the owner that we still are; raises Fenced if we are not. Aborts what is open."""
+        """Get a new epoch and abort the open transaction. Raises Fenced if another owner has taken the id over."""
         if self._is_open and self.version is TV1:
-            # Kafka: asked for an epoch while the transaction is open, a broker fences it first, says that it is busy,
-            # and then, with version 1, takes our next try for a zombie's. After this it is not open, whatever is said.
+            # Kafka: InitProducerId during an open transaction first fences the producer and answers
+            # CONCURRENT_TRANSACTIONS. With TV1 the retry is then refused as a zombie's. EndTxn before it avoids this,
+            # whatever its answer is.
             self._ask_to_end(False, DEFAULT_DEADLINE_S)
         return self._init(self._identity.producer_id, self._identity.producer_epoch)
 
@@ -115,7 +116,7 @@ class Transaction:
         if response.error_code == errors.INVALID_TRANSACTION_TIMEOUT:
             raise BadClientSetting(
                 f"transaction.timeout.ms={self.timeout_ms} is more than the broker's transaction.max.timeout.ms="
-                f"{self._longest_timeout()} allows\n\nhint: lower the one, or have the other raised on all brokers"
+                f"{self._longest_timeout()} allows\n\nhint: lower it, or raise transaction.max.timeout.ms on all brokers"
             )
         self._check(response.error_code, "InitProducerId")
         self._identity = ProducerIdentity(self.transactional_id, response.producer_id, response.producer_epoch)
@@ -124,9 +125,9 @@ class Transaction:
 
     def _longest_timeout(self) -> str:
         try:
-            return self._client.broker_setting("transaction.max.timeout.ms") or "(not told)"
+            return self._client.broker_setting("transaction.max.timeout.ms") or "(unknown)"
         except ClientError:
-            return "(not told)"
+            return "(unknown)"
 
     def _check(self, code: int, what: str, *, breaks: frozenset[int] = frozenset()) -> None:
         if code == errors.NONE:
@@ -136,12 +137,12 @@ class Transaction:
             raise Fenced(
                 code,
                 f"transaction `{id_}` is fenced in {what}: this producer has id {producer_id} and epoch {epoch}",
-                "another producer registered the same transactional.id, or this one was forgotten"
+                "another producer registered the same transactional.id, or the id has expired"
                 + (
                     ""
                     if self.version is TV2
                     else f", or its transaction outlived transaction.timeout.ms={self.timeout_ms}: with "
-                    "transaction.version 1 a broker does not tell one from the other"
+                    "transaction.version 1 the broker's answer is the same"
                 ),
             )
         if code in breaks:
@@ -159,7 +160,7 @@ class Transaction:
         return self._identity
 
     def add_partitions(self, partitions: Iterable[TopicPartition], deadline_s: float = DEFAULT_DEADLINE_S) -> None:
-        """Before the first write to a partition. With version 2 the write itself does this, and nothing is sent."""
+        """Call this before the first write to a partition. With TV2 it sends nothing: the write adds the partition."""
         self._is_open = True
         if self.version is TV2:
             return
@@ -191,7 +192,7 @@ class Transaction:
                     )
 
     def commit_offsets(self, group_id: str, offsets: Iterable[OffsetToCommit]) -> None:
-        """Offsets of a group as part of the transaction; the group must have no members of its own."""
+        """Commit offsets of a group as part of the transaction; the group must have no members."""
         self._is_open = True
         if self.version is TV1:
             response = self._client.ask_coordinator(
@@ -228,11 +229,14 @@ class Transaction:
                 self._check(result.error_code, f"TxnOffsetCommit {topic.name}-{result.partition_index}", breaks=breaks)
 
     def commit(self, deadline_s: float = DEFAULT_DEADLINE_S) -> None:
-        """All or nothing. Raises OutcomeUnknown when only the cluster knows: then `renew`, look, and decide."""
+        """Commit. Raises OutcomeUnknown if the cluster may have committed or not: then `renew`, and read what is there.
+
+        Apache Kafka answers before it writes the markers, so readers see the records a moment after this returns.
+        """
         self._end(True, deadline_s)
 
     def abort(self, deadline_s: float = DEFAULT_DEADLINE_S) -> None:
-        """Drop what was written. Does nothing if nothing was added."""
+        """Abort. Does nothing if nothing was added."""
         if self._is_open:
             self._end(False, deadline_s)
 

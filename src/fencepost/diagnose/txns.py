@@ -11,7 +11,7 @@ from fencepost.diagnose.snapshot import TxnSnapshot, TxnsSnapshot, is_open
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """Which transactions to list; those by state and producer id are applied by the cluster already."""
+    """Which transactions to list; the cluster itself filters by state and producer id."""
 
     longer_than_ms: int | None = None
     idle_ms: int | None = None
@@ -26,11 +26,11 @@ class TxnRow:
     producer_epoch: int | None
     coordinator: int
     partition_count: int
-    # How long the open transaction is open, and which share of its timeout that is; None if none is open.
+    # How long the transaction is open, also as a share of its timeout; None if none is open.
     age_ms: int | None
     timeout_ms: int | None
     timeout_share: float | None
-    # How long ago it was last recorded; None unless the log was read.
+    # The time since its last record; None unless the log was read.
     idle_ms: int | None
 
 
@@ -49,7 +49,7 @@ class PartitionRow:
     partition: int
     high_watermark: int | None
     last_stable_offset: int | None
-    # Of this transaction; None where it has written nothing that its leader remembers.
+    # None if the transaction has written nothing to the partition.
     txn_start_offset: int | None
     last_write_ms: int | None
 
@@ -67,7 +67,7 @@ class TxnDescription:
     age_ms: int | None
     timeout_share: float | None
     partitions: tuple[PartitionRow, ...]
-    # From the last record in the log; None where that could not be read.
+    # From the last record in the log; None if the log could not be read.
     updated_ms: int | None
     previous_producer_id: int | None
     next_producer_id: int | None
@@ -77,7 +77,7 @@ class TxnDescription:
 
 
 def age_of(txn: DescribedTxn, now_ms: int) -> int | None:
-    """How long a transaction is open; None if none is."""
+    """How long a transaction is open; None if none is open."""
     return max(now_ms - txn.start_ms, 0) if is_open(txn.state) and txn.start_ms >= 0 else None
 
 

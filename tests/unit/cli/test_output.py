@@ -159,7 +159,7 @@ def test_settings_of_kafka_s_tools_that_make_no_difference_are_passed_over_aloud
         (["txn", "abort"], "which transaction?"),
         (["txn", "abort", "--topic", "orders"], "which transaction?"),
         (["txn", "abort", "t1", "--topic", "orders", "--partition", "0"], "which transaction?"),
-        (["txn", "abort", "t1", "--producer-id", "4"], "an ID has one transaction"),
+        (["txn", "abort", "t1", "--producer-id", "4"], "an ID has only one transaction"),
         (["error"], "which error?"),
         (["error", "47", "--list"], "both --list and 47"),
         (["error", "--nonsense"], "No such option: --nonsense"),
@@ -189,6 +189,6 @@ def test_an_error_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["error", "--list"]) == 0
     assert "PRODUCER_FENCED" in capsys.readouterr().out
     assert main(["error", "101"]) == 0
-    assert "A transactional client does not meet this one." in capsys.readouterr().out
+    assert "A transactional client does not receive this error." in capsys.readouterr().out
     assert main(["error", "PRODUCER_FENCD"]) == 1
     assert "hint: did you mean PRODUCER_FENCED" in capsys.readouterr().err

@@ -49,7 +49,7 @@ def test_the_exit_code_says_whether_everything_holds(monkeypatch: pytest.MonkeyP
         assert main(["demo", "recovery"]) == exit_code
     shown = capsys.readouterr()
     assert "FAIL payments: brew.payments.v1-0 offset 7: order-1" in shown.out
-    assert shown.err.startswith("error: not everything was as it should be\n\nhint: ")
+    assert shown.err.startswith("error: some checks failed\n\nhint: ")
 
 
 def test_json_is_one_document(capsys) -> None:

@@ -44,6 +44,6 @@ def test_a_setting_of_the_java_clients_is_refused_with_what_to_use_instead(name:
     with pytest.raises(BadClientSetting) as refused:
         parse_settings({"bootstrap.servers": "h:1", name: "x"})
     problem, _, hint = str(refused.value).partition("\n\nhint: ")
-    assert problem == f"{name} is a setting of Java's, which this client cannot use"
+    assert problem == f"{name} is a setting of Java clients, which this client cannot use"
     assert instead in hint
     assert "did you mean" not in hint

@@ -81,13 +81,13 @@ def test_the_record_after_the_markers_tells_who_aborted() -> None:
         entry(EMPTY, -980, epoch=6, version=2),
     )
     assert what[0] == "open", "what was before is compacted away"
-    assert what[1] == "abort decided by its coordinator, since the id was registered anew, after 5 s"
+    assert what[1] == "abort decided by its coordinator, because a new producer registered the id, after 5 s"
     assert what[2] == "aborted: all markers are written, after 10 ms"
 
 
 def test_an_abort_with_nothing_open_only_moves_the_epoch() -> None:
     what = told(entry(COMPLETE_COMMIT, -900), entry(PREPARE_ABORT, -800, epoch=5, version=2, start_ms=-800))
-    assert what[1] == "abort by its client with nothing to abort: only the epoch moves"
+    assert what[1] == "abort by its client without an open transaction: only the epoch changes"
 
 
 def test_requests_stand_beside_the_records() -> None:

@@ -16,8 +16,8 @@ from fencepost.cli.txn import ids, orders, partitions
 def txn() -> None:
     """Explain the transactions of any Kafka cluster
 
-    Works on Fencepost and on Apache Kafka. Exit codes: 0 all is well, 1 something was found that should not be, or
-    an order was refused, 2 called wrongly, 3 the cluster could not be asked.
+    Works on Fencepost and on Apache Kafka. Exit codes: 0 no problem was found, 1 a problem was found or an order was
+    refused, 2 wrong arguments, 3 the cluster could not be reached or did not answer.
 
     \b
     Example:

@@ -20,7 +20,7 @@ STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
     "states",
     multiple=True,
     type=click.Choice(STATES, case_sensitive=False),
-    help="Only in this state. Repeatable.",
+    help="Only ids in this state. Repeatable.",
 )
 @click.option(
     "--producer-id",
@@ -28,18 +28,24 @@ STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit",
     metavar="N",
     multiple=True,
     type=click.IntRange(0, 2**63 - 1),
-    help="Only of this producer. Repeatable.",
+    help="Only the id of this producer. Repeatable.",
 )
 @click.option(
-    "--longer-than", "longer_than_ms", type=Duration(), metavar="DURATION", help="Only transactions open for longer."
+    "--longer-than",
+    "longer_than_ms",
+    type=Duration(),
+    metavar="DURATION",
+    help="Only transactions that are open for longer than this.",
 )
-@click.option("--id", "pattern", metavar="PATTERN", help="Only ids that match this regular expression as a whole.")
+@click.option(
+    "--id", "pattern", metavar="PATTERN", help="Only ids that match this regular expression from beginning to end."
+)
 @click.option(
     "--idle",
     "idle_ms",
     type=Duration(),
     metavar="DURATION",
-    help="Only ids without an open transaction that nobody used for so long. Reads all of __transaction_state.",
+    help="Only ids without an open transaction that were not used for this long. Reads all of __transaction_state.",
 )
 @watch_options
 @cluster_options
@@ -82,7 +88,7 @@ def list_(
         return
     require_answers(found.problems)
     if not found.transactions:
-        print(f"none of {found.total} transactional ids{_meant(pattern)}", file=sys.stderr)
+        print(f"none of {found.total} transactional ids{_pattern_hint(pattern)}", file=sys.stderr)
 
 
 def _regular_expression(pattern: str | None) -> re.Pattern[str] | None:
@@ -92,8 +98,8 @@ def _regular_expression(pattern: str | None) -> re.Pattern[str] | None:
         raise WrongUse(f"--id {pattern} is not a regular expression: {e}", "for example --id 'orders-.*'") from None
 
 
-def _meant(pattern: str | None) -> str:
-    """`orders-*` is what a shell would understand."""
+def _pattern_hint(pattern: str | None) -> str:
+    """A hint for a pattern such as `orders-*`, which only a shell understands as intended."""
     if pattern is None or "*" not in pattern or ".*" in pattern:
         return ""
     return f"; --id takes a regular expression: did you mean {pattern.replace('*', '.*')}?"
@@ -107,7 +113,7 @@ def _meant(pattern: str | None) -> str:
 def describe(transactional_id: str, every_ms: int | None, cluster: ClusterOptions, as_json: bool) -> None:
     """Show every field of one transaction
 
-    What its coordinator knows of it, its last record in __transaction_state, and the partitions it is open on.
+    Shows the answer of its coordinator, its last record in __transaction_state, and the partitions that it is open on.
 
     \b
     Example:
@@ -133,14 +139,19 @@ def describe(transactional_id: str, every_ms: int | None, cluster: ClusterOption
 
 @click.command()
 @click.argument("transactional_id", metavar="ID")
-@click.option("--rpc", "with_rpcs", is_flag=True, help="Also its last requests, with who sent them. On Fencepost only.")
+@click.option(
+    "--rpc",
+    "with_rpcs",
+    is_flag=True,
+    help="Also show its last requests and the clients that sent them. Only with Fencepost brokers.",
+)
 @cluster_options
 @as_json_option
 def history(transactional_id: str, with_rpcs: bool, cluster: ClusterOptions, as_json: bool) -> None:
-    """Show what happened to a transactional id, step by step
+    """Show the history of a transactional id, step by step
 
-    Reads its records in __transaction_state, oldest first, and says of each who asked for it. Kafka keeps at least the
-    last one; how many more depends on compaction.
+    Reads the records of the id in __transaction_state, oldest first, and explains the cause of each. Kafka keeps at
+    least the last record; how many earlier ones are left depends on compaction.
 
     \b
     Example:
@@ -157,7 +168,7 @@ def history(transactional_id: str, with_rpcs: bool, cluster: ClusterOptions, as_
     if not document.transitions:
         raise unknown_id(transactional_id)
     if with_rpcs and document.rpcs is None:
-        raise Failure("the brokers of this cluster do not remember requests: Fencepost's do", "leave out --rpc")
+        raise Failure("the brokers of this cluster do not remember requests; only Fencepost's do", "leave out --rpc")
     write(document, text.history, as_json)
 
 
@@ -166,7 +177,9 @@ def history(transactional_id: str, with_rpcs: bool, cluster: ClusterOptions, as_
 @cluster_options
 @as_json_option
 def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> None:
-    """Say why a transaction is not finished, and what to do about it
+    """Explain why a transaction is not finished, and what to do
+
+    Says what happened, why, which readers wait, and what happens next.
 
     \b
     Example:
@@ -181,4 +194,4 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
         document = diagnose_txn(collect_txn(client, transactional_id, progress=progress))
     write(document, text.explanation, as_json)
     if document.state is None:
-        raise Failure(f"no coordinator knows `{transactional_id}`", "`fencepost txn list` shows all ids")
+        raise Failure(f"no coordinator knows `{transactional_id}`", "`fencepost txn list` lists all ids")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fencepost.client.client import KafkaClient
     from fencepost.diagnose.hanging import HangingTxn
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask first.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 @click.command()
@@ -24,10 +24,10 @@ yes_option = click.option("--yes", is_flag=True, help="Do not ask first.")
 @cluster_options
 @as_json_option
 def fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: bool) -> None:
-    """Shut a producer out, and abort what it left open
+    """Fence a producer, and abort its open transaction
 
-    Registers the transactional id once more, as a new producer would. The open transaction is aborted, readers that
-    waited for it go on, and the producer that had the id is refused from then on (PRODUCER_FENCED).
+    Registers the transactional id again, as a new producer would. This aborts the open transaction, so that readers
+    continue, and from then on the brokers refuse the previous producer (PRODUCER_FENCED).
 
     \b
     Example:
@@ -45,18 +45,18 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
 
     with cluster.connect() as client:
         found = collect_settled(client, transactional_id)
-        # For an id that does not exist, the order below would make one.
+        # InitProducerId creates an id that does not exist.
         if found is None:
             raise unknown_id(transactional_id)
         if must_be_open and not is_open(found.state):
             raise Failure(
                 f"`{transactional_id}` has no open transaction: it is {found.state}",
-                f"to shut its producer out all the same: `fencepost txn fence {transactional_id}`",
+                f"to fence its producer anyway: `fencepost txn fence {transactional_id}`",
             )
         if is_decided(found.state):
             raise Failure(
                 f"the transaction of `{transactional_id}` is already decided ({found.state}) and cannot be changed",
-                f"`fencepost txn explain {transactional_id}` says what it waits for",
+                f"`fencepost txn explain {transactional_id}` shows what it waits for",
             )
         aborts = "aborts its open transaction and " if is_open(found.state) else ""
         producer = f"producer {found.producer_id} (epoch {found.producer_epoch})"
@@ -67,8 +67,8 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
 
 @click.command()
 @click.argument("transactional_id", metavar="[ID]", required=False)
-@click.option("--topic", metavar="TOPIC", help="A partition with a hanging transaction: its topic ...")
-@click.option("--partition", metavar="N", type=click.IntRange(0), help="... and its number.")
+@click.option("--topic", metavar="TOPIC", help="The topic of a partition with a hanging transaction ...")
+@click.option("--partition", metavar="N", type=click.IntRange(0), help="... and the number of the partition.")
 @click.option("--producer-id", metavar="N", type=int, help="Only the transaction of this producer.")
 @click.option("--start-offset", metavar="N", type=int, help="Only the transaction that begins at this offset.")
 @yes_option
@@ -86,9 +86,9 @@ def abort(
 ) -> None:
     """Abort a transaction
 
-    With ID, the open transaction of that id; its producer is fenced. With --topic and --partition, a transaction that
-    hangs there, by writing the marker that its coordinator will never write. A transaction that has a coordinator is
-    refused the second way: that would tear it apart.
+    With ID, aborts the open transaction of that id and fences its producer. With --topic and --partition, aborts a
+    transaction that hangs there, by writing the marker that no coordinator will write. The second form is refused for
+    a transaction that its coordinator knows, because it would end it on this partition only.
 
     \b
     Example:
@@ -97,10 +97,10 @@ def abort(
     """
     names_partition = topic is not None and partition is not None
     if (transactional_id is None) is not names_partition or (topic is None) is not (partition is None):
-        raise WrongUse("which transaction?", "give an ID, or --topic and --partition of one that hangs")
+        raise WrongUse("which transaction?", "give an ID, or --topic and --partition of a hanging transaction")
     if transactional_id is not None:
         if producer_id is not None or start_offset is not None:
-            raise WrongUse("an ID has one transaction", "leave out --producer-id and --start-offset")
+            raise WrongUse("an ID has only one transaction", "leave out --producer-id and --start-offset")
         _fence(transactional_id, yes, cluster, as_json, must_be_open=True)
         return
     assert topic is not None
@@ -119,7 +119,7 @@ def abort(
 def _hanging_on(
     client: KafkaClient, topic: str, partition: int, producer_id: int | None, start_offset: int | None
 ) -> list[HangingTxn]:
-    """What hangs on a partition; refuses where nothing does, and says what is there instead."""
+    """The transactions that hang on a partition; if there is none, fails with what is there instead."""
     from fencepost.client.admin.answers import NamedPartition
     from fencepost.diagnose.collect.partitions import collect_hanging
     from fencepost.diagnose.hanging import diagnose_hanging
@@ -134,7 +134,7 @@ def _hanging_on(
     if found:
         return found
     if report.undecided_count or report.problems:
-        raise Unanswered(f"whether one hangs on {where} is not known: {report.problems[0]}", "try again later")
+        raise Unanswered(f"it is not known whether one hangs on {where}: {report.problems[0]}", "try again later")
     for producer in snapshot.before.get(where, ()):
         owner = snapshot.txns.get(producer.producer_id)
         if producer.txn_start_offset >= 0 and owner and is_meant(producer.producer_id, producer.txn_start_offset):
@@ -143,14 +143,14 @@ def _hanging_on(
                 f"`{owner.transactional_id}` is {owner.state}",
                 f"`fencepost txn fence {owner.transactional_id}` aborts it on all its partitions",
             )
-    raise Failure(f"no such transaction hangs on {where}", "`fencepost txn hanging` shows those that do")
+    raise Failure(f"no such transaction hangs on {where}", "`fencepost txn hanging` lists those that do")
 
 
 def _confirm(what: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise WrongUse(what, "nobody is there to be asked: add --yes if that is what you want")
+        raise WrongUse(what, "there is no terminal to ask for confirmation: add --yes if this is what you want")
     print(what, file=sys.stderr)
-    if not click.confirm("Go on?", err=True):
-        raise Failure("not done", "nothing was changed")
+    if not click.confirm("Continue?", err=True):
+        raise Failure("not confirmed", "nothing was changed")

@@ -21,7 +21,7 @@ MAX_PARTITION = 2**31 - 1
 def producers(place: str, cluster: ClusterOptions, as_json: bool) -> None:
     """Show the producers that a topic's partitions remember
 
-    With the open transaction of each, if there is one, and the transactional id that it belongs to.
+    Shows for each producer its open transaction, if there is one, and its transactional id.
 
     \b
     Example:
@@ -54,9 +54,9 @@ def _parse_place(place: str) -> tuple[str, int | None]:
     "max_age_ms",
     type=Duration(),
     metavar="DURATION",
-    help="Exit with 1 if readers wait for a transaction that is older than this. For monitoring.",
+    help="Exit with code 1 if readers wait for a transaction that is older than this. For monitoring.",
 )
-@click.option("--all", "shows_all", is_flag=True, help="Show partitions where nobody waits, too.")
+@click.option("--all", "shows_all", is_flag=True, help="Also show partitions where no reader waits.")
 @watch_options
 @cluster_options
 @as_json_option
@@ -68,16 +68,16 @@ def lso(
     cluster: ClusterOptions,
     as_json: bool,
 ) -> None:
-    """Show who keeps read_committed readers waiting
+    """Show the transactions that read_committed readers wait for
 
-    Each partition whose last stable offset is behind its high watermark, with the transaction that pins it there.
-    With TOPIC, all partitions of that topic.
+    Lists each partition whose last stable offset is behind its high watermark, with the transaction that pins it.
+    With TOPIC, lists all partitions of that topic.
 
     \b
     Example:
         fencepost txn lso --bootstrap localhost:9092
         fencepost txn lso orders --watch
-        fencepost txn lso --max-age 60s || page-somebody
+        fencepost txn lso --max-age 60s || page-on-call
     """
     from fencepost.cli.txn import text
     from fencepost.diagnose.collect.partitions import collect_lso
@@ -101,13 +101,13 @@ def lso(
         name = f"`{id_}`" if id_ is not None else f"producer {oldest.producer_id}"
         raise Failure(
             f"readers wait for {name} for {duration(oldest.age_ms or 0)}, more than {duration(limit_ms)}",
-            f"`fencepost txn explain {id_}` says why"
+            f"`fencepost txn explain {id_}` explains it"
             if id_ is not None and not oldest.is_orphan
             else "see `fencepost txn hanging`",
         )
     require_answers(found.problems)
     if not found.waiting_count:
-        print(f"nobody waits on any of {counted(found.partition_count, 'partition')}", file=sys.stderr)
+        print(f"no reader waits on any of {counted(found.partition_count, 'partition')}", file=sys.stderr)
 
 
 @click.command()
@@ -115,10 +115,10 @@ def lso(
 @cluster_options
 @as_json_option
 def hanging(topic: str | None, cluster: ClusterOptions, as_json: bool) -> None:
-    """Find transactions that nobody will ever end
+    """Find transactions that no coordinator will end
 
-    Looks on all partitions of the cluster, or of TOPIC, for transactions that are open there and unknown to their
-    coordinator. They hold back readers for ever. Exit code 1 if there is one.
+    Searches all partitions of the cluster, or of TOPIC, for transactions that are open there but unknown to their
+    coordinator. Readers wait for them for ever. The exit code is 1 if there is one.
 
     \b
     Example:
@@ -135,7 +135,9 @@ def hanging(topic: str | None, cluster: ClusterOptions, as_json: bool) -> None:
     open_ = counted(document.open_count, "open transaction")
     looked_at = f"{counted(document.partition_count, 'partition')}, {open_} with a coordinator"
     if document.hanging:
-        raise Failure(f"{counted(len(document.hanging), 'transaction')} will never end", "abort them as shown above")
+        raise Failure(
+            f"{counted(len(document.hanging), 'transaction')} will never end", "abort them with the commands above"
+        )
     if document.undecided_count or document.problems:
-        raise Unanswered(f"not everybody could be asked ({looked_at})", "the warnings above say who")
-    print(f"none hangs: {looked_at}", file=sys.stderr)
+        raise Unanswered(f"not all brokers answered ({looked_at})", "the warnings above say which")
+    print(f"no transaction hangs: {looked_at}", file=sys.stderr)

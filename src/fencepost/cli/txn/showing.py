@@ -17,7 +17,7 @@ D = TypeVar("D")
 def show(
     look: Callable[[], D], blocks: Callable[[D], Iterable[Block]], as_json: bool, every_ms: int | None
 ) -> D | None:
-    """Write what there is to see and return it; or go on writing it, and return nothing."""
+    """Write a document once and return it; with `every_ms`, write it again and again and return None."""
     from fencepost.cli.output import watch, write
 
     if every_ms is not None:
@@ -35,12 +35,12 @@ def write(document: D, blocks: Callable[[D], Iterable[Block]], as_json: bool) ->
 
 
 def require_answers(problems: Sequence[str]) -> None:
-    """What is shown is what could be found out; if that is not all, nobody may take it for an all-clear."""
+    """An incomplete answer must not be taken for an all-clear."""
     if problems:
-        raise Unanswered("not everybody could be asked", "the warnings above say who")
+        raise Unanswered("not all brokers answered", "the warnings above say which")
 
 
 def unknown_id(transactional_id: str, similar: Iterable[str] = ()) -> Failure:
     near = next(iter(similar), None)
-    hint = f"did you mean {near}?" if near is not None else "`fencepost txn list` shows all ids"
+    hint = f"did you mean {near}?" if near is not None else "`fencepost txn list` lists all ids"
     return Failure(f"no coordinator knows `{transactional_id}`", hint)

@@ -1,4 +1,4 @@
-"""The documents of `fencepost txn` as text."""
+"""The documents of `fencepost txn` as blocks of text."""
 
 from __future__ import annotations
 
@@ -180,15 +180,14 @@ def hanging(document: HangingReport) -> Iterator[Block]:
     )
     if document.hanging:
         commands = "\n".join(f"  {h.abort_command}" for h in document.hanging)
-        yield Paragraph(f"No coordinator will ever end these. To abort them:\n{commands}")
+        yield Paragraph(f"No coordinator will end these transactions. To abort them:\n{commands}")
 
 
 def explanation(document: Explanation) -> Iterator[Block]:
-    yield Paragraph(document.paragraph)
     advice = "\n".join(
         f"- {action.advice}" + (f":\n    {action.command}" if action.command else "") for action in document.actions
     )
-    yield Paragraph(f"What to do:\n{advice}")
+    yield Fields([*((finding.label, finding.text) for finding in document.findings), ("what to do", advice)])
 
 
 def ended(document: Ended) -> Iterator[Block]:

@@ -1,4 +1,4 @@
-"""The values that questions to a cluster are answered with."""
+"""The answers of a cluster to the questions of this package."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class DescribedTxn(NamedTuple):
     producer_id: int
     producer_epoch: int
     timeout_ms: int
-    start_ms: int  # -1: nothing was begun since the producer registered.
+    start_ms: int  # -1: no transaction began since the producer registered.
     partitions: tuple[NamedPartition, ...]
 
 
 class Producer(NamedTuple):
-    """A producer, as the leader of one partition remembers it."""
+    """A producer in the memory of the leader of one partition."""
 
     producer_id: int
     producer_epoch: int
@@ -49,7 +49,7 @@ class Producer(NamedTuple):
 
 
 class Rpc(NamedTuple):
-    """A request of a transactional producer, as a Fencepost broker remembers it."""
+    """A request of a transactional producer. Only Fencepost brokers remember them."""
 
     at_ms: int
     name: str
@@ -61,7 +61,7 @@ class Rpc(NamedTuple):
     producer_epoch: int
     about: str
     error_code: int
-    duration_us: int  # -1: it is not answered yet.
+    duration_us: int  # -1: not answered yet.
 
 
 @dataclass(slots=True)

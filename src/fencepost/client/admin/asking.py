@@ -1,4 +1,4 @@
-"""How long a question may take, how many requests it is split into, and which broker gets each of them."""
+"""The time limit of a question, and how it is split into requests to several brokers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ask(
     request: Message,
     error_of: Callable[[Any], int] = lambda r: int(r.error_code),
 ) -> Any:
-    """Ask one broker, again while it loads. Raises ClientError."""
+    """Ask one broker; ask again while the error is retriable. Raises ClientError."""
 
     def attempt() -> Any:
         response = client.send(client.broker(node_id), request)

@@ -16,10 +16,9 @@ FALLBACK_TIMEOUT_MS = 1000
 
 
 def fence(client: KafkaClient, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
-    """Take a transactional id over: abort what is open, and refuse its producer from now on.
+    """Take a transactional id over, as a new producer would: abort its open transaction and fence its producer.
 
-    Returns the producer id and epoch that the cluster hands out now. Call it only for an id that exists: for another
-    it would make one.
+    Returns the new producer id and epoch. Call it only for an id that exists, because InitProducerId creates others.
     """
 
     def init(timeout_ms: int) -> Any:
@@ -29,14 +28,14 @@ def fence(client: KafkaClient, transactional_id: str, timeout_ms: int) -> tuple[
             InitProducerIdRequest(transactional_id, timeout_ms, -1, -1),
             lambda r: int(r.error_code),
             at_most=5,
-            # While the abort's markers are on their way.
+            # The answer while the coordinator writes the markers of the abort.
             retry_also=frozenset({errors.CONCURRENT_TRANSACTIONS}),
             deadline_s=FENCE_DEADLINE_S,
         )
 
     response = init(timeout_ms)
     if response.error_code == errors.INVALID_TRANSACTION_TIMEOUT:
-        # The limit was lowered after the producer registered. The next one brings a timeout of its own.
+        # transaction.max.timeout.ms was lowered after the producer registered. The next producer sets its own timeout.
         response = init(FALLBACK_TIMEOUT_MS)
     if response.error_code:
         raise BrokerError(response.error_code, f"InitProducerId for `{transactional_id}`")
@@ -44,7 +43,7 @@ def fence(client: KafkaClient, transactional_id: str, timeout_ms: int) -> tuple[
 
 
 def write_abort_marker(client: KafkaClient, where: NamedPartition, producer: Producer) -> None:
-    """End one producer's transaction on one partition, without asking its coordinator. Only for what hangs."""
+    """End a hanging transaction of one producer on one partition, without its coordinator."""
     marker = WriteTxnMarkersRequest.WritableTxnMarker(
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,

@@ -1,4 +1,4 @@
-"""Questions to the leaders of partitions: offsets, producers, record batches."""
+"""Questions to the leaders of partitions: offsets, producers, batches."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def list_offsets(
 def describe_producers(
     client: KafkaClient, partitions: Iterable[NamedPartition]
 ) -> Answers[NamedPartition, tuple[Producer, ...]]:
-    """The producers that each partition remembers, with their open transactions."""
+    """The producers of each partition that its leader remembers, with their open transactions."""
 
     def request(chunk: Mapping[str, list[int]]) -> Message:
         return DescribeProducersRequest([DescribeProducersRequest.TopicRequest(n, i) for n, i in chunk.items()])
@@ -97,7 +97,7 @@ def _ask_leaders(
     read: Callable[[Any], Iterator[tuple[NamedPartition, int, V]]],
     what: str,
 ) -> Answers[NamedPartition, V]:
-    """Ask the leader of every partition; ask again, until the deadline, where a leader has just moved."""
+    """Ask the leader of every partition; if a leader has just moved, ask again until the deadline."""
     answers: Answers[NamedPartition, V] = Answers()
     left = list(partitions)
     problems: dict[NamedPartition, str] = {}
@@ -133,7 +133,7 @@ def _ask_leaders(
 
 
 def _leaders(client: KafkaClient, partitions: Sequence[NamedPartition]) -> dict[NamedPartition, int]:
-    """Who leads each partition now; -1: nobody, or it is gone."""
+    """The current leader of each partition; -1: it has none, or does not exist."""
     topics = client.refresh(sorted({where.topic for where in partitions}))
     found = {}
     for where in partitions:
@@ -150,7 +150,7 @@ def _ask_leader(
     read: Callable[[Any], Iterator[tuple[NamedPartition, int, V]]],
 ) -> list[tuple[NamedPartition, int, V]]:
     if node_id < 0:
-        raise BrokerError(errors.LEADER_NOT_AVAILABLE, "nobody leads it now")
+        raise BrokerError(errors.LEADER_NOT_AVAILABLE, "no broker leads it now")
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
@@ -160,7 +160,7 @@ def _ask_leader(
 def read_batches(
     client: KafkaClient, where: NamedPartition, start: int, end: int
 ) -> Iterator[tuple[BatchHeader, Buffer]]:
-    """Every batch with offsets from `start` up to before `end`, committed or not."""
+    """Every batch, committed or not, with offsets from `start` to before `end`."""
     topic = FetchRequest.FetchTopic
     partition = FetchRequest.FetchPartition
     position, empty = start, 0
@@ -182,7 +182,7 @@ def read_batches(
                 raise BrokerError(found.error_code, f"reading {where}")
             return found.records or b""
 
-        empty += 1  # The end was there when we asked for it, so nothing for several times means that it is gone.
+        empty += 1  # `end` existed when it was asked for, so several empty answers mean that the records are deleted.
         for header, batch in iter_batches(retry(attempt, DEADLINE_S)):
             if header.base_offset >= end:
                 return

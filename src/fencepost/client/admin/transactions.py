@@ -1,4 +1,4 @@
-"""Questions to the coordinators: which transactions there are, and what is known of each."""
+"""Questions to the coordinators: which transactions there are, and the state of each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def list_transactions(
 
 
 def describe_transactions(client: KafkaClient, coordinators: Mapping[str, int]) -> Answers[str, DescribedTxn]:
-    """All that is known of some ids, given where they are coordinated. An id that does not exist is left out."""
+    """Describe some ids, given the coordinator of each. Ids that do not exist are left out."""
     answers: Answers[str, DescribedTxn] = Answers()
     for node_id, ids in by_value(coordinators).items():
         for chunk in chunks(ids, IDS_PER_REQUEST):
@@ -80,7 +80,7 @@ def _txn_loading(response: Any) -> int:
 
 
 def describe_transaction(client: KafkaClient, transactional_id: str) -> tuple[int, DescribedTxn | None]:
-    """The coordinator of an id, and what it knows of it: None if it does not know the id. Raises ClientError."""
+    """The coordinator of an id, and its description of the id: None if the id does not exist. Raises ClientError."""
 
     def attempt() -> tuple[int, DescribedTxn | None]:
         coordinator = _find_coordinators(client, [transactional_id])[transactional_id]
@@ -111,7 +111,7 @@ def _find_coordinators(client: KafkaClient, ids: Sequence[str]) -> dict[str, int
 
 
 def describe_rpcs(client: KafkaClient, ids: Collection[str]) -> dict[str, tuple[Rpc, ...]] | None:
-    """The last requests of some ids (at most a hundred), oldest first; None on brokers that remember none."""
+    """The last requests of some ids (at most a hundred), oldest first; None if the brokers do not remember requests."""
     connection = client.any_broker()
     if connection.session.max_version(DescribeRpcsRequest.definition.api_key) < 0:
         return None

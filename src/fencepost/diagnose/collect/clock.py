@@ -1,4 +1,4 @@
-"""The time of a snapshot."""
+"""The time at which a snapshot is taken."""
 
 from __future__ import annotations
 

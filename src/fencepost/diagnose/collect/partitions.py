@@ -1,4 +1,4 @@
-"""What the leaders of partitions say: how far readers get, which producers they remember, what is open there."""
+"""Asks the leaders of partitions: how far readers get, which producers wrote there, which transactions are open."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from fencepost.protocol import errors
 
 
 def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None) -> LsoSnapshot:
-    """How far readers get in each partition, and for those that wait, whose transaction they wait for."""
+    """How far readers get in each partition, and the transactions that readers wait for."""
     ends = ends_of(client, partitions_of(client, topics))
     waiting = [where for where, end in ends.found.items() if end.gap > 0]
     producers = describe_producers(client, waiting)
@@ -74,12 +74,12 @@ def settled_since(client: KafkaClient, suspects: Set[OpenTxn], txns: Mapping[int
 
 
 def collect_ends(client: KafkaClient, partitions: Collection[NamedPartition]) -> Mapping[NamedPartition, Ends]:
-    """How far some partitions reach; those that do not answer are left out."""
+    """The ends of some partitions; partitions that do not answer are left out."""
     return ends_of(client, partitions).found
 
 
 def ends_of(client: KafkaClient, partitions: Collection[NamedPartition]) -> Answers[NamedPartition, Ends]:
-    # The stable end first: the other only grows, so it is never the smaller one.
+    # The last stable offset first: the high watermark only grows, so it is never the smaller of the two.
     stable = list_offsets(client, partitions, READ_COMMITTED)
     high = list_offsets(client, list(stable.found), READ_UNCOMMITTED)
     found = {
@@ -92,7 +92,7 @@ def ends_of(client: KafkaClient, partitions: Collection[NamedPartition]) -> Answ
 def _txns_of(
     client: KafkaClient, producers: Mapping[NamedPartition, tuple[Producer, ...]]
 ) -> tuple[dict[int, DescribedTxn], tuple[str, ...]]:
-    """The transactions of those producers that have one open, by producer id; and which coordinators did not answer."""
+    """The open transactions of the producers, by producer id, and the coordinators that did not answer."""
     ids = {p.producer_id for found in producers.values() for p in found if p.txn_start_offset >= 0}
     if not ids:
         return {}, ()
@@ -113,7 +113,7 @@ def _txns_of(
 
 
 class _Coordinators(NamedTuple):
-    """Who leads each partition of `__transaction_state`; none while the cluster has had no transaction."""
+    """The leader of each partition of `__transaction_state`; empty while the cluster has had no transaction."""
 
     leaders: tuple[int, ...] = ()
     problems: tuple[str, ...] = ()
@@ -122,8 +122,8 @@ class _Coordinators(NamedTuple):
 def _coordinators(client: KafkaClient) -> _Coordinators:
     try:
         found = client.refresh([TXN_TOPIC])
-    except BrokerError as e:  # Not everybody may look at it.
-        return _Coordinators(problems=(f"whether all coordinators were asked is not known: {e}",))
+    except BrokerError as e:  # Not every user is allowed to see the topic.
+        return _Coordinators(problems=(f"it is not known whether all coordinators were asked: {e}",))
     return _Coordinators(found[TXN_TOPIC].leaders if TXN_TOPIC in found else ())
 
 
@@ -133,7 +133,7 @@ def _first_record_ms(client: KafkaClient, where: NamedPartition, producer: Produ
         for header, _ in read_batches(client, where, offset, offset + 1):
             return header.base_timestamp
     except ClientError:
-        pass  # Not allowed to read the topic, perhaps: then the age stays unknown.
+        pass  # For example, the user is not allowed to read the topic. Then the age stays unknown.
     return -1
 
 
@@ -158,7 +158,7 @@ def collect_producers(client: KafkaClient, topic: str, partition: int | None = N
 
 
 def collect_hanging(client: KafkaClient, topics: Iterable[str] | None = None) -> HangingSnapshot:
-    """What is open on partitions, what coordinators know of it, and what is still open then."""
+    """The transactions that are open on partitions, the answers of their coordinators, and what is open after that."""
     ends = ends_of(client, partitions_of(client, topics))
     before = describe_producers(client, [where for where, end in ends.found.items() if end.gap > 0])
     txns, unanswered = _txns_of(client, before.found)

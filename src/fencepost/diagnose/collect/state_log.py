@@ -13,7 +13,7 @@ from fencepost.machines.txn.records import decode_key, decode_value, encode_key,
 from fencepost.protocol import errors
 from fencepost.protocol.records import iter_records
 
-Progress = Callable[[int, int], None]  # So many of so many offsets.
+Progress = Callable[[int, int], None]  # Offsets that are read, and offsets in total.
 FIRST_WINDOW = 4096
 
 
@@ -28,7 +28,7 @@ def state_log_of(client: KafkaClient, transactional_id: str) -> NamedPartition |
 
 
 def _log_partitions(client: KafkaClient) -> list[NamedPartition]:
-    """Those of `__transaction_state`, which is made when the first id registers."""
+    """The partitions of `__transaction_state`, which is created when the first id registers."""
     try:
         return partitions_of(client, [TXN_TOPIC])
     except BrokerError as e:
@@ -49,9 +49,9 @@ def _spans(client: KafkaClient, partitions: Collection[NamedPartition]) -> dict[
 def read_log(
     client: KafkaClient, where: NamedPartition | None, transactional_id: str, wanted: int | None, progress: Progress
 ) -> tuple[LogEntry, ...]:
-    """The last `wanted` entries of an id (None: all), and perhaps some more; none if there is no log yet.
+    """At least the last `wanted` entries of an id (None: all of them); none if there is no log yet.
 
-    The log is read from its end in windows that grow, as what is asked for is mostly of the last minutes.
+    Reads the log backwards in growing windows, because the wanted entries are usually at its end.
     """
     if where is None:
         return ()
@@ -81,7 +81,7 @@ def _entries_between(
     entries = []
     for header, batch in read_batches(client, where, lower, upper):
         progress(end - upper + max(header.last_offset + 1 - lower, 0), total)
-        # Nearly all batches are of other ids: a look at the bytes is much cheaper than decoding.
+        # Most batches are of other ids, and searching the bytes is much cheaper than decoding them.
         if header.codec == 0 and key not in bytes(batch):
             continue
         for record in iter_records(batch):
@@ -94,7 +94,7 @@ def _entries_between(
 
 
 def collect_last_steps(client: KafkaClient, transactional_id: str, wanted: int) -> tuple[LogEntry, ...]:
-    """The last records of an id, and perhaps some more; none if the log cannot be read."""
+    """At least the last `wanted` records of an id; none if the log cannot be read."""
     try:
         where = state_log_of(client, transactional_id)
         return read_log(client, where, transactional_id, wanted, no_progress)

@@ -1,4 +1,4 @@
-"""What coordinators, their log and the partitions say of transactional ids: of all of them, or of one."""
+"""Asks about transactional ids, all of them or one: their coordinators, `__transaction_state`, their partitions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def collect_txns(
     reads_log: bool = False,
     progress: Progress = no_progress,
 ) -> TxnsSnapshot:
-    """Every transactional id; `reads_log` also finds out when each was last used, which no request tells."""
+    """Every transactional id; with `reads_log`, also when each was last used, which only the log shows."""
     listed = list_transactions(client, states, producer_ids)
     described = describe_transactions(client, {t.transactional_id: t.coordinator for t in listed.found.values()})
     updated_ms = last_updates(client, progress) if reads_log else None
@@ -65,7 +65,7 @@ def collect_txns(
 def collect_history(
     client: KafkaClient, transactional_id: str, with_rpcs: bool = False, progress: Progress = no_progress
 ) -> HistorySnapshot:
-    """Every record of an id that its log still has, and its last requests if the cluster remembers them."""
+    """Every record of an id that is still in the log, and its last requests if the brokers remember them."""
     where = state_log_of(client, transactional_id)
     entries = read_log(client, where, transactional_id, None, progress)
     return HistorySnapshot(
@@ -83,7 +83,7 @@ def collect_txn(
     entries_wanted: int = ENTRIES_FOR_A_STORY,
     progress: Progress = no_progress,
 ) -> TxnSnapshot:
-    """What coordinator, log and partitions say of one id."""
+    """What the coordinator, the log and the leaders of its partitions know about one id."""
     coordinator, txn = describe_transaction(client, transactional_id)
     problems: list[str] = []
     history: tuple[LogEntry, ...] | None = None
@@ -138,7 +138,7 @@ def _rpcs_of(client: KafkaClient, transactional_id: str) -> tuple[Rpc, ...] | No
 
 
 def _partitions_named(txn: DescribedTxn | None, history: Iterable[LogEntry]) -> list[NamedPartition]:
-    """Those of the open transaction, and those of earlier ones: a late write may have left one of them open."""
+    """The partitions of the open transaction and of earlier ones, which a late write may have left open."""
     named = set(txn.partitions) if txn is not None else set()
     for entry in history:
         named.update(
@@ -151,7 +151,7 @@ def _settings(client: KafkaClient) -> Settings:
     try:
         found = client.broker_settings((MAX_TIMEOUT, ABORT_CHECK, EXPIRATION))
     except ClientError:
-        return Settings()  # It takes more rights than the rest, and only rounds off what is said.
+        return Settings()  # This question needs more permissions than the others, and its answer is not essential.
 
     def number(name: str) -> int | None:
         return whole_number(found.get(name, ""), MAX_INT64)

@@ -33,7 +33,7 @@ def test_all_were_asked_where_every_partition_has_one_leader_all_the_time() -> N
 def test_a_partition_without_a_leader_was_not_asked(after: tuple[int, ...]) -> None:
     before = (1, -1) if after == (1, 2) else (1, 2)
     [problem] = unasked_coordinators(before, after)
-    assert problem.startswith("nobody leads __transaction_state-1, so")
+    assert problem.startswith("no broker leads __transaction_state-1, so")
 
 
 def test_a_partition_that_moved_meanwhile_may_have_been_missed_by_both() -> None:
@@ -138,6 +138,8 @@ def test_orders_are_advised_for_nothing_that_is_not_known(
     monkeypatch.setattr("fencepost.client.client.KafkaClient", OneBrokerIsDown)
     monkeypatch.setenv("FENCEPOST_BOOTSTRAP", broker.bootstrap_servers)
     assert main(["txn", "abort", "--topic", "orders", "--partition", "0", "--yes"]) == 3
-    assert "whether one hangs on orders-0 is not known: nobody leads __transaction_state-" in capsys.readouterr().err
+    assert (
+        "it is not known whether one hangs on orders-0: no broker leads __transaction_state-" in capsys.readouterr().err
+    )
     assert main(["txn", "lso", "orders", "--max-age", "0ms"]) == 1
     assert "hint: see `fencepost txn hanging`" in capsys.readouterr().err
