@@ -116,7 +116,7 @@ class Transaction:
         if response.error_code == errors.INVALID_TRANSACTION_TIMEOUT:
             raise BadClientSetting(
                 f"transaction.timeout.ms={self.timeout_ms} is more than the broker's transaction.max.timeout.ms="
-                f"{self._longest_timeout()} allows\n\nhint: lower it, or raise transaction.max.timeout.ms on all brokers"
+                f"{self._longest_timeout()} allows\n\nhint: lower the first, or raise the second on all brokers"
             )
         self._check(response.error_code, "InitProducerId")
         self._identity = ProducerIdentity(self.transactional_id, response.producer_id, response.producer_epoch)

@@ -9,27 +9,27 @@ from enum import Enum
 class Who(Enum):
     PROGRAM = "this program"
     OTHER = "another producer or group member"
-    OPERATOR = "whoever runs the cluster: settings or permissions"
-    CLUSTER = "the cluster: something moves, loads or is broken"
-    NETWORK = "the network, or a broker that went away"
+    OPERATOR = "the settings or permissions of the cluster"
+    CLUSTER = "the cluster: a leader or coordinator is moving, loading or failing"
+    NETWORK = "the network, or a broker that stopped"
 
 
 class Then(Enum):
-    """What a transactional program does with it."""
+    """What a transactional program does after the error."""
 
-    NOTHING = "nothing: all is well"
-    RETRY = "try again: clients do so by themselves until their own timeout"
+    NOTHING = "nothing: this is not a failure"
+    RETRY = "retry: clients do this by themselves, until their timeout"
     ABORT = "abort the transaction and begin a new one with the same producer"
-    CLOSE = "close this producer; where it is meant to live on, make a new one, which registers again"
-    FIX = "mend what is wrong first: it will be the same the next time"
+    CLOSE = "close this producer and, if the work goes on, create a new one, which registers again"
+    FIX = "fix the cause first: a retry gives the same error"
 
 
 class Effect(Enum):
-    """Whether the request may have done something although it was answered with an error."""
+    """Whether the request may have taken effect although the answer is an error."""
 
-    DONE = "it was done"
+    DONE = "the request took effect"
     NONE = "definite: the request had no effect"
-    UNKNOWN = "not definite: it may have been done, or be done later"
+    UNKNOWN = "not definite: the request may have taken effect, or may do so later"
 
 
 PROGRAM, OTHER, OPERATOR, CLUSTER, NETWORK = Who

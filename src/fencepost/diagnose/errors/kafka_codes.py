@@ -86,47 +86,47 @@ def _row(
 KAFKA_CODES = (
     _row(
         -1, "UnknownServerException", CLUSTER, UNKNOWN, ABORT, (PRODUCE, INIT, END, COMMIT_OFFSETS, FETCH),
-        "The broker ran into something that it has no code for.",
-        "Look into the broker's log at that moment. After an EndTxn nobody can say whether it took place: register "
-        "again (InitProducerId), read what is committed, and only then go on.",
+        "The broker failed with an error that has no code.",
+        "Look at the broker's log at that time. After an EndTxn the outcome is unknown: register again "
+        "(InitProducerId), read what is committed, and only then continue.",
         librdkafka="UNKNOWN",
     ),
     _row(0, "", PROGRAM, DONE, NOTHING, (), "No error.", "Nothing.", librdkafka="NO_ERROR"),
     _row(
         1, "OffsetOutOfRangeException", PROGRAM, DEFINITE, FIX, (FETCH,),
         "The consumer asked for an offset before the log's start or after its end.",
-        "Its records were deleted by retention, or the topic was made anew. `auto.offset.reset` decides where to go "
-        "on; with `none` the program decides.",
+        "Retention deleted its records, or the topic was deleted and created again. `auto.offset.reset` decides where "
+        "the consumer continues; with `none` the program decides.",
     ),
     _row(
         2, "CorruptRecordException", NETWORK, DEFINITE, RETRY, (PRODUCE, FETCH),
         "A batch does not match its checksum, or has a record without a key for a compacted topic.",
-        "A damaged batch is sent again by the client. If it stays, look for records without a key.",
+        "The client sends a damaged batch again. If the error stays, look for records without a key.",
         RETRIABLE_FAMILY, "INVALID_MSG",
     ),
     _row(
         3, "UnknownTopicOrPartitionException", OPERATOR, DEFINITE, RETRY,
         (PRODUCE, FETCH, OFFSETS, METADATA, ADD, COMMIT_OFFSETS, MARKERS, PRODUCERS),
-        "The broker has no such topic or partition, or has not heard of it yet.",
-        "Right after a topic is created, wait: clients try again. Otherwise create it, or mend its name. In "
-        "AddPartitionsToTxn nothing is added then, not even the other partitions of the request.",
+        "The broker has no such topic or partition, or does not know it yet.",
+        "Right after a topic is created, wait: clients retry. Otherwise create the topic, or correct its name. "
+        "AddPartitionsToTxn then adds nothing, not even the other partitions of the request.",
         REFRESH, "UNKNOWN_TOPIC_OR_PART",
     ),
     _row(
         5, "LeaderNotAvailableException", CLUSTER, DEFINITE, RETRY, (METADATA, PRODUCE, FETCH),
         "The partition has no leader at the moment.",
-        "Wait for the election. If it stays, all replicas of the partition are down.", REFRESH,
+        "Wait for the election. If the error stays, all replicas of the partition are down.", REFRESH,
     ),
     _row(
         6, "NotLeaderOrFollowerException", CLUSTER, DEFINITE, RETRY, (PRODUCE, FETCH, OFFSETS, MARKERS, PRODUCERS),
-        "The request went to a broker that does not lead the partition (any more).",
-        "Clients ask for the new leader and send again.", REFRESH, "NOT_LEADER_FOR_PARTITION",
+        "The broker does not lead the partition, or does not lead it any more.",
+        "Clients find the new leader and send the request again.", REFRESH, "NOT_LEADER_FOR_PARTITION",
     ),
     _row(
         7, "TimeoutException", CLUSTER, UNKNOWN, RETRY, (PRODUCE, INIT, END, COMMIT_OFFSETS),
-        "The broker could not finish in time, mostly because replicas did not acknowledge.",
-        "A Produce of an idempotent producer is safe to send again: duplicates are found. If commit_transaction "
-        "itself times out, call it again: only that finds out what became of it; do not begin anew before.",
+        "The broker did not finish in time, mostly because replicas did not acknowledge.",
+        "An idempotent producer can send a Produce again: the broker recognizes duplicates. If commit_transaction "
+        "times out, call it again before anything else: only this shows its outcome.",
         RETRIABLE_FAMILY,
     ),
     _row(
@@ -136,38 +136,38 @@ KAFKA_CODES = (
     ),
     _row(
         12, "OffsetMetadataTooLarge", PROGRAM, DEFINITE, ABORT, (COMMIT_OFFSETS, PLAIN_COMMIT),
-        "The text beside a committed offset is longer than `offset.metadata.max.bytes` (4096).",
-        "Abort, and shorten it.",
+        "The metadata of a committed offset is longer than `offset.metadata.max.bytes` (4096).",
+        "Abort, and shorten the metadata.",
     ),
     _row(
         13, "NetworkException", NETWORK, UNKNOWN, RETRY, (PRODUCE, END, COMMIT_OFFSETS),
-        "The connection ended before the answer came.",
-        "Clients connect and send again; the broker finds duplicates. The answer to a commit is found out by "
-        "committing again.",
+        "The connection ended before the answer arrived.",
+        "Clients connect and send again; the broker recognizes duplicates. To learn the outcome of a commit, commit "
+        "again.",
         REFRESH,
     ),
     _row(
         14, "CoordinatorLoadInProgressException", CLUSTER, DEFINITE, RETRY, (*ON_COORDINATOR, COMMIT_OFFSETS, LIST),
-        "The coordinator has just become responsible and reads its log, or has no block of producer ids yet.",
-        "Wait: it takes milliseconds to seconds. A long load means a long `__transaction_state` partition.",
+        "The coordinator has just taken over and is reading its log, or has no block of producer ids yet.",
+        "Wait: this takes milliseconds to seconds. If it takes longer, the `__transaction_state` partition is large.",
         RETRIABLE_FAMILY,
     ),
     _row(
         15, "CoordinatorNotAvailableException", CLUSTER, UNKNOWN, RETRY, (FIND, *ON_COORDINATOR, COMMIT_OFFSETS),
-        "There is no coordinator now, or it could not replicate its record in time.",
-        "Clients look for it again. If it stays: is `__transaction_state` there, with a leader and enough replicas in "
-        "sync (`transaction.state.log.min.isr`)?",
+        "There is no coordinator, or it could not replicate its record in time.",
+        "Clients retry. If the error stays, check that `__transaction_state` exists, has a leader and has enough "
+        "replicas in sync (`transaction.state.log.min.isr`).",
         REFRESH,
     ),
     _row(
         16, "NotCoordinatorException", CLUSTER, DEFINITE, RETRY, (*ON_COORDINATOR, COMMIT_OFFSETS),
         "The coordinator has moved to another broker.",
-        "Clients ask FindCoordinator and send again. Waves of it come with broker restarts.", REFRESH,
+        "Clients find the new coordinator and send again. The error is frequent while brokers restart.", REFRESH,
     ),
     _row(
         17, "InvalidTopicException", PROGRAM, DEFINITE, FIX, (METADATA, PRODUCE),
-        "The name is not a legal topic name, or is that of an internal topic.",
-        "Use other letters (a-z, 0-9, `.`, `_`, `-`; 249 at most); internal topics are the broker's own.",
+        "The name is not a legal topic name, or is the name of an internal topic.",
+        "Use only letters, digits, `.`, `_` and `-`, at most 249 characters; only brokers write to internal topics.",
         CONFIGURATION, "TOPIC_EXCEPTION",
     ),
     _row(
@@ -177,29 +177,29 @@ KAFKA_CODES = (
     ),
     _row(
         19, "NotEnoughReplicasException", CLUSTER, DEFINITE, RETRY, (PRODUCE,),
-        "Fewer replicas are in sync than `min.insync.replicas` asks for. A producer below Produce v12 also sees it "
-        "when the coordinator is busy with the transaction before.",
-        "Clients try again. If it stays, brokers are down.", RETRIABLE_FAMILY,
+        "Fewer replicas are in sync than `min.insync.replicas` asks for. With Produce below v12, also: the "
+        "coordinator is still busy with the previous transaction.",
+        "Clients retry. If the error stays, brokers are down.", RETRIABLE_FAMILY,
     ),
     _row(
         20, "NotEnoughReplicasAfterAppendException", CLUSTER, UNKNOWN, RETRY, (PRODUCE,),
-        "The batch was appended, but too few replicas have it.",
-        "Clients send it again; an idempotent producer makes no duplicate of it.", RETRIABLE_FAMILY,
+        "The leader has appended the batch, but too few replicas have it.",
+        "Clients send it again; with an idempotent producer this makes no duplicate.", RETRIABLE_FAMILY,
     ),
     _row(
         21, "InvalidRequiredAcksException", PROGRAM, DEFINITE, FIX, (PRODUCE,),
-        "`acks` is none of 0, 1 and all; transactions need all.", "Set `acks=all`.", CONFIGURATION,
+        "`acks` is not 0, 1 or all; transactions need all.", "Set `acks=all`.", CONFIGURATION,
     ),
     _row(
         22, "IllegalGenerationException", OTHER, DEFINITE, ABORT, (COMMIT_OFFSETS, PLAIN_COMMIT, SYNC, HEARTBEAT),
-        "The group has rebalanced: the offsets come from a member of an earlier generation, a zombie perhaps.",
-        "Abort and poll: the partitions may belong to another member now, which goes on from the last commit.",
+        "The group has rebalanced: the offsets come from a member of an earlier generation, possibly a zombie.",
+        "Abort and poll: the partitions may belong to another member now, which continues from the last commit.",
         RECOVERABLE,
     ),
     _row(
         23, "InconsistentGroupProtocolException", OTHER, DEFINITE, FIX, (JOIN, SYNC),
-        "The consumer offers no assignor that all other members of the group have.",
-        "Give all members of a group one `partition.assignment.strategy` in common.",
+        "The consumer has no assignor in common with all other members of the group.",
+        "Give all members of the group a common `partition.assignment.strategy`.",
     ),
     _row(
         24, "InvalidGroupIdException", PROGRAM, DEFINITE, FIX, (COMMIT_OFFSETS, PLAIN_COMMIT, JOIN, FIND),
@@ -207,34 +207,36 @@ KAFKA_CODES = (
     ),
     _row(
         25, "UnknownMemberIdException", OTHER, DEFINITE, ABORT, (COMMIT_OFFSETS, PLAIN_COMMIT, SYNC, HEARTBEAT, MEMBER),
-        "The coordinator does not know this member (any more): it was silent for longer than its session, or took "
-        "longer than `max.poll.interval.ms`.",
-        "Abort and poll: the consumer joins again. If it is frequent, process less between two polls.",
+        "The coordinator does not know this member: it sent no heartbeat for longer than `session.timeout.ms`, or did "
+        "not poll for longer than `max.poll.interval.ms`.",
+        "Abort and poll: the consumer joins again. If the error is frequent, process fewer records between two polls.",
         RECOVERABLE,
     ),
     _row(
         26, "InvalidSessionTimeoutException", PROGRAM, DEFINITE, FIX, (JOIN,),
-        "`session.timeout.ms` is outside of what the broker allows (`group.min.` and `group.max.session.timeout.ms`).",
-        "Choose one that lies between.",
+        "`session.timeout.ms` is outside `group.min.session.timeout.ms` to `group.max.session.timeout.ms` of the "
+        "broker.",
+        "Choose a value in this range.",
     ),
     _row(
         27, "RebalanceInProgressException", OTHER, DEFINITE, ABORT, (PLAIN_COMMIT, SYNC, HEARTBEAT),
-        "The group is rebalancing.", "Poll, and go on with the partitions that are assigned then.",
+        "The group is rebalancing.", "Poll, and continue with the partitions that are then assigned.",
     ),
     _row(
         29, "TopicAuthorizationException", OPERATOR, DEFINITE, FIX,
         (PRODUCE, FETCH, METADATA, ADD, COMMIT_OFFSETS, PRODUCERS),
-        "The principal may not write (or read) this topic.",
-        "Abort; have WRITE (producers) or READ (consumers, offsets) granted on the topic.", CONFIGURATION,
+        "The user is not allowed to write or read this topic.",
+        "Abort, and grant the user WRITE (producers) or READ (consumers, offsets) on the topic.", CONFIGURATION,
     ),
     _row(
         30, "GroupAuthorizationException", OPERATOR, DEFINITE, FIX,
         (FIND, ADD_OFFSETS, COMMIT_OFFSETS, JOIN, FETCH_OFFSETS),
-        "The principal may not use this consumer group.", "Abort; have READ granted on the group.", CONFIGURATION,
+        "The user is not allowed to use this consumer group.",
+        "Abort, and grant the user READ on the group.", CONFIGURATION,
     ),
     _row(
         31, "ClusterAuthorizationException", OPERATOR, DEFINITE, FIX, (INIT, ADD, MARKERS),
-        "The principal may not write idempotently, or may not send what brokers send among themselves.",
+        "The user is not allowed to write idempotently, or to send requests that only brokers send.",
         "Idempotence needs WRITE on any topic (or IDEMPOTENT_WRITE on the cluster); aborting a hanging transaction "
         "needs ALTER or CLUSTER_ACTION on the cluster.",
         CONFIGURATION,
@@ -242,100 +244,104 @@ KAFKA_CODES = (
     _row(
         32, "InvalidTimestampException", PROGRAM, DEFINITE, ABORT, (PRODUCE,),
         "A record's time is further from the broker's than `message.timestamp.before.max.ms` or `.after.max.ms` allow.",
-        "Abort; mend the timestamp or the clock.",
+        "Abort, and correct the timestamp or the clock.",
     ),
     _row(
         33, "UnsupportedSaslMechanismException", OPERATOR, DEFINITE, FIX, ("SaslHandshake",),
-        "The broker does not take this `sasl.mechanism`.", "Use one that it lists in its answer.", CONFIGURATION,
+        "The broker does not accept this `sasl.mechanism`.",
+        "Use one that the broker lists in its answer.", CONFIGURATION,
     ),
     _row(
         34, "IllegalSaslStateException", PROGRAM, DEFINITE, FIX, (SASL,),
-        "A request came before authentication was done, or an authentication where none is wanted.",
-        "Set `security.protocol` to what the listener speaks.", CONFIGURATION,
+        "A request arrived before authentication was complete, or the listener expects no authentication.",
+        "Set `security.protocol` to the protocol of the listener.", CONFIGURATION,
     ),
     _row(
         35, "UnsupportedVersionException", PROGRAM, DEFINITE, FIX, (INIT, PRODUCE, MARKERS, "ApiVersions"),
-        "The broker does not serve this version of the API, or not what was asked with it (`KeepPreparedTxn`).",
-        "Use a client that fits the broker; two-phase commit (KIP-939) is not finished anywhere.", CONFIGURATION,
+        "The broker does not support this version of the API, or this use of it (`KeepPreparedTxn`).",
+        "Use a client that fits the broker; no broker supports all of two-phase commit (KIP-939) yet.", CONFIGURATION,
     ),
     _row(
         42, "InvalidRequestException", PROGRAM, DEFINITE, FIX, (INIT, ADD, END, DESCRIBE, PRODUCE, COMMIT_OFFSETS),
-        "The request makes no sense: an empty transactional id, or only one of producer id and epoch.",
-        "Set `transactional.id`; if it is set, the client library is at fault.",
+        "The request is invalid: for example an empty transactional id, or only one of producer id and epoch.",
+        "Set `transactional.id`; if it is set, this is a bug of the client library.",
     ),
     _row(
         43, "UnsupportedForMessageFormatException", OPERATOR, DEFINITE, FIX, (PRODUCE, MARKERS, COMMIT_OFFSETS),
-        "The topic is kept in a message format from before transactions (below v2).",
-        "Brokers before 3.0 only: set `log.message.format.version`.", CONFIGURATION,
+        "The topic has a message format without transactions (below v2).",
+        "Only with brokers before 3.0: set `log.message.format.version`.", CONFIGURATION,
     ),
     _row(
         45, "OutOfOrderSequenceException", PROGRAM, DEFINITE, ABORT, (PRODUCE,),
-        "A batch is missing between the last one and this one of the same producer and partition: it was lost, or "
-        "given up by the client.",
-        "Abort. Outside transactions librdkafka calls it fatal; the Java client raises its epoch and goes on. If it "
-        "is frequent, `delivery.timeout.ms` is too short for the cluster.",
+        "A batch is missing between the previous batch of this producer on the partition and this one: it was lost, or "
+        "the client gave it up.",
+        "Abort. Outside transactions, librdkafka treats the error as fatal; the Java client raises its epoch and "
+        "continues. If the error is frequent, `delivery.timeout.ms` is too short for the cluster.",
     ),
     _row(
         46, "DuplicateSequenceException", PROGRAM, DONE, NOTHING, (PRODUCE,),
-        "The batch was there already: a retry of a request whose answer was lost.",
-        "Nothing: clients count it as success. Current brokers answer with the first offsets instead.",
+        "The broker already has the batch: this is a retry of a request whose answer was lost.",
+        "Nothing: clients treat it as success. Current brokers answer with the offsets of the batch instead.",
     ),
     _row(
         47, "InvalidProducerEpochException", OTHER, DEFINITE, ABORT,
         (PRODUCE, COMMIT_OFFSETS, MARKERS, INIT, ADD, ADD_OFFSETS, END),
-        "The epoch is older than the partition's or the coordinator's: another producer registered the same "
-        "transactional.id, or the transaction timed out. Older versions of the RPCs say this instead of "
+        "The epoch is older than that of the partition or the coordinator: another producer registered the same "
+        "transactional.id, or the transaction timed out. Older versions of the requests return this error instead of "
         "PRODUCER_FENCED.",
-        "Abort; the abort then tells whether this producer is fenced (PRODUCER_FENCED: close it) or only its "
-        "transaction is over. `fencepost txn history ID` shows which.",
+        "Abort. If the abort returns PRODUCER_FENCED, close the producer; otherwise only its transaction has ended. "
+        "`fencepost txn history ID` shows the cause.",
         RECOVERABLE,
     ),
     _row(
         48, "InvalidTxnStateException", PROGRAM, DEFINITE, CLOSE, (END, PRODUCE, COMMIT_OFFSETS),
-        "The request does not fit the state of the transaction: a commit of what was aborted after its timeout, a "
-        "commit with nothing open, a write to a partition that was not added.",
+        "The request does not fit the state of the transaction: for example a commit after the timeout has aborted "
+        "it, a commit without an open transaction, or a write to a partition that was not added.",
         "See `fencepost txn history ID`: a PrepareAbort by the coordinator before it means a timeout. Close the "
-        "producer, make a new one and do the work again.",
+        "producer, create a new one and do the work again.",
     ),
     _row(
         49, "InvalidPidMappingException", OTHER, DEFINITE, CLOSE, (ADD, ADD_OFFSETS, END, PRODUCE, COMMIT_OFFSETS),
-        "The coordinator has another producer id, or none, for this transactional.id: it was forgotten after "
-        "`transactional.id.expiration.ms` (7 days) without use, or its epochs ran out and it was given a new id.",
-        "Close this producer and make a new one.", RECOVERABLE,
+        "The coordinator has another producer id, or none, for this transactional.id: it expired after "
+        "`transactional.id.expiration.ms` (7 days) without use, or it received a new producer id because its epochs "
+        "were used up.",
+        "Close this producer and create a new one.", RECOVERABLE,
     ),
     _row(
         50, "InvalidTxnTimeoutException", PROGRAM, DEFINITE, FIX, (INIT,),
         "`transaction.timeout.ms` is 0 or less, or more than the broker's `transaction.max.timeout.ms` (15 minutes).",
-        "Ask for less, or raise the limit; mind that readers wait so long for a producer that died.",
+        "Lower the timeout, or raise the limit. Readers wait that long for a producer that has died.",
     ),
     _row(
         51, "ConcurrentTransactionsException", CLUSTER, DEFINITE, RETRY,
         (INIT, ADD, ADD_OFFSETS, END, PRODUCE, COMMIT_OFFSETS),
-        "The coordinator is still busy with this transactional.id: it ends the transaction before, or aborts what an "
-        "earlier producer left open.",
-        "Clients try again after some 20 ms. If it stays, markers do not get through: `fencepost txn explain ID`.",
+        "The coordinator is still busy with this transactional.id: it is ending the previous transaction, or aborting "
+        "the open transaction of an earlier producer.",
+        "Clients retry after about 20 ms. If the error stays, the coordinator cannot write its markers: "
+        "`fencepost txn explain ID` shows where.",
         RETRIABLE_FAMILY,
     ),
     _row(
         52, "TransactionCoordinatorFencedException", CLUSTER, DEFINITE, NOTHING, (MARKERS,),
-        "A marker came from a coordinator that has been replaced by another broker.",
-        "Nothing: the new coordinator writes it. Seen in brokers' logs, and by tools that write markers.",
+        "A marker came from a coordinator that another broker has replaced.",
+        "Nothing: the new coordinator writes the marker. Only the logs of brokers and tools that write markers show "
+        "this error.",
     ),
     _row(
         53, "TransactionalIdAuthorizationException", OPERATOR, DEFINITE, FIX,
         (FIND, INIT, ADD, ADD_OFFSETS, END, PRODUCE, COMMIT_OFFSETS, DESCRIBE),
-        "The principal may not use this transactional.id; or a transactional batch came without one.",
-        "Have WRITE (and DESCRIBE) granted on the transactional id, or on its prefix.", CONFIGURATION,
+        "The user is not allowed to use this transactional.id; or a transactional batch came without one.",
+        "Grant the user WRITE and DESCRIBE on the transactional id or on its prefix.", CONFIGURATION,
     ),
     _row(
         55, "OperationNotAttemptedException", PROGRAM, DEFINITE, ABORT, (ADD,),
-        "Another partition of the same request was refused, so nothing was added.",
-        "Look at the error of that other partition; it is the real one.",
+        "The broker refused another partition of the same request, so it added none.",
+        "Look at the error of that other partition, which is the cause.",
     ),
     _row(
         56, "KafkaStorageException", CLUSTER, UNKNOWN, RETRY, (PRODUCE, FETCH, MARKERS),
         "The broker's disk failed or is full.",
-        "Make room or replace the disk; another replica may take over meanwhile.", REFRESH,
+        "Free space or replace the disk; another replica may take over meanwhile.", REFRESH,
     ),
     _row(
         58, "SaslAuthenticationException", OPERATOR, DEFINITE, FIX, (SASL,),
@@ -343,9 +349,9 @@ KAFKA_CODES = (
     ),
     _row(
         59, "UnknownProducerIdException", CLUSTER, DEFINITE, ABORT, (PRODUCE,),
-        "The partition has forgotten the producer: its records were deleted by retention, or it was silent for "
-        "`producer.id.expiration.ms`. Brokers since 2.5 hardly ever say it.",
-        "Abort and go on; keep `producer.id.expiration.ms` above the longest silence.",
+        "The partition no longer knows the producer: retention deleted its records, or it wrote nothing for "
+        "`producer.id.expiration.ms`. Brokers since 2.5 rarely return this error.",
+        "Abort and continue; keep `producer.id.expiration.ms` above the longest pause between writes.",
     ),
     _row(
         69, "GroupIdNotFoundException", PROGRAM, DEFINITE, ABORT, (COMMIT_OFFSETS, PLAIN_COMMIT, MEMBER),
@@ -353,33 +359,35 @@ KAFKA_CODES = (
     ),
     _row(
         70, "FetchSessionIdNotFoundException", CLUSTER, DEFINITE, RETRY, (FETCH,),
-        "The broker has dropped the consumer's fetch session.", "Nothing: clients begin a new one.", RETRIABLE_FAMILY,
+        "The broker has closed the fetch session of the consumer.",
+        "Nothing: clients begin a new session.", RETRIABLE_FAMILY,
     ),
     _row(
         71, "InvalidFetchSessionEpochException", CLUSTER, DEFINITE, RETRY, (FETCH,),
-        "The requests of a fetch session came out of order.", "Nothing: clients begin a new one.", RETRIABLE_FAMILY,
+        "The requests of a fetch session arrived out of order.",
+        "Nothing: clients begin a new session.", RETRIABLE_FAMILY,
     ),
     _row(
         74, "FencedLeaderEpochException", CLUSTER, DEFINITE, RETRY, (FETCH, OFFSETS, "OffsetForLeaderEpoch"),
-        "The client knows an older leader of the partition.", "Nothing: clients ask for metadata.", REFRESH,
+        "The client uses an older leader epoch of the partition.", "Nothing: clients refresh their metadata.", REFRESH,
     ),
     _row(
         75, "UnknownLeaderEpochException", CLUSTER, DEFINITE, RETRY, (FETCH, OFFSETS, "OffsetForLeaderEpoch"),
-        "The client knows a newer leader of the partition than the broker does.", "Wait: the broker catches up.",
+        "The client uses a newer leader epoch of the partition than the broker.", "Wait: the broker catches up.",
         RETRIABLE_FAMILY,
     ),
     _row(
         76, "UnsupportedCompressionTypeException", PROGRAM, DEFINITE, FIX, (PRODUCE, FETCH),
-        "The version of the request does not know this codec (zstd needs Produce v7).",
+        "This version of the request does not support the codec (zstd needs Produce v7).",
         "Use a newer client, or another `compression.type`.",
     ),
     _row(
         78, "OffsetNotAvailableException", CLUSTER, DEFINITE, RETRY, (OFFSETS,),
-        "A new leader does not know yet how far its log is safe.", "Wait: it takes a moment.", RETRIABLE_FAMILY,
+        "A new leader does not know its high watermark yet.", "Wait: this takes a moment.", RETRIABLE_FAMILY,
     ),
     _row(
         79, "MemberIdRequiredException", PROGRAM, DEFINITE, RETRY, (JOIN,),
-        "The first step of joining a group: the coordinator hands out a member id.", "Nothing: clients join with it.",
+        "The first step of joining a group: the coordinator assigns a member id.", "Nothing: clients join with it.",
     ),
     _row(
         81, "GroupMaxSizeReachedException", OPERATOR, DEFINITE, FIX, (JOIN, MEMBER),
@@ -388,74 +396,74 @@ KAFKA_CODES = (
     _row(
         82, "FencedInstanceIdException", OTHER, DEFINITE, CLOSE, (COMMIT_OFFSETS, PLAIN_COMMIT, JOIN, SYNC, HEARTBEAT),
         "Another consumer has joined with the same `group.instance.id`.",
-        "Abort and close: two processes have one instance id.", RECOVERABLE,
+        "Abort and close: two processes have the same instance id.", RECOVERABLE,
     ),
     _row(
         87, "InvalidRecordException", PROGRAM, DEFINITE, FIX, (PRODUCE,),
-        "The broker will not take the batch: a control batch from a client, a producer id without a sequence, more "
-        "than one batch for a partition, or what a policy forbids.",
-        "Abort; the message in the answer says which record.", CONFIGURATION,
+        "The broker does not accept the batch: a control batch from a client, a producer id without a sequence, more "
+        "than one batch for a partition, or a record that a policy forbids.",
+        "Abort; the message in the answer names the record.", CONFIGURATION,
     ),
     _row(
         88, "UnstableOffsetCommitException", OTHER, DEFINITE, RETRY, (FETCH_OFFSETS,),
         "The group's offsets are part of a transaction that is still open.",
-        "Clients wait until it ends. If it stays: `fencepost txn lso __consumer_offsets` names the transaction.",
+        "Clients wait until it ends. If the error stays, `fencepost txn lso __consumer_offsets` names the transaction.",
         RETRIABLE_FAMILY,
     ),
     _row(
         89, "ThrottlingQuotaExceededException", OPERATOR, DEFINITE, RETRY,
         ("CreateTopics", "CreatePartitions", "DeleteTopics"),
-        "A quota on changes of topics is used up.", "Wait as long as the answer says.", RETRIABLE_FAMILY,
+        "The quota for creating and deleting topics is used up.", "Wait for the time in the answer.", RETRIABLE_FAMILY,
     ),
     _row(
         90, "ProducerFencedException", OTHER, DEFINITE, CLOSE, (INIT, ADD, ADD_OFFSETS, END),
-        "A newer producer has registered the same transactional.id: this one is a zombie. Or its transaction timed "
-        "out and the coordinator fenced it (TV1).",
-        "Close this producer and do not try again with it. If nothing was restarted, two processes share a "
-        "transactional.id: `fencepost txn history ID` shows them taking turns.",
+        "A newer producer has registered the same transactional.id, so this producer is a zombie. Or its transaction "
+        "timed out and the coordinator fenced it (TV1).",
+        "Close this producer and do not retry with it. If nothing was restarted, two processes share the "
+        "transactional.id: `fencepost txn history ID` shows them in turn.",
         RECOVERABLE,
     ),
     _row(
         100, "UnknownTopicIdException", CLUSTER, DEFINITE, RETRY, (PRODUCE, FETCH, COMMIT_OFFSETS, METADATA),
-        "The broker has no topic with this id: it is new, or was deleted and made again.",
-        "Clients ask for metadata and send again.", REFRESH,
+        "The broker has no topic with this id: it is new, or was deleted and created again.",
+        "Clients refresh their metadata and send again.", REFRESH,
     ),
     _row(
         103, "InconsistentTopicIdException", CLUSTER, DEFINITE, RETRY, (FETCH,),
-        "The topic was deleted and made again.", "Clients ask for metadata and go on.", REFRESH,
+        "The topic was deleted and created again.", "Clients refresh their metadata and continue.", REFRESH,
     ),
     _row(
         105, "TransactionalIdNotFoundException", PROGRAM, DEFINITE, FIX, (DESCRIBE,),
-        "The coordinator knows no such transactional.id: it was never registered, or forgotten after 7 days without "
-        "use.",
-        "`fencepost txn list` shows those that there are.", librdkafka=None,
+        "The coordinator does not know this transactional.id: no producer registered it, or it expired after 7 days "
+        "without use.",
+        "`fencepost txn list` lists all ids.", librdkafka=None,
     ),
     _row(
         106, "FetchSessionTopicIdException", CLUSTER, DEFINITE, RETRY, (FETCH,),
-        "A fetch session went from names to ids of topics, or back.", "Nothing: clients begin a new one.",
+        "A fetch session changed between names and ids of topics.", "Nothing: clients begin a new session.",
         RETRIABLE_FAMILY, None,
     ),
     _row(
         110, "FencedMemberEpochException", OTHER, DEFINITE, ABORT, (MEMBER, COMMIT_OFFSETS),
-        "The group has moved on without this member (KIP-848).", "Abort and poll: the consumer joins again.",
+        "The group coordinator has removed this member (KIP-848).", "Abort and poll: the consumer joins again.",
     ),
     _row(
         113, "StaleMemberEpochException", OTHER, DEFINITE, ABORT, (COMMIT_OFFSETS, PLAIN_COMMIT, FETCH_OFFSETS),
-        "The member's epoch is behind the group's (KIP-848): partitions have been given to others meanwhile.",
-        "Abort and poll, and go on with the partitions that are assigned then.",
+        "The member's epoch is behind the group's (KIP-848): other members may have its partitions now.",
+        "Abort and poll, and continue with the partitions that are then assigned.",
     ),
     _row(
         120, "TransactionAbortableException", PROGRAM, DEFINITE, ABORT, (PRODUCE, ADD, COMMIT_OFFSETS, END),
-        "This transaction cannot be committed, for instance since a write came for a partition that is not part of "
-        "it; the producer itself is well (KIP-890).",
+        "This transaction cannot be committed, for example because of a write to a partition that is not part of it. "
+        "The producer itself remains usable (KIP-890).",
         "Abort, and begin again with the same producer.",
     ),
     _row(
         128, "InvalidRegularExpression", PROGRAM, DEFINITE, FIX, (LIST, MEMBER),
-        "The pattern is not a regular expression that the broker reads (RE2/J).", "Mend the pattern.",
+        "The pattern is not a regular expression that the broker supports (RE2/J).", "Correct the pattern.",
     ),
     _row(
         129, "RebootstrapRequiredException", CLUSTER, DEFINITE, RETRY, (METADATA,),
-        "What the client knows of the cluster is out of date.", "Clients begin again with `bootstrap.servers`.",
+        "The metadata of the client is out of date.", "Clients connect again through `bootstrap.servers`.",
     ),
 )  # fmt: skip

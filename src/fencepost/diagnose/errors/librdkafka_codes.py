@@ -24,7 +24,7 @@ LOCAL = "(in the client)"
 
 
 def _local(code: int, name: str, then: Then, effect: Effect, who: Who, meaning: str, what_to_do: str) -> ErrorEntry:
-    """A code that librdkafka makes up itself; it never crosses the wire."""
+    """A code that only librdkafka has; no broker sends it."""
     return ErrorEntry(
         code=code,
         name=name,
@@ -44,21 +44,21 @@ def _local(code: int, name: str, then: Then, effect: Effect, who: Who, meaning: 
 LIBRDKAFKA_CODES = (
     _local(
         -144, "_FENCED", CLOSE, DEFINITE, OTHER,
-        "librdkafka's word for PRODUCER_FENCED and INVALID_PRODUCER_EPOCH in a transactional producer; fatal.",
-        "Close this producer. If nothing was restarted, two processes share a transactional.id: `fencepost txn "
+        "librdkafka's code for PRODUCER_FENCED and INVALID_PRODUCER_EPOCH in a transactional producer. It is fatal.",
+        "Close this producer. If nothing was restarted, two processes share the transactional.id: see `fencepost txn "
         "history ID`.",
     ),
     _local(
         -172, "_STATE", FIX, DEFINITE, PROGRAM,
-        "The call does not fit the producer's own state: a commit without begin_transaction, anything but an abort "
-        "after an abortable error.",
-        "Look at the error before it: if that was abortable, abort_transaction comes next.",
+        "The call does not fit the state of the producer: for example a commit without begin_transaction, or any call "
+        "but abort_transaction after an abortable error.",
+        "Look at the error before it: if it was abortable, call abort_transaction.",
     ),
     _local(
         -185, "_TIMED_OUT", RETRY, UNKNOWN, NETWORK,
-        "The call did not finish in the time it was given.",
-        "init_transactions, commit_transaction and abort_transaction may be called again and then go on where they "
-        "were; a commit must be, as nobody knows yet what became of it.",
+        "The call did not finish within its timeout.",
+        "Call init_transactions, commit_transaction or abort_transaction again: they continue where they were. A "
+        "commit must be called again, because its outcome is not known yet.",
     ),
     _local(
         -192, "_MSG_TIMED_OUT", ABORT, UNKNOWN, NETWORK,
@@ -71,46 +71,47 @@ LIBRDKAFKA_CODES = (
     ),
     _local(
         -187, "_ALL_BROKERS_DOWN", RETRY, UNKNOWN, NETWORK,
-        "No broker can be reached at the moment.", "Is the cluster up, and `bootstrap.servers` right? The client goes "
-        "on trying.",
+        "No broker can be reached at the moment.", "Check that the cluster runs and that `bootstrap.servers` is right. "
+        "The client continues to try.",
     ),
     _local(
         -150, "_FATAL", CLOSE, UNKNOWN, PROGRAM,
-        "The producer has met a fatal error before; fatal_error() tells which.",
-        "Close this producer and make a new one.",
+        "The producer has raised a fatal error before; fatal_error() returns it.",
+        "Close this producer and create a new one.",
     ),
     _local(
         -152, "_PURGE_QUEUE", ABORT, DEFINITE, PROGRAM,
-        "The record was dropped before it was sent, since its transaction was aborted.", "Nothing: this is the abort.",
+        "The record was removed before it was sent, because its transaction was aborted.",
+        "Nothing: this is the abort.",
     ),
     _local(
         -151, "_PURGE_INFLIGHT", ABORT, UNKNOWN, PROGRAM,
-        "The record was dropped while it was on its way, since its transaction was aborted.",
+        "The record was removed while it was in flight, because its transaction was aborted.",
         "Nothing: it may be in the log, but never in a committed transaction.",
     ),
     _local(
         -148, "_GAPLESS_GUARANTEE", CLOSE, UNKNOWN, PROGRAM,
-        "A record could not be delivered, and `enable.gapless.guarantee` forbids to go on without it.",
-        "Close this producer and make a new one.",
+        "A record could not be delivered, and `enable.gapless.guarantee` does not allow to continue without it.",
+        "Close this producer and create a new one.",
     ),
     _local(
         -149, "_INCONSISTENT", CLOSE, UNKNOWN, CLUSTER,
-        "Broker and client disagree about what was written.", "Close this producer and make a new one.",
+        "Broker and client disagree about what was written.", "Close this producer and create a new one.",
     ),
     _local(
         -184, "_QUEUE_FULL", RETRY, DEFINITE, PROGRAM,
-        "produce() is called faster than records are sent: `queue.buffering.max.messages` are waiting.",
+        "produce() is called faster than records are sent: `queue.buffering.max.messages` records are in the queue.",
         "Call poll() to make room, then produce() again.",
     ),
     _local(
         -173, "_CONFLICT", FIX, DEFINITE, PROGRAM,
-        "A call does not go with one that was made before it, such as a commit after an abort had been begun.",
-        "Finish with the call that was begun first.",
+        "The call conflicts with an earlier one, for example a commit after an abort has begun.",
+        "Finish with the call that began first.",
     ),
     _local(
         -177, "_PREV_IN_PROGRESS", RETRY, DEFINITE, PROGRAM,
-        "The same call is still at work in another thread, or was not finished after its timeout.",
-        "Call the one that was begun again until it returns.",
+        "The same call is still running in another thread, or did not finish before its timeout.",
+        "Repeat the call that has begun until it returns.",
     ),
     _local(
         -180, "_WAIT_COORD", RETRY, DEFINITE, CLUSTER,
@@ -123,8 +124,8 @@ LIBRDKAFKA_CODES = (
     ),
     _local(
         -142, "_ASSIGNMENT_LOST", ABORT, DEFINITE, OTHER,
-        "The partitions were taken away before they could be given back.",
-        "Abort: another member goes on from the last commit.",
+        "The consumer lost its partitions before it could give them up.",
+        "Abort: another member continues from the last commit.",
     ),
     _local(
         -169, "_AUTHENTICATION", FIX, DEFINITE, OPERATOR,
