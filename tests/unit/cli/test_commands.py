@@ -12,7 +12,8 @@ import pytest
 from fencepost import __version__
 from fencepost.cli import fencepost, main
 from fencepost.cli.broker import parse_address
-from fencepost.cli.errors import WrongUse
+from fencepost.cli.errors import Failure, WrongUse
+from fencepost.cli.options import EXIT_CODES, Unanswered
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -53,6 +54,23 @@ def test_a_wrong_call_gets_an_error_a_hint_and_exit_code_2(arguments: list[str],
     assert error.startswith("error: ")
     assert empty == ""
     assert hint.startswith("hint: `fencepost")
+
+
+def test_every_exit_code_of_a_failure_is_on_the_commands_page() -> None:
+    kinds = [Failure, Unanswered, WrongUse]
+    page = (ROOT / "docs/reference/commands/README.md").read_text()
+    for code in {0, 130, *(kind.exit_code for kind in kinds)}:
+        assert f"| {code} | {EXIT_CODES[code]} |" in page
+
+
+def test_the_number_of_brokers_is_hidden_while_only_one_is_possible(capsys) -> None:
+    assert main(["broker", "--help"]) == 0
+    assert "--brokers" not in capsys.readouterr().out
+    assert main(["broker", "--brokers", "3", "--memory"]) == 2
+    assert "--brokers 3 is not possible yet" in capsys.readouterr().err
+    # 1 is accepted: the next mistake is the one that is reported.
+    assert main(["broker", "--brokers", "1"]) == 2
+    assert "no place for the data" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [[], ["demo"]], ids=["fencepost", "demo"])

@@ -55,6 +55,18 @@ def test_numbers_stand_to_the_right_and_nothing_is_a_dash(monkeypatch: pytest.Mo
     ]
 
 
+def test_a_long_value_is_wrapped_beside_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    advice = "- wait\n- " + "word " * 12 + ":\n    fencepost txn list"
+    assert as_text([Fields([("why", "no"), ("what to do", advice)])]).splitlines() == [
+        "why         no",
+        "what to do  - wait",
+        "            - " + "word " * 8 + "word",
+        "              word word word :",
+        "                fencepost txn list",
+    ]
+
+
 def test_json_has_the_fields_of_the_document() -> None:
     assert plain(WALL) == {
         "where": {"topic": "orders", "partition": 0},

@@ -46,7 +46,6 @@ MEMBER = "ConsumerGroupHeartbeat"
 SASL = "SaslAuthenticate"
 
 ON_COORDINATOR = (INIT, ADD, ADD_OFFSETS, END, DESCRIBE)
-ON_PARTITION = (PRODUCE, FETCH, OFFSETS, PRODUCERS)
 
 RETRIABLE_FAMILY = "RetriableException"
 REFRESH = "RefreshRetriableException"
