@@ -38,8 +38,8 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "Set them with `--set name=value`, or in a properties file with `--config FILE`. Names and defaults are those",
-        "of Apache Kafka; settings that only Fencepost has begin with `fencepost.`. The replication factor is always 1.",
+        "Set them with `--set name=value`, or in a properties file with `--config FILE`. Names and defaults are",
+        "those of Apache Kafka; settings that only Fencepost has start with `fencepost.`. Replication is always 1.",
         "",
         "| setting | values | default | |",
         "|---|---|---|---|",
