@@ -55,12 +55,20 @@ def broker_setting(bootstrap_servers: str, name: str) -> str:
     return admin.describe_configs([resource])[resource].result(10)[name].value
 
 
+def queued_s(pid: int | str) -> float:
+    """How long a process was ready to run and had to wait for a processor: the fault of others on a busy machine."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0  # Only Linux counts it.
+
+
 @pytest.mark.parametrize("place", ["disk", "memory"])
 def test_the_broker_is_ready_soon(place: str, tmp_path: Path) -> None:
     arguments = ["--memory"] if place == "memory" else ["--data", tmp_path / "data"]
-    began = time.monotonic()
-    with running("--listen", "127.0.0.1:0", *arguments) as (_, address):
-        took_s = time.monotonic() - began
+    began, queued_before_s = time.monotonic(), queued_s("self")
+    with running("--listen", "127.0.0.1:0", *arguments) as (process, address):
+        took_s = time.monotonic() - began - queued_s(process.pid) - (queued_s("self") - queued_before_s)
         host, _, port = address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=5):
             pass

@@ -169,5 +169,5 @@ def test_a_broker_of_before_kafka_2_4_is_asked_again_in_its_own_words(
         assert exit_code == 3
         assert err == (
             "error: the broker does not serve FindCoordinatorRequest\n\n"
-            "hint: Apache Kafka 3.0 or later answers all that `fencepost txn` asks\n"
+            "hint: `fencepost txn` needs Apache Kafka 3.0 or later\n"
         )
