@@ -89,7 +89,7 @@ def diagnose_history(snapshot: HistorySnapshot) -> History:
         transactional_id=snapshot.transactional_id,
         now_ms=snapshot.now_ms,
         log=snapshot.log,
-        transitions=tell(snapshot.entries),
+        transitions=transitions_of(snapshot.entries),
         rpcs=None if snapshot.rpcs is None else tuple(_rpc(rpc) for rpc in snapshot.rpcs),
     )
 
@@ -110,7 +110,7 @@ def _rpc(rpc: Rpc) -> RpcRow:
     )
 
 
-def tell(entries: Sequence[LogEntry]) -> tuple[Transition, ...]:
+def transitions_of(entries: Sequence[LogEntry]) -> tuple[Transition, ...]:
     """Each entry with its cause."""
     txns = [entry.txn for entry in entries]
     return tuple(

@@ -1,4 +1,4 @@
-"""What holds for every command: help with an example, and how mistakes are answered."""
+"""Every command has help with an example, and answers mistakes in the same way."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_command_has_help_with_an_example(path, command, capsys) -> None:
     assert "Example:" in shown
     assert f"fencepost {' '.join(path)}".strip() in shown
     for option in command.params:
-        # Arguments have no help of their own in click: what they are is said above the options.
+        # click has no help for arguments; the text above the options explains them.
         if isinstance(option, click.Option):
             assert option.hidden or option.help, f"{option.name} has no help"
 
@@ -79,7 +79,7 @@ def test_a_group_alone_shows_its_commands(arguments: list[str], capsys) -> None:
     assert "Commands:" in capsys.readouterr().out
 
 
-def test_the_version_is_that_of_the_package(capsys) -> None:
+def test_the_version_is_the_version_of_the_package(capsys) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"fencepost {__version__}\n"
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
@@ -99,6 +99,6 @@ def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int]) ->
 
 
 @pytest.mark.parametrize("text", ["9092", "localhost", "localhost:", ":9092", "::1:9092", "[::1]", "h:-1", "h:65536"])
-def test_anything_else_is_no_address(text: str) -> None:
+def test_any_other_text_is_not_an_address(text: str) -> None:
     with pytest.raises(WrongUse, match="hint: "):
         parse_address(text)

@@ -39,7 +39,7 @@ def blocks(wall: Wall) -> Iterator[Block]:
     yield Paragraph("What to do:\n- " + "word " * 30)
 
 
-def test_numbers_stand_to_the_right_and_nothing_is_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_aligned_right_and_a_missing_value_is_a_dash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert as_text(blocks(WALL)).splitlines() == [
         "PLACE     STONES  AGE",
@@ -76,14 +76,14 @@ def test_json_has_the_fields_of_the_document() -> None:
     }
 
 
-def test_what_could_not_be_found_out_is_told_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_problems_are_written_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     write(Wall(NamedPartition("orders", 0), Colour.DARK_RED, (), ("broker 2 is gone",)), blocks, as_json=True)
     shown = capsys.readouterr()
     assert json.loads(shown.out)["problems"] == ["broker 2 is gone"]
     assert shown.err == "warning: broker 2 is gone\n"
 
 
-def test_watching_goes_on_when_the_cluster_is_away(capsys: pytest.CaptureFixture[str]) -> None:
+def test_watching_continues_while_the_cluster_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[object] = [WALL, Unreachable("no broker can be reached"), WALL, KeyboardInterrupt()]
 
     def collect() -> Wall:
@@ -99,7 +99,7 @@ def test_watching_goes_on_when_the_cluster_is_away(capsys: pytest.CaptureFixture
     assert shown.err.startswith("warning: no broker can be reached\n")
 
 
-def test_watching_tells_what_could_not_be_found_out(capsys: pytest.CaptureFixture[str]) -> None:
+def test_watching_reports_problems(capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[Wall] = [Wall(NamedPartition("orders", 0), Colour.DARK_RED, (), ("broker 2 is gone",))]
 
     def collect() -> Wall:
@@ -119,19 +119,19 @@ def test_a_duration_is_a_number_and_a_unit(text: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["10", "s", "-1s", "1w", "1m30s", "", "²s", "٣s"])
-def test_anything_else_is_no_duration(text: str) -> None:
+def test_any_other_text_is_not_a_duration(text: str) -> None:
     with pytest.raises(click.BadParameter, match="such as 500ms"):
         Duration().convert(text, None, None)
 
 
 @pytest.mark.parametrize("text", ["25d", "99999999999d", "9" * 400 + "ms"])
-def test_a_duration_has_a_largest_value_that_is_told(text: str) -> None:
+def test_a_duration_that_is_too_long_is_refused_with_the_limit(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is too long: at most 24d"):
         Duration(24).convert(text, None, None)
     assert Duration().convert("90d", None, None) == 90 * 86_400_000
 
 
-def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("# ours\nbootstrap.servers=a:1\nsasl.username: me\nsasl.password = s3cr=t\n")
     options = ClusterOptions("b:2", str(file), ("sasl.username=you",))
@@ -139,7 +139,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
     assert ClusterOptions(None, str(file), ()).settings()["bootstrap.servers"] == "a:1"
 
 
-def test_settings_of_kafka_s_tools_that_make_no_difference_are_passed_over_aloud(
+def test_settings_of_kafka_s_tools_without_effect_are_ignored_with_a_warning(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "client.properties"
@@ -178,7 +178,7 @@ def test_settings_of_kafka_s_tools_that_make_no_difference_are_passed_over_aloud
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_call_is_refused_before_anybody_is_asked(
+def test_a_wrong_call_is_refused_before_the_cluster_is_asked(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FENCEPOST_BOOTSTRAP", raising=False)
@@ -189,7 +189,7 @@ def test_a_wrong_call_is_refused_before_anybody_is_asked(
     assert "\n\nhint: " in shown.err
 
 
-def test_a_cluster_that_is_not_there_has_an_exit_code_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_cluster_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["txn", "lso", "--max-age", "1s", "--bootstrap", "127.0.0.1:1"]) == 3
     assert "cannot connect to 127.0.0.1:1" in capsys.readouterr().err
 

@@ -1,4 +1,4 @@
-"""A demo's report as text: expected and found side by side, and the evidence where they differ."""
+"""The report of a demo as text: expected and found values side by side, and the evidence if they differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def report(*checks: Check) -> Report:
     return Report("brew", {"seed": 1}, [Section("Title", ["A story."], ("topic", "n"), [("orders", 12)], list(checks))])
 
 
-def test_checks_that_hold_are_told_without_evidence() -> None:
+def test_checks_that_hold_are_shown_without_evidence() -> None:
     assert as_text(blocks_of(report(GOOD))).splitlines() == [
         "Title",
         "",

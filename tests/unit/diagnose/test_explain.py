@@ -91,7 +91,7 @@ def test_a_timeout_that_has_passed(open_ms: int, timeout_ms: int, said: str) -> 
     assert said in diagnose_txn(txn_snapshot(txn, settings=SETTINGS)).paragraph
 
 
-def test_the_last_request_is_told_where_the_cluster_remembers_it() -> None:
+def test_the_last_request_is_named_if_the_brokers_remember_it() -> None:
     explanation = diagnose_txn(txn_snapshot(described(), rpcs=(rpc("AddPartitionsToTxn", 9000), rpc())))
     assert (
         "The last request for it was Produce, 3 s ago from client `shop` at 10.0.0.9:40000, and was answered without "
@@ -104,7 +104,7 @@ def test_the_last_request_is_told_where_the_cluster_remembers_it() -> None:
     assert "last request" not in diagnose_txn(txn_snapshot(described(), rpcs=())).paragraph
 
 
-def test_an_id_that_a_shell_would_not_leave_alone_is_quoted() -> None:
+def test_an_id_with_special_characters_is_quoted_for_the_shell() -> None:
     txn = described(transactional_id="orders sink")
     assert commands(diagnose_txn(txn_snapshot(txn, transactional_id="orders sink"))) == [
         "fencepost txn fence 'orders sink'"
@@ -118,7 +118,7 @@ def test_a_decision_that_has_just_been_made_needs_patience() -> None:
     assert advice(explanation) == "wait: markers take milliseconds"
 
 
-def test_markers_that_do_not_get_through_are_looked_for_at_their_partitions() -> None:
+def test_for_missing_markers_the_partitions_are_named() -> None:
     txn = described("PrepareAbort", partitions=(ORDERS, PAYMENTS))
     explanation = diagnose_txn(
         txn_snapshot(
@@ -132,8 +132,8 @@ def test_markers_that_do_not_get_through_are_looked_for_at_their_partitions() ->
     assert commands(explanation) == []
 
 
-def test_a_decision_of_unknown_age_is_not_said_to_be_stuck() -> None:
-    """Apache Kafka answers EndTxn in this state; without the log, nothing tells how long ago that was."""
+def test_a_decision_of_unknown_age_is_not_called_stuck() -> None:
+    """Apache Kafka answers EndTxn in this state; without the log, the time of the decision is not known."""
     explanation = diagnose_txn(txn_snapshot(described("PrepareCommit", partitions=(ORDERS,)), history=None))
     assert "so something prevents them" not in explanation.paragraph
     assert "If it is still in this state later" in explanation.paragraph
@@ -157,7 +157,7 @@ def closed(*history: LogEntry, state: str = "CompleteAbort") -> Explanation:
     return diagnose_txn(txn_snapshot(described(state, partitions=()), history=history, settings=SETTINGS))
 
 
-def test_a_timeout_is_told_afterwards() -> None:
+def test_a_past_timeout_is_explained() -> None:
     explanation = closed(
         entry(ONGOING, -90_000),
         entry(PREPARE_ABORT, -25_000, epoch=5, start_ms=-90_000),
@@ -169,7 +169,7 @@ def test_a_timeout_is_told_afterwards() -> None:
     assert commands(explanation) == ["fencepost txn history orders-sink"]
 
 
-def test_a_takeover_is_told_afterwards() -> None:
+def test_a_past_takeover_is_explained() -> None:
     explanation = closed(
         entry(ONGOING, -9_000),
         entry(PREPARE_ABORT, -5_000, epoch=5, start_ms=-9_000),
@@ -192,7 +192,7 @@ def test_a_commit_leaves_nothing_to_do() -> None:
         state="CompleteCommit",
     )
     assert "its last transaction was committed 9.0 s ago" in explanation.paragraph
-    assert "abort" not in explanation.paragraph, "the one before is over and done with"
+    assert "abort" not in explanation.paragraph, "the earlier abort does not matter any more"
     assert advice(explanation) == "there is nothing to do"
 
 
@@ -207,8 +207,8 @@ def test_processes_that_fence_each_other_are_suspected() -> None:
     assert "producers registered the id" not in closed(*restarts, state="Empty").paragraph
 
 
-def test_a_sink_that_registers_before_each_batch_is_no_duel() -> None:
-    """As ours does with transaction version 1."""
+def test_a_sink_that_registers_before_each_micro_batch_is_not_suspected() -> None:
+    """As our sink does with TV1."""
     batches = [
         entry(state, -30_000 + 1_000 * n + step, epoch=n)
         for n in range(6)
@@ -217,7 +217,7 @@ def test_a_sink_that_registers_before_each_batch_is_no_duel() -> None:
     explanation = closed(*batches, state="CompleteCommit")
     assert "producers registered the id" not in explanation.paragraph
     assert advice(explanation) == "there is nothing to do"
-    # Those that find each other's transactions open are.
+    # Two producers that abort each other's transactions are.
     duel = [
         entry(state, -30_000 + 1_000 * n + step, epoch=n)
         for n in range(6)
@@ -226,7 +226,7 @@ def test_a_sink_that_registers_before_each_batch_is_no_duel() -> None:
     assert "6 producers registered the id within 5 s," in closed(*duel, state="CompleteAbort").paragraph
 
 
-def test_beside_something_that_hangs_nothing_is_said_to_be_well() -> None:
+def test_beside_a_hanging_transaction_nothing_is_called_well() -> None:
     snapshot = txn_snapshot(
         described("CompleteCommit", partitions=(), start_ms=-1),
         history=(entry(ONGOING, -9000), entry(COMPLETE_COMMIT, -8000)),
@@ -239,7 +239,7 @@ def test_beside_something_that_hangs_nothing_is_said_to_be_well() -> None:
     assert advice(explanation) == "check whether it hangs, and see how to abort it"
 
 
-def test_where_not_everybody_answered_all_is_well_only_as_far_as_that() -> None:
+def test_if_a_broker_did_not_answer_the_all_clear_is_limited() -> None:
     snapshot = txn_snapshot(
         described("CompleteCommit", partitions=()),
         history=(entry(COMPLETE_COMMIT, -9_000),),
@@ -250,7 +250,7 @@ def test_where_not_everybody_answered_all_is_well_only_as_far_as_that() -> None:
     assert advice(explanation) == "there is nothing to do, as far as the cluster answered"
 
 
-def test_what_is_left_on_a_partition_of_an_earlier_transaction_is_suspected() -> None:
+def test_a_leftover_of_an_earlier_transaction_is_suspected() -> None:
     snapshot = txn_snapshot(
         described("CompleteCommit", partitions=()),
         history=(entry(COMPLETE_COMMIT, -9_000),),
@@ -258,11 +258,11 @@ def test_what_is_left_on_a_partition_of_an_earlier_transaction_is_suspected() ->
     )
     explanation = diagnose_txn(snapshot)
     assert "open on orders-0 (producer 7, from offset 40): it seems to hang" in explanation.paragraph
-    assert "audit" not in explanation.paragraph, "that is another producer's"
+    assert "audit" not in explanation.paragraph, "it belongs to another producer"
     assert commands(explanation) == ["fencepost txn hanging"]
 
 
-def test_an_unknown_id_is_said_to_be_one_with_those_that_look_like_it() -> None:
+def test_an_unknown_id_is_explained_with_similar_ids() -> None:
     explanation = diagnose_txn(txn_snapshot(None, similar=("orders-sink-3",), settings=SETTINGS))
     assert explanation.state is None
     assert "it was not used for 7 d and has expired" in explanation.paragraph

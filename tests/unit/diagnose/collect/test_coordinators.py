@@ -1,4 +1,4 @@
-"""Whether all coordinators were heard: what one that is down keeps neither hangs nor is an orphan."""
+"""Were all coordinators asked? A transaction of one that is down neither hangs nor is an orphan."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_healthy_transaction_whose_coordinator_is_down_neither_hangs_nor_is_an
 
 
 @pytest.mark.usefixtures("listed_by_the_others")
-def test_one_that_nobody_knows_hangs_if_everybody_was_asked(broker: Broker) -> None:
+def test_a_transaction_that_no_coordinator_knows_hangs_if_all_were_asked(broker: Broker) -> None:
     with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         report = diagnose_hanging(partitions.collect_hanging(client, ["orders"]))
         assert (len(report.hanging), report.undecided_count, report.problems) == (1, 0, ())
