@@ -23,11 +23,12 @@ from fencepost.cli.options import EXIT_CODES
 from fencepost.diagnose.errors.entry import ErrorEntry
 from fencepost.diagnose.errors.librdkafka_codes import LOCAL
 from fencepost.diagnose.errors.table import TABLE
-from fencepost.diagnose.explain import Explanation
-from fencepost.diagnose.hanging import HangingReport, ProducerList
+from fencepost.diagnose.explain.explanation import Explanation
+from fencepost.diagnose.hanging import HangingReport
 from fencepost.diagnose.history import History
 from fencepost.diagnose.lso import LsoReport
 from fencepost.diagnose.orders import Ended
+from fencepost.diagnose.producers import ProducerList
 from fencepost.diagnose.txns import TxnDescription, TxnList
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -111,7 +111,7 @@ def refunds(
             checkpoint,
             not no_crashes,
         )
-        with progress_bar("refunds that a reader has") as (tell, count):
+        with progress_bar("refunds that consumers can read") as (tell, count):
             report, verdict = play_refunds(options, tell, count)
         verdicts.append(verdict)
         return report

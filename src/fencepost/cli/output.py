@@ -77,7 +77,7 @@ def _problems(document: object) -> Sequence[str]:
 
 
 def watch(collect: Callable[[], D], blocks: Blocks[D], as_json: bool, every_ms: int) -> None:
-    """Collect and write a document at an interval, until Ctrl-C. Goes on if the cluster does not answer."""
+    """Collect and write a document at an interval, until Ctrl-C. Continues if the cluster does not answer."""
     if sys.stdout.isatty() and not as_json:
         _watch_live(collect, blocks, every_ms)
         return

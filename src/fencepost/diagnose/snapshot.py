@@ -211,3 +211,8 @@ class TxnSnapshot:
     # If the id is unknown: ids that look like it.
     similar: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+
+    @property
+    def latest(self) -> Txn | None:
+        """The last record in the log; None if it is a tombstone, or if there is none."""
+        return self.history[-1].txn if self.history else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fencepost.client.admin.answers import DescribedTxn, ListedTxn
-from fencepost.diagnose.hanging import diagnose_hanging, diagnose_producers
+from fencepost.diagnose.hanging import diagnose_hanging
+from fencepost.diagnose.producers import diagnose_producers
 from fencepost.diagnose.snapshot import HangingSnapshot, ProducersSnapshot
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, producer
 

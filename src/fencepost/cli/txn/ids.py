@@ -188,7 +188,7 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
     from fencepost.cli.progress import patient_bar
     from fencepost.cli.txn import text
     from fencepost.diagnose.collect.transactions import collect_txn
-    from fencepost.diagnose.explain import diagnose_txn
+    from fencepost.diagnose.explain.explanation import diagnose_txn
 
     with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
         document = diagnose_txn(collect_txn(client, transactional_id, progress=progress))

@@ -30,7 +30,7 @@ def producers(place: str, cluster: ClusterOptions, as_json: bool) -> None:
     """
     from fencepost.cli.txn import text
     from fencepost.diagnose.collect.partitions import collect_producers
-    from fencepost.diagnose.hanging import diagnose_producers
+    from fencepost.diagnose.producers import diagnose_producers
 
     topic, partition = _parse_place(place)
     with cluster.connect() as client:

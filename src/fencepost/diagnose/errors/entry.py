@@ -20,7 +20,7 @@ class Then(Enum):
     NOTHING = "nothing: this is not a failure"
     RETRY = "retry: clients do this by themselves, until their timeout"
     ABORT = "abort the transaction and begin a new one with the same producer"
-    CLOSE = "close this producer and, if the work goes on, create a new one, which registers again"
+    CLOSE = "close this producer; to continue, create a new one, which registers again"
     FIX = "fix the cause first: a retry gives the same error"
 
 

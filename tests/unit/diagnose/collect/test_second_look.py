@@ -16,7 +16,7 @@ from fencepost.cli import main
 from fencepost.client.admin.answers import DescribedTxn
 from fencepost.client.client import KafkaClient
 from fencepost.diagnose.collect import partitions, transactions
-from fencepost.diagnose.explain import diagnose_txn
+from fencepost.diagnose.explain.explanation import diagnose_txn
 from fencepost.diagnose.lso import diagnose_lso
 from fencepost.testing import Broker
 from tests.unit.diagnose.snapshots import described

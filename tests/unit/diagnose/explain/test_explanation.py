@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.diagnose.explain import Explanation, diagnose_txn
+from fencepost.diagnose.explain.explanation import Explanation, diagnose_txn
 from fencepost.diagnose.snapshot import LogEntry, Settings
 from fencepost.machines.txn.decisions import State
 from fencepost.protocol import errors
@@ -138,6 +138,10 @@ def test_a_decision_of_unknown_age_is_not_called_stuck() -> None:
     assert "so something prevents them" not in explanation.paragraph
     assert "If it is still in this state later" in explanation.paragraph
     assert "ask again in a few seconds" in advice(explanation)
+    # The decision before this transaction is not its own.
+    earlier = (entry(PREPARE_COMMIT, -90_000), entry(COMPLETE_COMMIT, -89_000), entry(ONGOING, -1_000))
+    fencing = diagnose_txn(txn_snapshot(described("PrepareEpochFence", partitions=(ORDERS,)), history=earlier))
+    assert "ask again in a few seconds" in advice(fencing)
 
 
 def test_a_decision_whose_markers_were_written_meanwhile_leaves_nothing_to_do() -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+WHAT_HAPPENED, WHY, LAST_ACTIVITY, READERS = "what happened", "why", "last activity", "readers"
+WHAT_IS_NEXT, SIMILAR = "what happens next", "similar ids"
+SUSPICION = "suspicion"
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -26,3 +30,6 @@ class Findings:
 
     def __add__(self, other: Findings) -> Findings:
         return Findings(self.findings + other.findings, self.actions + other.actions)
+
+
+NOTHING_TO_DO = Action(advice="there is nothing to do")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from fencepost.client.admin.answers import DescribedTxn
-from fencepost.diagnose.findings import Action, Finding, Findings
+from fencepost.diagnose.explain.findings import SUSPICION, Action, Finding, Findings
 from fencepost.diagnose.snapshot import TxnSnapshot, leftovers
 from fencepost.diagnose.words import duration, listed
 from fencepost.machines.txn.decisions import COMPLETE_COMMIT, EMPTY
 
-SUSPICION = "suspicion"
 # A process that restarts does not register so often in this time: two processes fence each other.
 DUEL_REGISTRATIONS = 4
 DUEL_MS = 60_000
