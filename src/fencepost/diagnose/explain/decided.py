@@ -65,7 +65,7 @@ def _why_markers_are_missing(snapshot: TxnSnapshot, txn: DescribedTxn, age_ms: i
 
 
 def _decided_ms(snapshot: TxnSnapshot) -> int | None:
-    """When the decision was recorded; None if the log does not show it, as for PrepareEpochFence, which is not logged."""
+    """When the decision was recorded; None if the log does not show it. PrepareEpochFence is never logged."""
     records = [entry.txn for entry in snapshot.history or () if entry.txn is not None]
     if not records or records[-1].state is ONGOING:
         return None
