@@ -1,4 +1,4 @@
-"""A broker with sample transactions, kept running until Ctrl-C; its data stays in `.dev-data`.
+"""Starts a broker with sample transactions and runs it until Ctrl-C. Its data stays in `.dev-data`.
 
 Usage: dev.py [HOST:PORT]
 """

@@ -1,6 +1,6 @@
-"""Write the reference pages from the code: settings, APIs, commands, errors, and what differs from Apache Kafka.
+"""Writes the reference pages from the code: settings, APIs, commands, errors, and the deviations from Apache Kafka.
 
-Run it after changing any of them; a test fails while a page is out of date.
+Run it after a change of any of them; a test fails while a page is out of date.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from fencepost.broker.api import APIS
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from fencepost.cli import fencepost
 from fencepost.cli.options import EXIT_CODES
-from fencepost.diagnose.error_table import LOCAL, TABLE, ErrorEntry
-from fencepost.diagnose.explain import Explanation
-from fencepost.diagnose.hanging import HangingReport, ProducerList
+from fencepost.diagnose.errors.entry import ErrorEntry
+from fencepost.diagnose.errors.librdkafka_codes import LOCAL
+from fencepost.diagnose.errors.table import TABLE
+from fencepost.diagnose.explain.explanation import Explanation
+from fencepost.diagnose.hanging import HangingReport
 from fencepost.diagnose.history import History
 from fencepost.diagnose.lso import LsoReport
 from fencepost.diagnose.orders import Ended
+from fencepost.diagnose.producers import ProducerList
 from fencepost.diagnose.txns import TxnDescription, TxnList
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,8 +39,8 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "Given with `--set name=value` or in a properties file with `--config FILE`. Names and defaults are Apache",
-        "Kafka's; our own begin with `fencepost.`. Replication is always 1.",
+        "Set them with `--set name=value`, or in a properties file with `--config FILE`. Names and defaults are",
+        "those of Apache Kafka; settings that only Fencepost has start with `fencepost.`. Replication is always 1.",
         "",
         "| setting | values | default | |",
         "|---|---|---|---|",
@@ -46,11 +49,11 @@ def settings_page() -> str:
         values = setting.kind.replace("|", " or ")
         default = str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
         lines.append(f"| `{name}` | {values} | {default if default != '' else '(none)'} | {setting.doc} |")
-    lines += ["", "## Topics", "", "A topic's own setting wins over the broker's.", ""]
+    lines += ["", "## Topics", "", "A setting of a topic overrides the setting of the broker.", ""]
     lines += ["| topic setting | falls back to |", "|---|---|"]
     lines += [f"| `{name}` | `{fallback}` |" for name, fallback in sorted(TOPIC_SETTINGS.items())]
     inert = ", ".join(f"`{name}`" for name in sorted(INERT_TOPIC_SETTINGS))
-    lines += ["", f"Accepted and shown, without effect: {inert}.", ""]
+    lines += ["", f"These topic settings are accepted and shown, but have no effect: {inert}.", ""]
     return "\n".join(lines)
 
 
@@ -58,7 +61,7 @@ def apis_page() -> str:
     lines = [
         "# APIs",
         "",
-        "What the broker serves; the names are Kafka's. Each has one file, `src/fencepost/broker/api/kNN_name.py`.",
+        "The APIs that the broker serves. Each has one file, `src/fencepost/broker/api/kNN_name.py`.",
         "",
         "| key | API | versions | |",
         "|---|---|---|---|",
@@ -71,7 +74,7 @@ def apis_page() -> str:
 
 
 def deviations() -> list[tuple[str, str]]:
-    """Every `# Differs:` comment of the source: where, and what it says."""
+    """Every `# Differs:` comment of the source: its file and its text."""
     found = []
     for path in sorted((ROOT / "src").rglob("*.py")):
         for match in _DIFFERS.finditer(path.read_text()):
@@ -82,8 +85,8 @@ def deviations() -> list[tuple[str, str]]:
 
 def deviations_page() -> str:
     page = (ROOT / "docs/deviations.intro.md").read_text().rstrip()
-    lines = [page, "", "## In the code", "", "Each of these is marked `# Differs:` where it happens.", ""]
-    lines += ["| where | what, and why |", "|---|---|"]
+    lines = [page, "", "## In the code", "", "A comment `# Differs:` marks each of these in the code.", ""]
+    lines += ["| file | difference and reason |", "|---|---|"]
     lines += [f"| `{where}` | {text} |" for where, text in deviations()]
     return "\n".join([*lines, ""])
 
@@ -91,7 +94,7 @@ def deviations_page() -> str:
 # --- commands ---------------------------------------------------------------------------------------------
 
 EXAMPLES = ROOT / "docs/reference/examples"
-# What `--json` prints.
+# The document that `--json` prints.
 DOCUMENTS: dict[str, type[Any]] = {
     "txn list": TxnList,
     "txn describe": TxnDescription,
@@ -107,7 +110,7 @@ DOCUMENTS: dict[str, type[Any]] = {
 
 
 def commands(group: click.Group = fencepost, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, by its words: `txn lso`."""
+    """Every command that is not a group, by its full name, such as `txn lso`."""
     for name, command in sorted(group.commands.items()):
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))
@@ -120,12 +123,22 @@ def page_of(name: str) -> str:
 
 
 def commands_page() -> str:
-    lines = ["# Commands", "", "`fencepost COMMAND --help` says the same, shorter.", "", "| command | |", "|---|---|"]
+    lines = [
+        "# Commands",
+        "",
+        "`fencepost COMMAND --help` prints a shorter version of these pages.",
+        "",
+        "| command | |",
+        "|---|---|",
+    ]
     for name, command in commands():
         lines.append(f"| [`fencepost {name}`]({Path(page_of(name)).name}) | {_help(command)[0]} |")
-    lines += ["", "Data goes to stdout, all else to stderr. The exit code is 0 only on success, 1 when the work"]
-    lines += ["failed, 2 when the command was called wrongly, 130 after Ctrl-C.", ""]
+    lines += ["", "Data goes to stdout, everything else to stderr.", "", *exit_codes_table()]
     return "\n".join(lines)
+
+
+def exit_codes_table() -> list[str]:
+    return ["| exit code | |", "|---|---|", *(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()), ""]
 
 
 def command_page(name: str) -> str:
@@ -141,19 +154,18 @@ def command_page(name: str) -> str:
     lines += ["", "## Examples", "", "```sh", *examples, "```", ""]
     example = EXAMPLES / f"{name.replace(' ', '-')}.txt"
     if example.exists():
-        lines += ["What it looks like:", "", "```console", example.read_text().rstrip(), "```", ""]
+        lines += ["The output:", "", "```console", example.read_text().rstrip(), "```", ""]
     if name.startswith("txn "):
-        lines += ["## Exit codes", "", "| | |", "|---|---|"]
-        lines += [*(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()), ""]
+        lines += ["## Exit codes", "", *exit_codes_table()]
     if name in DOCUMENTS:
-        watched = ", once or, with `--watch`, as a line each time" if _has_option(command, "--watch") else ""
-        lines += ["## JSON", "", f"What `--json` prints{watched}.", ""]
+        watched = ", once or, with `--watch`, one line each time" if _has_option(command, "--watch") else ""
+        lines += ["## JSON", "", f"The document that `--json` prints{watched}.", ""]
         lines += _json_tables(DOCUMENTS[name])
     return "\n".join(lines)
 
 
 def _help(command: click.Command) -> tuple[str, str, list[str]]:
-    """A command's help: its first line, what follows, and its examples."""
+    """The help of a command: its first line, the text after it, and its examples."""
     text, _, examples = cleandoc(command.help or "").replace("\b\n", "").partition("Example:\n")
     summary, _, about = text.strip().partition("\n\n")
     return summary, about.strip(), [line.strip() for line in examples.splitlines() if line.strip()]
@@ -171,7 +183,7 @@ def _option_row(option: click.Option) -> str:
 
 
 def _json_tables(document: type[Any]) -> list[str]:
-    """The fields of a document, and of what stands inside it."""
+    """The fields of a document, and of the objects inside it."""
     lines, left, seen = [], [document], set()
     while left:
         kind = left.pop(0)
@@ -195,7 +207,7 @@ def _json_type(text: str) -> str:
     if array:
         return f"array of {_json_type(array[1])}"
     names = {"int": "number", "float": "number", "str": "string", "bool": "true or false", "None": "null"}
-    names |= {"Where": "{topic, partition}", "Who": "string", "Then": "string", "Effect": "string"}
+    names |= {"NamedPartition": "{topic, partition}", "Who": "string", "Then": "string", "Effect": "string"}
     return names.get(text, text)
 
 
@@ -206,11 +218,11 @@ def errors_page() -> str:
     lines = [
         "# Errors",
         "",
-        "Every error that a transactional producer, or the consumer beside it, can meet. `fencepost error CODE` says",
-        "the same. *Definite* means that the request had no effect; of one that is not definite nobody can say, so ask",
-        "before doing it again.",
+        "Every error that a transactional producer, or the consumer beside it, can receive. `fencepost error CODE`",
+        "prints one of them. *Definite* means that the request had no effect. If an error is not definite, the request",
+        "may have taken effect: find out before you send it again.",
         "",
-        "| code | name | retriable | definite | a transactional program |",
+        "| code | name | retriable | definite | in a transaction |",
         "|---|---|---|---|---|",
     ]
     for entry in TABLE.values():
@@ -219,11 +231,12 @@ def errors_page() -> str:
         retriable = "yes" if entry.retriable else "no"
         lines.append(f"| {entry.code} | [{entry.name}](#{_anchor(entry)}) | {retriable} | {definite} | {then} |")
     for entry in TABLE.values():
-        lines += ["", f"## {entry.name} ({entry.code})", "", entry.meaning, "", f"*What to do:* {entry.what_to_do}", ""]
-        lines.append(f"- whose doing: {entry.who.value}")
+        lines += ["", f"## {entry.name} ({entry.code})", "", f"*What happened:* {entry.meaning}", ""]
+        lines += [f"*What to do:* {entry.what_to_do}", ""]
+        lines.append(f"- caused by: {entry.who.value}")
         lines.append(f"- effect: {entry.effect.value}")
         if entry.apis and entry.apis != (LOCAL,):
-            lines.append(f"- answered by {', '.join(entry.apis)}")
+            lines.append(f"- returned by: {', '.join(entry.apis)}")
         if entry.java:
             lines.append(f"- Java: `{entry.java}` (`{entry.java_family}`)")
         if entry.librdkafka:

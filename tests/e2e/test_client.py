@@ -19,6 +19,7 @@ from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Trans
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import ApiVersionsResponse, ProduceRequest
+from fencepost.protocol.transaction_version import TransactionVersion
 from tests.e2e.conftest import Target
 
 
@@ -42,9 +43,15 @@ def client(bootstrap: str) -> Iterator[KafkaClient]:
 
 
 def produce(
-    client: KafkaClient, who: ProducerIdentity, version: int, topic: str, partition: int, sequence: int, value: bytes
+    client: KafkaClient,
+    who: ProducerIdentity,
+    version: TransactionVersion,
+    topic: str,
+    partition: int,
+    sequence: int,
+    value: bytes,
 ) -> int:
-    """Write one record as any process could that knows who is writing."""
+    """Write one record, as any process can that knows the identity of the producer."""
     batch = encode_batch([(b"k", value)], 1_700_000_000_000, who.producer_id, who.producer_epoch, sequence, True)
     data = ProduceRequest.PartitionProduceData(partition, batch)
     request = ProduceRequest(
@@ -52,9 +59,9 @@ def produce(
     )
     deadline = time.monotonic() + 30
     while True:
-        response = client.send(client.leader(topic, partition), request, 12 if version >= 2 else 11)
+        response = client.send(client.leader(topic, partition), request, 12 if version.bumps_epoch else 11)
         code: int = response.responses[0].partition_responses[0].error_code
-        # Apache Kafka says where a new partition is before it is there.
+        # Apache Kafka's metadata names the leader of a new partition before the leader has it.
         is_on_its_way = code in (errors.NOT_LEADER_OR_FOLLOWER, errors.UNKNOWN_TOPIC_OR_PARTITION)
         if not is_on_its_way or time.monotonic() > deadline:
             return code
@@ -100,7 +107,7 @@ def test_several_connections_write_into_one_transaction_and_a_zombie_is_fenced(
     assert client.committed(group, [(topic, 0), (topic, 1)]) == {(topic, 0): (7, "batch 1")}
     assert sorted(committed_values(bootstrap, topic, 2)) == [b"a", b"b"]
 
-    # A task of the finished transaction wakes up.
+    # A late write of a task of the finished transaction.
     assert produce(client, who, owner.version, topic, 0, 1, b"late") != errors.NONE
 
     aborted = owner.begin()
@@ -127,7 +134,7 @@ def test_a_timeout_above_the_brokers_maximum_is_a_bad_setting(client: KafkaClien
         Transaction(client, "client-2", 2_000_000_000).init()
 
 
-def test_an_unknown_topic_and_a_partition_too_many_are_named(client: KafkaClient, topic: str) -> None:
+def test_an_unknown_topic_and_an_unknown_partition_are_named(client: KafkaClient, topic: str) -> None:
     with pytest.raises(BrokerError, match="topic no-such-topic: UNKNOWN_TOPIC_OR_PARTITION"):
         client.topic("no-such-topic")
     with pytest.raises(BrokerError, match="the topic has 2 partitions"):
@@ -156,7 +163,7 @@ def old_broker(add_partitions_to_txn: int) -> Iterator[str]:
         serving.join()
 
 
-def test_a_cluster_that_cannot_verify_what_belongs_to_a_transaction_is_refused() -> None:
+def test_a_cluster_that_cannot_verify_writes_of_a_transaction_is_refused() -> None:
     with (
         old_broker(add_partitions_to_txn=3) as servers,
         KafkaClient({"bootstrap.servers": servers}) as client,
@@ -167,7 +174,7 @@ def test_a_cluster_that_cannot_verify_what_belongs_to_a_transaction_is_refused()
         assert Transaction(client, "in-time", 60_000).version == 1
 
 
-def test_a_broker_that_is_not_there_is_named() -> None:
+def test_an_unreachable_broker_is_named() -> None:
     with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1"):
         KafkaClient({"bootstrap.servers": "127.0.0.1:1"}).any_broker()
 

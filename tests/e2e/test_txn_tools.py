@@ -16,10 +16,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.cli import fencepost, main
 from fencepost.cli.options import WITHOUT_EFFECT
-from fencepost.client.admin import Where, list_offsets
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.client.admin.partitions import list_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.settings import INSTEAD_OF, KNOWN
-from fencepost.diagnose.error_table import TABLE
+from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
 from fencepost.testing import Broker
 from tests.command_line import start_fencepost
@@ -67,7 +68,7 @@ def run(servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         capsys.readouterr()
         exit_code = main(["txn", *arguments])
         shown = capsys.readouterr()
-        # Where lines are broken is of no interest here.
+        # The tests do not depend on line breaks.
         return Result(exit_code, " ".join(shown.out.split()), shown.err)
 
     return run
@@ -121,8 +122,8 @@ def test_one_stuck_producer_among_twenty_is_named_explained_and_fenced(
     named = run("lso", topic, "--json").document
     assert [pin["transactional_id"] for pin in named["pins"]] == [guilty]
     assert {row["transactional_id"] for row in named["partitions"]} == {guilty}
-    # Those before it are read; those after it wait: 13 records and 12 markers on each partition. Kafka answers before
-    # it has written the markers, so that of the transaction before may come late, and waits too.
+    # Readers get the records before it and wait for those after it: 13 records and 12 markers on each partition.
+    # Kafka answers before it writes the markers, so the marker of the previous transaction may be behind it, too.
     waiting = [row["waiting"] for row in named["partitions"]]
     assert all(25 <= count <= 26 for count in waiting)
     assert f"on {topic}-0 and {topic}-1 wait for `{guilty}`" in run("lso", topic).out
@@ -160,13 +161,13 @@ def test_a_hanging_transaction_is_found_and_aborted(
     assert found.document["open_count"] >= 1, "the other one is open too, and has a coordinator"
     assert "it seems to hang" not in run("explain", stuck[0]).out
 
-    # Their own tool must agree that this is what is to be ended.
+    # The printed command ends it.
     order = hanging["abort_command"].split()[2:]
-    assert run(*order).exit_code == 2, "it asks first, and nobody is there to answer"
+    assert run(*order).exit_code == 2, "it asks for confirmation, and there is no terminal"
     aborted = run(*order, "--yes", "--json")
     assert aborted.exit_code == 0, aborted.err
     assert run("hanging").exit_code == 0
-    # The one before it is still open, and is not aborted by writing markers.
+    # The other one is still open, and the tool refuses to write a marker for it.
     refused = run("abort", "--topic", topic, "--partition", "0", "--yes")
     assert refused.exit_code == 1
     assert f"`{stuck[0]}` is Ongoing" in refused.err
@@ -219,7 +220,7 @@ def test_describe_shows_every_field(run: Run, topic: str, stuck: tuple[str, Prod
     assert described["coordinator"] == 1
     assert described["age_ms"] >= 0
     assert described["start_ms"] == described["updated_ms"] or described["start_ms"] < described["updated_ms"]
-    assert described["client_transaction_version"] in (0, 1), "librdkafka speaks the older protocol"
+    assert described["client_transaction_version"] in (0, 1), "librdkafka has TV1"
     assert [(p["topic"], p["partition"], p["txn_start_offset"]) for p in described["partitions"]] == [
         (topic, 0, 0),
         (topic, 1, 0),
@@ -227,7 +228,7 @@ def test_describe_shows_every_field(run: Run, topic: str, stuck: tuple[str, Prod
     assert "10 m" in run("describe", transactional_id).out
 
 
-def test_history_tells_every_step_and_who_asked_for_it(
+def test_history_shows_every_step_and_its_cause(
     servers: str, run: Run, topic: str, unique: Callable[[str], str]
 ) -> None:
     transactional_id = unique("told")
@@ -248,17 +249,17 @@ def test_history_tells_every_step_and_who_asked_for_it(
     ]
     assert steps[1]["partitions"] == [{"topic": topic, "partition": 0}]
     assert "by its client" in steps[5]["what"]
-    assert "by its coordinator, since the id was registered anew" in steps[8]["what"]
+    assert "by its coordinator, because a new producer registered the id" in steps[8]["what"]
     assert [step["producer_epoch"] for step in steps[-2:]] == [1, 2]
     explained = run("explain", transactional_id).out
-    assert "was decided by its coordinator, since the id was registered anew" in explained
+    assert "was decided by its coordinator, because a new producer registered the id" in explained
     assert "two processes use this transactional.id" in explained
 
 
-def test_the_last_requests_show_who_fenced_whom(
+def test_the_last_requests_show_which_client_fenced_which(
     servers: str, run: Run, topic: str, unique: Callable[[str], str], request: pytest.FixtureRequest
 ) -> None:
-    """Which request was in flight when the producer was fenced? Only our broker remembers."""
+    """Which request was in flight when the producer was fenced? Only our broker remembers requests."""
     transactional_id = unique("zombie")
     zombie = producer_of(servers, transactional_id, client_id="first")
     write(zombie, topic, "half an order", partitions=(0,))
@@ -294,11 +295,13 @@ def test_explain_knows_a_timeout(servers: str, run: Run, topic: str, unique: Cal
         assert time.monotonic() < deadline, f"still {state}"
         time.sleep(0.2)
     explained = run("explain", transactional_id).out
-    assert "by its coordinator, since it was open for longer than its timeout" in explained
+    assert "by its coordinator, because it was open for longer than its timeout" in explained
     assert "transaction.timeout.ms longer" in explained
 
 
-def test_offsets_in_a_transaction_are_told(servers: str, run: Run, topic: str, unique: Callable[[str], str]) -> None:
+def test_offsets_in_a_transaction_are_explained(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str]
+) -> None:
     transactional_id = unique("with-offsets")
     producer = producer_of(servers, transactional_id)
     consumer = Consumer({"bootstrap.servers": servers, "group.id": unique("group")})
@@ -334,13 +337,27 @@ def test_lso_has_an_exit_code_for_monitoring(run: Run, topic: str, stuck: tuple[
     assert run("lso", "no-such-topic").exit_code == 3
 
 
-def test_nothing_is_made_of_an_id_that_does_not_exist(run: Run, stuck: tuple[str, Producer]) -> None:
+def test_an_id_that_does_not_exist_is_not_created(run: Run, stuck: tuple[str, Producer]) -> None:
     for order in (["fence", f"{stuck[0]}x", "--yes"], ["abort", f"{stuck[0]}x", "--yes"], ["describe", f"{stuck[0]}x"]):
         refused = run(*order)
         assert refused.exit_code == 1
         assert f"no coordinator knows `{stuck[0]}x`" in refused.err
-    assert stuck[0] in run("explain", f"{stuck[0]}x").out, "the one that was meant"
+    assert stuck[0] in run("explain", f"{stuck[0]}x").out, "the similar id is named"
     assert f"{stuck[0]}x" not in run("list").out
+
+
+def test_a_producer_is_fenced_right_after_its_commit(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str]
+) -> None:
+    """Apache Kafka answers the commit before it writes the markers."""
+    transactional_id = unique("done")
+    producer = producer_of(servers, transactional_id)
+    for n in range(5):
+        write(producer, topic, f"order {n}")
+        producer.commit_transaction(TIMEOUT_S)
+        fenced = run("fence", transactional_id, "--yes", "--json")
+        assert (fenced.exit_code, fenced.document["aborted"]) == (0, False), fenced.err
+        producer = producer_of(servers, transactional_id)
 
 
 def test_an_abort_needs_something_to_abort(run: Run, stuck: tuple[str, Producer]) -> None:
@@ -375,11 +392,11 @@ def test_the_settings_of_the_client_come_from_a_file(
     assert refused.exit_code == 2
     assert "did you mean security.protocol?" in refused.err
     with KafkaClient({"bootstrap.servers": servers}) as client:
-        assert list_offsets(client, [Where("no-such-topic", 0)]).problems
+        assert list_offsets(client, [NamedPartition("no-such-topic", 0)]).problems
 
 
 @pytest.mark.java
-def test_every_setting_of_kafka_s_own_tools_is_taken_passed_over_or_answered() -> None:
+def test_every_setting_of_kafka_s_own_tools_is_used_ignored_or_refused_with_a_hint() -> None:
     lines = run_java(JAVA / "ClientSettings.java").splitlines()
     names = {line.removeprefix("admin.").rstrip("=") for line in lines if line.startswith("admin.")}
     answered = {name for name in names if any(name.startswith(prefixes) for prefixes in INSTEAD_OF)}
@@ -401,7 +418,7 @@ def test_every_page_shows_what_its_command_prints() -> None:
 
 
 def test_every_command_has_an_example_that_is_run() -> None:
-    """Demos check themselves, and have tests of their own."""
+    """Except for the demos, which have their own tests."""
     paths = ["-".join(path) for path, _ in leaves(fencepost) if path[0] != "demo"]
     assert sorted(paths) == sorted(ORDER)
     assert sorted(path.stem for path in FOLDER.iterdir()) == sorted(ORDER)

@@ -1,5 +1,4 @@
-"""`fencepost txn` where somebody does not answer, answers late, or is no Kafka at all: never an all-clear, and no
-traceback."""
+"""`fencepost txn` with brokers that do not answer, answer late, or are not Kafka: no all-clear, and no traceback."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from tests.readers.reading import TIMEOUT_S
 
 Answer = Callable[[int, int, int], bytes]
 SOMETHING_ELSE = "answered ApiVersionsRequest with something else"
-ASKED = "error: not everybody could be asked\n\nhint: the warnings above say who\n"
+ASKED = "error: not all brokers answered\n\nhint: the warnings above say which\n"
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     ids=lambda value: "-".join(value) if isinstance(value, list) else None,
 )
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
-def test_what_nobody_answered_is_no_all_clear(
+def test_a_missing_answer_is_not_an_all_clear(
     broker: Broker,
     run: Callable[..., tuple[int, str, str]],
     arguments: list[str],
@@ -72,9 +71,9 @@ def test_what_nobody_answered_is_no_all_clear(
     assert f"warning: {warning}" in err
     assert err.endswith(ASKED)
     assert "none of" not in err
-    assert "nobody waits" not in err
+    assert "no reader waits" not in err
     if form:
-        assert any(warning in problem for problem in json.loads(out)["problems"]), "what is known is shown all the same"
+        assert any(warning in problem for problem in json.loads(out)["problems"]), "the known part is shown"
     assert run(broker.bootstrap_servers, *arguments, *form)[0] == 0
 
 
@@ -87,11 +86,11 @@ def test_a_cluster_that_never_had_a_transaction_has_no_history_and_no_ids(
         exit_code, _, err = run(fresh.bootstrap_servers, "list", "--idle", "7d")
         assert (exit_code, err) == (0, "none of 0 transactional ids\n")
         with KafkaClient({"bootstrap.servers": fresh.bootstrap_servers}) as client:
-            assert client.refresh(None) == {}, "to ask makes no topic"
+            assert client.refresh(None) == {}, "asking creates no topic"
 
 
-def test_a_slow_broker_is_said_to_be_slow(broker: Broker, run: Callable[..., tuple[int, str, str]]) -> None:
-    """Nothing of its security: it has answered before. And `within` is how long it took."""
+def test_a_slow_broker_is_called_slow(broker: Broker, run: Callable[..., tuple[int, str, str]]) -> None:
+    """Without a hint about security, because the broker has answered before; with the time that it took."""
     with broker.faults.drop_on("ListTransactions", times=None):
         exit_code, _, err = run(broker.bootstrap_servers, "list")
     assert exit_code == 3
@@ -100,12 +99,12 @@ def test_a_slow_broker_is_said_to_be_slow(broker: Broker, run: Callable[..., tup
     assert "security.protocol" not in err
 
 
-# --- others than Kafka, and old ones ----------------------------------------------------------------------
+# --- other listeners, and old brokers ---------------------------------------------------------------------
 
 
 @contextmanager
 def listener(answer: Answer) -> Iterator[str]:
-    """Something that answers each request with what `answer` makes of its api key, version and correlation id."""
+    """A listener that answers each request with `answer` of its api key, version and correlation id."""
 
     def serve(connection: socket.socket) -> None:
         with connection, suppress(OSError, struct.error):
@@ -129,14 +128,14 @@ def listener(answer: Answer) -> Iterator[str]:
 
 
 def old_kafka(api_key: int, version: int, correlation_id: int) -> bytes:
-    """A broker before Kafka 2.4, which is the only one of its cluster and has no topics."""
+    """A broker before Kafka 2.4, the only one of its cluster, without topics."""
     if api_key == 18 and version > 2:
         return struct.pack(">ihi", correlation_id, errors.UNSUPPORTED_VERSION, 0)
     if api_key == 18:
         return struct.pack(">ihi6h", correlation_id, errors.NONE, 2, 3, 0, 1, 18, 0, 2)
     assert (api_key, version) == (3, 1)
-    nobody = struct.pack(">i", 0)
-    return struct.pack(">i", correlation_id) + nobody + struct.pack(">i", -1) + nobody
+    empty = struct.pack(">i", 0)
+    return struct.pack(">i", correlation_id) + empty + struct.pack(">i", -1) + empty
 
 
 @pytest.mark.parametrize(
@@ -159,7 +158,7 @@ def test_a_port_that_answers_with_something_else_is_an_error_with_a_hint(
     assert "\n\nhint: is this " in err
 
 
-def test_a_broker_of_before_kafka_2_4_is_asked_again_in_its_own_words(
+def test_a_broker_before_kafka_2_4_is_asked_again_with_an_older_version(
     run: Callable[..., tuple[int, str, str]],
 ) -> None:
     with listener(old_kafka) as address, KafkaClient({"bootstrap.servers": address}) as client:
@@ -169,5 +168,5 @@ def test_a_broker_of_before_kafka_2_4_is_asked_again_in_its_own_words(
         assert exit_code == 3
         assert err == (
             "error: the broker does not serve FindCoordinatorRequest\n\n"
-            "hint: Apache Kafka 3.0 or later answers all that `fencepost txn` asks\n"
+            "hint: `fencepost txn` needs Apache Kafka 3.0 or later\n"
         )

@@ -1,8 +1,7 @@
-"""The command line: `fencepost COMMAND …`. One file per group of commands.
+"""The command line: `fencepost COMMAND …`. One file or room per group of commands.
 
-Data goes to stdout, all else to stderr. The exit code is 0 only on success, 1 when the work failed, 2 when
-the command was called wrongly. Commands import what they need when they are called: a broker should not
-wait for what only demos use.
+Data goes to stdout, everything else to stderr; `options.py` has the exit codes. Commands import the packages that they
+need when they are called, so that a broker does not start later because of what only the demos use.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Whoever read our output has gone, as `head` does; Python would complain once more at exit.
+        # The reader of our output has closed the pipe, as `head` does. Without this, Python reports it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code if isinstance(code, int) else 0
@@ -61,5 +60,5 @@ def _message(error: click.ClickException) -> str:
     message = error.format_message()
     if isinstance(error, click.UsageError) and "hint:" not in message:
         path = error.ctx.command_path if error.ctx is not None else "fencepost"
-        message += f"\n\nhint: `{path} --help` shows what it takes, with an example"
+        message += f"\n\nhint: `{path} --help` shows its arguments and an example"
     return message

@@ -1,10 +1,13 @@
-"""`fencepost broker`: run a broker until it is told to stop."""
+"""`fencepost broker`: runs a broker until a signal stops it."""
 
 from __future__ import annotations
 
 import click
 
 from fencepost.cli.errors import Failure, WrongUse
+from fencepost.client.numbers import whole_number
+
+MAX_PORT = 65_535
 
 
 @click.command()
@@ -13,13 +16,13 @@ from fencepost.cli.errors import Failure, WrongUse
     metavar="HOST:PORT",
     default="127.0.0.1:9092",
     show_default=True,
-    help="Where clients connect. Port 0 picks a free one; IPv6 as [::1]:9092.",
+    help="The address for clients. Port 0 picks a free port; IPv6 is written [::1]:9092.",
 )
-@click.option("--data", metavar="DIR", help="The folder that keeps everything; made if it is not there.")
-@click.option("--memory", is_flag=True, help="Keep everything in memory, for as long as the broker runs.")
-@click.option("--brokers", metavar="N", type=int, default=1, help="How many brokers; only 1 for now.")
-@click.option("--config", "file", metavar="FILE", help="Settings, one name=value per line (Java properties).")
-@click.option("--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One setting; wins over FILE. Repeatable.")
+@click.option("--data", metavar="DIR", help="The folder for all data; created if it does not exist.")
+@click.option("--memory", is_flag=True, help="Keep all data in memory, until the broker stops.")
+@click.option("--brokers", type=int, default=1, hidden=True)
+@click.option("--config", "file", metavar="FILE", help="A file of settings, one name=value per line (Java properties).")
+@click.option("--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One setting; overrides FILE. Repeatable.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
 @click.option("--control-on-stdin", is_flag=True, hidden=True)
 def broker(
@@ -34,8 +37,8 @@ def broker(
 ) -> None:
     """Run a Kafka broker
 
-    Prints `ready HOST:PORT` on stdout once clients can connect. Ctrl-C or SIGTERM stops it cleanly; after
-    kill -9 the next start on the same folder recovers. Settings have Kafka's names and defaults.
+    Prints `ready HOST:PORT` on stdout as soon as clients can connect. Ctrl-C or SIGTERM stops the broker cleanly;
+    after kill -9, the next start on the same folder recovers the data. Settings have Kafka's names and defaults.
 
     \b
     Example:
@@ -49,11 +52,13 @@ def broker(
     if data is not None and not data.strip():
         raise WrongUse("--data is empty", "name a folder, for example --data ./brew-data; `.` is the current one")
     if data is None and not memory:
-        raise WrongUse("no place for the data", "give a folder with --data DIR, or keep all in memory with --memory")
+        raise WrongUse(
+            "no place for the data", "name a folder with --data DIR, or keep the data in memory with --memory"
+        )
     if data is not None and memory:
         raise WrongUse(f"both --data {data} and --memory", "choose one of them")
     if brokers != 1:
-        raise WrongUse(f"--brokers {brokers} is not possible yet: one process is one broker", "leave it out")
+        raise WrongUse(f"--brokers {brokers} is not possible yet: one process runs one broker", "leave out --brokers")
     control = None
     if control_on_stdin:
         from fencepost.server.control import Control
@@ -76,13 +81,14 @@ def broker(
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Split HOST:PORT; an IPv6 host stands in brackets."""
+    """Split HOST:PORT; the brackets around an IPv6 host are removed."""
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:
         host = host[1:-1]
-    if not colon or not host or (":" in host) != bracketed or not (port.isascii() and port.isdigit()):
+    if not port or not colon or not host or (":" in host) != bracketed:
         raise WrongUse(f"{text} is not an address", "write HOST:PORT, for example 127.0.0.1:9092 or [::1]:9092")
-    if len(port) > 5 or int(port) > 65535:
+    number = whole_number(port, MAX_PORT)
+    if number is None:
         raise WrongUse(f"there is no port {port}", "ports go up to 65535; 0 picks a free one")
-    return host, int(port)
+    return host, number

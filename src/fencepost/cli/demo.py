@@ -1,4 +1,4 @@
-"""`fencepost demo`: stories about transactions that check themselves."""
+"""`fencepost demo`: stories about transactions that check their own results."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import click
 
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
-from fencepost.cli.options import MOST_DAYS_TO_WAIT, Duration
+from fencepost.cli.options import MOST_DAYS_TO_WAIT, Duration, as_json_option
 from fencepost.cli.progress import progress_bar, say
 from fencepost.cli.report import write_report
 
 if TYPE_CHECKING:
     from fencepost.demo.report import Report
 
-as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 bootstrap_option = click.option(
     "--bootstrap", metavar="HOST:PORT", help="A Kafka cluster to use. Without it, the demo starts a broker."
 )
@@ -26,9 +25,9 @@ bootstrap_option = click.option(
 
 @click.group(cls=HelpfulGroup)
 def demo() -> None:
-    """Stories about transactions that check themselves
+    """Stories about transactions that check their own results
 
-    The exit code is 0 only if everything was as it should be. Needs `pip install 'fencepost[demo]'`; for refunds
+    The exit code is 0 only if all checks hold. Needs `pip install 'fencepost[demo]'`; for refunds
     `pip install 'fencepost[demo,spark-local]'`, and Java.
 
     \b
@@ -40,30 +39,34 @@ def demo() -> None:
 
 @demo.command()
 @click.option(
-    "--settlements", metavar="N", type=click.IntRange(100), default=10_000, show_default=True, help="How many."
+    "--settlements",
+    metavar="N",
+    type=click.IntRange(100),
+    default=10_000,
+    show_default=True,
+    help="The number of settlements.",
 )
-@click.option("--seed", metavar="N", type=int, help="Makes the same settlements again.")
+@click.option("--seed", metavar="N", type=int, help="Makes the same settlements as an earlier run.")
 @click.option(
     "--sink",
     type=click.Choice(["fencepost", "spark"]),
     default="fencepost",
     show_default=True,
-    help="spark: Spark's own Kafka sink, for comparison.",
+    help="`spark` is Spark's own Kafka sink, for comparison.",
 )
 @click.option("--no-crashes", is_flag=True, help="Kill nothing.")
 @click.option(
     "--bootstrap",
     metavar="HOST:PORT",
-    help="A Kafka cluster to use; it gets topics of its own. Without it, the demo starts a broker, and kills it too.",
+    help="A Kafka cluster to use, with new topics. Without it, the demo starts a broker, and kills the broker too.",
 )
-@click.option("--master", metavar="URL", help="A Spark cluster to use. Without it, Spark runs in the demo.")
+@click.option("--master", metavar="URL", help="A Spark cluster to use. Without it, the demo runs Spark itself.")
 @click.option(
     "--checkpoint",
     metavar="URI",
-    help="With --master: a folder that does not exist yet, for the checkpoint, where all machines of the cluster "
-    "find it.",
+    help="With --master: a new folder for the checkpoint, on a file system that all machines of the cluster share.",
 )
-@click.option("--conf", "pairs", metavar="NAME=VALUE", multiple=True, help="A setting of Spark's. Repeatable.")
+@click.option("--conf", "pairs", metavar="NAME=VALUE", multiple=True, help="A setting of Spark. Repeatable.")
 @as_json_option
 def refunds(
     settlements: int,
@@ -76,11 +79,12 @@ def refunds(
     pairs: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """A Spark pipeline that is killed, and still refunds everybody once
+    """A Spark pipeline that is killed and still makes every refund once
 
-    Settlements arrive in one topic. A Spark job writes a refund and an audit row for each, and moves its
-    group's offset, in one Kafka transaction per micro-batch. The driver is killed in the middle of a batch
-    and after a commit, the broker in the middle of a batch. Then confluent-kafka reads what is there.
+    Settlements arrive in one topic. In one Kafka transaction per micro-batch, a Spark job writes a refund and an
+    audit row for each settlement and commits the offsets of its group. The demo kills the driver in the middle of a
+    micro-batch and after a commit, and the broker in the middle of a micro-batch. Then
+    confluent-kafka reads the result.
 
     \b
     Example:
@@ -108,7 +112,7 @@ def refunds(
             checkpoint,
             not no_crashes,
         )
-        with progress_bar("refunds that a reader has") as (tell, count):
+        with progress_bar("refunds that consumers can read") as (tell, count):
             report, verdict = play_refunds(options, tell, count)
         verdicts.append(verdict)
         return report
@@ -117,18 +121,20 @@ def refunds(
 
 
 @demo.command()
-@click.option("--attempts", metavar="N", type=click.IntRange(1), default=20, show_default=True, help="Orders.")
+@click.option(
+    "--attempts", metavar="N", type=click.IntRange(1), default=20, show_default=True, help="The number of orders."
+)
 @click.option(
     "--commit-prob",
     metavar="P",
     type=click.FloatRange(0, 1),
     default=0.7,
     show_default=True,
-    help="The share of orders that the coin lets through.",
+    help="The probability that an order commits.",
 )
-@click.option("--seed", metavar="N", type=int, help="Tosses the same coins again.")
-@click.option("--crash", is_flag=True, help="Kill the order service between payment and shipment instead.")
-@click.option("--no-transactions", is_flag=True, help="With --crash: first show it without transactions.")
+@click.option("--seed", metavar="N", type=int, help="Makes the same decisions as an earlier run.")
+@click.option("--crash", is_flag=True, help="Instead, kill the order service between payment and shipment.")
+@click.option("--no-transactions", is_flag=True, help="With --crash: first show the result without transactions.")
 @bootstrap_option
 @as_json_option
 def brew(
@@ -142,8 +148,8 @@ def brew(
 ) -> None:
     """An order, a payment and a shipment: all of them or none
 
-    Writes each order to three topics in one transaction, and a coin decides whether it commits. Then counts
-    what read_committed sees, what read_uncommitted sees, and how far the end offsets moved.
+    Writes each order to three topics in one transaction, which commits or aborts at random. Then counts the records
+    that read_committed and read_uncommitted consumers read, and compares them with the end offsets.
 
     \b
     Example:
@@ -152,7 +158,7 @@ def brew(
         fencepost demo brew --bootstrap localhost:9092 --json
     """
     if no_transactions and not crash:
-        raise WrongUse("--no-transactions goes with --crash", "add --crash: without one, nothing shows the difference")
+        raise WrongUse("--no-transactions goes with --crash", "add --crash: only a crash shows the difference")
 
     def play() -> Report:
         import random
@@ -176,8 +182,8 @@ def brew(
 def recovery(bootstrap: str | None, as_json: bool) -> None:
     """Kill the broker between a decision and its markers
 
-    Starts a broker in a temporary folder, kills it with kill -9 right after it wrote the decision to commit
-    (then: to abort; then: before any decision), shows what is on disk, and starts it again.
+    Starts a broker in a temporary folder, kills it with kill -9 right after it has written the decision to commit,
+    shows the data on disk, and starts the broker again. Does the same for an abort, and before any decision.
 
     \b
     Example:
@@ -186,7 +192,7 @@ def recovery(bootstrap: str | None, as_json: bool) -> None:
     if bootstrap is not None:
         raise WrongUse(
             f"--bootstrap {bootstrap}: this demo kills its broker",
-            "leave --bootstrap out; the demo starts a broker of its own",
+            "leave out --bootstrap; the demo starts its own broker",
         )
 
     def play() -> Report:
@@ -201,15 +207,15 @@ def recovery(bootstrap: str | None, as_json: bool) -> None:
 @click.option(
     "--role",
     type=click.Choice(["1", "2"]),
-    help="Play one of the two, in a terminal of its own; needs --bootstrap. Start 1 first.",
+    help="Run only one of the two processes, in its own terminal; needs --bootstrap. Start 1 first.",
 )
 @bootstrap_option
 @as_json_option
 def zombie(role: str | None, bootstrap: str | None, as_json: bool) -> None:
     """Two processes, one transactional id: the first is fenced
 
-    The first process leaves a transaction open and stands still. The second registers the same id and goes on
-    with the work. When the first wakes up, its commit is refused, and it says FENCED and ends.
+    The first process leaves a transaction open and pauses. The second process registers the same id and continues
+    the work. When the first process resumes, the broker refuses its commit; the process prints FENCED and ends.
 
     \b
     Example:
@@ -220,7 +226,7 @@ def zombie(role: str | None, bootstrap: str | None, as_json: bool) -> None:
     if role is not None and bootstrap is None:
         raise WrongUse(
             f"--role {role} needs a cluster that the other role can reach too",
-            "start `fencepost broker --memory` in a third terminal, and add --bootstrap localhost:9092",
+            "start `fencepost broker --memory` in a third terminal and add --bootstrap localhost:9092",
         )
 
     def play() -> Report:
@@ -243,15 +249,15 @@ def zombie(role: str | None, bootstrap: str | None, as_json: bool) -> None:
     metavar="DURATION",
     default="5s",
     show_default=True,
-    help="transaction.timeout.ms of the producer that stands still.",
+    help="transaction.timeout.ms of the producer that leaves its transaction open.",
 )
 @bootstrap_option
 @as_json_option
 def isolation(timeout_ms: int, bootstrap: str | None, as_json: bool) -> None:
-    """An open transaction holds read_committed readers until its timeout
+    """An open transaction holds back read_committed readers until its timeout
 
-    Shows the high watermark, the last stable offset, and what readers of both isolation levels see, while a
-    transaction is open and after it has timed out. An Apache Kafka looks for timeouts every ten seconds.
+    Shows the high watermark, the last stable offset, and the records that consumers of both isolation levels read,
+    while a transaction is open and after its timeout. Apache Kafka checks timeouts every ten seconds.
 
     \b
     Example:
@@ -278,10 +284,10 @@ def isolation(timeout_ms: int, bootstrap: str | None, as_json: bool) -> None:
     type=click.Choice(["read_committed", "read_uncommitted"]),
     default="read_committed",
     show_default=True,
-    help="What the reader may see.",
+    help="The isolation level of the consumer.",
 )
 @click.option(
-    "--count", metavar="N", type=click.IntRange(1), default=100, show_default=True, help="Stop after so many records."
+    "--count", metavar="N", type=click.IntRange(1), default=100, show_default=True, help="Stop after this many records."
 )
 @click.option(
     "--idle",
@@ -290,16 +296,16 @@ def isolation(timeout_ms: int, bootstrap: str | None, as_json: bool) -> None:
     metavar="DURATION",
     default="3s",
     show_default=True,
-    help="Stop if there was none for so long.",
+    help="Stop when no record has arrived for this long.",
 )
 @click.option("--bootstrap", metavar="HOST:PORT", help="The Kafka cluster to read from.")
 @as_json_option
 def read(
     topics: tuple[str, ...], isolation: str, count: int, idle_ms: int, bootstrap: str | None, as_json: bool
 ) -> None:
-    """Read topics as a consumer of one isolation level does
+    """Read topics with one isolation level
 
-    Prints each record: topic, partition, offset, key and value. Without TOPIC, reads those of the brew demo.
+    Prints the topic, partition, offset, key and value of each record. Without TOPIC, reads the topics of `demo brew`.
 
     \b
     Example:
@@ -317,7 +323,7 @@ def read(
         from fencepost.demo.read import play_read
         from fencepost.demo.topics import TOPICS
 
-        # One after the other, however often it is named.
+        # Each topic once, even if it is named twice.
         names = tuple(dict.fromkeys(topics or TOPICS))
         tell = say if as_json else lambda line: print(line, flush=True)
         return play_read(bootstrap, names, isolation == "read_committed", count, idle_ms / 1000, tell)
@@ -334,7 +340,7 @@ def _name_and_value(pair: str) -> tuple[str, str]:
 
 @contextmanager
 def stopped_once() -> Iterator[None]:
-    """Ctrl-C, SIGTERM or a closed terminal end the block once; what is cleaned up then is not disturbed again."""
+    """The first Ctrl-C, SIGTERM or closed terminal ends the block; later ones do not disturb the clean-up."""
     import signal
 
     def stop(*_: object) -> None:
@@ -343,7 +349,7 @@ def stopped_once() -> Iterator[None]:
         raise KeyboardInterrupt
 
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # What is ignored already stays so: `nohup` means it.
+    # A signal that is ignored already stays ignored, as `nohup` demands.
     watched = [each for each in signals if signal.getsignal(each) is not signal.SIG_IGN]
     before = [(each, signal.signal(each, stop)) for each in watched]
     try:
@@ -373,9 +379,9 @@ def _run(
     except KafkaException as error:
         raise Failure(f"the client gave up: {error.args[0].str()}", "is the broker still running?") from None
     except BrokerFailed as error:
-        raise Failure(str(error), "the demo's own broker did not do as it was told") from None
+        raise Failure(str(error), "the broker that the demo started has failed") from None
     write_report(report, as_json)
     conclude()
     if not report.holds:
         sys.stdout.flush()
-        raise Failure("not everything was as it should be", "the evidence is above, under each failed check")
+        raise Failure("some checks failed", "the evidence is above, under each failed check")

@@ -1,4 +1,4 @@
-"""`fencepost error`: what one of Kafka's errors means, and what to do about it."""
+"""`fencepost error`: explains one of Kafka's errors."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from fencepost.cli.options import as_json_option
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
-    from fencepost.diagnose.error_lookup import OtherError
-    from fencepost.diagnose.error_table import ErrorEntry
+    from fencepost.diagnose.errors.entry import ErrorEntry
+    from fencepost.diagnose.errors.lookup import OtherError
 
 
 # `-1` is a code, not an option.
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.argument("error", metavar="CODE|NAME", required=False)
-@click.option("--list", "lists", is_flag=True, help="Show all errors that a transactional client can meet.")
+@click.option("--list", "lists", is_flag=True, help="List all errors that a transactional client can receive.")
 @as_json_option
 def error(error: str | None, lists: bool, as_json: bool) -> None:
-    """Say what an error of Kafka's means, and what to do
+    """Explain an error of Kafka, and what to do about it
 
-    By its number, or by any name of it: Kafka's, the Java client's, librdkafka's, or a part of one. Exit code 1 if
-    there is no such error.
+    Finds the error by its number, by its name in Kafka, in the Java client or in librdkafka, or by a part of a name.
+    The exit code is 1 if there is no such error.
 
     \b
     Example:
@@ -34,7 +34,7 @@ def error(error: str | None, lists: bool, as_json: bool) -> None:
         fencepost error concurrent --json
     """
     from fencepost.cli.output import write
-    from fencepost.diagnose.error_lookup import NotFound, look_up
+    from fencepost.diagnose.errors.lookup import NotFound, look_up
 
     if lists:
         if error is not None:
@@ -42,21 +42,23 @@ def error(error: str | None, lists: bool, as_json: bool) -> None:
         write(_all(), _table, as_json)
         return
     if error is None:
-        raise WrongUse("which error?", "give its number or its name, or --list for all")
+        raise WrongUse("which error?", "give its number or its name, or list all errors with --list")
     if error.startswith("--"):
-        raise WrongUse(f"No such option: {error}", "`fencepost error --help` shows what it takes")
+        raise WrongUse(f"No such option: {error}", "`fencepost error --help` shows its arguments and an example")
     found = look_up(error)
     if isinstance(found, NotFound):
         several = ", ".join(found.similar)
         raise Failure(
             f"Kafka has no error {error}" if not several else f"{error} is not the name of an error",
-            f"did you mean {several}?" if several else "`fencepost error --list` shows those that clients meet",
+            f"did you mean {several}?"
+            if several
+            else "`fencepost error --list` lists those that transactional clients can receive",
         )
     write(found, _fields, as_json)
 
 
 def _all() -> tuple[ErrorEntry, ...]:
-    from fencepost.diagnose.error_table import TABLE
+    from fencepost.diagnose.errors.table import TABLE
 
     return tuple(TABLE.values())
 
@@ -65,30 +67,30 @@ def _table(entries: tuple[ErrorEntry, ...]) -> Iterator[Block]:
     from fencepost.cli.output import Table
 
     yield Table(
-        ("CODE", "NAME", "RETRIABLE", "WHAT IT MEANS"),
+        ("CODE", "NAME", "RETRIABLE", "WHAT HAPPENED"),
         [(e.code, e.name, "yes" if e.retriable else "no", e.meaning) for e in entries],
     )
 
 
 def _fields(entry: ErrorEntry | OtherError) -> Iterator[Block]:
     from fencepost.cli.output import Fields, Paragraph
-    from fencepost.diagnose.error_lookup import OtherError
+    from fencepost.diagnose.errors.lookup import OtherError
 
     yield Paragraph(f"{entry.name} ({entry.code})", is_bold=True)
     if isinstance(entry, OtherError):
-        yield Paragraph("A transactional client does not meet this one.")
+        yield Paragraph("A transactional client does not receive this error.")
         yield Fields([("retriable", "yes" if entry.retriable else "no")])
         return
-    yield Paragraph(entry.meaning)
     yield Fields(
         [
-            ("whose doing", entry.who.value),
+            ("what happened", entry.meaning),
+            ("caused by", entry.who.value),
             ("effect", entry.effect.value),
             ("retriable", "yes" if entry.retriable else "no"),
-            ("a transactional program", entry.then.value),
-            ("answered by", ", ".join(entry.apis) or None),
+            ("what to do", entry.what_to_do),
+            ("in a transaction", entry.then.value),
+            ("returned by", ", ".join(entry.apis) or None),
             ("Java", f"{entry.java} ({entry.java_family})" if entry.java else None),
             ("librdkafka", entry.librdkafka),
         ]
     )
-    yield Paragraph(f"What to do: {entry.what_to_do}")

@@ -1,4 +1,4 @@
-"""How a command fails: `error:` what happened, an empty line, `hint:` what to do. No traceback."""
+"""How a command fails: it prints `error:` with what happened, an empty line, and `hint:` with what to do."""
 
 from __future__ import annotations
 

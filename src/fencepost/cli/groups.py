@@ -1,4 +1,4 @@
-"""A group of commands that shows its help when it is called without a command, in every version of click."""
+"""A group of commands that shows its help, with exit code 0, if it is called without a command."""
 
 from __future__ import annotations
 

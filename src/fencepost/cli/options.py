@@ -1,8 +1,4 @@
-"""What the commands that look at a cluster have in common: which cluster, which output, and durations.
-
-Exit codes of these commands: 0 all is well, 1 something was found that should not be (or was refused), 2 called
-wrongly, 3 the cluster could not be asked.
-"""
+"""The options and exit codes that several commands share: the cluster, the output, durations."""
 
 from __future__ import annotations
 
@@ -25,9 +21,9 @@ Command = Callable[..., Any]
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
-# As many milliseconds as Kafka's clients can wait, which count them in 32 bits.
+# Kafka's clients count milliseconds in 32 bits.
 MOST_DAYS_TO_WAIT = 24
-# What Kafka's own tools know (AdminClientConfig) and what makes no difference here: how hard to try, and metrics.
+# Settings of Kafka's own tools (AdminClientConfig) that have no meaning here: retries, buffers and metrics.
 WITHOUT_EFFECT = frozenset(
     {
         *("auto.include.jmx.reporter", "client.dns.lookup", "connections.max.idle.ms", "default.api.timeout.ms"),
@@ -39,14 +35,15 @@ WITHOUT_EFFECT = frozenset(
     }
 )
 EXIT_CODES = {
-    0: "done, and all is well",
-    1: "something was found that should not be, or the order was refused",
-    2: "called wrongly",
-    3: "the cluster could not be asked",
+    0: "the command succeeded and found no problem",
+    1: "the command failed, found a problem, or was refused",
+    2: "the command was called with wrong arguments",
+    3: "the cluster could not be reached, or did not answer",
+    130: "Ctrl-C",
 }
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # It has none in older versions.
+class Duration(click.ParamType):  # type: ignore[type-arg]  # In older versions it is not generic.
     """`500ms`, `10s`, `5m`, `2h`, `7d`: milliseconds."""
 
     name = "duration"
@@ -67,14 +64,14 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # It has none in old
 
 
 class Unanswered(Failure):
-    """The cluster could not be asked, or did not answer."""
+    """The cluster could not be reached, or did not answer."""
 
     exit_code = 3
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """Which cluster, and how to get in."""
+    """The cluster to connect to, and the settings of the client."""
 
     bootstrap: str | None
     file: str | None
@@ -102,30 +99,30 @@ class ClusterOptions:
 
     @contextmanager
     def connect(self) -> Iterator[KafkaClient]:
-        """A client for the length of a block; what goes wrong in it is told as a failure of the command."""
-        from fencepost.client.admin import DEADLINE_S
+        """A client for the length of a block; its errors become failures of the command."""
+        from fencepost.client.admin.asking import DEADLINE_S
         from fencepost.client.client import KafkaClient
         from fencepost.client.failures import BadClientSetting, ClientError
 
         try:
-            # A request must not take longer than the whole question may.
+            # One request must not take longer than the whole question may take.
             with KafkaClient({"request.timeout.ms": round(DEADLINE_S * 1000), **self.settings()}) as client:
                 yield client
         except BadClientSetting as e:
-            raise WrongUse(*_with_hint(str(e), "settings have the names that Kafka's clients use")) from None
+            raise WrongUse(*_with_hint(str(e), "the settings are those of Kafka's clients")) from None
         except ClientError as e:
             raise unanswered(e) from None
 
 
 def unanswered(error: Exception) -> Unanswered:
-    """An error of the client, for whoever called the command."""
+    """The failure of the command for an error of the client."""
     from fencepost.client.failures import BrokerError
     from fencepost.client.session import Unsupported
 
     if isinstance(error, BrokerError):
-        return Unanswered(str(error), f"`fencepost error {error.code}` says what it means and what to do")
+        return Unanswered(str(error), f"`fencepost error {error.code}` explains this error")
     if isinstance(error, Unsupported):
-        return Unanswered(str(error), "Apache Kafka 3.0 or later answers all that `fencepost txn` asks")
+        return Unanswered(str(error), "`fencepost txn` needs Apache Kafka 3.0 or later")
     return Unanswered(*_with_hint(str(error), "is --bootstrap right, and is the broker running?"))
 
 
@@ -152,16 +149,16 @@ def cluster_options(command: Command) -> Command:
         "--bootstrap",
         metavar="HOST:PORT",
         envvar="FENCEPOST_BOOTSTRAP",
-        help="Any broker of the cluster, or several with commas. Or set FENCEPOST_BOOTSTRAP.",
+        help="Any broker of the cluster, or several separated by commas. Default: $FENCEPOST_BOOTSTRAP.",
     )
     @click.option(
         "--command-config",
         "file",
         metavar="FILE",
-        help="Settings of the client, one name=value per line, as Kafka's own tools take them; certificates as PEM.",
+        help="A file of client settings, one name=value per line, as for Kafka's own tools; certificates in PEM files.",
     )
     @click.option(
-        "--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One such setting; wins over FILE. Repeatable."
+        "--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One client setting; overrides FILE. Repeatable."
     )
     @functools.wraps(command)
     def with_cluster(*args: Any, bootstrap: str | None, file: str | None, pairs: tuple[str, ...], **given: Any) -> Any:
@@ -174,16 +171,16 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one
 
 
 def watch_options(command: Command) -> Command:
-    """Adds --watch and --every; the command gets `every_ms`, None if it is to run once."""
+    """Adds --watch and --every; the command gets them as `every_ms`, None without --watch."""
 
-    @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C. With --json: a line each time.")
+    @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C. With --json, print one line each time.")
     @click.option(
         "--every",
         type=Duration(MOST_DAYS_TO_WAIT),
         default="2s",
         show_default=True,
         metavar="DURATION",
-        help="How often, with --watch.",
+        help="The interval of --watch.",
     )
     @functools.wraps(command)
     def with_watch(*args: Any, watch: bool, every: int, **given: Any) -> Any:

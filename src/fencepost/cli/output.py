@@ -1,6 +1,6 @@
-"""Writes a document: as JSON, as text into a pipe, as tables on a terminal; once, or again and again.
+"""Writes a document: as JSON, as text into a pipe, as tables on a terminal; once, or repeatedly.
 
-A document is a frozen dataclass. What it looks like as text is a list of blocks, which the caller makes of it.
+A document is a frozen dataclass. The caller turns it into a list of blocks, which this module formats as text.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 D = TypeVar("D")
 MOST_COLUMNS = 120
+LEAST_COLUMNS = 40
 STYLES = {"ok": "green", "FAIL": "bold red"}
 
 
@@ -36,7 +37,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names and values, one a line."""
+    """Names and values, each on a line of its own; long values are wrapped."""
 
     pairs: Sequence[tuple[str, object]]
 
@@ -52,7 +53,7 @@ Blocks = Callable[[D], Iterable[Block]]
 
 
 def write(document: D, blocks: Blocks[D], as_json: bool) -> None:
-    """To stdout. What could not be found out is told on stderr."""
+    """Write to stdout; the problems of the document go to stderr as warnings."""
     _warn(document)
     if as_json:
         print(json.dumps(plain(document), indent=2), flush=True)
@@ -76,7 +77,7 @@ def _problems(document: object) -> Sequence[str]:
 
 
 def watch(collect: Callable[[], D], blocks: Blocks[D], as_json: bool, every_ms: int) -> None:
-    """Write a new document every so often, until Ctrl-C. A cluster that does not answer may be back the next time."""
+    """Collect and write a document at an interval, until Ctrl-C. Continues if the cluster does not answer."""
     if sys.stdout.isatty() and not as_json:
         _watch_live(collect, blocks, every_ms)
         return
@@ -124,7 +125,7 @@ def _attempt(collect: Callable[[], D]) -> D | Unanswered:
 
 
 def plain(value: Any) -> Any:
-    """A document as what JSON has: fields keep their names, a tuple with names is an object, an enum its name."""
+    """A document as JSON values: a dataclass or named tuple becomes an object, an enum its name in lower case."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if hasattr(value, "_asdict"):
@@ -147,17 +148,14 @@ def as_text(blocks: Iterable[Block]) -> str:
 
 def _lines(block: Block) -> list[str]:
     if isinstance(block, Paragraph):
-        width = min(shutil.get_terminal_size((MOST_COLUMNS, 0)).columns, MOST_COLUMNS)
-        return [
-            wrapped
-            for line in block.text.splitlines()
-            for wrapped in textwrap.wrap(
-                line, width, subsequent_indent=_indent(line), break_long_words=False, break_on_hyphens=False
-            )
-        ]
+        return _wrapped(block.text, _columns())
     if isinstance(block, Fields):
         width = max((len(name) for name, _ in block.pairs), default=0)
-        return [f"{name:<{width}}  {_cell(value)}".rstrip() for name, value in block.pairs]
+        return [
+            f"{name if n == 0 else '':<{width}}  {line}".rstrip()
+            for name, value in block.pairs
+            for n, line in enumerate(_wrapped(_cell(value), _value_columns(block)) or [""])
+        ]
     rows = [list(block.columns), *([_cell(cell) for cell in row] for row in block.rows)]
     widths = [max(len(row[n]) for row in rows) for n in range(len(block.columns))]
     right = _right_columns(block)
@@ -166,6 +164,26 @@ def _lines(block: Block) -> list[str]:
         .rstrip()
         for row in rows
     ]  # fmt: skip
+
+
+def _columns() -> int:
+    return min(shutil.get_terminal_size((MOST_COLUMNS, 0)).columns, MOST_COLUMNS)
+
+
+def _value_columns(fields: Fields) -> int:
+    """What the names of the fields leave for the values."""
+    return max(_columns() - max((len(name) for name, _ in fields.pairs), default=0) - 2, LEAST_COLUMNS)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """The lines of a text, broken at spaces; the rest of a list item is indented like its beginning."""
+    return [
+        wrapped
+        for line in text.splitlines()
+        for wrapped in textwrap.wrap(
+            line, width, subsequent_indent=_indent(line), break_long_words=False, break_on_hyphens=False
+        )
+    ]
 
 
 def _indent(line: str) -> str:
@@ -197,7 +215,8 @@ def _drawn(block: Block) -> RenderableType:
     if isinstance(block, Fields):
         drawn = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0))
         for name, value in block.pairs:
-            drawn.add_row(Text(name, style="bold"), Text(_cell(value)))
+            lines = _wrapped(_cell(value), _value_columns(block))
+            drawn.add_row(Text(name, style="bold"), Text("\n".join(lines)))
         return Padding(drawn, (0, 0, 1, 0))
     drawn = RichTable(box=SIMPLE_HEAD)
     right = _right_columns(block)

@@ -1,4 +1,4 @@
-"""How a long command tells what it does: lines on stderr, and on a terminal a bar below them."""
+"""How a long command reports its progress: lines on stderr, with a bar below them if stderr is a terminal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def say(line: str) -> None:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[tuple[Say, Count]]:
-    """Something to say lines with, and something to tell how many of how many are done."""
+    """A function that prints a line, and a function that moves the bar: how much is done, of how much."""
     if not sys.stderr.isatty():
         yield say, lambda done, total: None
         return
@@ -39,7 +39,7 @@ def progress_bar(what: str) -> Iterator[tuple[Say, Count]]:
 
 @contextmanager
 def patient_bar(what: str) -> Iterator[Count]:
-    """A bar that is there only if the work takes longer than people like to wait."""
+    """A bar that appears only after some seconds of work."""
     began = time.monotonic()
     show: Count | None = None
     with ExitStack() as bar:

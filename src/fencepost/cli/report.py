@@ -1,4 +1,4 @@
-"""A demo's report as what `output.py` writes: its sections in turn, with their checks, and the verdict."""
+"""The report of a demo as blocks for `output.py`: its sections, each with its checks, and the verdict."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A small Kafka client for what no other client offers: a transaction that several processes write to.
+"""A small Kafka client for two purposes that other clients do not serve.
 
-`KafkaClient` finds brokers, leaders and coordinators on any Kafka; `Transaction` owns a transactional id. Both
-block; `session.py` is the part without I/O.
+Several processes can write into one transaction (`transaction.py`), and operators can ask about the transactions of a
+cluster (`admin/`). `KafkaClient` finds the brokers, leaders and coordinators of any Kafka cluster. All calls block;
+`session.py` is the part without I/O.
 """

@@ -1,17 +1,17 @@
-"""Finds its way around a Kafka cluster: brokers, topics, leaders, coordinators; and tries again when they move.
+"""Finds the brokers, topics, leaders and coordinators of a Kafka cluster, and finds them again when they move.
 
-Blocking and thread-safe. Every call has a deadline; what is retriable is retried until then, with a pause that
-grows from 20 ms to 1 s.
+Blocking and thread-safe. Every call has a deadline; retriable errors are retried until then, with a pause that grows
+from 20 ms to 1 s.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from fencepost.client.connection import Connection, Disconnected
+from fencepost.client.connection import BrokerConnection, Disconnected
 from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, Unreachable
 from fencepost.client.session import TRANSACTION_VERSION
 from fencepost.client.settings import ClientSettings, parse_settings
@@ -27,6 +27,8 @@ from fencepost.protocol.messages import (
     OffsetFetchRequest,
 )
 from fencepost.protocol.schema import Message
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 
 GROUP, TRANSACTION = 0, 1
 BROKER_RESOURCE = 4
@@ -42,7 +44,7 @@ T = TypeVar("T")
 class TopicInfo(NamedTuple):
     name: str
     topic_id: bytes
-    leaders: tuple[int, ...]  # By partition; -1: nobody leads it now.
+    leaders: tuple[int, ...]  # By partition; -1: no leader.
 
 
 class KafkaClient:
@@ -50,8 +52,8 @@ class KafkaClient:
         self.settings: ClientSettings = parse_settings(settings)
         self._lock = threading.RLock()
         self._addresses: dict[int, tuple[str, int]] = {}
-        self._connections: dict[int, Connection] = {}
-        self._bootstrap: Connection | None = None
+        self._connections: dict[int, BrokerConnection] = {}
+        self._bootstrap: BrokerConnection | None = None
         self._topics: dict[str, TopicInfo] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self.cluster_id = ""
@@ -73,24 +75,24 @@ class KafkaClient:
 
     # --- connections --------------------------------------------------------------------------------------
 
-    def any_broker(self) -> Connection:
-        """A connection to whichever broker answers; raises Unreachable naming all that did not."""
+    def any_broker(self) -> BrokerConnection:
+        """A connection to the first broker that answers; raises Unreachable with the reasons of all others."""
         with self._lock:
             if self._bootstrap is not None:
                 return self._bootstrap
             problems = []
             for host, port in [*self.settings.bootstrap, *self._addresses.values()]:
                 try:
-                    self._bootstrap = Connection(host, port, self.settings)
+                    self._bootstrap = BrokerConnection(host, port, self.settings)
                     return self._bootstrap
                 except Unreachable as e:
                     problems.append(str(e))
-        # Several brokers mostly have the same hint; it is said once, at the end.
+        # The hints of several brokers are mostly the same, so each is printed once, at the end.
         said = [problem.partition("\n\n") for problem in problems]
         hints = dict.fromkeys(hint for _, _, hint in said if hint)
         raise Unreachable("\n\n".join(["no broker can be reached: " + "; ".join(what for what, _, _ in said), *hints]))
 
-    def broker(self, node_id: int) -> Connection:
+    def broker(self, node_id: int) -> BrokerConnection:
         with self._lock:
             connection = self._connections.get(node_id)
             if connection is None:
@@ -98,11 +100,11 @@ class KafkaClient:
                     self.refresh()
                 if node_id not in self._addresses:
                     raise Unreachable(f"broker {node_id} is not in the cluster's metadata")
-                connection = Connection(*self._addresses[node_id], self.settings)
+                connection = BrokerConnection(*self._addresses[node_id], self.settings)
                 self._connections[node_id] = connection
             return connection
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, connection: BrokerConnection) -> None:
         """Forget a connection that failed."""
         connection.close()
         with self._lock:
@@ -110,7 +112,7 @@ class KafkaClient:
                 self._bootstrap = None
             self._connections = {n: c for n, c in self._connections.items() if c is not connection}
 
-    def send(self, connection: Connection, request: Message, at_most: int | None = None) -> Any:
+    def send(self, connection: BrokerConnection, request: Message, at_most: int | None = None) -> Any:
         try:
             return connection.request(request, at_most)
         except Disconnected:
@@ -118,14 +120,14 @@ class KafkaClient:
             raise
 
     @property
-    def transaction_version(self) -> int:
-        """The finalized `transaction.version` of the cluster: 0, 1 or 2."""
-        return self.any_broker().session.features.get(TRANSACTION_VERSION, 0)
+    def transaction_version(self) -> TransactionVersion:
+        """The finalized `transaction.version` of the cluster, at most the highest that this client knows."""
+        return TransactionVersion(min(self.any_broker().session.features.get(TRANSACTION_VERSION, TV0), TV2))
 
-    # --- what the cluster looks like ------------------------------------------------------------------------
+    # --- metadata -----------------------------------------------------------------------------------------
 
     def refresh(self, topics: Iterable[str] | None = ()) -> dict[str, TopicInfo]:
-        """Ask for brokers and for topics (None: all). Topics are never created by asking."""
+        """Ask for the brokers and for topics (None: all). This never creates a topic."""
         wanted = None if topics is None else [MetadataRequest.MetadataRequestTopic(name=t) for t in topics]
         response = self.send(self.any_broker(), MetadataRequest(wanted, allow_auto_topic_creation=False))
         found = {}
@@ -153,7 +155,7 @@ class KafkaClient:
             info = found[name]
         return info
 
-    def leader(self, topic: str, partition: int, fresh: bool = False) -> Connection:
+    def leader(self, topic: str, partition: int, fresh: bool = False) -> BrokerConnection:
         info = self.topic(topic, fresh)
         if not 0 <= partition < len(info.leaders):
             raise BrokerError(
@@ -171,7 +173,7 @@ class KafkaClient:
 
     # --- coordinators -------------------------------------------------------------------------------------
 
-    def coordinator(self, key: str, key_type: int) -> Connection:
+    def coordinator(self, key: str, key_type: int) -> BrokerConnection:
         with self._lock:
             node_id = self._coordinators.get((key_type, key))
         if node_id is None:
@@ -206,7 +208,7 @@ class KafkaClient:
         retry_also: frozenset[int] = frozenset(),
         deadline_s: float = DEFAULT_DEADLINE_S,
     ) -> Any:
-        """Send to the coordinator until it answers with something other than `try again` or `not me`."""
+        """Send to the coordinator until it answers, and neither has moved nor asks for a retry."""
 
         def attempt() -> Any:
             try:
@@ -225,8 +227,8 @@ class KafkaClient:
 
     # --- questions ----------------------------------------------------------------------------------------
 
-    def committed(self, group_id: str, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, str]]:
-        """(offset, metadata) of a group, waiting for open transactions on them to end; absent: none."""
+    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
+        """Committed offsets of a group, as (offset, metadata); waits for transactions that still change them to end."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in partitions:
             by_topic.setdefault(topic, []).append(partition)
@@ -234,7 +236,7 @@ class KafkaClient:
 
     def _fetch_offsets(
         self, group_id: str, by_topic: Mapping[str, list[int]] | None
-    ) -> dict[tuple[str, int], tuple[int, str]]:
+    ) -> dict[TopicPartition, tuple[int, str]]:
         old, new, group = (
             OffsetFetchRequest.OffsetFetchRequestTopic,
             OffsetFetchRequest.OffsetFetchRequestTopics,
@@ -267,14 +269,14 @@ class KafkaClient:
             if p.committed_offset >= 0
         }
 
-    def all_committed(self, group_id: str) -> dict[tuple[str, int], tuple[int, str]]:
-        """(offset, metadata) of everything that a group has committed."""
+    def all_committed(self, group_id: str) -> dict[TopicPartition, tuple[int, str]]:
+        """All committed offsets of a group, as (offset, metadata)."""
         return self._fetch_offsets(group_id, None)
 
     def commit(
-        self, group_id: str, offsets: Mapping[tuple[str, int], int], deadline_s: float = DEFAULT_DEADLINE_S
+        self, group_id: str, offsets: Mapping[TopicPartition, int], deadline_s: float = DEFAULT_DEADLINE_S
     ) -> None:
-        """Move a group to these offsets, outside any transaction. The broker refuses if the group has members."""
+        """Commit offsets of a group outside any transaction. The broker refuses this if the group has members."""
         topic, entry = OffsetCommitRequest.OffsetCommitRequestTopic, OffsetCommitRequest.OffsetCommitRequestPartition
         by_topic: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
         for (name, partition), offset in offsets.items():
@@ -291,12 +293,12 @@ class KafkaClient:
             raise BrokerError(code, f"committing offsets of group {group_id}")
 
     def group_members(self, group_id: str) -> int:
-        """How many members a group has now, of the classic protocol or of KIP-848's."""
+        """The number of members of a group, with the classic protocol or with KIP-848's."""
         ask: list[Message] = [DescribeGroupsRequest([group_id])]
         if self.any_broker().session.max_version(ConsumerGroupDescribeRequest.definition.api_key) >= 0:
             ask.append(ConsumerGroupDescribeRequest([group_id]))
         members = 0
-        for request in ask:  # Each knows nothing of the other's groups.
+        for request in ask:  # Each request sees only the groups of its own protocol.
             response = self.ask_coordinator(group_id, GROUP, request, lambda r: r.groups[0].error_code, at_most=5)
             members += len(response.groups[0].members)
         return members
@@ -323,12 +325,21 @@ class KafkaClient:
         return retry(attempt, DEFAULT_DEADLINE_S)
 
     def broker_setting(self, name: str) -> str | None:
-        """The value of a broker's setting, or None where the broker does not tell."""
-        node_id = next(iter(self.brokers()))
-        wanted = DescribeConfigsRequest.DescribeConfigsResource(BROKER_RESOURCE, str(node_id), [name])
+        """The value of a broker's setting, or None if the broker does not show it."""
+        return self.broker_settings([name]).get(name)
+
+    def broker_settings(self, names: Collection[str]) -> dict[str, str]:
+        """The values of settings on one broker. Settings that it does not have or does not show are left out."""
+        node_id = min(self.brokers())
+        wanted = DescribeConfigsRequest.DescribeConfigsResource(BROKER_RESOURCE, str(node_id), list(names))
         response = self.send(self.broker(node_id), DescribeConfigsRequest([wanted]))
-        values = [c.value for r in response.results if not r.error_code for c in r.configs if c.name == name]
-        return values[0] if values else None
+        return {
+            c.name: c.value
+            for r in response.results
+            if not r.error_code
+            for c in r.configs
+            if c.name in names and c.value is not None
+        }
 
 
 def retry(
@@ -338,7 +349,7 @@ def retry(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Call until it succeeds, raises something that is not worth another try, or the time is up."""
+    """Call `attempt` until it succeeds, raises an error that is not retriable, or the deadline has passed."""
     began = clock()
     pause_s = FIRST_PAUSE_S
     while True:

@@ -1,4 +1,4 @@
-"""One blocking connection to one broker: connect, TLS, SASL, then a request and its reply at a time."""
+"""One blocking connection to one broker: connect, TLS, SASL, then requests, one after the other."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LEAST_TIMEOUT_S = 0.1
 
 
 class Disconnected(Unreachable):
-    """The connection ended, or a reply did not come in time. Whether the request was carried out is unknown."""
+    """The connection ended, or the reply did not arrive in time. The broker may have served the request."""
 
 
-class Connection:
-    """Open from the start; `request` may be called from several threads, one at a time is served."""
+class BrokerConnection:
+    """Connects when it is created. Threads may share it; their requests are sent one after the other."""
 
     def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
         self.host = host
@@ -43,7 +43,7 @@ class Connection:
         self._settings = settings
         self._lock = threading.Lock()
         self._answers = 0
-        # One deadline for all of it: the connection, TLS, and the first answer.
+        # One deadline for the connection, TLS and the first answer together.
         deadline = time.monotonic() + settings.connect_timeout_s
         self._socket = self._connect(deadline)
         try:
@@ -87,7 +87,7 @@ class Connection:
         try:
             return _tls_context(settings).wrap_socket(plain, server_hostname=self.host)
         except ssl.SSLCertVerificationError as e:
-            # A definite answer: asking again changes nothing.
+            # A retry would give the same result.
             plain.close()
             raise AuthenticationFailed(
                 f"the certificate of {self.address} is not to be trusted: {e.verify_message}\n\n"
@@ -96,11 +96,11 @@ class Connection:
             ) from None
         except (ssl.SSLError, OSError) as e:
             plain.close()
-            raise Unreachable(f"no TLS with {self.address}: {e.strerror or e}{self._protocol_hint}") from None
+            raise Unreachable(f"TLS with {self.address} failed: {e.strerror or e}{self._protocol_hint}") from None
 
     @property
     def _protocol_hint(self) -> str:
-        """For a connection that ends before anything but ApiVersions was answered, which every listener answers."""
+        """For a connection that ends after ApiVersions at the latest, which a listener of any protocol may answer."""
         if self._answers > 1:
             return ""
         return f"\n\nhint: does this port want another security.protocol than {self._settings.protocol}?"
@@ -117,7 +117,7 @@ class Connection:
 
         response = ask()
         if response.error_code == errors.UNSUPPORTED_VERSION:
-            response = ask(at_most=0)  # Kafka before 2.4, which knows no later one than v2.
+            response = ask(at_most=0)  # Kafka before 2.4, which does not know v3.
         if response.error_code:
             raise Unreachable(
                 f"{self.address} refused ApiVersions: {errors.name_of(response.error_code)}\n\n"
@@ -139,7 +139,7 @@ class Connection:
             return reply
         except TimeoutError:
             self.close()
-            # Who has said anything speaks our protocol; it is only slow. One that wants another hangs up.
+            # A broker that has answered before has the right protocol and is only slow.
             hint = self._protocol_hint if self._answers == 0 else ""
             raise Disconnected(f"{self.address} did not answer {what} within {timeout_s:.1f} s{hint}") from None
         except OSError as e:
@@ -148,7 +148,7 @@ class Connection:
                 f"the connection to {self.address} ended during {what}: {e.strerror or e}{self._protocol_hint}"
             ) from None
         except BaseException:
-            self.close()  # Something of the reply may be left in the socket.
+            self.close()  # A part of the reply may be left in the socket.
             raise
 
     def _receive(self, size: int) -> bytes:
@@ -166,9 +166,9 @@ class Connection:
     def _authenticate(self, mechanism: str) -> None:
         hello = self.request(SaslHandshakeRequest(mechanism))
         if hello.error_code:
-            offered = "only " + ", ".join(hello.mechanisms) if hello.mechanisms else "nor any other"
+            offered = "only " + ", ".join(hello.mechanisms) if hello.mechanisms else "and offers no other"
             raise AuthenticationFailed(
-                f"{self.address} does not take sasl.mechanism={mechanism}, {offered}\n\n"
+                f"{self.address} does not accept sasl.mechanism={mechanism}, {offered}\n\n"
                 "hint: check sasl.mechanism and security.protocol"
             )
         user, password = self._settings.username, self._settings.password
@@ -222,7 +222,9 @@ def _tls_context(settings: ClientSettings) -> ssl.SSLContext:
         if settings.certificate_location:
             context.load_cert_chain(settings.certificate_location, settings.key_location, settings.key_password)
     except (OSError, ssl.SSLError) as e:
-        raise BadClientSetting(f"a certificate cannot be read: {e}\n\nhint: the ssl.*.location settings") from None
+        raise BadClientSetting(
+            f"a certificate cannot be read: {e}\n\nhint: check the ssl.*.location settings"
+        ) from None
     if not settings.checks_host_name:
         context.check_hostname = False
     return context

@@ -1,14 +1,14 @@
-"""What can go wrong between a client and a Kafka cluster.
+"""The errors of the client.
 
-ClientError                    everything below
-+-- BadClientSetting           a setting that cannot be used; nothing was sent
-+-- Unreachable                no broker could be connected to
-+-- AuthenticationFailed       a broker said no to the credentials
-+-- BrokerError                a broker refused: its code, and what it was about
+ClientError                    all errors of the client
++-- BadClientSetting           a setting is wrong; nothing was sent
++-- Unreachable                no connection to a broker
++-- AuthenticationFailed       a broker refused the credentials
++-- BrokerError                a broker answered with an error code
 |   +-- Fenced                 a newer producer took over this transactional id
-|   +-- Broken                 this transaction can only be aborted
-+-- OutcomeUnknown             nobody can say whether it happened: ask before trying again
-+-- DeadlinePassed             retriable errors went on for too long; the last one is inside
+|   +-- TransactionLost        this transaction can only be aborted
++-- OutcomeUnknown             the request may have taken effect: find out before a retry
++-- DeadlinePassed             retriable errors until the deadline; the message has the last one
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fencepost.protocol import errors
 
 
 class ClientError(Exception):
-    """Anything that a caller of this client may want to catch."""
+    """Any error of the client."""
 
 
 class BadClientSetting(ClientError):
@@ -33,7 +33,7 @@ class AuthenticationFailed(ClientError):
 
 
 class BrokerError(ClientError):
-    """A definite refusal: the attempt had no effect."""
+    """A definite refusal: the request had no effect."""
 
     def __init__(self, code: int, about: str, detail: str | None = None) -> None:
         super().__init__(f"{about}: {errors.name_of(code)} ({code})" + (f": {detail}" if detail else ""))
@@ -49,7 +49,7 @@ class Fenced(BrokerError):
     pass
 
 
-class Broken(BrokerError):
+class TransactionLost(BrokerError):
     pass
 
 

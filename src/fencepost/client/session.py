@@ -1,7 +1,7 @@
-"""The client's half of the protocol, without I/O: frames out, frames in, and which version to speak.
+"""The client's half of the protocol, without I/O: encodes requests, decodes replies, chooses versions.
 
-A `Session` belongs to one connection. Versions are the highest that both sides know, below a cap where the
-caller must not go further (a transaction speaks TV1 or TV2, never both).
+A `Session` belongs to one connection. It uses the highest version that both sides know, below a limit that the caller
+may set (a transaction uses TV1 or TV2, never both).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Unsupported(ClientError):
 
 
 class Sent(NamedTuple):
-    """A request on its way: what is needed to read its reply."""
+    """What is needed to decode the reply to a request."""
 
     correlation_id: int
     response_class: type[Message]
@@ -41,7 +41,7 @@ class Session:
         self.features: dict[str, int] = {}  # Finalized.
 
     def learn(self, response: ApiVersionsResponse) -> None:
-        """Take in what the broker says it serves."""
+        """Remember the versions and features of the broker."""
         self._ranges = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
         self.features = {feature.name: feature.max_version_level for feature in response.finalized_features}
 
@@ -64,7 +64,7 @@ class Session:
         return version
 
     def encode(self, request: Message, version: int) -> tuple[bytes, Sent]:
-        """The whole frame, with its length, and what to remember for the reply."""
+        """The frame of a request, with its length, and what is needed for the reply."""
         self._next_correlation_id = (self._next_correlation_id + 1) & 0x7FFFFFFF
         definition = request.definition
         head = _HEADER.pack(definition.api_key, version, self._next_correlation_id, len(self._client_id))
@@ -84,7 +84,7 @@ class Session:
         if correlation_id != sent.correlation_id:
             raise Malformed(f"the reply is to request {correlation_id}, expected {sent.correlation_id}")
         pos, version = 4, sent.version
-        # Kafka: ApiVersions is always answered with the old header, and with v0 by who does not know the version.
+        # Kafka: ApiVersions always has the old reply header, and a broker that does not know the version answers in v0.
         if sent.response_class.definition.api_key == API_VERSIONS:
             if frame[4:6] == _UNSUPPORTED:
                 version = 0

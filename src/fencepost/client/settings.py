@@ -1,6 +1,6 @@
-"""The settings of a client: Kafka's names, as librdkafka and the Java client write them.
+"""The settings of a client, with the names of librdkafka and the Java client.
 
-Unknown names are refused with the nearest known one: a misspelt security setting must not be ignored.
+An unknown name is an error with the most similar known name, because a misspelt security setting must not be ignored.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fencepost.client.failures import BadClientSetting
+from fencepost.client.numbers import whole_number
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -31,7 +32,7 @@ KNOWN = {
     "request.timeout.ms": "how long one request may take",
     "socket.connection.setup.timeout.ms": "how long connecting may take",
 }
-# The Java clients' own, none of which may be ignored; certificates, for example, they keep in stores.
+# Settings of the Java clients that cannot be ignored, for example stores of certificates, and their replacements.
 _PEM_AUTHORITY = "ssl.ca.location=FILE, with the authority's certificate as PEM (`keytool -exportcert -rfc` writes one)"
 _PEM_CLIENT = (
     "ssl.certificate.location=FILE and ssl.key.location=FILE, with certificate and key as PEM "
@@ -39,7 +40,7 @@ _PEM_CLIENT = (
 )
 _OUR_SASL = f"leave it out: sasl.mechanism is {' or '.join(MECHANISMS)} here, with sasl.username and sasl.password"
 _OUR_TLS = "leave it out: versions and ciphers of TLS are those of the system's OpenSSL"
-# What the names begin with, and what to do.
+# Prefixes of names, and what to do instead.
 INSTEAD_OF = {
     ("ssl.truststore.",): _PEM_AUTHORITY,
     ("ssl.keystore.",): _PEM_CLIENT,
@@ -51,6 +52,7 @@ INSTEAD_OF = {
     ("config.providers",): "leave it out, and write the values themselves",
     ("bootstrap.controllers",): "bootstrap.servers=HOST:PORT of any broker",
 }
+MAX_PORT = 65_535
 MOST_MS = 2**31 - 1  # As in Kafka, and as much as a socket can wait.
 _JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
@@ -78,21 +80,14 @@ class ClientSettings:
 
 def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.strip().rpartition(":")
-    number = _number(port, most=65_535) if colon and host else None
+    number = whole_number(port, MAX_PORT) if colon and host else None
     if not number:
         raise BadClientSetting(f"bootstrap.servers has {text.strip()!r}, expected HOST:PORT")
     return host.strip("[]"), number
 
 
-def _number(text: str, most: int) -> int | None:
-    """A whole number from 0 to `most`, written with the digits 0 to 9; None if it is anything else."""
-    # Longer ones are not even tried: Python refuses to read a number of some thousand digits.
-    is_number = text.isascii() and text.isdigit() and len(text) <= 20
-    return int(text) if is_number and int(text) <= most else None
-
-
 def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
-    """Raises BadClientSetting: what was given, and what would do."""
+    """Raises BadClientSetting, whose message has the value and what is allowed."""
     values = {name: str(value) for name, value in pairs.items() if value is not None}
     for name in values:
         if name not in KNOWN:
@@ -129,7 +124,7 @@ def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
 def _unknown(name: str) -> str:
     instead = next((instead for prefixes, instead in INSTEAD_OF.items() if name.startswith(prefixes)), None)
     if instead is not None:
-        return f"{name} is a setting of Java's, which this client cannot use\n\nhint: {instead}"
+        return f"{name} is a setting of Java clients, which this client cannot use\n\nhint: {instead}"
     near = difflib.get_close_matches(name, KNOWN, n=1)
     return f"unknown setting {name}" + (f"\n\nhint: did you mean {near[0]}?" if near else "")
 
@@ -150,7 +145,7 @@ def _credentials(values: Mapping[str, str], protocol: str) -> tuple[str | None, 
 
 def _seconds(values: Mapping[str, str], name: str, default_ms: int) -> float:
     text = values.get(name, str(default_ms))
-    ms = _number(text, MOST_MS)
+    ms = whole_number(text, MOST_MS)
     if not ms:
         raise BadClientSetting(f"{name}={text} is not a number of milliseconds from 1 to {MOST_MS}")
     return ms / 1000

@@ -1,11 +1,11 @@
-"""Owns a transactional id: starts transactions, adds what they touch, commits or aborts them. Blocking.
+"""Owns a transactional id: begins transactions, adds partitions and offsets, commits or aborts. Blocking.
 
-The records themselves may come from any process that knows the current `ProducerIdentity`. Two rules keep a
-zombie out: InitProducerId without an expected identity is sent once, when the owner starts; every later one names
-the identity it expects to replace, so that an owner who was fenced meanwhile hears of it.
+Any process that knows the current `ProducerIdentity` can write the records. Two rules keep zombies out. InitProducerId
+without an expected identity is sent once, when the owner starts. Every later one names the identity that it replaces,
+so that it fails if another owner has fenced this one.
 
-With transaction version 2 each transaction gets an epoch of its own from EndTxn; with version 1 the owner asks for one
-before each transaction. The two are never mixed.
+With TV2, EndTxn returns a new epoch for the next transaction. With TV1, the owner asks for one before each transaction.
+The two are never mixed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import NamedTuple
 from fencepost.client.client import DEFAULT_DEADLINE_S, GROUP, TRANSACTION, KafkaClient
 from fencepost.client.failures import (
     BadClientSetting,
-    Broken,
     BrokerError,
     ClientError,
     DeadlinePassed,
     Fenced,
     OutcomeUnknown,
+    TransactionLost,
 )
 from fencepost.protocol import errors
 from fencepost.protocol.messages import (
@@ -33,6 +33,8 @@ from fencepost.protocol.messages import (
     InitProducerIdRequest,
     TxnOffsetCommitRequest,
 )
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.protocol.transaction_version import TV1, TV2
 
 ADD_PARTITIONS = 24
 FENCED = frozenset({errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH, errors.INVALID_PRODUCER_ID_MAPPING})
@@ -40,7 +42,7 @@ BUSY = frozenset({errors.CONCURRENT_TRANSACTIONS})
 
 
 class ProducerIdentity(NamedTuple):
-    """What every request of a transaction carries; what a task needs to write into it."""
+    """The fields that every request of a transaction has, and that a task needs to write into it."""
 
     transactional_id: str
     producer_id: int
@@ -56,20 +58,20 @@ class OffsetToCommit:
 
 
 class Transaction:
-    """The owner. `begin` ... `commit` or `abort`, again and again, from one thread."""
+    """The owner of a transactional id. Call `begin`, then `commit` or `abort`, repeatedly and from one thread."""
 
     def __init__(self, client: KafkaClient, transactional_id: str, timeout_ms: int) -> None:
         self._client = client
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
-        self.version = 2 if client.transaction_version >= 2 else 1
-        if self.version < 2:
+        self.version = TV2 if client.transaction_version.bumps_epoch else TV1
+        if self.version is TV1:
             self._check_verification()
         self._identity = ProducerIdentity(transactional_id, -1, -1)
         self._is_open = False
 
     def _check_verification(self) -> None:
-        """Without KIP-890's verification a late write could enter the next transaction, and nobody would notice."""
+        """Without KIP-890's verification, a late write could silently become part of the next transaction."""
         served = self._client.any_broker().session.max_version(ADD_PARTITIONS)
         if served < 4:
             raise BadClientSetting(
@@ -83,20 +85,21 @@ class Transaction:
 
     @property
     def is_open(self) -> bool:
-        """Something was added, so there is something to end."""
+        """Whether something was added, so that the transaction has to be ended."""
         return self._is_open
 
-    # --- who we are ---------------------------------------------------------------------------------------
+    # --- identity -----------------------------------------------------------------------------------------
 
     def init(self) -> ProducerIdentity:
-        """Take the transactional id over, from whoever had it, and abort what they left open. Once per start."""
+        """Take the transactional id over from its previous owner and abort its open transaction. Once per start."""
         return self._init(-1, -1)
 
     def renew(self) -> ProducerIdentity:
-        """A new epoch for the owner that we still are; raises Fenced if we are not. Aborts what is open."""
-        if self._is_open and self.version < 2:
-            # Kafka: asked for an epoch while the transaction is open, a broker fences it first, says that it is busy,
-            # and then, with version 1, takes our next try for a zombie's. After this it is not open, whatever is said.
+        """Get a new epoch and abort the open transaction. Raises Fenced if another owner has taken the id over."""
+        if self._is_open and self.version is TV1:
+            # Kafka: InitProducerId during an open transaction first fences the producer and answers
+            # CONCURRENT_TRANSACTIONS. With TV1 the retry is then refused as a zombie's. EndTxn before it avoids this,
+            # whatever its answer is.
             self._ask_to_end(False, DEFAULT_DEADLINE_S)
         return self._init(self._identity.producer_id, self._identity.producer_epoch)
 
@@ -113,7 +116,7 @@ class Transaction:
         if response.error_code == errors.INVALID_TRANSACTION_TIMEOUT:
             raise BadClientSetting(
                 f"transaction.timeout.ms={self.timeout_ms} is more than the broker's transaction.max.timeout.ms="
-                f"{self._longest_timeout()} allows\n\nhint: lower the one, or have the other raised on all brokers"
+                f"{self._longest_timeout()} allows\n\nhint: lower the first, or raise the second on all brokers"
             )
         self._check(response.error_code, "InitProducerId")
         self._identity = ProducerIdentity(self.transactional_id, response.producer_id, response.producer_epoch)
@@ -122,9 +125,9 @@ class Transaction:
 
     def _longest_timeout(self) -> str:
         try:
-            return self._client.broker_setting("transaction.max.timeout.ms") or "(not told)"
+            return self._client.broker_setting("transaction.max.timeout.ms") or "(unknown)"
         except ClientError:
-            return "(not told)"
+            return "(unknown)"
 
     def _check(self, code: int, what: str, *, breaks: frozenset[int] = frozenset()) -> None:
         if code == errors.NONE:
@@ -134,16 +137,16 @@ class Transaction:
             raise Fenced(
                 code,
                 f"transaction `{id_}` is fenced in {what}: this producer has id {producer_id} and epoch {epoch}",
-                "another producer registered the same transactional.id, or this one was forgotten"
+                "another producer registered the same transactional.id, or the id has expired"
                 + (
                     ""
-                    if self.version >= 2
+                    if self.version is TV2
                     else f", or its transaction outlived transaction.timeout.ms={self.timeout_ms}: with "
-                    "transaction.version 1 a broker does not tell one from the other"
+                    "transaction.version 1 the broker's answer is the same"
                 ),
             )
         if code in breaks:
-            raise Broken(code, f"{what} of `{id_}` (producer {producer_id}, epoch {epoch})")
+            raise TransactionLost(code, f"{what} of `{id_}` (producer {producer_id}, epoch {epoch})")
         raise BrokerError(code, f"{what} of `{id_}` (producer {producer_id}, epoch {epoch})")
 
     # --- one transaction ----------------------------------------------------------------------------------
@@ -152,14 +155,14 @@ class Transaction:
         """The identity for the next transaction."""
         assert not self._is_open, f"transaction `{self.transactional_id}` is still open"
         assert self._identity.producer_id >= 0, "init comes first"
-        if self.version < 2:
+        if self.version is TV1:
             self.renew()
         return self._identity
 
-    def add_partitions(self, partitions: Iterable[tuple[str, int]], deadline_s: float = DEFAULT_DEADLINE_S) -> None:
-        """Before the first write to a partition. With version 2 the write itself does this, and nothing is sent."""
+    def add_partitions(self, partitions: Iterable[TopicPartition], deadline_s: float = DEFAULT_DEADLINE_S) -> None:
+        """Call this before the first write to a partition. With TV2 it sends nothing: the write adds the partition."""
         self._is_open = True
-        if self.version >= 2:
+        if self.version is TV2:
             return
         by_topic: dict[str, list[int]] = {}
         for topic, partition in partitions:
@@ -189,9 +192,9 @@ class Transaction:
                     )
 
     def commit_offsets(self, group_id: str, offsets: Iterable[OffsetToCommit]) -> None:
-        """Offsets of a group as part of the transaction; the group must have no members of its own."""
+        """Commit offsets of a group as part of the transaction; the group must have no members."""
         self._is_open = True
-        if self.version < 2:
+        if self.version is TV1:
             response = self._client.ask_coordinator(
                 self.transactional_id,
                 TRANSACTION,
@@ -217,7 +220,7 @@ class Transaction:
             GROUP,
             request,
             lambda r: _first_error(p.error_code for t in r.topics for p in t.partitions),
-            at_most=5 if self.version >= 2 else 4,
+            at_most=5 if self.version is TV2 else 4,
             retry_also=BUSY,
         )
         breaks = frozenset({errors.INVALID_TXN_STATE, errors.TRANSACTION_ABORTABLE})
@@ -226,11 +229,14 @@ class Transaction:
                 self._check(result.error_code, f"TxnOffsetCommit {topic.name}-{result.partition_index}", breaks=breaks)
 
     def commit(self, deadline_s: float = DEFAULT_DEADLINE_S) -> None:
-        """All or nothing. Raises OutcomeUnknown when only the cluster knows: then `renew`, look, and decide."""
+        """Commit. Raises OutcomeUnknown if the cluster may have committed or not: then `renew`, and read what is there.
+
+        Apache Kafka answers before it writes the markers, so readers see the records a moment after this returns.
+        """
         self._end(True, deadline_s)
 
     def abort(self, deadline_s: float = DEFAULT_DEADLINE_S) -> None:
-        """Drop what was written. Does nothing if nothing was added."""
+        """Abort. Does nothing if nothing was added."""
         if self._is_open:
             self._end(False, deadline_s)
 
@@ -246,7 +252,7 @@ class Transaction:
             )
         self._check(code, f"EndTxn ({what})")
         self._is_open = False
-        if self.version >= 2:
+        if self.version is TV2:
             self._identity = ProducerIdentity(self.transactional_id, response.producer_id, response.producer_epoch)
 
     def _ask_to_end(self, commit: bool, deadline_s: float) -> EndTxnResponse:
@@ -256,7 +262,7 @@ class Transaction:
                 TRANSACTION,
                 EndTxnRequest(*self._identity, commit),
                 lambda r: int(r.error_code),
-                at_most=5 if self.version >= 2 else 4,
+                at_most=5 if self.version is TV2 else 4,
                 retry_also=BUSY,
                 deadline_s=deadline_s,
             )

@@ -1,11 +1,11 @@
-"""Transactions that are open on a partition and that nobody will ever end (KIP-664), and producers in general."""
+"""The transactions that no coordinator will end (KIP-664)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fencepost.client.admin import DescribedTxn, ListedTxn, Producer, Where
-from fencepost.diagnose.snapshot import HangingSnapshot, ProducersSnapshot, age_by_record, is_open
+from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Producer
+from fencepost.diagnose.snapshot import HangingSnapshot, age_by_record, is_open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class HangingTxn:
     producer_epoch: int
     start_offset: int
     last_write_ms: int
-    # None: its records do not bear the time of writing.
+    # None: the timestamps of its records are not the time of writing.
     age_ms: int | None
     coordinator_epoch: int
     transactional_id: str | None
@@ -24,8 +24,8 @@ class HangingTxn:
     abort_command: str
 
     @property
-    def where(self) -> Where:
-        return Where(self.topic, self.partition)
+    def where(self) -> NamedPartition:
+        return NamedPartition(self.topic, self.partition)
 
     @property
     def producer(self) -> Producer:
@@ -44,17 +44,17 @@ class HangingReport:
     now_ms: int
     hanging: tuple[HangingTxn, ...]
     partition_count: int
-    # Open transactions that are as they should be.
+    # Open transactions that their coordinator knows.
     open_count: int
-    # Open ones of which nothing can be said, since not all coordinators answered.
+    # Open transactions that may or may not hang, because not all coordinators answered.
     undecided_count: int
     problems: tuple[str, ...]
 
 
 def diagnose_hanging(snapshot: HangingSnapshot) -> HangingReport:
-    """What was open before its coordinator did not name it, and is still open after."""
+    """The transactions that their coordinator does not know, although they were open before and after it was asked."""
     hanging = []
-    well: set[int] = set()
+    known: set[int] = set()
     undecided_count = 0
     for where, producers in snapshot.before.items():
         still = {(p.producer_id, p.producer_epoch, p.txn_start_offset) for p in snapshot.after.get(where, ())}
@@ -62,9 +62,9 @@ def diagnose_hanging(snapshot: HangingSnapshot) -> HangingReport:
             if producer.txn_start_offset < 0:
                 continue
             txn = snapshot.txns.get(producer.producer_id)
-            why = why_nobody_ends_it(txn, where)
+            why = why_it_hangs(txn, where)
             if why is None:
-                well.add(producer.producer_id)
+                known.add(producer.producer_id)
             elif (producer.producer_id, producer.producer_epoch, producer.txn_start_offset) not in still:
                 continue  # It has just ended.
             elif txn is None and snapshot.unanswered_coordinators:
@@ -75,13 +75,13 @@ def diagnose_hanging(snapshot: HangingSnapshot) -> HangingReport:
         now_ms=snapshot.now_ms,
         hanging=tuple(sorted(hanging, key=lambda h: (h.topic, h.partition, h.start_offset))),
         partition_count=snapshot.partition_count,
-        open_count=len(well),
+        open_count=len(known),
         undecided_count=undecided_count,
         problems=(*snapshot.unanswered_coordinators, *snapshot.problems),
     )
 
 
-def why_nobody_ends_it(txn: DescribedTxn | None, where: Where) -> str | None:
+def why_it_hangs(txn: DescribedTxn | None, where: NamedPartition) -> str | None:
     """Why no coordinator will write a marker for a transaction on this partition; None if one will."""
     if txn is None:
         return "no transactional id has this producer id"
@@ -93,7 +93,7 @@ def why_nobody_ends_it(txn: DescribedTxn | None, where: Where) -> str | None:
 
 
 def _hanging(
-    snapshot: HangingSnapshot, where: Where, producer: Producer, txn: DescribedTxn | None, why: str
+    snapshot: HangingSnapshot, where: NamedPartition, producer: Producer, txn: DescribedTxn | None, why: str
 ) -> HangingTxn:
     return HangingTxn(
         topic=where.topic,
@@ -110,60 +110,4 @@ def _hanging(
             f"fencepost txn abort --topic {where.topic} --partition {where.partition} "
             f"--producer-id {producer.producer_id}"
         ),
-    )
-
-
-# --- producers --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerRow:
-    topic: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int | None
-    last_write_ms: int | None
-    idle_ms: int | None
-    coordinator_epoch: int | None
-    txn_start_offset: int | None
-    # None: it is not transactional, or its coordinator has forgotten it.
-    transactional_id: str | None
-    state: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerList:
-    now_ms: int
-    producers: tuple[ProducerRow, ...]
-    problems: tuple[str, ...]
-
-
-def diagnose_producers(snapshot: ProducersSnapshot) -> ProducerList:
-    rows = [
-        _producer(where, producer, snapshot.txns.get(producer.producer_id), snapshot.now_ms)
-        for where, producers in snapshot.producers.items()
-        for producer in producers
-    ]
-    rows.sort(key=lambda row: (row.topic, row.partition, row.txn_start_offset is None, row.producer_id))
-    return ProducerList(now_ms=snapshot.now_ms, producers=tuple(rows), problems=snapshot.problems)
-
-
-def _producer(where: Where, producer: Producer, txn: ListedTxn | None, now_ms: int) -> ProducerRow:
-    def known(value: int) -> int | None:
-        return value if value >= 0 else None
-
-    written_ms = known(producer.last_timestamp_ms)
-    return ProducerRow(
-        topic=where.topic,
-        partition=where.partition,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        last_sequence=known(producer.last_sequence),
-        last_write_ms=written_ms,
-        idle_ms=max(now_ms - written_ms, 0) if written_ms is not None else None,
-        coordinator_epoch=known(producer.coordinator_epoch),
-        txn_start_offset=known(producer.txn_start_offset),
-        transactional_id=txn.transactional_id if txn else None,
-        state=txn.state if txn else None,
     )

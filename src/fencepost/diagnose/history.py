@@ -1,9 +1,9 @@
-"""What happened to a transactional id: its records in `__transaction_state`, each with the reason for it.
+"""The history of a transactional id: its records in `__transaction_state`, each with its cause.
 
-A record says what the state is, not why. The reason follows from two neighbours: who may move the epoch, and when.
-A client of transaction version 1 never moves its epoch by ending a transaction, so an abort that moves it came from
-the broker: after the timeout, or for a new producer with the same id. With version 2 every end moves the epoch,
-and only time and the record that follows tell.
+A record has the state, but not its cause, which follows from the neighbouring records. A client of TV1 never changes
+its epoch by ending a transaction. So if an abort changes the epoch, the coordinator decided it: after the timeout, or
+for a new producer with the same id. With TV2 every end changes the epoch, and only the times and the next record show
+the cause.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from fencepost.client.admin import Rpc, Where
+from fencepost.client.admin.answers import NamedPartition, Rpc
 from fencepost.diagnose.snapshot import HistorySnapshot, LogEntry
 from fencepost.diagnose.words import duration, listed
 from fencepost.machines.txn.states import (
@@ -27,30 +27,31 @@ from fencepost.machines.txn.states import (
     Txn,
 )
 from fencepost.protocol import errors
+from fencepost.protocol.transaction_version import TV2
 
-# A new producer asks again until the abort is done; it needs milliseconds, on a sick cluster seconds.
+# A new producer retries until the abort is complete: milliseconds, or seconds on an overloaded cluster.
 TAKEOVER_MS = 10_000
 
 
 class Abort(Enum):
-    """Why a transaction was aborted, as far as its records tell."""
+    """The cause of an abort, as far as the records show it."""
 
     CLIENT = "by its client"
-    TIMEOUT = "by its coordinator, since it was open for longer than its timeout"
-    TAKEOVER = "by its coordinator, since the id was registered anew"
-    CLIENT_OR_TAKEOVER = "by its client, or by its coordinator since the id was registered anew"
+    TIMEOUT = "by its coordinator, because it was open for longer than its timeout"
+    TAKEOVER = "by its coordinator, because a new producer registered the id"
+    CLIENT_OR_TAKEOVER = "by its client, or by its coordinator because a new producer registered the id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
     offset: int
     at_ms: int
-    state: str  # `Dead`: forgotten.
+    state: str  # `Dead`: the id has expired and was removed.
     producer_id: int | None
     producer_epoch: int | None
     timeout_ms: int | None
     start_ms: int | None
-    partitions: tuple[Where, ...]
+    partitions: tuple[NamedPartition, ...]
     previous_producer_id: int | None
     next_producer_id: int | None
     client_transaction_version: int | None
@@ -59,7 +60,7 @@ class Transition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcRow:
-    """A request, which only a Fencepost broker remembers; no result: it is still in flight."""
+    """A request, which only Fencepost brokers remember; without a result while it is in flight."""
 
     at_ms: int
     name: str
@@ -78,7 +79,7 @@ class RpcRow:
 class History:
     transactional_id: str
     now_ms: int
-    log: Where | None
+    log: NamedPartition | None
     transitions: tuple[Transition, ...]
     rpcs: tuple[RpcRow, ...] | None
 
@@ -88,7 +89,7 @@ def diagnose_history(snapshot: HistorySnapshot) -> History:
         transactional_id=snapshot.transactional_id,
         now_ms=snapshot.now_ms,
         log=snapshot.log,
-        transitions=tell(snapshot.entries),
+        transitions=transitions_of(snapshot.entries),
         rpcs=None if snapshot.rpcs is None else tuple(_rpc(rpc) for rpc in snapshot.rpcs),
     )
 
@@ -109,8 +110,8 @@ def _rpc(rpc: Rpc) -> RpcRow:
     )
 
 
-def tell(entries: Sequence[LogEntry]) -> tuple[Transition, ...]:
-    """Each entry with what happened."""
+def transitions_of(entries: Sequence[LogEntry]) -> tuple[Transition, ...]:
+    """Each entry with its cause."""
     txns = [entry.txn for entry in entries]
     return tuple(
         _transition(entry, txns[n - 1] if n else None, next_decision(txns[n + 1 :])) for n, entry in enumerate(entries)
@@ -118,7 +119,7 @@ def tell(entries: Sequence[LogEntry]) -> tuple[Transition, ...]:
 
 
 def next_decision(txns: Sequence[Txn | None]) -> Txn | None:
-    """The next record that somebody asked for: Complete* follows by itself."""
+    """The next record that a client or a timeout caused; Complete* follows by itself."""
     return next((txn for txn in txns if txn is None or txn.state not in (COMPLETE_COMMIT, COMPLETE_ABORT)), None)
 
 
@@ -137,7 +138,7 @@ def _transition(entry: LogEntry, before: Txn | None, after: Txn | None) -> Trans
             previous_producer_id=None,
             next_producer_id=None,
             client_transaction_version=None,
-            what="forgotten: nobody had used the id for transactional.id.expiration.ms",
+            what="removed: the id was not used for transactional.id.expiration.ms",
         )
     return Transition(
         offset=entry.offset,
@@ -147,30 +148,30 @@ def _transition(entry: LogEntry, before: Txn | None, after: Txn | None) -> Trans
         producer_epoch=txn.producer_epoch,
         timeout_ms=txn.timeout_ms,
         start_ms=txn.start_ms if txn.start_ms >= 0 else None,
-        partitions=tuple(sorted(Where(*p) for p in txn.partitions)),
+        partitions=tuple(sorted(NamedPartition(*p) for p in txn.partitions)),
         previous_producer_id=_id_or_none(txn.previous_producer_id),
         next_producer_id=_id_or_none(txn.next_producer_id),
-        client_transaction_version=txn.client_transaction_version,
+        client_transaction_version=int(txn.client_transaction_version),
         what=what_happened(before, txn, after),
     )
 
 
 def _id_or_none(number: int) -> int | None:
-    """Kafka writes -1 for what there is not."""
+    """Kafka writes -1 for a missing value."""
     return number if number >= 0 else None
 
 
 def what_happened(before: Txn | None, txn: Txn, after: Txn | None = None) -> str:
-    """One record in words, given its neighbours; none before means that compaction has removed it."""
+    """The cause of one record, given its neighbours; no record before it means that compaction has removed it."""
     if txn.state is EMPTY:
-        return _what_init_did(before, txn)
+        return _registered(before, txn)
     if txn.state is ONGOING:
-        return _what_add_did(before, txn)
+        return _added(before, txn)
     if txn.state is PREPARE_COMMIT:
         return f"commit decided by its client, after {_open_for(txn)}"
     if txn.state is PREPARE_ABORT:
         if before is not None and before.state in IDLE:
-            return "abort by its client with nothing to abort: only the epoch moves"
+            return "abort by its client without an open transaction: only the epoch changes"
         return f"abort decided {why_aborted(before, txn, after).value}, after {_open_for(txn)}"
     if txn.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
         outcome = "committed" if txn.state is COMPLETE_COMMIT else "aborted"
@@ -180,7 +181,7 @@ def what_happened(before: Txn | None, txn: Txn, after: Txn | None = None) -> str
     return txn.state.kafka_name
 
 
-def _what_init_did(before: Txn | None, txn: Txn) -> str:
+def _registered(before: Txn | None, txn: Txn) -> str:
     if before is None:
         return "a producer registered (InitProducerId)"
     if before.producer_id != txn.producer_id:
@@ -196,16 +197,16 @@ def _what_init_did(before: Txn | None, txn: Txn) -> str:
     )
 
 
-def _what_add_did(before: Txn | None, txn: Txn) -> str:
+def _added(before: Txn | None, txn: Txn) -> str:
     if before is not None and before.state is ONGOING:
-        added = sorted(Where(*p) for p in txn.partitions - before.partitions)
+        added = sorted(NamedPartition(*p) for p in txn.partitions - before.partitions)
         return f"added {listed(added)}" if added else "recorded again"
     return "began" if before is not None else "open"
 
 
 def why_aborted(before: Txn | None, prepared: Txn, after: Txn | None = None) -> Abort:
-    """Who decided this PrepareAbort, given the record before it, and the next decision after it."""
-    by_epoch = before is not None and before.state is ONGOING and before.client_transaction_version < 2
+    """The cause of this PrepareAbort, given the record before it and the next decision after it."""
+    by_epoch = before is not None and before.state is ONGOING and before.client_transaction_version < TV2
     if by_epoch and before is not None and before.producer_epoch == prepared.producer_epoch:
         return Abort.CLIENT
     open_ms = prepared.updated_ms - prepared.start_ms

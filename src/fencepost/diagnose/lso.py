@@ -1,10 +1,10 @@
-"""Who keeps read_committed readers waiting: the last stable offset of each partition, and the transaction behind it."""
+"""The last stable offset of each partition, and the transactions that read_committed readers wait for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fencepost.client.admin import Producer, Rpc, Where
+from fencepost.client.admin.answers import NamedPartition, Producer, Rpc
 from fencepost.diagnose.snapshot import Ends, LsoSnapshot, age_by_record, first_open, is_coordinated
 
 
@@ -14,29 +14,29 @@ class LsoRow:
     partition: int
     last_stable_offset: int
     high_watermark: int
-    # Offsets between the two: records that readers wait for, and markers.
+    # The offsets between the two: records that readers wait for, and markers.
     waiting: int
-    # Of the transaction that the readers wait for; all None where they wait for nobody.
+    # The transaction that the readers wait for; all None if there is none.
     producer_id: int | None = None
     producer_epoch: int | None = None
     transactional_id: str | None = None
     state: str | None = None
     age_ms: int | None = None
     timeout_ms: int | None = None
-    # Who writes it, where the cluster remembers that.
+    # The client of the transaction, if the brokers remember its requests.
     client_id: str | None = None
     host: str | None = None
-    # No coordinator knows of it: it may hang, see `hanging`.
+    # No coordinator knows it: it may hang, see `hanging.py`.
     is_orphan: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pin:
-    """One transaction, and all that waits for it."""
+    """One transaction that readers wait for, with all its partitions."""
 
     producer_id: int
     transactional_id: str | None
-    partitions: tuple[Where, ...]
+    partitions: tuple[NamedPartition, ...]
     waiting: int
     age_ms: int | None
     timeout_ms: int | None
@@ -52,13 +52,13 @@ class LsoReport:
     partition_count: int
     waiting_count: int
     max_age_ms: int | None
-    # Those of `pins` that are older than `max_age_ms`.
+    # The `pins` that are older than `max_age_ms`.
     late: tuple[Pin, ...]
     problems: tuple[str, ...]
 
 
 def diagnose_lso(snapshot: LsoSnapshot, max_age_ms: int | None = None, shows_all: bool = False) -> LsoReport:
-    """Partitions where readers wait, the longest wait first; with `shows_all` the others too."""
+    """The partitions where readers wait, the longest wait first; with `shows_all`, all partitions."""
     rows = [_row(snapshot, where, ends) for where, ends in snapshot.ends.items()]
     waiting = [row for row in rows if row.waiting > 0]
     shown = rows if shows_all else waiting
@@ -75,7 +75,7 @@ def diagnose_lso(snapshot: LsoSnapshot, max_age_ms: int | None = None, shows_all
     )
 
 
-def _row(snapshot: LsoSnapshot, where: Where, ends: Ends) -> LsoRow:
+def _row(snapshot: LsoSnapshot, where: NamedPartition, ends: Ends) -> LsoRow:
     pin = first_open(snapshot.producers.get(where, ())) if ends.gap > 0 else None
     if pin is None:
         return LsoRow(
@@ -107,13 +107,13 @@ def _row(snapshot: LsoSnapshot, where: Where, ends: Ends) -> LsoRow:
 
 
 def _last_rpc(rpcs: tuple[Rpc, ...], pin: Producer) -> Rpc | None:
-    """The last request of the producer that holds the readers back; another may ask under the same id meanwhile."""
+    """The last request of the pinning producer; a newer producer may have sent later ones with the same id."""
     mine = [r for r in rpcs if (r.producer_id, r.producer_epoch) == (pin.producer_id, pin.producer_epoch)]
     return mine[-1] if mine else None
 
 
-def _age_ms(snapshot: LsoSnapshot, where: Where, pin: Producer, start_ms: int) -> int | None:
-    """Since the transaction began; where no coordinator knows, since its first record was made."""
+def _age_ms(snapshot: LsoSnapshot, where: NamedPartition, pin: Producer, start_ms: int) -> int | None:
+    """The time since the transaction began or, if no coordinator knows it, since its first record was written."""
     if start_ms >= 0:
         return max(snapshot.now_ms - start_ms, 0)
     stamps_ms = (snapshot.first_record_ms.get(where, -1), pin.last_timestamp_ms)
@@ -122,10 +122,10 @@ def _age_ms(snapshot: LsoSnapshot, where: Where, pin: Producer, start_ms: int) -
 
 
 def _unknown_ages(waiting: list[LsoRow]) -> list[str]:
-    """An age that is not known is never above a limit, so it has to be told."""
+    """An unknown age never exceeds a limit, so it is reported as a problem."""
     return [
-        f"how long readers of {Where(row.topic, row.partition)} wait for producer {row.producer_id} is not known: "
-        "no coordinator says when it began, and its records do not bear the time of writing"
+        f"it is not known how long readers of {NamedPartition(row.topic, row.partition)} wait for producer "
+        f"{row.producer_id}: no coordinator knows when it began, and its timestamps are not the time of writing"
         for row in waiting
         if row.producer_id is not None and row.age_ms is None
     ]
@@ -140,7 +140,7 @@ def _pins(rows: list[LsoRow]) -> tuple[Pin, ...]:
         Pin(
             producer_id=producer_id,
             transactional_id=found[0].transactional_id,
-            partitions=tuple(sorted(Where(row.topic, row.partition) for row in found)),
+            partitions=tuple(sorted(NamedPartition(row.topic, row.partition) for row in found)),
             waiting=sum(row.waiting for row in found),
             age_ms=max((row.age_ms for row in found if row.age_ms is not None), default=None),
             timeout_ms=found[0].timeout_ms,

@@ -1,19 +1,22 @@
-"""Ends transactions from outside, and looks what came of it. The only module here that changes anything."""
+"""Ends transactions from outside and reports the result. The only module of `diagnose` that changes a cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from fencepost.client.admin import DescribedTxn, Where, fence, write_abort_marker
+from fencepost.client.admin.answers import DescribedTxn, NamedPartition
+from fencepost.client.admin.orders import fence, write_abort_marker
 from fencepost.client.client import KafkaClient
-from fencepost.diagnose.collect import collect_ends, collect_last_steps
+from fencepost.diagnose.collect.partitions import collect_ends
+from fencepost.diagnose.collect.state_log import collect_last_steps
 from fencepost.diagnose.hanging import HangingTxn
 from fencepost.diagnose.snapshot import Ends, LogEntry, is_open
 from fencepost.diagnose.words import listed
 from fencepost.machines.txn.states import COMPLETE_ABORT, COMPLETE_COMMIT
 
-STEPS_OF_A_FENCE = 4  # The decision, its end, and the registration; the one before may be of this transaction, too.
+# The decision, its completion and the registration; the record before them may belong to this transaction, too.
+STEPS_OF_A_FENCE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +30,12 @@ class EndedPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """What an order did."""
+    """The result of an order."""
 
     transactional_id: str | None
-    # Whether there was an open transaction, which is aborted now.
+    # Whether there was an open transaction that is aborted now.
     aborted: bool
-    # What the cluster hands out under the id now; those who have less are fenced. None: nobody was fenced.
+    # The identity that the cluster gives to the id now; producers with a lower epoch are fenced. None: none is fenced.
     producer_id: int | None
     producer_epoch: int | None
     partitions: tuple[EndedPartition, ...]
@@ -40,14 +43,16 @@ class Ended:
 
 
 def order_fence(client: KafkaClient, txn: DescribedTxn) -> Ended:
-    """Take the id over: abort what is open, and refuse the producer that has it."""
+    """Abort the open transaction of an id, if there is one, and fence its producer."""
     before = collect_ends(client, txn.partitions)
     producer_id, epoch = fence(client, txn.transactional_id, txn.timeout_ms)
     was_open = is_open(txn.state)
     came_too_late = was_open and was_committed(collect_last_steps(client, txn.transactional_id, STEPS_OF_A_FENCE))
     done = ""
     if was_open:
-        done = f"its open transaction is {'committed, by its client just before,' if came_too_late else 'aborted'} and "
+        done = (
+            f"its open transaction is {'committed (by its client, just before)' if came_too_late else 'aborted'} and "
+        )
     return Ended(
         transactional_id=txn.transactional_id,
         aborted=was_open and not came_too_late,
@@ -68,7 +73,7 @@ def was_committed(steps: Sequence[LogEntry]) -> bool:
 
 
 def order_abort(client: KafkaClient, hanging: Collection[HangingTxn]) -> Ended:
-    """Write an abort marker for each; for nothing but what `diagnose_hanging` found."""
+    """Write an abort marker for each transaction; only for those that `diagnose_hanging` found."""
     partitions = [h.where for h in hanging]
     before = collect_ends(client, partitions)
     for txn in hanging:
@@ -80,12 +85,12 @@ def order_abort(client: KafkaClient, hanging: Collection[HangingTxn]) -> Ended:
         producer_id=None,
         producer_epoch=None,
         partitions=_compare(client, before, partitions),
-        summary=f"Aborted what hung on {what}.",
+        summary=f"Aborted the hanging transaction on {what}.",
     )
 
 
 def _compare(
-    client: KafkaClient, before: Mapping[Where, Ends], partitions: Collection[Where]
+    client: KafkaClient, before: Mapping[NamedPartition, Ends], partitions: Collection[NamedPartition]
 ) -> tuple[EndedPartition, ...]:
     after = collect_ends(client, partitions)
     return tuple(

@@ -1,28 +1,69 @@
-"""What was seen of a cluster at one moment: plain values, collected once and then only read."""
+"""The answers of a cluster at one moment: plain values, which `collect/` makes and the other modules only read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from fencepost.client.admin import DescribedTxn, ListedTxn, Producer, Rpc, Where
-from fencepost.machines.txn.states import BY_KAFKA_NAME, IDLE, Txn
+from fencepost.client.admin.answers import DescribedTxn, ListedTxn, NamedPartition, Producer, Rpc
+from fencepost.machines.txn.states import BY_KAFKA_NAME, IDLE, ONGOING, Txn
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TXN_TOPIC = "__transaction_state"
 A_YEAR_MS = 365 * 86_400_000
 MAX_SKEW_MS = 3_600_000
+# Markers take milliseconds on a healthy cluster.
+MARKERS_TAKE_MS = 5_000
 CLOSED_STATES = frozenset(name for name, state in BY_KAFKA_NAME.items() if state in IDLE)
 
 
 def is_open(state: str) -> bool:
-    """Whether there is a transaction to end; a state that we do not know yet counts as one."""
+    """Whether a transaction is open; a state that this version does not know counts as open."""
     return state not in CLOSED_STATES
 
 
-def is_coordinated(txn: DescribedTxn | None, where: Where) -> bool:
-    """Whether a coordinator will end the transaction on this partition, sooner or later."""
+def is_decided(state: str) -> bool:
+    """Whether a transaction is going to be committed or aborted, and its markers are not all written yet."""
+    return is_open(state) and state != ONGOING.kafka_name
+
+
+def is_coordinated(txn: DescribedTxn | None, where: NamedPartition) -> bool:
+    """Whether a coordinator will end the transaction on this partition."""
     return txn is not None and is_open(txn.state) and where in txn.partitions
+
+
+class OpenTxn(NamedTuple):
+    """A transaction that is open on a partition; equal in two answers of the leader if it stayed open in between."""
+
+    where: NamedPartition
+    producer_id: int
+    producer_epoch: int
+    start_offset: int
+
+
+def uncoordinated(
+    producers: Mapping[NamedPartition, tuple[Producer, ...]], txns: Mapping[int, DescribedTxn]
+) -> set[OpenTxn]:
+    """The transactions that are open on partitions and that, according to `txns`, no coordinator will end."""
+    return {
+        OpenTxn(where, p.producer_id, p.producer_epoch, p.txn_start_offset)
+        for where, found in producers.items()
+        for p in found
+        if p.txn_start_offset >= 0 and not is_coordinated(txns.get(p.producer_id), where)
+    }
+
+
+def without(
+    producers: Mapping[NamedPartition, tuple[Producer, ...]], ended: Set[OpenTxn]
+) -> dict[NamedPartition, tuple[Producer, ...]]:
+    """The producers, except those of the transactions in `ended`."""
+    return {
+        where: tuple(
+            p for p in found if OpenTxn(where, p.producer_id, p.producer_epoch, p.txn_start_offset) not in ended
+        )
+        for where, found in producers.items()
+    }
 
 
 def first_open(producers: Iterable[Producer]) -> Producer | None:
@@ -32,9 +73,9 @@ def first_open(producers: Iterable[Producer]) -> Producer | None:
 
 
 def age_by_record(timestamp_ms: int, now_ms: int) -> int | None:
-    """How long ago a record was written, as far as its timestamp tells; None where that is another time.
+    """How long ago a record was written, by its timestamp; None if that is not the time of writing.
 
-    Producers choose timestamps, so it may be the time of the event: of years ago, or in other units, and thus ahead.
+    Producers choose the timestamps, which may be years old or, in another unit, in the future.
     """
     if timestamp_ms < 0 or not -MAX_SKEW_MS <= now_ms - timestamp_ms <= A_YEAR_MS:
         return None
@@ -43,7 +84,7 @@ def age_by_record(timestamp_ms: int, now_ms: int) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """How far a partition reaches: for everybody, and for read_committed."""
+    """The ends of a partition for both isolation levels."""
 
     high_watermark: int
     last_stable_offset: int
@@ -60,64 +101,75 @@ class TxnsSnapshot:
     now_ms: int
     listed: tuple[ListedTxn, ...]
     described: Mapping[str, DescribedTxn]
-    # When each was last written to its log; None if the log was not read.
+    # The time of the last record of each id; None if the log was not read.
     updated_ms: Mapping[str, int] | None = None
     problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LsoSnapshot:
-    """Partitions, and for those whose last stable offset is behind, who is behind it."""
+    """Partitions and, for those whose last stable offset is behind, their producers and transactions."""
 
     now_ms: int
-    ends: Mapping[Where, Ends]
-    producers: Mapping[Where, tuple[Producer, ...]] = field(default_factory=dict)
+    ends: Mapping[NamedPartition, Ends]
+    producers: Mapping[NamedPartition, tuple[Producer, ...]] = field(default_factory=dict)
     # The transactions of these producers, by producer id.
     txns: Mapping[int, DescribedTxn] = field(default_factory=dict)
-    # When the first record at the last stable offset was made, where no coordinator could tell.
-    first_record_ms: Mapping[Where, int] = field(default_factory=dict)
-    # The last requests of these transactions; empty on a cluster that does not remember them.
+    # The timestamp at the last stable offset, for transactions that no coordinator knows.
+    first_record_ms: Mapping[NamedPartition, int] = field(default_factory=dict)
+    # The last requests of these transactions; empty if the brokers do not remember requests.
     rpcs: Mapping[str, tuple[Rpc, ...]] = field(default_factory=dict)
-    # Coordinators that could not be asked: one of them may know a producer that nobody else knows.
+    # Coordinators that did not answer: one of them may know a producer that the others do not know.
     unanswered_coordinators: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangingSnapshot:
-    """The same partitions, looked at before and after their coordinators were asked.
+    """The producers of the same partitions, before and after the coordinators were asked.
 
-    A coordinator names a partition from before its first write until its marker is written. So what it did not name,
-    and what was open on the partition both before and after, is nothing that it will ever end.
+    A coordinator lists a partition from before the first write until its marker is written. If a transaction was open
+    on a partition before and after, and the coordinator did not list it in between, the coordinator will never end it.
     """
 
     now_ms: int
     partition_count: int
-    before: Mapping[Where, tuple[Producer, ...]]
+    before: Mapping[NamedPartition, tuple[Producer, ...]]
     txns: Mapping[int, DescribedTxn]
-    after: Mapping[Where, tuple[Producer, ...]]
-    # Coordinators that could not be asked: then nothing can be said of producers that nobody knows.
+    after: Mapping[NamedPartition, tuple[Producer, ...]]
+    # Coordinators that did not answer: one of them may know a producer that the others do not know.
     unanswered_coordinators: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducersSnapshot:
-    """The producers of some partitions, and what their coordinators call them."""
+    """The producers of some partitions, and their transactional ids."""
 
     now_ms: int
-    producers: Mapping[Where, tuple[Producer, ...]]
+    producers: Mapping[NamedPartition, tuple[Producer, ...]]
     txns: Mapping[int, ListedTxn]
     problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEntry:
-    """One record of `__transaction_state`; no Txn is a tombstone."""
+    """One record of `__transaction_state`; without a Txn it is a tombstone."""
 
     offset: int
     timestamp_ms: int
     txn: Txn | None
+
+
+def leftovers(
+    producers: Mapping[NamedPartition, tuple[Producer, ...]], txn: DescribedTxn | None, history: Iterable[LogEntry]
+) -> set[OpenTxn]:
+    """What is open under the producer ids of a transactional id without being part of its open transaction."""
+    if txn is None:
+        return set()
+    ids = {txn.producer_id} | {entry.txn.producer_id for entry in history if entry.txn is not None}
+    found = uncoordinated(producers, dict.fromkeys(ids, txn))
+    return {open_ for open_ in found if open_.producer_id in ids}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +177,15 @@ class HistorySnapshot:
     now_ms: int
     transactional_id: str
     # None: the cluster has had no transaction yet.
-    log: Where | None
+    log: NamedPartition | None
     entries: tuple[LogEntry, ...]
-    # Its last requests; None on a cluster that does not remember them, or if nobody asked.
+    # Its last requests; None if the brokers do not remember requests, or were not asked.
     rpcs: tuple[Rpc, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Settings of the cluster that decide when it ends a transaction by itself; None where it does not say."""
+    """The settings that decide when the cluster ends a transaction by itself; None if the broker does not show them."""
 
     max_timeout_ms: int | None = None
     abort_check_ms: int | None = None
@@ -142,20 +194,25 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnSnapshot:
-    """One transactional id, from every side."""
+    """One transactional id, as its coordinator, the log and the leaders of its partitions know it."""
 
     now_ms: int
     transactional_id: str
     coordinator: int
     txn: DescribedTxn | None
-    # What is left of its log, oldest first; None where it could not be read.
+    # Its records in the log, oldest first; None if the log could not be read.
     history: tuple[LogEntry, ...] | None = None
-    # The partitions that it names now or named in its log, as their leaders see them.
-    ends: Mapping[Where, Ends] = field(default_factory=dict)
-    producers: Mapping[Where, tuple[Producer, ...]] = field(default_factory=dict)
+    # The partitions of its open transaction and of those in the log.
+    ends: Mapping[NamedPartition, Ends] = field(default_factory=dict)
+    producers: Mapping[NamedPartition, tuple[Producer, ...]] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
-    # Its last requests; None on a cluster that does not remember them.
+    # Its last requests; None if the brokers do not remember requests.
     rpcs: tuple[Rpc, ...] | None = None
-    # Where the id is unknown: others that look like it.
+    # If the id is unknown: ids that look like it.
     similar: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+
+    @property
+    def latest(self) -> Txn | None:
+        """The last record in the log; None if it is a tombstone, or if there is none."""
+        return self.history[-1].txn if self.history else None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fencepost.client.admin import DescribedTxn, ListedTxn, Where
+from fencepost.client.admin.answers import DescribedTxn, ListedTxn, NamedPartition
 from fencepost.diagnose.snapshot import TxnSnapshot, TxnsSnapshot, is_open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """Which transactions to list; those by state and producer id are applied by the cluster already."""
+    """Which transactions to list; the cluster itself filters by state and producer id."""
 
     longer_than_ms: int | None = None
     idle_ms: int | None = None
@@ -26,11 +26,11 @@ class TxnRow:
     producer_epoch: int | None
     coordinator: int
     partition_count: int
-    # How long the open transaction is open, and which share of its timeout that is; None if none is open.
+    # How long the transaction is open, also as a share of its timeout; None if none is open.
     age_ms: int | None
     timeout_ms: int | None
     timeout_share: float | None
-    # How long ago it was last recorded; None unless the log was read.
+    # The time since its last record; None unless the log was read.
     idle_ms: int | None
 
 
@@ -49,7 +49,7 @@ class PartitionRow:
     partition: int
     high_watermark: int | None
     last_stable_offset: int | None
-    # Of this transaction; None where it has written nothing that its leader remembers.
+    # None if the transaction has written nothing to the partition.
     txn_start_offset: int | None
     last_write_ms: int | None
 
@@ -67,7 +67,7 @@ class TxnDescription:
     age_ms: int | None
     timeout_share: float | None
     partitions: tuple[PartitionRow, ...]
-    # From the last record in the log; None where that could not be read.
+    # From the last record in the log; None if the log could not be read.
     updated_ms: int | None
     previous_producer_id: int | None
     next_producer_id: int | None
@@ -77,7 +77,7 @@ class TxnDescription:
 
 
 def age_of(txn: DescribedTxn, now_ms: int) -> int | None:
-    """How long a transaction is open; None if none is."""
+    """How long a transaction is open; None if none is open."""
     return max(now_ms - txn.start_ms, 0) if is_open(txn.state) and txn.start_ms >= 0 else None
 
 
@@ -143,13 +143,13 @@ def diagnose_description(snapshot: TxnSnapshot) -> TxnDescription | None:
         updated_ms=record.updated_ms if record else None,
         previous_producer_id=record.previous_producer_id if record and record.previous_producer_id >= 0 else None,
         next_producer_id=record.next_producer_id if record and record.next_producer_id >= 0 else None,
-        client_transaction_version=record.client_transaction_version if record else None,
+        client_transaction_version=int(record.client_transaction_version) if record else None,
         log_offset=latest.offset if latest else None,
         problems=snapshot.problems,
     )
 
 
-def _partition(snapshot: TxnSnapshot, where: Where, producer_id: int) -> PartitionRow:
+def _partition(snapshot: TxnSnapshot, where: NamedPartition, producer_id: int) -> PartitionRow:
     ends = snapshot.ends.get(where)
     mine = [p for p in snapshot.producers.get(where, ()) if p.producer_id == producer_id]
     open_ = [p for p in mine if p.txn_start_offset >= 0]

@@ -1,4 +1,4 @@
-"""Times and numbers, as people read them."""
+"""Times, numbers and lists as text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHOWN_AT_MOST = 4
 
 
 def duration(ms: int) -> str:
-    """`40 ms`, `2.5 s`, `3 m 20 s`, `7 d 3 h`: two units at most. A clock that is ahead counts as now."""
+    """`40 ms`, `2.5 s`, `3 m 20 s`, `7 d 3 h`: at most two units. If a clock is ahead, it is `0 ms`."""
     ms = max(ms, 0)
     if ms < 1000:
         return f"{ms} ms"
@@ -25,7 +25,7 @@ def duration(ms: int) -> str:
 
 
 def instant(ms: int) -> str:
-    """A moment in UTC: `2026-03-01 12:00:03.250Z`. Producers choose timestamps, so not all are in the calendar."""
+    """A moment in UTC: `2026-03-01 12:00:03.250Z`. Producers choose timestamps, so some have no date."""
     try:
         moment = datetime.fromtimestamp(ms / 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -39,7 +39,7 @@ def counted(number: int, what: str) -> str:
 
 
 def listed(items: Iterable[object], at_most: int = SHOWN_AT_MOST) -> str:
-    """`a, b and c`; after `at_most` only how many more there are."""
+    """`a, b and c`; after `at_most` items only the number of the others."""
     words: Sequence[str] = [str(item) for item in items]
     if len(words) > at_most + 1:
         words = [*words[:at_most], f"{len(words) - at_most} more"]

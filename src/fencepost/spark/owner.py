@@ -11,8 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from fencepost.client.client import TRANSACTION, KafkaClient
-from fencepost.client.failures import Broken as TransactionLost
-from fencepost.client.failures import BrokerError, ClientError, Fenced, OutcomeUnknown
+from fencepost.client.failures import BrokerError, ClientError, Fenced, OutcomeUnknown, TransactionLost
 from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from fencepost.client.client import KafkaClient, retry
-from fencepost.client.connection import Connection
+from fencepost.client.connection import BrokerConnection
 from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, Unreachable
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol import errors
@@ -374,7 +374,7 @@ class TaskWriter:
     def _produce(self, batches: Mapping[OutputPartition, bytes]) -> dict[OutputPartition, tuple[int, str]]:
         """One request to each leader; the code and message for each partition. No answer is an answer too."""
         answers: dict[OutputPartition, tuple[int, str]] = {}
-        by_leader: dict[Connection, dict[str, list[int]]] = {}
+        by_leader: dict[BrokerConnection, dict[str, list[int]]] = {}
         for topic, partition in batches:
             try:
                 leader = self._client.leader(topic, partition)

@@ -1,4 +1,4 @@
-"""What holds for every command: help with an example, and how mistakes are answered."""
+"""Every command has help with an example, and answers mistakes in the same way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from fencepost import __version__
 from fencepost.cli import fencepost, main
 from fencepost.cli.broker import parse_address
-from fencepost.cli.errors import WrongUse
+from fencepost.cli.errors import Failure, WrongUse
+from fencepost.cli.options import EXIT_CODES, Unanswered
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -35,7 +36,7 @@ def test_every_command_has_help_with_an_example(path, command, capsys) -> None:
     assert "Example:" in shown
     assert f"fencepost {' '.join(path)}".strip() in shown
     for option in command.params:
-        # Arguments have no help of their own in click: what they are is said above the options.
+        # click has no help for arguments; the text above the options explains them.
         if isinstance(option, click.Option):
             assert option.hidden or option.help, f"{option.name} has no help"
 
@@ -55,13 +56,30 @@ def test_a_wrong_call_gets_an_error_a_hint_and_exit_code_2(arguments: list[str],
     assert hint.startswith("hint: `fencepost")
 
 
+def test_every_exit_code_of_a_failure_is_on_the_commands_page() -> None:
+    kinds = [Failure, Unanswered, WrongUse]
+    page = (ROOT / "docs/reference/commands/README.md").read_text()
+    for code in {0, 130, *(kind.exit_code for kind in kinds)}:
+        assert f"| {code} | {EXIT_CODES[code]} |" in page
+
+
+def test_the_number_of_brokers_is_hidden_while_only_one_is_possible(capsys) -> None:
+    assert main(["broker", "--help"]) == 0
+    assert "--brokers" not in capsys.readouterr().out
+    assert main(["broker", "--brokers", "3", "--memory"]) == 2
+    assert "--brokers 3 is not possible yet" in capsys.readouterr().err
+    # 1 is accepted: the next mistake is the one that is reported.
+    assert main(["broker", "--brokers", "1"]) == 2
+    assert "no place for the data" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("arguments", [[], ["demo"]], ids=["fencepost", "demo"])
 def test_a_group_alone_shows_its_commands(arguments: list[str], capsys) -> None:
     assert main(arguments) == 0
     assert "Commands:" in capsys.readouterr().out
 
 
-def test_the_version_is_that_of_the_package(capsys) -> None:
+def test_the_version_is_the_version_of_the_package(capsys) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"fencepost {__version__}\n"
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__
@@ -81,6 +99,6 @@ def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int]) ->
 
 
 @pytest.mark.parametrize("text", ["9092", "localhost", "localhost:", ":9092", "::1:9092", "[::1]", "h:-1", "h:65536"])
-def test_anything_else_is_no_address(text: str) -> None:
+def test_any_other_text_is_not_an_address(text: str) -> None:
     with pytest.raises(WrongUse, match="hint: "):
         parse_address(text)

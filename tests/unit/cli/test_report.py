@@ -1,4 +1,4 @@
-"""A demo's report as text: expected and found side by side, and the evidence where they differ."""
+"""The report of a demo as text: expected and found values side by side, and the evidence if they differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def report(*checks: Check) -> Report:
     return Report("brew", {"seed": 1}, [Section("Title", ["A story."], ("topic", "n"), [("orders", 12)], list(checks))])
 
 
-def test_checks_that_hold_are_told_without_evidence() -> None:
+def test_checks_that_hold_are_shown_without_evidence() -> None:
     assert as_text(blocks_of(report(GOOD))).splitlines() == [
         "Title",
         "",
@@ -49,7 +49,7 @@ def test_the_exit_code_says_whether_everything_holds(monkeypatch: pytest.MonkeyP
         assert main(["demo", "recovery"]) == exit_code
     shown = capsys.readouterr()
     assert "FAIL payments: brew.payments.v1-0 offset 7: order-1" in shown.out
-    assert shown.err.startswith("error: not everything was as it should be\n\nhint: ")
+    assert shown.err.startswith("error: some checks failed\n\nhint: ")
 
 
 def test_json_is_one_document(capsys) -> None:

@@ -1,4 +1,4 @@
-"""Frames of the client: what is understood as a reply, and what is not."""
+"""The frames of the client: which replies it accepts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fencepost.protocol.schema import Malformed
 
 
 def test_a_broker_that_does_not_know_the_version_of_api_versions_answers_in_the_first() -> None:
-    """Kafka before 2.4 names no versions then, a later one its own of ApiVersions (KIP-511)."""
+    """Kafka before 2.4 then lists no versions; a later one lists its versions of ApiVersions (KIP-511)."""
     session = Session("test")
     for ranges, keys in (([], []), ([(18, 0, 2)], [(18, 0, 2)])):
         _, sent = session.encode(ApiVersionsRequest("test", "1"), 3)
@@ -32,7 +32,7 @@ def test_a_reply_that_ends_too_early_is_malformed(rest: bytes) -> None:
         session.decode(struct.pack(">i", sent.correlation_id) + rest, sent)
 
 
-def test_what_a_broker_does_not_serve_is_said_without_versions() -> None:
+def test_the_error_for_an_api_that_the_broker_does_not_serve_names_no_versions() -> None:
     session = Session("test")
     session.learn(ApiVersionsResponse(0, [ApiVersionsResponse.ApiVersion(18, 0, 2)]))
     with pytest.raises(Unsupported, match=r"^the broker does not serve ListTransactionsRequest$"):

@@ -1,4 +1,4 @@
-"""The settings of a client: what is refused, and what is said then."""
+"""The settings of a client: which values are refused, and with which message."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def test_a_list_of_no_brokers_is_refused(servers: str) -> None:
         ("sasl.login.callback.handler.class", "sasl.username and sasl.password"),
     ],
 )
-def test_a_setting_of_the_java_clients_is_refused_with_what_to_use_instead(name: str, instead: str) -> None:
+def test_a_setting_of_the_java_clients_is_refused_with_its_replacement(name: str, instead: str) -> None:
     with pytest.raises(BadClientSetting) as refused:
         parse_settings({"bootstrap.servers": "h:1", name: "x"})
     problem, _, hint = str(refused.value).partition("\n\nhint: ")
-    assert problem == f"{name} is a setting of Java's, which this client cannot use"
+    assert problem == f"{name} is a setting of Java clients, which this client cannot use"
     assert instead in hint
     assert "did you mean" not in hint

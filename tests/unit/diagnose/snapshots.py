@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from fencepost.client.admin import DescribedTxn, Producer, Rpc, Where
+from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Producer, Rpc
 from fencepost.diagnose.snapshot import Ends, LogEntry, TxnSnapshot
 from fencepost.machines.txn.states import Txn, TxnState
 
 NOW_MS = 1_800_000_000_000
-ORDERS = Where("orders", 0)
-PAYMENTS = Where("payments", 3)
-GROUP_OFFSETS = Where("__consumer_offsets", 12)
+ORDERS = NamedPartition("orders", 0)
+PAYMENTS = NamedPartition("payments", 3)
+GROUP_OFFSETS = NamedPartition("__consumer_offsets", 12)
 
 
 def described(state: str = "Ongoing", **changes: Any) -> DescribedTxn:

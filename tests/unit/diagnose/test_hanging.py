@@ -1,11 +1,12 @@
-"""What hangs and what only looks like it; and the producers of a partition."""
+"""Which transactions hang and which only seem to; and the producers of a partition."""
 
 from __future__ import annotations
 
 import pytest
 
-from fencepost.client.admin import DescribedTxn, ListedTxn
-from fencepost.diagnose.hanging import diagnose_hanging, diagnose_producers
+from fencepost.client.admin.answers import DescribedTxn, ListedTxn
+from fencepost.diagnose.hanging import diagnose_hanging
+from fencepost.diagnose.producers import diagnose_producers
 from fencepost.diagnose.snapshot import HangingSnapshot, ProducersSnapshot
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, producer
 
@@ -27,7 +28,7 @@ def snapshot(txn: DescribedTxn | None, **changes: object) -> HangingSnapshot:
         (described(partitions=(PAYMENTS,)), "the open transaction of `orders-sink` does not include the partition"),
     ],
 )
-def test_what_no_coordinator_will_end_hangs(txn: DescribedTxn | None, why: str) -> None:
+def test_a_transaction_that_no_coordinator_will_end_hangs(txn: DescribedTxn | None, why: str) -> None:
     [hanging] = diagnose_hanging(snapshot(txn)).hanging
     assert hanging.why == why
     assert hanging.abort_command == "fencepost txn abort --topic orders --partition 0 --producer-id 7"
@@ -36,30 +37,30 @@ def test_what_no_coordinator_will_end_hangs(txn: DescribedTxn | None, why: str) 
 
 
 @pytest.mark.parametrize("state", ["Ongoing", "PrepareCommit", "PrepareAbort"])
-def test_what_a_coordinator_names_is_well(state: str) -> None:
+def test_a_transaction_that_its_coordinator_lists_does_not_hang(state: str) -> None:
     report = diagnose_hanging(snapshot(described(state)))
     assert (report.hanging, report.open_count) == ((), 1)
 
 
-def test_what_has_ended_meanwhile_does_not_hang() -> None:
-    """Its marker came between the look at the partition and the question to the coordinator."""
+def test_a_transaction_that_has_ended_meanwhile_does_not_hang() -> None:
+    """Its marker was written after the partition and before the coordinator was asked."""
     assert diagnose_hanging(snapshot(None, after={})).hanging == ()
     for now in (producer(-1), producer(55), producer(40, producer_epoch=5)):
         assert diagnose_hanging(snapshot(None, after={ORDERS: (now,)})).hanging == ()
 
 
-def test_nothing_is_said_of_a_producer_whose_coordinator_may_be_one_that_did_not_answer() -> None:
+def test_a_producer_whose_coordinator_may_not_have_answered_is_undecided() -> None:
     report = diagnose_hanging(snapshot(None, unanswered_coordinators=("broker 2 could not be asked",)))
     assert (report.hanging, report.undecided_count) == ((), 1)
     assert report.problems == ("broker 2 could not be asked",)
-    # But its coordinator did answer here, and said that nothing is open.
+    # Here its coordinator did answer, and has no open transaction.
     known = snapshot(described("Empty", partitions=()), unanswered_coordinators=("broker 2 could not be asked",))
     assert len(diagnose_hanging(known).hanging) == 1
 
 
 @pytest.mark.parametrize("stamped_ms", [-1, 0, NOW_MS - 2 * 365 * 86_400_000, NOW_MS * 1000])
-def test_a_timestamp_that_is_not_of_the_writing_makes_no_age(stamped_ms: int) -> None:
-    """Producers choose it: none at all, the time of an event years ago, or microseconds."""
+def test_a_timestamp_that_is_not_the_time_of_writing_gives_no_age(stamped_ms: int) -> None:
+    """Producers choose it: none, the time of an event years ago, or a time in microseconds."""
     hangs = {ORDERS: (producer(40, last_timestamp_ms=stamped_ms),)}
     [hanging] = diagnose_hanging(snapshot(None, before=hangs, after=hangs)).hanging
     assert (hanging.age_ms, hanging.last_write_ms) == (None, stamped_ms)

@@ -1,11 +1,11 @@
-"""Why each record of a transactional id was written, told from its neighbours alone."""
+"""The cause of each record of a transactional id follows from the neighbouring records."""
 
 from __future__ import annotations
 
 import pytest
 
-from fencepost.client.admin import Where
-from fencepost.diagnose.history import Abort, diagnose_history, tell, why_aborted
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.diagnose.history import Abort, diagnose_history, transitions_of, why_aborted
 from fencepost.diagnose.snapshot import HistorySnapshot, LogEntry
 from fencepost.machines.txn.states import TxnState
 from fencepost.protocol import errors
@@ -14,12 +14,12 @@ from tests.unit.diagnose.snapshots import NOW_MS, entry, rpc
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, *_ = TxnState
 
 
-def told(*entries: LogEntry) -> list[str]:
-    return [transition.what for transition in tell(entries)]
+def causes_of(*entries: LogEntry) -> list[str]:
+    return [transition.what for transition in transitions_of(entries)]
 
 
 def test_a_transaction_that_commits() -> None:
-    assert told(
+    assert causes_of(
         entry(EMPTY, -900),
         entry(ONGOING, -800),
         entry(ONGOING, -700, start_ms=-800, partitions={("orders", 0), ("payments", 3)}),
@@ -35,11 +35,11 @@ def test_a_transaction_that_commits() -> None:
 
 
 def test_a_producer_that_takes_over_fences_the_one_before() -> None:
-    took_over = told(entry(EMPTY, -900), entry(EMPTY, -100, epoch=5))[1]
+    took_over = causes_of(entry(EMPTY, -900), entry(EMPTY, -100, epoch=5))[1]
     assert took_over == "a producer registered (InitProducerId): epoch 4 -> 5, producers with 4 or less are fenced"
-    asked_again = told(entry(EMPTY, -900), entry(EMPTY, -100))[1]
+    asked_again = causes_of(entry(EMPTY, -900), entry(EMPTY, -100))[1]
     assert asked_again == "a producer asked for its epoch again (InitProducerId)"
-    rotated = told(entry(EMPTY, -900, epoch=32766), entry(EMPTY, -100, epoch=0, producer_id=8))[1]
+    rotated = causes_of(entry(EMPTY, -900, epoch=32766), entry(EMPTY, -100, epoch=0, producer_id=8))[1]
     assert "got a new id, 8: the epochs of 7 were used up" in rotated
 
 
@@ -50,22 +50,22 @@ def prepared(*, epoch: int, version: int, open_ms: int = 5_000) -> LogEntry:
 @pytest.mark.parametrize(
     ("began_with", "aborted", "next_one", "why"),
     [
-        # A client of the older protocol leaves the epoch alone.
+        # A client of TV1 does not change the epoch.
         (entry(ONGOING, -6000), prepared(epoch=4, version=0), None, Abort.CLIENT),
         (entry(ONGOING, -6000), prepared(epoch=5, version=2), None, Abort.TAKEOVER),
         (entry(ONGOING, -62000), prepared(epoch=5, version=2, open_ms=61_000), None, Abort.TIMEOUT),
-        # Even when it comes late: the client was first.
+        # Even if it is late: the client was first.
         (entry(ONGOING, -62000), prepared(epoch=4, version=0, open_ms=61_000), None, Abort.CLIENT),
-        # With the newer protocol every end moves the epoch.
+        # With TV2 every end changes the epoch.
         (entry(ONGOING, -6000, version=2), prepared(epoch=5, version=2), None, Abort.CLIENT_OR_TAKEOVER),
         (entry(ONGOING, -6000, version=2), prepared(epoch=5, version=2), entry(ONGOING, -9), Abort.CLIENT_OR_TAKEOVER),
         (entry(ONGOING, -6000, version=2), prepared(epoch=5, version=2), entry(EMPTY, -900, epoch=6), Abort.TAKEOVER),
         (entry(ONGOING, -62000, version=2), prepared(epoch=5, version=2, open_ms=61_000), None, Abort.TIMEOUT),
-        # Compaction has removed what was before.
+        # Compaction has removed the record before.
         (None, prepared(epoch=5, version=2), None, Abort.CLIENT_OR_TAKEOVER),
     ],
 )  # fmt: skip
-def test_who_aborted_follows_from_the_epoch_and_the_time(
+def test_the_cause_of_an_abort_follows_from_the_epoch_and_the_time(
     began_with: LogEntry | None, aborted: LogEntry, next_one: LogEntry | None, why: Abort
 ) -> None:
     assert aborted.txn is not None
@@ -73,25 +73,25 @@ def test_who_aborted_follows_from_the_epoch_and_the_time(
     assert found is why
 
 
-def test_the_record_after_the_markers_tells_who_aborted() -> None:
-    what = told(
+def test_the_record_after_the_markers_shows_the_cause_of_an_abort() -> None:
+    what = causes_of(
         entry(ONGOING, -6000, version=2),
         entry(PREPARE_ABORT, -1000, epoch=5, version=2, start_ms=-6000),
         entry(COMPLETE_ABORT, -990, epoch=5, version=2, start_ms=-6000),
         entry(EMPTY, -980, epoch=6, version=2),
     )
-    assert what[0] == "open", "what was before is compacted away"
-    assert what[1] == "abort decided by its coordinator, since the id was registered anew, after 5 s"
+    assert what[0] == "open", "compaction has removed the record before"
+    assert what[1] == "abort decided by its coordinator, because a new producer registered the id, after 5 s"
     assert what[2] == "aborted: all markers are written, after 10 ms"
 
 
-def test_an_abort_with_nothing_open_only_moves_the_epoch() -> None:
-    what = told(entry(COMPLETE_COMMIT, -900), entry(PREPARE_ABORT, -800, epoch=5, version=2, start_ms=-800))
-    assert what[1] == "abort by its client with nothing to abort: only the epoch moves"
+def test_an_abort_without_an_open_transaction_only_changes_the_epoch() -> None:
+    what = causes_of(entry(COMPLETE_COMMIT, -900), entry(PREPARE_ABORT, -800, epoch=5, version=2, start_ms=-800))
+    assert what[1] == "abort by its client without an open transaction: only the epoch changes"
 
 
-def test_requests_stand_beside_the_records() -> None:
-    log = Where("__transaction_state", 39)
+def test_the_history_includes_requests() -> None:
+    log = NamedPartition("__transaction_state", 39)
     requests = (rpc(error_code=errors.INVALID_PRODUCER_EPOCH), rpc("EndTxn", producer_id=-1, duration_us=-1))
     snapshot = HistorySnapshot(now_ms=NOW_MS, transactional_id="orders-sink", log=log, entries=(), rpcs=requests)
     found = diagnose_history(snapshot).rpcs
@@ -104,7 +104,7 @@ def test_requests_stand_beside_the_records() -> None:
 
 def test_a_tombstone_is_the_end_of_an_id() -> None:
     tombstone = LogEntry(offset=9, timestamp_ms=NOW_MS, txn=None)
-    log = Where("__transaction_state", 39)
+    log = NamedPartition("__transaction_state", 39)
     entries = (entry(EMPTY, -900), tombstone)
     snapshot = HistorySnapshot(now_ms=NOW_MS, transactional_id="orders-sink", log=log, entries=entries)
     last = diagnose_history(snapshot).transitions[-1]

@@ -1,4 +1,4 @@
-"""What came of an order, told from the log afterwards."""
+"""The result of an order, by the log afterwards."""
 
 from __future__ import annotations
 

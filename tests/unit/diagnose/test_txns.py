@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from fencepost.client.admin import ListedTxn
+from fencepost.client.admin.answers import ListedTxn
 from fencepost.diagnose.snapshot import TxnsSnapshot
 from fencepost.diagnose.txns import Filters, diagnose_description, diagnose_txns
 from fencepost.machines.txn.states import TxnState

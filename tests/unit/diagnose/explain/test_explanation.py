@@ -1,11 +1,11 @@
-"""The paragraph about a transaction: what, since when, why, what it blocks, what to do."""
+"""The findings about a transaction: what happened, why, which readers wait, what happens next, what to do."""
 
 from __future__ import annotations
 
 import pytest
 
-from fencepost.client.admin import Where
-from fencepost.diagnose.explain import Explanation, diagnose_txn
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.diagnose.explain.explanation import Explanation, diagnose_txn
 from fencepost.diagnose.snapshot import LogEntry, Settings
 from fencepost.machines.txn.states import TxnState
 from fencepost.protocol import errors
@@ -46,9 +46,11 @@ def test_an_open_transaction_that_pins_readers() -> None:
     assert explanation.paragraph == (
         "Transaction `orders-sink` is open (Ongoing) for 12 s, since 2027-01-15 07:59:48.000Z: producer 7 with epoch 4 "
         "has neither committed nor aborted it. It last wrote 3 s ago, to payments-3. It pins the last stable offset of "
-        "orders-0 and payments-3: 51 offsets behind these wait, and no read_committed reader gets past. If nothing "
-        "happens, broker 1 aborts it in 48 s: its timeout is 1 m, and the coordinator looks every 10 s."
+        "orders-0 and payments-3: 51 offsets behind it cannot be read with read_committed. Unless its producer ends "
+        "it, broker 1 aborts it in 48 s: its timeout is 1 m, and the coordinator checks timeouts every 10 s."
     )
+    labels = [finding.label for finding in explanation.findings]
+    assert labels == ["what happened", "last activity", "readers", "what happens next"]
     assert [(b.where, b.waiting) for b in explanation.blocks] == [(ORDERS, 50), (PAYMENTS, 1)]
     assert commands(explanation) == ["fencepost txn fence orders-sink"]
 
@@ -75,8 +77,12 @@ def test_one_that_has_written_nothing_and_holds_offsets() -> None:
 @pytest.mark.parametrize(
     ("open_ms", "timeout_ms", "said"),
     [
-        (65_000, 60_000, "Its timeout of 1 m has passed, and the coordinator looks every 10 s: it is about to be"),
-        (300_000, 60_000, "Its timeout of 1 m passed 4 m ago and it should have been aborted: broker 1"),
+        (
+            65_000,
+            60_000,
+            "Its timeout of 1 m has passed, and the coordinator checks timeouts every 10 s: it is about to be",
+        ),
+        (300_000, 60_000, "Its timeout of 1 m passed 4 m ago, but its coordinator, broker 1, has not aborted it"),
         (300_000, 2**31 - 1, "It has no timeout (two-phase commit): only its owner ends it."),
     ],
 )
@@ -85,7 +91,7 @@ def test_a_timeout_that_has_passed(open_ms: int, timeout_ms: int, said: str) -> 
     assert said in diagnose_txn(txn_snapshot(txn, settings=SETTINGS)).paragraph
 
 
-def test_the_last_request_is_told_where_the_cluster_remembers_it() -> None:
+def test_the_last_request_is_named_if_the_brokers_remember_it() -> None:
     explanation = diagnose_txn(txn_snapshot(described(), rpcs=(rpc("AddPartitionsToTxn", 9000), rpc())))
     assert (
         "The last request for it was Produce, 3 s ago from client `shop` at 10.0.0.9:40000, and was answered without "
@@ -98,7 +104,7 @@ def test_the_last_request_is_told_where_the_cluster_remembers_it() -> None:
     assert "last request" not in diagnose_txn(txn_snapshot(described(), rpcs=())).paragraph
 
 
-def test_an_id_that_a_shell_would_not_leave_alone_is_quoted() -> None:
+def test_an_id_with_special_characters_is_quoted_for_the_shell() -> None:
     txn = described(transactional_id="orders sink")
     assert commands(diagnose_txn(txn_snapshot(txn, transactional_id="orders sink"))) == [
         "fencepost txn fence 'orders sink'"
@@ -112,37 +118,62 @@ def test_a_decision_that_has_just_been_made_needs_patience() -> None:
     assert advice(explanation) == "wait: markers take milliseconds"
 
 
-def test_markers_that_do_not_get_through_are_looked_for_at_their_partitions() -> None:
+def test_for_missing_markers_the_partitions_are_named() -> None:
     txn = described("PrepareAbort", partitions=(ORDERS, PAYMENTS))
     explanation = diagnose_txn(
         txn_snapshot(
             txn, history=(entry(PREPARE_ABORT, -60_000, start_ms=-72_000, epoch=4),), ends={ORDERS: ends(40, 90)}
         )
     )
-    assert "still has to write the marker on orders-0 and payments-3" in explanation.paragraph
-    assert "these do not get through" in explanation.paragraph
+    assert "still has to write markers on orders-0 and payments-3" in explanation.paragraph
+    assert "so something prevents them" in explanation.paragraph
     assert "look at payments-3, whose leader did not answer" in advice(explanation)
     assert "do not fence it" in advice(explanation)
     assert commands(explanation) == []
+
+
+def test_a_decision_of_unknown_age_is_not_called_stuck() -> None:
+    """Apache Kafka answers EndTxn in this state; without the log, the time of the decision is not known."""
+    explanation = diagnose_txn(txn_snapshot(described("PrepareCommit", partitions=(ORDERS,)), history=None))
+    assert "so something prevents them" not in explanation.paragraph
+    assert "If it is still in this state later" in explanation.paragraph
+    assert "ask again in a few seconds" in advice(explanation)
+    # The decision before this transaction is not its own.
+    earlier = (entry(PREPARE_COMMIT, -90_000), entry(COMPLETE_COMMIT, -89_000), entry(ONGOING, -1_000))
+    fencing = diagnose_txn(txn_snapshot(described("PrepareEpochFence", partitions=(ORDERS,)), history=earlier))
+    assert "ask again in a few seconds" in advice(fencing)
+
+
+def test_a_decision_whose_markers_were_written_meanwhile_leaves_nothing_to_do() -> None:
+    """The log is read after the coordinator was asked."""
+    explanation = diagnose_txn(
+        txn_snapshot(
+            described("PrepareCommit", partitions=(ORDERS,)),
+            history=(entry(PREPARE_COMMIT, -9_000, start_ms=-12_000), entry(COMPLETE_COMMIT, -1, start_ms=-12_000)),
+        )
+    )
+    assert "was decided 9 s ago" in explanation.paragraph
+    assert "has written the markers in the meantime" in explanation.paragraph
+    assert advice(explanation) == "there is nothing to do"
 
 
 def closed(*history: LogEntry, state: str = "CompleteAbort") -> Explanation:
     return diagnose_txn(txn_snapshot(described(state, partitions=()), history=history, settings=SETTINGS))
 
 
-def test_a_timeout_is_told_afterwards() -> None:
+def test_a_past_timeout_is_explained() -> None:
     explanation = closed(
         entry(ONGOING, -90_000),
         entry(PREPARE_ABORT, -25_000, epoch=5, start_ms=-90_000),
         entry(COMPLETE_ABORT, -24_900, epoch=5, start_ms=-90_000),
     )
     assert "its last transaction was aborted 24 s ago" in explanation.paragraph
-    assert "after 1 m 5 s of a timeout of 1 m, was decided by its coordinator, since it" in explanation.paragraph
+    assert "after 1 m 5 s of a timeout of 1 m, was decided by its coordinator, because it" in explanation.paragraph
     assert "transaction.timeout.ms longer" in advice(explanation)
     assert commands(explanation) == ["fencepost txn history orders-sink"]
 
 
-def test_a_takeover_is_told_afterwards() -> None:
+def test_a_past_takeover_is_explained() -> None:
     explanation = closed(
         entry(ONGOING, -9_000),
         entry(PREPARE_ABORT, -5_000, epoch=5, start_ms=-9_000),
@@ -150,7 +181,7 @@ def test_a_takeover_is_told_afterwards() -> None:
         entry(EMPTY, -4_800, epoch=6),
         state="Empty",
     )
-    assert "since the id was registered anew" in explanation.paragraph
+    assert "because a new producer registered the id" in explanation.paragraph
     assert "two processes use this transactional.id" in advice(explanation)
 
 
@@ -165,38 +196,41 @@ def test_a_commit_leaves_nothing_to_do() -> None:
         state="CompleteCommit",
     )
     assert "its last transaction was committed 9.0 s ago" in explanation.paragraph
-    assert "abort" not in explanation.paragraph, "the one before is over and done with"
+    assert "abort" not in explanation.paragraph, "the earlier abort does not matter any more"
     assert advice(explanation) == "there is nothing to do"
 
 
 def test_processes_that_fence_each_other_are_suspected() -> None:
     duel = [entry(EMPTY, -30_000 + 6_000 * n, epoch=n) for n in range(5)]
     explanation = closed(*duel, state="Empty")
-    assert "5 producers registered it within 24 s, the last one 6 s ago: two processes" in explanation.paragraph
+    assert (
+        "5 producers registered the id within 24 s, the last one 6 s ago: probably two processes"
+        in explanation.paragraph
+    )
     restarts = [entry(EMPTY, -3_600_000 * n, epoch=5 - n) for n in range(5, 0, -1)]
-    assert "producers registered it" not in closed(*restarts, state="Empty").paragraph
+    assert "producers registered the id" not in closed(*restarts, state="Empty").paragraph
 
 
-def test_a_sink_that_registers_before_each_batch_is_no_duel() -> None:
-    """As ours does with transaction version 1."""
+def test_a_sink_that_registers_before_each_micro_batch_is_not_suspected() -> None:
+    """As our sink does with TV1."""
     batches = [
         entry(state, -30_000 + 1_000 * n + step, epoch=n)
         for n in range(6)
         for step, state in enumerate((EMPTY, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT))
     ]
     explanation = closed(*batches, state="CompleteCommit")
-    assert "producers registered it" not in explanation.paragraph
+    assert "producers registered the id" not in explanation.paragraph
     assert advice(explanation) == "there is nothing to do"
-    # Those that find each other's transactions open are.
+    # Two producers that abort each other's transactions are.
     duel = [
         entry(state, -30_000 + 1_000 * n + step, epoch=n)
         for n in range(6)
         for step, state in enumerate((EMPTY, ONGOING, PREPARE_ABORT, COMPLETE_ABORT))
     ]
-    assert "6 producers registered it within 5 s," in closed(*duel, state="CompleteAbort").paragraph
+    assert "6 producers registered the id within 5 s," in closed(*duel, state="CompleteAbort").paragraph
 
 
-def test_beside_something_that_hangs_nothing_is_said_to_be_well() -> None:
+def test_beside_a_hanging_transaction_nothing_is_called_well() -> None:
     snapshot = txn_snapshot(
         described("CompleteCommit", partitions=(), start_ms=-1),
         history=(entry(ONGOING, -9000), entry(COMPLETE_COMMIT, -8000)),
@@ -205,38 +239,38 @@ def test_beside_something_that_hangs_nothing_is_said_to_be_well() -> None:
     )
     explanation = diagnose_txn(snapshot)
     assert "it seems to hang" in explanation.paragraph
-    assert "blocks nobody" not in explanation.paragraph
-    assert advice(explanation) == "make sure, and see how to abort it"
+    assert "blocks no reader" not in explanation.paragraph
+    assert advice(explanation) == "check whether it hangs, and see how to abort it"
 
 
-def test_where_not_everybody_answered_all_is_well_only_as_far_as_that() -> None:
+def test_if_a_broker_did_not_answer_the_all_clear_is_limited() -> None:
     snapshot = txn_snapshot(
         described("CompleteCommit", partitions=()),
         history=(entry(COMPLETE_COMMIT, -9_000),),
         problems=("the producers of orders-0 are unknown",),
     )
     explanation = diagnose_txn(snapshot)
-    assert explanation.paragraph.endswith("It blocks nobody, as far as could be asked.")
-    assert advice(explanation) == "there is nothing to do, as far as could be asked"
+    assert explanation.paragraph.endswith("It blocks no reader, as far as the cluster answered.")
+    assert advice(explanation) == "there is nothing to do, as far as the cluster answered"
 
 
-def test_what_is_left_on_a_partition_of_an_earlier_transaction_is_suspected() -> None:
+def test_a_leftover_of_an_earlier_transaction_is_suspected() -> None:
     snapshot = txn_snapshot(
         described("CompleteCommit", partitions=()),
         history=(entry(COMPLETE_COMMIT, -9_000),),
-        producers={ORDERS: (producer(40),), Where("audit", 0): (producer(3, producer_id=99),)},
+        producers={ORDERS: (producer(40),), NamedPartition("audit", 0): (producer(3, producer_id=99),)},
     )
     explanation = diagnose_txn(snapshot)
     assert "open on orders-0 (producer 7, from offset 40): it seems to hang" in explanation.paragraph
-    assert "audit" not in explanation.paragraph, "that is another producer's"
+    assert "audit" not in explanation.paragraph, "it belongs to another producer"
     assert commands(explanation) == ["fencepost txn hanging"]
 
 
-def test_an_unknown_id_is_said_to_be_one_with_those_that_look_like_it() -> None:
+def test_an_unknown_id_is_explained_with_similar_ids() -> None:
     explanation = diagnose_txn(txn_snapshot(None, similar=("orders-sink-3",), settings=SETTINGS))
     assert explanation.state is None
-    assert "nobody used it for 7 d and it was forgotten" in explanation.paragraph
+    assert "it was not used for 7 d and has expired" in explanation.paragraph
     assert commands(explanation) == ["fencepost txn explain orders-sink-3", "fencepost txn list"]
     tombstone = LogEntry(offset=9, timestamp_ms=NOW_MS - 1000, txn=None)
     forgotten = diagnose_txn(txn_snapshot(None, history=(tombstone,)))
-    assert "It was forgotten at 2027-01-15 07:59:59.000Z" in forgotten.paragraph
+    assert "The id was removed at 2027-01-15 07:59:59.000Z" in forgotten.paragraph

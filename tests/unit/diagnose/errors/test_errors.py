@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from fencepost.diagnose.error_lookup import NotFound, OtherError, look_up
-from fencepost.diagnose.error_table import LOCAL, TABLE, Effect, ErrorEntry, Then
+from fencepost.diagnose.errors.entry import Effect, ErrorEntry, Then
+from fencepost.diagnose.errors.librdkafka_codes import LOCAL
+from fencepost.diagnose.errors.lookup import NotFound, OtherError, look_up
+from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
 
-SOURCE = Path(__file__).resolve().parents[3] / "src/fencepost"
+SOURCE = Path(__file__).resolve().parents[4] / "src/fencepost"
 # What a transactional producer and the consumer beside it call, and what tools call to look at them.
 CLIENT_APIS = (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 22, 23, 24, 25, 26, 27, 28, 61, 65, 66)
 
@@ -53,8 +55,8 @@ def test_a_definite_error_that_may_be_retried_is_retried_and_not_closed() -> Non
             assert not entry.retriable, entry.name
 
 
-def test_what_may_have_been_done_is_never_called_definite() -> None:
-    """These say that the answer is not known, or that the work was begun."""
+def test_a_request_that_may_have_taken_effect_is_never_called_definite() -> None:
+    """With these, the outcome is not known, or the work has begun."""
     for code in (-1, errors.REQUEST_TIMED_OUT, errors.NETWORK_EXCEPTION, errors.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
         assert TABLE[code].effect is Effect.UNKNOWN
 
@@ -82,20 +84,20 @@ def test_an_error_is_found_by_any_name(text: str, code: int) -> None:
     assert found.code == code
 
 
-def test_a_part_that_several_have_is_answered_with_them() -> None:
+def test_a_part_of_several_names_is_answered_with_these_names() -> None:
     found = look_up("epoch")
     assert isinstance(found, NotFound)
     assert "INVALID_PRODUCER_EPOCH" in found.similar
-    assert "STALE_BROKER_EPOCH" not in found.similar, "no client meets that one"
+    assert "STALE_BROKER_EPOCH" not in found.similar, "no client receives it"
 
 
-def test_a_slip_of_the_pen_is_answered_with_what_was_meant() -> None:
+def test_a_misspelt_name_is_answered_with_similar_names() -> None:
     found = look_up("PRODUCER_FENCD")
     assert isinstance(found, NotFound)
     assert "PRODUCER_FENCED" in found.similar
 
 
-def test_what_is_no_error_is_not_found() -> None:
+def test_other_texts_are_not_found() -> None:
     for text in ("9999", "-12345", "xyzzy plugh", "_", ""):
         assert look_up(text) == NotFound(asked=text, similar=()), text
 

@@ -1,4 +1,4 @@
-"""Whether all coordinators were heard: what one that is down keeps neither hangs nor is an orphan."""
+"""Were all coordinators asked? A transaction of one that is down neither hangs nor is an orphan."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Producer
 
 from fencepost.cli import main
-from fencepost.client import admin
+from fencepost.client.admin.answers import Answers
 from fencepost.client.client import KafkaClient, TopicInfo
 from fencepost.client.failures import BrokerError
-from fencepost.diagnose import collect
-from fencepost.diagnose.coordinators import answered_by_another, unasked_coordinators
+from fencepost.diagnose.collect import partitions
+from fencepost.diagnose.collect.coordinators import answered_by_another, unasked_coordinators
 from fencepost.diagnose.hanging import diagnose_hanging
 from fencepost.diagnose.lso import diagnose_lso
 from fencepost.diagnose.snapshot import TXN_TOPIC
@@ -33,7 +33,7 @@ def test_all_were_asked_where_every_partition_has_one_leader_all_the_time() -> N
 def test_a_partition_without_a_leader_was_not_asked(after: tuple[int, ...]) -> None:
     before = (1, -1) if after == (1, 2) else (1, 2)
     [problem] = unasked_coordinators(before, after)
-    assert problem.startswith("nobody leads __transaction_state-1, so")
+    assert problem.startswith("no broker leads __transaction_state-1, so")
 
 
 def test_a_partition_that_moved_meanwhile_may_have_been_missed_by_both() -> None:
@@ -100,7 +100,7 @@ def broker() -> Iterator[Broker]:
 @pytest.fixture
 def listed_by_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The brokers that are left list the ids of their own partitions, and no error."""
-    monkeypatch.setattr(collect, "list_transactions", lambda *_, **__: admin.Answers())
+    monkeypatch.setattr(partitions, "list_transactions", lambda *_, **__: Answers())
 
 
 @pytest.mark.parametrize("kind", [OneBrokerIsDown, MayNotLook])
@@ -109,24 +109,24 @@ def test_a_healthy_transaction_whose_coordinator_is_down_neither_hangs_nor_is_an
     broker: Broker, kind: type[KafkaClient]
 ) -> None:
     with kind({"bootstrap.servers": broker.bootstrap_servers}) as client:
-        report = diagnose_hanging(collect.collect_hanging(client, ["orders"]))
+        report = diagnose_hanging(partitions.collect_hanging(client, ["orders"]))
         assert (report.hanging, report.undecided_count, len(report.problems)) == ((), 1, 1)
-        waits = diagnose_lso(collect.collect_lso(client, ["orders"]))
+        waits = diagnose_lso(partitions.collect_lso(client, ["orders"]))
     assert [(row.waiting, row.is_orphan) for row in waits.partitions] == [(1, False)]
     assert waits.problems == report.problems
 
 
 @pytest.mark.usefixtures("listed_by_the_others")
-def test_one_that_nobody_knows_hangs_if_everybody_was_asked(broker: Broker) -> None:
+def test_a_transaction_that_no_coordinator_knows_hangs_if_all_were_asked(broker: Broker) -> None:
     with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
-        report = diagnose_hanging(collect.collect_hanging(client, ["orders"]))
+        report = diagnose_hanging(partitions.collect_hanging(client, ["orders"]))
         assert (len(report.hanging), report.undecided_count, report.problems) == (1, 0, ())
-        assert diagnose_lso(collect.collect_lso(client, ["orders"])).partitions[0].is_orphan
+        assert diagnose_lso(partitions.collect_lso(client, ["orders"])).partitions[0].is_orphan
 
 
 def test_a_coordinator_that_is_deposed_is_not_believed(broker: Broker) -> None:
     with OneBrokerIsDown({"bootstrap.servers": broker.bootstrap_servers}) as client:
-        snapshot = collect.collect_hanging(client, ["orders"])
+        snapshot = partitions.collect_hanging(client, ["orders"])
     assert snapshot.txns == {}
     assert len(snapshot.unanswered_coordinators) == 2
 
@@ -138,6 +138,8 @@ def test_orders_are_advised_for_nothing_that_is_not_known(
     monkeypatch.setattr("fencepost.client.client.KafkaClient", OneBrokerIsDown)
     monkeypatch.setenv("FENCEPOST_BOOTSTRAP", broker.bootstrap_servers)
     assert main(["txn", "abort", "--topic", "orders", "--partition", "0", "--yes"]) == 3
-    assert "whether one hangs on orders-0 is not known: nobody leads __transaction_state-" in capsys.readouterr().err
+    assert (
+        "it is not known whether one hangs on orders-0: no broker leads __transaction_state-" in capsys.readouterr().err
+    )
     assert main(["txn", "lso", "orders", "--max-age", "0ms"]) == 1
     assert "hint: see `fencepost txn hanging`" in capsys.readouterr().err

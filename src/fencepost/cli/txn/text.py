@@ -1,16 +1,17 @@
-"""The documents of `fencepost txn` as text."""
+"""The documents of `fencepost txn` as blocks of text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from fencepost.cli.output import Block, Fields, Paragraph, Table
-from fencepost.client.admin import Where
-from fencepost.diagnose.explain import Explanation
-from fencepost.diagnose.hanging import HangingReport, ProducerList
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.diagnose.explain.explanation import Explanation
+from fencepost.diagnose.hanging import HangingReport
 from fencepost.diagnose.history import History
 from fencepost.diagnose.lso import LsoReport, Pin
 from fencepost.diagnose.orders import Ended
+from fencepost.diagnose.producers import ProducerList
 from fencepost.diagnose.txns import TxnDescription, TxnList
 from fencepost.diagnose.words import counted, duration, instant, listed, percent
 
@@ -30,7 +31,7 @@ def _percent(share: float | None) -> str | None:
     return percent(share) if share is not None else None
 
 
-def _places(partitions: Iterable[Where]) -> str | None:
+def _places(partitions: Iterable[NamedPartition]) -> str | None:
     return ", ".join(map(str, partitions)) or None
 
 
@@ -80,7 +81,7 @@ def description(document: TxnDescription) -> Iterator[Block]:
             ("PARTITION", "ITS FIRST OFFSET", "LAST WRITE", "LAST STABLE OFFSET", "HIGH WATERMARK"),
             [
                 (
-                    Where(row.topic, row.partition),
+                    NamedPartition(row.topic, row.partition),
                     row.txn_start_offset,
                     _instant(row.last_write_ms),
                     row.last_stable_offset,
@@ -128,7 +129,7 @@ def producers(document: ProducerList) -> Iterator[Block]:
         ),
         [
             (
-                *(Where(row.topic, row.partition), row.producer_id, row.producer_epoch, row.last_sequence),
+                *(NamedPartition(row.topic, row.partition), row.producer_id, row.producer_epoch, row.last_sequence),
                 f"{duration(row.idle_ms)} ago" if row.idle_ms is not None else None,
                 *(row.coordinator_epoch, row.txn_start_offset, row.transactional_id, row.state),
             )
@@ -145,7 +146,7 @@ def lso(document: LsoReport) -> Iterator[Block]:
         ),
         [
             (
-                *(Where(row.topic, row.partition), row.last_stable_offset, row.high_watermark, row.waiting),
+                *(NamedPartition(row.topic, row.partition), row.last_stable_offset, row.high_watermark, row.waiting),
                 *(_duration(row.age_ms), row.transactional_id, row.producer_id, row.producer_epoch),
                 *(ORPHAN if row.is_orphan else row.state, _duration(row.timeout_ms)),
                 f"{row.client_id} at {row.host}" if row.host is not None else None,
@@ -180,15 +181,14 @@ def hanging(document: HangingReport) -> Iterator[Block]:
     )
     if document.hanging:
         commands = "\n".join(f"  {h.abort_command}" for h in document.hanging)
-        yield Paragraph(f"No coordinator will ever end these. To abort them:\n{commands}")
+        yield Paragraph(f"No coordinator will end these transactions. To abort them:\n{commands}")
 
 
 def explanation(document: Explanation) -> Iterator[Block]:
-    yield Paragraph(document.paragraph)
     advice = "\n".join(
         f"- {action.advice}" + (f":\n    {action.command}" if action.command else "") for action in document.actions
     )
-    yield Paragraph(f"What to do:\n{advice}")
+    yield Fields([*((finding.label, finding.text) for finding in document.findings), ("what to do", advice)])
 
 
 def ended(document: Ended) -> Iterator[Block]:
@@ -197,7 +197,12 @@ def ended(document: Ended) -> Iterator[Block]:
         yield Table(
             ("PARTITION", "LAST STABLE OFFSET BEFORE", "NOW", "HIGH WATERMARK"),
             [
-                (Where(p.topic, p.partition), p.last_stable_offset_before, p.last_stable_offset, p.high_watermark)
+                (
+                    NamedPartition(p.topic, p.partition),
+                    p.last_stable_offset_before,
+                    p.last_stable_offset,
+                    p.high_watermark,
+                )
                 for p in document.partitions
             ],
         )

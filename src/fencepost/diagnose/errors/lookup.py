@@ -1,4 +1,4 @@
-"""Finds an error by what somebody has read of it: a number, Kafka's name, Java's, librdkafka's, or a part of one."""
+"""Finds an error by its number, by its name in Kafka, Java or librdkafka, or by a part of a name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import difflib
 import re
 from dataclasses import dataclass
 
-from fencepost.diagnose.error_table import TABLE, ErrorEntry
+from fencepost.diagnose.errors.entry import ErrorEntry
+from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
 
 _PREFIXES = re.compile(r"^(org\.apache\.kafka\.common\.errors\.|rd_kafka_resp_err_|kafkaerror\.)", re.IGNORECASE)
@@ -14,7 +15,7 @@ _PREFIXES = re.compile(r"^(org\.apache\.kafka\.common\.errors\.|rd_kafka_resp_er
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherError:
-    """A code of Kafka's that no transactional client meets: only what is plain from its name."""
+    """A code that no transactional client receives, so that the table has no row for it."""
 
     code: int
     name: str
@@ -23,7 +24,7 @@ class OtherError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFound:
-    """Nothing, or too much; names that may have been meant."""
+    """No error has this name, or several have it; `similar` has the likely ones."""
 
     asked: str
     similar: tuple[str, ...]
@@ -45,7 +46,7 @@ def look_up(text: str) -> ErrorEntry | OtherError | NotFound:
         assert found is not None
         return found
     if not codes:
-        # The likeliest first.
+        # The most similar name first.
         codes = dict.fromkeys(names[name] for name in difflib.get_close_matches(wanted, names, n=3, cutoff=0.7))
     likely = [code for code in codes if code in TABLE] or list(codes)
     return NotFound(asked=asked, similar=tuple(_name_of(code) for code in likely))
@@ -64,7 +65,7 @@ def _name_of(code: int) -> str:
 
 
 def _names() -> dict[str, int]:
-    """Every name of every error. Kafka's own come last, so that they win over an abbreviation of another client."""
+    """Every name of every error. Kafka's names come last, so that they override the abbreviations of the clients."""
     names = {_folded(entry.librdkafka): code for code, entry in TABLE.items() if entry.librdkafka}
     names |= {_folded(entry.java): code for code, entry in TABLE.items() if entry.java}
     names |= {_folded(name): code for code, name in errors.NAMES.items()}

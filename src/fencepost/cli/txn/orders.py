@@ -1,0 +1,156 @@
+"""The commands that change something: `fence` and `abort`. They ask for confirmation first."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from fencepost.cli.errors import Failure, WrongUse
+from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cluster_options
+from fencepost.cli.txn.showing import unknown_id, write
+
+if TYPE_CHECKING:
+    from fencepost.client.client import KafkaClient
+    from fencepost.diagnose.hanging import HangingTxn
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+@click.command()
+@click.argument("transactional_id", metavar="ID")
+@yes_option
+@cluster_options
+@as_json_option
+def fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: bool) -> None:
+    """Fence a producer, and abort its open transaction
+
+    Registers the transactional id again, as a new producer would. This aborts the open transaction, so that readers
+    continue, and from then on the brokers refuse the previous producer (PRODUCER_FENCED).
+
+    \b
+    Example:
+        fencepost txn fence orders-sink-3 --bootstrap localhost:9092
+        fencepost txn fence orders-sink-3 --yes --json
+    """
+    _fence(transactional_id, yes, cluster, as_json, must_be_open=False)
+
+
+def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: bool, must_be_open: bool) -> None:
+    from fencepost.cli.txn import text
+    from fencepost.diagnose.collect.transactions import collect_settled
+    from fencepost.diagnose.orders import order_fence
+    from fencepost.diagnose.snapshot import is_decided, is_open
+
+    with cluster.connect() as client:
+        found = collect_settled(client, transactional_id)
+        # InitProducerId creates an id that does not exist.
+        if found is None:
+            raise unknown_id(transactional_id)
+        if must_be_open and not is_open(found.state):
+            raise Failure(
+                f"`{transactional_id}` has no open transaction: it is {found.state}",
+                f"to fence its producer anyway: `fencepost txn fence {transactional_id}`",
+            )
+        if is_decided(found.state):
+            raise Failure(
+                f"the transaction of `{transactional_id}` is already decided ({found.state}) and cannot be changed",
+                f"`fencepost txn explain {transactional_id}` shows what it waits for",
+            )
+        aborts = "aborts its open transaction and " if is_open(found.state) else ""
+        producer = f"producer {found.producer_id} (epoch {found.producer_epoch})"
+        _confirm(f"This {aborts}fences {producer} of `{transactional_id}`.", yes)
+        document = order_fence(client, found)
+    write(document, text.ended, as_json)
+
+
+@click.command()
+@click.argument("transactional_id", metavar="[ID]", required=False)
+@click.option("--topic", metavar="TOPIC", help="The topic of a partition with a hanging transaction ...")
+@click.option("--partition", metavar="N", type=click.IntRange(0), help="... and the number of the partition.")
+@click.option("--producer-id", metavar="N", type=int, help="Only the transaction of this producer.")
+@click.option("--start-offset", metavar="N", type=int, help="Only the transaction that begins at this offset.")
+@yes_option
+@cluster_options
+@as_json_option
+def abort(
+    transactional_id: str | None,
+    topic: str | None,
+    partition: int | None,
+    producer_id: int | None,
+    start_offset: int | None,
+    yes: bool,
+    cluster: ClusterOptions,
+    as_json: bool,
+) -> None:
+    """Abort a transaction
+
+    With ID, aborts the open transaction of that id and fences its producer. With --topic and --partition, aborts a
+    transaction that hangs there, by writing the marker that no coordinator will write. The second form is refused for
+    a transaction that its coordinator knows, because it would end it on this partition only.
+
+    \b
+    Example:
+        fencepost txn abort orders-sink-3 --bootstrap localhost:9092
+        fencepost txn abort --topic orders --partition 0 --producer-id 4711
+    """
+    names_partition = topic is not None and partition is not None
+    if (transactional_id is None) is not names_partition or (topic is None) is not (partition is None):
+        raise WrongUse("which transaction?", "give an ID, or --topic and --partition of a hanging transaction")
+    if transactional_id is not None:
+        if producer_id is not None or start_offset is not None:
+            raise WrongUse("an ID has only one transaction", "leave out --producer-id and --start-offset")
+        _fence(transactional_id, yes, cluster, as_json, must_be_open=True)
+        return
+    assert topic is not None
+    assert partition is not None
+    from fencepost.cli.txn import text
+    from fencepost.diagnose.orders import order_abort
+
+    with cluster.connect() as client:
+        found = _hanging_on(client, topic, partition, producer_id, start_offset)
+        what = ", ".join(f"producer {h.producer_id} from offset {h.start_offset} ({h.why})" for h in found)
+        _confirm(f"This writes an abort marker on {topic}-{partition} for {what}.", yes)
+        document = order_abort(client, found)
+    write(document, text.ended, as_json)
+
+
+def _hanging_on(
+    client: KafkaClient, topic: str, partition: int, producer_id: int | None, start_offset: int | None
+) -> list[HangingTxn]:
+    """The transactions that hang on a partition; if there is none, fails with what is there instead."""
+    from fencepost.client.admin.answers import NamedPartition
+    from fencepost.diagnose.collect.partitions import collect_hanging
+    from fencepost.diagnose.hanging import diagnose_hanging
+
+    def is_meant(producer: int, offset: int) -> bool:
+        return producer_id in (None, producer) and start_offset in (None, offset)
+
+    where = NamedPartition(topic, partition)
+    snapshot = collect_hanging(client, [topic])
+    report = diagnose_hanging(snapshot)
+    found = [h for h in report.hanging if h.where == where and is_meant(h.producer_id, h.start_offset)]
+    if found:
+        return found
+    if report.undecided_count or report.problems:
+        raise Unanswered(f"it is not known whether one hangs on {where}: {report.problems[0]}", "try again later")
+    for producer in snapshot.before.get(where, ()):
+        owner = snapshot.txns.get(producer.producer_id)
+        if producer.txn_start_offset >= 0 and owner and is_meant(producer.producer_id, producer.txn_start_offset):
+            raise Failure(
+                f"the transaction of producer {producer.producer_id} on {where} does not hang: "
+                f"`{owner.transactional_id}` is {owner.state}",
+                f"`fencepost txn fence {owner.transactional_id}` aborts it on all its partitions",
+            )
+    raise Failure(f"no such transaction hangs on {where}", "`fencepost txn hanging` lists those that do")
+
+
+def _confirm(what: str, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise WrongUse(what, "there is no terminal to ask for confirmation: add --yes if this is what you want")
+    print(what, file=sys.stderr)
+    if not click.confirm("Continue?", err=True):
+        raise Failure("not confirmed", "nothing was changed")

@@ -1,0 +1,143 @@
+"""The commands about partitions: `producers`, `lso` and `hanging`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from fencepost.cli.errors import Failure, WrongUse
+from fencepost.cli.options import ClusterOptions, Duration, Unanswered, as_json_option, cluster_options, watch_options
+from fencepost.cli.txn.showing import require_answers, show, write
+from fencepost.client.numbers import whole_number
+
+MAX_PARTITION = 2**31 - 1
+
+
+@click.command()
+@click.argument("place", metavar="TOPIC[:PARTITION]")
+@cluster_options
+@as_json_option
+def producers(place: str, cluster: ClusterOptions, as_json: bool) -> None:
+    """Show the producers that a topic's partitions remember
+
+    Shows for each producer its open transaction, if there is one, and its transactional id.
+
+    \b
+    Example:
+        fencepost txn producers orders --bootstrap localhost:9092
+        fencepost txn producers orders:2
+    """
+    from fencepost.cli.txn import text
+    from fencepost.diagnose.collect.partitions import collect_producers
+    from fencepost.diagnose.producers import diagnose_producers
+
+    topic, partition = _parse_place(place)
+    with cluster.connect() as client:
+        document = diagnose_producers(collect_producers(client, topic, partition))
+    write(document, text.producers, as_json)
+    require_answers(document.problems)
+
+
+def _parse_place(place: str) -> tuple[str, int | None]:
+    topic, colon, partition = place.partition(":")
+    number = whole_number(partition, MAX_PARTITION) if colon else None
+    if not topic or (colon and number is None):
+        raise WrongUse(f"{place} is not a partition", "write TOPIC or TOPIC:PARTITION, for example orders:2")
+    return topic, number
+
+
+@click.command()
+@click.argument("topic", required=False)
+@click.option(
+    "--max-age",
+    "max_age_ms",
+    type=Duration(),
+    metavar="DURATION",
+    help="Exit with code 1 if readers wait for a transaction that is older than this. For monitoring.",
+)
+@click.option("--all", "shows_all", is_flag=True, help="Also show partitions where no reader waits.")
+@watch_options
+@cluster_options
+@as_json_option
+def lso(
+    topic: str | None,
+    max_age_ms: int | None,
+    shows_all: bool,
+    every_ms: int | None,
+    cluster: ClusterOptions,
+    as_json: bool,
+) -> None:
+    """Show the transactions that read_committed readers wait for
+
+    Lists each partition whose last stable offset is behind its high watermark, with the transaction that pins it.
+    With TOPIC, lists all partitions of that topic.
+
+    \b
+    Example:
+        fencepost txn lso --bootstrap localhost:9092
+        fencepost txn lso orders --watch
+        fencepost txn lso --max-age 60s || page-on-call
+    """
+    from fencepost.cli.txn import text
+    from fencepost.diagnose.collect.partitions import collect_lso
+    from fencepost.diagnose.lso import diagnose_lso
+    from fencepost.diagnose.words import counted, duration
+
+    with cluster.connect() as client:
+        found = show(
+            lambda: diagnose_lso(
+                collect_lso(client, None if topic is None else [topic]), max_age_ms, shows_all or topic is not None
+            ),
+            text.lso,
+            as_json,
+            every_ms,
+        )
+    if found is None:
+        return
+    if found.late:
+        oldest, limit_ms = found.late[0], found.max_age_ms or 0
+        id_ = oldest.transactional_id
+        name = f"`{id_}`" if id_ is not None else f"producer {oldest.producer_id}"
+        raise Failure(
+            f"readers wait for {name} for {duration(oldest.age_ms or 0)}, more than {duration(limit_ms)}",
+            f"`fencepost txn explain {id_}` explains it"
+            if id_ is not None and not oldest.is_orphan
+            else "see `fencepost txn hanging`",
+        )
+    require_answers(found.problems)
+    if not found.waiting_count:
+        print(f"no reader waits on any of {counted(found.partition_count, 'partition')}", file=sys.stderr)
+
+
+@click.command()
+@click.argument("topic", required=False)
+@cluster_options
+@as_json_option
+def hanging(topic: str | None, cluster: ClusterOptions, as_json: bool) -> None:
+    """Find transactions that no coordinator will end
+
+    Searches all partitions of the cluster, or of TOPIC, for transactions that are open there but unknown to their
+    coordinator. Readers wait for them for ever. The exit code is 1 if there is one.
+
+    \b
+    Example:
+        fencepost txn hanging --bootstrap localhost:9092
+    """
+    from fencepost.cli.txn import text
+    from fencepost.diagnose.collect.partitions import collect_hanging
+    from fencepost.diagnose.hanging import diagnose_hanging
+    from fencepost.diagnose.words import counted
+
+    with cluster.connect() as client:
+        document = diagnose_hanging(collect_hanging(client, None if topic is None else [topic]))
+    write(document, text.hanging, as_json)
+    open_ = counted(document.open_count, "open transaction")
+    looked_at = f"{counted(document.partition_count, 'partition')}, {open_} with a coordinator"
+    if document.hanging:
+        raise Failure(
+            f"{counted(len(document.hanging), 'transaction')} will never end", "abort them with the commands above"
+        )
+    if document.undecided_count or document.problems:
+        raise Unanswered(f"not all brokers answered ({looked_at})", "the warnings above say which")
+    print(f"no transaction hangs: {looked_at}", file=sys.stderr)

@@ -1,0 +1,46 @@
+"""What the commands of `fencepost txn` share: how a document is shown, and how its gaps are reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from fencepost.cli.errors import Failure
+from fencepost.cli.options import Unanswered
+
+if TYPE_CHECKING:
+    from fencepost.cli.output import Block
+
+D = TypeVar("D")
+
+
+def show(
+    look: Callable[[], D], blocks: Callable[[D], Iterable[Block]], as_json: bool, every_ms: int | None
+) -> D | None:
+    """Write a document once and return it; with `every_ms`, write it again and again and return None."""
+    from fencepost.cli.output import watch, write
+
+    if every_ms is not None:
+        watch(look, blocks, as_json, every_ms)
+        return None
+    document = look()
+    write(document, blocks, as_json)
+    return document
+
+
+def write(document: D, blocks: Callable[[D], Iterable[Block]], as_json: bool) -> None:
+    from fencepost.cli.output import write
+
+    write(document, blocks, as_json)
+
+
+def require_answers(problems: Sequence[str]) -> None:
+    """An incomplete answer must not be taken for an all-clear."""
+    if problems:
+        raise Unanswered("not all brokers answered", "the warnings above say which")
+
+
+def unknown_id(transactional_id: str, similar: Iterable[str] = ()) -> Failure:
+    near = next(iter(similar), None)
+    hint = f"did you mean {near}?" if near is not None else "`fencepost txn list` lists all ids"
+    return Failure(f"no coordinator knows `{transactional_id}`", hint)

@@ -1,0 +1,70 @@
+"""The answers of a cluster to the questions of this package."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class NamedPartition(NamedTuple):
+    """A `TopicPartition` whose fields have names, as the documents of the tools need them. Its text is `orders-0`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class ListedTxn(NamedTuple):
+    transactional_id: str
+    coordinator: int
+    producer_id: int
+    state: str
+
+
+class DescribedTxn(NamedTuple):
+    transactional_id: str
+    coordinator: int
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    start_ms: int  # -1: no transaction began since the producer registered.
+    partitions: tuple[NamedPartition, ...]
+
+
+class Producer(NamedTuple):
+    """A producer in the memory of the leader of one partition."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    txn_start_offset: int  # -1: no open transaction.
+
+
+class Rpc(NamedTuple):
+    """A request of a transactional producer. Only Fencepost brokers remember them."""
+
+    at_ms: int
+    name: str
+    version: int
+    client_id: str | None
+    host: str
+    port: int
+    producer_id: int
+    producer_epoch: int
+    about: str
+    error_code: int
+    duration_us: int  # -1: not answered yet.
+
+
+@dataclass(slots=True)
+class Answers(Generic[K, V]):
+    found: dict[K, V] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)

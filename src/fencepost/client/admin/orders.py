@@ -1,0 +1,62 @@
+"""The two orders that end a transaction from outside: fence its producer, or write an abort marker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fencepost.client.admin.answers import NamedPartition, Producer
+from fencepost.client.admin.asking import DEADLINE_S
+from fencepost.client.client import TRANSACTION, KafkaClient, retry
+from fencepost.client.failures import BrokerError
+from fencepost.protocol import errors
+from fencepost.protocol.messages import InitProducerIdRequest, WriteTxnMarkersRequest
+
+FENCE_DEADLINE_S = 30.0
+FALLBACK_TIMEOUT_MS = 1000
+
+
+def fence(client: KafkaClient, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
+    """Take a transactional id over, as a new producer would: abort its open transaction and fence its producer.
+
+    Returns the new producer id and epoch. Call it only for an id that exists, because InitProducerId creates others.
+    """
+
+    def init(timeout_ms: int) -> Any:
+        return client.ask_coordinator(
+            transactional_id,
+            TRANSACTION,
+            InitProducerIdRequest(transactional_id, timeout_ms, -1, -1),
+            lambda r: int(r.error_code),
+            at_most=5,
+            # The answer while the coordinator writes the markers of the abort.
+            retry_also=frozenset({errors.CONCURRENT_TRANSACTIONS}),
+            deadline_s=FENCE_DEADLINE_S,
+        )
+
+    response = init(timeout_ms)
+    if response.error_code == errors.INVALID_TRANSACTION_TIMEOUT:
+        # transaction.max.timeout.ms was lowered after the producer registered. The next producer sets its own timeout.
+        response = init(FALLBACK_TIMEOUT_MS)
+    if response.error_code:
+        raise BrokerError(response.error_code, f"InitProducerId for `{transactional_id}`")
+    return response.producer_id, response.producer_epoch
+
+
+def write_abort_marker(client: KafkaClient, where: NamedPartition, producer: Producer) -> None:
+    """End a hanging transaction of one producer on one partition, without its coordinator."""
+    marker = WriteTxnMarkersRequest.WritableTxnMarker(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        transaction_result=False,
+        topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(where.topic, [where.partition])],
+        coordinator_epoch=max(producer.coordinator_epoch, 0),
+    )
+
+    def attempt() -> None:
+        response = client.send(client.leader(*where), WriteTxnMarkersRequest([marker]))
+        code = response.markers[0].topics[0].partitions[0].error_code
+        if code:
+            client.topic(where.topic, fresh=True)
+            raise BrokerError(code, f"the abort marker for producer {producer.producer_id} on {where}")
+
+    retry(attempt, DEADLINE_S)

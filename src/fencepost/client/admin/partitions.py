@@ -1,0 +1,192 @@
+"""Questions to the leaders of partitions: offsets, producers, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from fencepost.client.admin.answers import Answers, NamedPartition, Producer
+from fencepost.client.admin.asking import DEADLINE_S, by_value, chunks
+from fencepost.client.client import KafkaClient, retry
+from fencepost.client.failures import BrokerError, ClientError, Unreachable
+from fencepost.protocol import errors
+from fencepost.protocol.batch import BatchHeader, Buffer
+from fencepost.protocol.messages import DescribeProducersRequest, FetchRequest, ListOffsetsRequest
+from fencepost.protocol.records import iter_batches
+from fencepost.protocol.schema import Message
+
+# Shorter than for other questions: a partition that does not answer is reported as such, and the others are shown.
+LEADER_DEADLINE_S = 3.0
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+LATEST, EARLIEST = -1, -2
+# Keeps requests and replies at a few hundred kilobytes.
+PARTITIONS_PER_REQUEST = 2000
+FETCH_BYTES = 4 << 20
+FETCH_WAIT_MS = 500
+EMPTY_FETCHES = 5
+NAMES_IN_FETCH = 12  # Later versions name topics by their id.
+
+V = TypeVar("V")
+
+
+def partitions_of(client: KafkaClient, topics: Iterable[str] | None = None) -> list[NamedPartition]:
+    """The partitions of some topics, or of all. Raises BrokerError for a topic that does not exist."""
+    wanted = None if topics is None else list(topics)
+    found = client.refresh(wanted)
+    for name in wanted or ():
+        if name not in found:
+            raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", "it does not exist")
+    return [NamedPartition(t.name, i) for t in sorted(found.values()) for i in range(len(t.leaders))]
+
+
+def list_offsets(
+    client: KafkaClient,
+    partitions: Iterable[NamedPartition],
+    isolation_level: int = READ_UNCOMMITTED,
+    timestamp: int = LATEST,
+) -> Answers[NamedPartition, int]:
+    """The end of each partition: the high watermark, or the last stable offset with READ_COMMITTED."""
+
+    def request(chunk: Mapping[str, list[int]]) -> Message:
+        partition = ListOffsetsRequest.ListOffsetsPartition
+        topics = [
+            ListOffsetsRequest.ListOffsetsTopic(name, [partition(i, timestamp=timestamp) for i in indexes])
+            for name, indexes in chunk.items()
+        ]
+        return ListOffsetsRequest(-1, isolation_level, topics)
+
+    def read(response: Any) -> Iterator[tuple[NamedPartition, int, int]]:
+        for topic in response.topics:
+            for p in topic.partitions:
+                yield NamedPartition(topic.name, p.partition_index), p.error_code, p.offset
+
+    return _ask_leaders(client, partitions, request, read, "offsets")
+
+
+def describe_producers(
+    client: KafkaClient, partitions: Iterable[NamedPartition]
+) -> Answers[NamedPartition, tuple[Producer, ...]]:
+    """The producers of each partition that its leader remembers, with their open transactions."""
+
+    def request(chunk: Mapping[str, list[int]]) -> Message:
+        return DescribeProducersRequest([DescribeProducersRequest.TopicRequest(n, i) for n, i in chunk.items()])
+
+    def read(response: Any) -> Iterator[tuple[NamedPartition, int, tuple[Producer, ...]]]:
+        for topic in response.topics:
+            for p in topic.partitions:
+                producers = tuple(
+                    Producer(
+                        s.producer_id,
+                        s.producer_epoch,
+                        s.last_sequence,
+                        s.last_timestamp,
+                        s.coordinator_epoch,
+                        s.current_txn_start_offset,
+                    )
+                    for s in p.active_producers
+                )
+                yield NamedPartition(topic.name, p.partition_index), p.error_code, producers
+
+    return _ask_leaders(client, partitions, request, read, "producers")
+
+
+def _ask_leaders(
+    client: KafkaClient,
+    partitions: Iterable[NamedPartition],
+    request: Callable[[Mapping[str, list[int]]], Message],
+    read: Callable[[Any], Iterator[tuple[NamedPartition, int, V]]],
+    what: str,
+) -> Answers[NamedPartition, V]:
+    """Ask the leader of every partition; if a leader has just moved, ask again until the deadline."""
+    answers: Answers[NamedPartition, V] = Answers()
+    left = list(partitions)
+    problems: dict[NamedPartition, str] = {}
+
+    def attempt() -> None:
+        again: list[NamedPartition] = []
+        for node_id, led in by_value(_leaders(client, left)).items():
+            for chunk in chunks(led, PARTITIONS_PER_REQUEST):
+                try:
+                    answered = _ask_leader(client, node_id, chunk, request, read)
+                except ClientError as e:
+                    problems.update((where, f"the {what} of {where} are unknown: {e}") for where in chunk)
+                    again += chunk if isinstance(e, Unreachable) else ()
+                    continue
+                for where, code, value in answered:
+                    if code == errors.NONE:
+                        answers.found[where] = value
+                        problems.pop(where, None)
+                        continue
+                    problems[where] = str(BrokerError(code, f"the {what} of {where} are unknown"))
+                    again += [where] if code in errors.RETRIABLE else ()
+        left[:] = again
+        if again:
+            raise BrokerError(errors.LEADER_NOT_AVAILABLE, f"{again[0]}")
+
+    try:
+        retry(attempt, LEADER_DEADLINE_S)
+    except ClientError as e:
+        for where in left:
+            problems.setdefault(where, f"the {what} of {where} are unknown: {e}")
+    answers.problems = [problems[where] for where in sorted(problems)]
+    return answers
+
+
+def _leaders(client: KafkaClient, partitions: Sequence[NamedPartition]) -> dict[NamedPartition, int]:
+    """The current leader of each partition; -1: it has none, or does not exist."""
+    topics = client.refresh(sorted({where.topic for where in partitions}))
+    found = {}
+    for where in partitions:
+        leaders = topics[where.topic].leaders if where.topic in topics else ()
+        found[where] = leaders[where.partition] if where.partition < len(leaders) else -1
+    return found
+
+
+def _ask_leader(
+    client: KafkaClient,
+    node_id: int,
+    partitions: Sequence[NamedPartition],
+    request: Callable[[Mapping[str, list[int]]], Message],
+    read: Callable[[Any], Iterator[tuple[NamedPartition, int, V]]],
+) -> list[tuple[NamedPartition, int, V]]:
+    if node_id < 0:
+        raise BrokerError(errors.LEADER_NOT_AVAILABLE, "no broker leads it now")
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    return list(read(client.send(client.broker(node_id), request(by_topic))))
+
+
+def read_batches(
+    client: KafkaClient, where: NamedPartition, start: int, end: int
+) -> Iterator[tuple[BatchHeader, Buffer]]:
+    """Every batch, committed or not, with offsets from `start` to before `end`."""
+    topic = FetchRequest.FetchTopic
+    partition = FetchRequest.FetchPartition
+    position, empty = start, 0
+    while position < end and empty < EMPTY_FETCHES:
+        part = partition(where.partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)
+        request = FetchRequest(
+            max_wait_ms=FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES,
+            isolation_level=READ_UNCOMMITTED,
+            topics=[topic(where.topic, partitions=[part])],
+        )
+
+        def attempt(request: FetchRequest = request) -> Buffer:
+            response = client.send(client.leader(*where), request, NAMES_IN_FETCH)
+            found = response.responses[0].partitions[0]
+            if found.error_code:
+                client.topic(where.topic, fresh=True)
+                raise BrokerError(found.error_code, f"reading {where}")
+            return found.records or b""
+
+        empty += 1  # `end` existed when it was asked for, so several empty answers mean that the records are deleted.
+        for header, batch in iter_batches(retry(attempt, DEADLINE_S)):
+            if header.base_offset >= end:
+                return
+            empty = 0
+            if header.last_offset >= position:
+                position = header.last_offset + 1
+                yield header, batch

@@ -1,0 +1,12 @@
+"""Whole numbers in settings and arguments."""
+
+from __future__ import annotations
+
+# Python refuses to convert strings of some thousand digits; no number that is asked for has more than these.
+MOST_DIGITS = 20
+
+
+def whole_number(text: str, most: int) -> int | None:
+    """The number from 0 to `most` that `text` spells with the digits 0 to 9; None for any other text."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
+    return int(text) if is_number and int(text) <= most else None

@@ -1,0 +1,177 @@
+"""Asks the leaders of partitions: how far readers get, which producers wrote there, which transactions are open."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Set
+from typing import NamedTuple
+
+from fencepost.client.admin.answers import Answers, DescribedTxn, ListedTxn, NamedPartition, Producer
+from fencepost.client.admin.partitions import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    describe_producers,
+    list_offsets,
+    partitions_of,
+    read_batches,
+)
+from fencepost.client.admin.transactions import describe_rpcs, describe_transactions, list_transactions
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import BrokerError, ClientError
+from fencepost.diagnose.collect.clock import now_ms
+from fencepost.diagnose.collect.coordinators import answered_by_another, unasked_coordinators
+from fencepost.diagnose.snapshot import (
+    TXN_TOPIC,
+    Ends,
+    HangingSnapshot,
+    LsoSnapshot,
+    OpenTxn,
+    ProducersSnapshot,
+    first_open,
+    is_coordinated,
+    uncoordinated,
+    without,
+)
+from fencepost.protocol import errors
+
+
+def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None) -> LsoSnapshot:
+    """How far readers get in each partition, and the transactions that readers wait for."""
+    ends = ends_of(client, partitions_of(client, topics))
+    waiting = [where for where, end in ends.found.items() if end.gap > 0]
+    producers = describe_producers(client, waiting)
+    txns, unanswered = _txns_of(client, producers.found)
+    settled = settled_since(client, uncoordinated(producers.found, txns), txns)
+    open_ = without(producers.found, settled)
+    pins = {where: pin for where, found in open_.items() if (pin := first_open(found)) is not None}
+    first_record_ms = {
+        where: _first_record_ms(client, where, pin)
+        for where, pin in pins.items()
+        if not is_coordinated(txns.get(pin.producer_id), where)
+    }
+    return LsoSnapshot(
+        now_ms=now_ms(),
+        ends=ends.found,
+        producers=open_,
+        txns=txns,
+        first_record_ms=first_record_ms,
+        rpcs=describe_rpcs(client, {txn.transactional_id for txn in txns.values()}) or {} if txns else {},
+        unanswered_coordinators=unanswered,
+        problems=(*ends.problems, *producers.problems),
+    )
+
+
+def settled_since(client: KafkaClient, suspects: Set[OpenTxn], txns: Mapping[int, DescribedTxn]) -> set[OpenTxn]:
+    """Those of `suspects` that a second look clears: they have ended, or `txns` has a coordinator for them.
+
+    The leader of a partition and the coordinator are asked one after the other. The coordinator may have written the
+    markers in between, or a new transaction may have begun.
+    """
+    if not suspects:
+        return set()
+    again = describe_producers(client, {suspect.where for suspect in suspects}).found
+    left = uncoordinated(again, txns)
+    return {suspect for suspect in suspects if suspect.where in again and suspect not in left}
+
+
+def collect_ends(client: KafkaClient, partitions: Collection[NamedPartition]) -> Mapping[NamedPartition, Ends]:
+    """The ends of some partitions; partitions that do not answer are left out."""
+    return ends_of(client, partitions).found
+
+
+def ends_of(client: KafkaClient, partitions: Collection[NamedPartition]) -> Answers[NamedPartition, Ends]:
+    # The last stable offset first: the high watermark only grows, so it is never the smaller of the two.
+    stable = list_offsets(client, partitions, READ_COMMITTED)
+    high = list_offsets(client, list(stable.found), READ_UNCOMMITTED)
+    found = {
+        where: Ends(high_watermark=offset, last_stable_offset=stable.found[where])
+        for where, offset in high.found.items()
+    }
+    return Answers(found, [*stable.problems, *high.problems])
+
+
+def _txns_of(
+    client: KafkaClient, producers: Mapping[NamedPartition, tuple[Producer, ...]]
+) -> tuple[dict[int, DescribedTxn], tuple[str, ...]]:
+    """The open transactions of the producers, by producer id, and the coordinators that did not answer."""
+    ids = {p.producer_id for found in producers.values() for p in found if p.txn_start_offset >= 0}
+    if not ids:
+        return {}, ()
+    before = _coordinators(client)
+    listed = list_transactions(client, producer_ids=ids)
+    described = describe_transactions(client, {t.transactional_id: t.coordinator for t in listed.found.values()})
+    after = _coordinators(client)
+    unanswered = [*listed.problems, *described.problems]
+    unanswered += before.problems or after.problems or unasked_coordinators(before.leaders, after.leaders)
+    txns = {}
+    for txn in described.found.values():
+        problem = answered_by_another(txn, before.leaders, after.leaders)
+        if problem is None:
+            txns[txn.producer_id] = txn
+        else:
+            unanswered.append(problem)
+    return txns, tuple(unanswered)
+
+
+class _Coordinators(NamedTuple):
+    """The leader of each partition of `__transaction_state`; empty while the cluster has had no transaction."""
+
+    leaders: tuple[int, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def _coordinators(client: KafkaClient) -> _Coordinators:
+    try:
+        found = client.refresh([TXN_TOPIC])
+    except BrokerError as e:  # Not every user is allowed to see the topic.
+        return _Coordinators(problems=(f"it is not known whether all coordinators were asked: {e}",))
+    return _Coordinators(found[TXN_TOPIC].leaders if TXN_TOPIC in found else ())
+
+
+def _first_record_ms(client: KafkaClient, where: NamedPartition, producer: Producer) -> int:
+    offset = producer.txn_start_offset
+    try:
+        for header, _ in read_batches(client, where, offset, offset + 1):
+            return header.base_timestamp
+    except ClientError:
+        pass  # For example, the user is not allowed to read the topic. Then the age stays unknown.
+    return -1
+
+
+def collect_producers(client: KafkaClient, topic: str, partition: int | None = None) -> ProducersSnapshot:
+    """The producers that the partitions of a topic remember."""
+    partitions = partitions_of(client, [topic])
+    if partition is not None:
+        if NamedPartition(topic, partition) not in partitions:
+            raise BrokerError(
+                errors.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}", f"the topic has {len(partitions)} partitions"
+            )
+        partitions = [NamedPartition(topic, partition)]
+    producers = describe_producers(client, partitions)
+    ids = {p.producer_id for found in producers.found.values() for p in found}
+    listed: Answers[str, ListedTxn] = list_transactions(client, producer_ids=ids) if ids else Answers()
+    return ProducersSnapshot(
+        now_ms=now_ms(),
+        producers=producers.found,
+        txns={t.producer_id: t for t in listed.found.values()},
+        problems=(*producers.problems, *listed.problems),
+    )
+
+
+def collect_hanging(client: KafkaClient, topics: Iterable[str] | None = None) -> HangingSnapshot:
+    """The transactions that are open on partitions, the answers of their coordinators, and what is open after that."""
+    ends = ends_of(client, partitions_of(client, topics))
+    before = describe_producers(client, [where for where, end in ends.found.items() if end.gap > 0])
+    txns, unanswered = _txns_of(client, before.found)
+    after = describe_producers(
+        client,
+        {suspect.where for suspect in uncoordinated(before.found, txns)},
+    )
+    return HangingSnapshot(
+        now_ms=now_ms(),
+        partition_count=len(ends.found),
+        before=before.found,
+        txns=txns,
+        after=after.found,
+        unanswered_coordinators=unanswered,
+        problems=(*ends.problems, *before.problems, *after.problems),
+    )

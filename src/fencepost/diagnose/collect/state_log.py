@@ -1,0 +1,124 @@
+"""Reads `__transaction_state`: the records of one transactional id, or the time of the last record of every id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.client.admin.partitions import EARLIEST, list_offsets, partitions_of, read_batches
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import BrokerError, ClientError
+from fencepost.diagnose.snapshot import TXN_TOPIC, LogEntry
+from fencepost.machines.txn.records import decode_key, decode_value, encode_key, partition_for
+from fencepost.protocol import errors
+from fencepost.protocol.records import iter_records
+
+Progress = Callable[[int, int], None]  # Offsets that are read, and offsets in total.
+FIRST_WINDOW = 4096
+
+
+def no_progress(done: int, total: int) -> None:
+    pass
+
+
+def state_log_of(client: KafkaClient, transactional_id: str) -> NamedPartition | None:
+    """The partition of `__transaction_state` that keeps an id; None while the cluster has had no transaction."""
+    count = len(_log_partitions(client))
+    return NamedPartition(TXN_TOPIC, partition_for(transactional_id, count)) if count else None
+
+
+def _log_partitions(client: KafkaClient) -> list[NamedPartition]:
+    """The partitions of `__transaction_state`, which is created when the first id registers."""
+    try:
+        return partitions_of(client, [TXN_TOPIC])
+    except BrokerError as e:
+        if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return []
+
+
+def _spans(client: KafkaClient, partitions: Collection[NamedPartition]) -> dict[NamedPartition, tuple[int, int]]:
+    """The first offset of each partition, and the one after its last."""
+    start = list_offsets(client, partitions, timestamp=EARLIEST)
+    end = list_offsets(client, partitions)
+    if problems := start.problems + end.problems:
+        raise BrokerError(errors.LEADER_NOT_AVAILABLE, "reading transactions", problems[0])
+    return {where: (start.found[where], end.found[where]) for where in partitions}
+
+
+def read_log(
+    client: KafkaClient, where: NamedPartition | None, transactional_id: str, wanted: int | None, progress: Progress
+) -> tuple[LogEntry, ...]:
+    """At least the last `wanted` entries of an id (None: all of them); none if there is no log yet.
+
+    Reads the log backwards in growing windows, because the wanted entries are usually at its end.
+    """
+    if where is None:
+        return ()
+    [(start, end)] = _spans(client, [where]).values()
+    total = end - start
+    entries: list[LogEntry] = []
+    window = FIRST_WINDOW if wanted is not None else total
+    upper = end
+    while upper > start and (wanted is None or len(entries) < wanted):
+        lower = max(start, upper - window)
+        entries = [*_entries_between(client, where, transactional_id, lower, upper, end, total, progress), *entries]
+        upper, window = lower, window * 2
+    return tuple(entries)
+
+
+def _entries_between(
+    client: KafkaClient,
+    where: NamedPartition,
+    transactional_id: str,
+    lower: int,
+    upper: int,
+    end: int,
+    total: int,
+    progress: Progress,
+) -> list[LogEntry]:
+    key = encode_key(transactional_id)
+    entries = []
+    for header, batch in read_batches(client, where, lower, upper):
+        progress(end - upper + max(header.last_offset + 1 - lower, 0), total)
+        # Most batches are of other ids, and searching the bytes is much cheaper than decoding them.
+        if header.codec == 0 and key not in bytes(batch):
+            continue
+        for record in iter_records(batch):
+            if record.key != key or not lower <= record.offset < upper:
+                continue
+            txn = decode_value(transactional_id, record.value) if record.value is not None else None
+            if txn is not None or record.value is None:
+                entries.append(LogEntry(offset=record.offset, timestamp_ms=record.timestamp, txn=txn))
+    return entries
+
+
+def collect_last_steps(client: KafkaClient, transactional_id: str, wanted: int) -> tuple[LogEntry, ...]:
+    """At least the last `wanted` records of an id; none if the log cannot be read."""
+    try:
+        where = state_log_of(client, transactional_id)
+        return read_log(client, where, transactional_id, wanted, no_progress)
+    except ClientError:
+        return ()
+
+
+def last_updates(client: KafkaClient, progress: Progress) -> dict[str, int]:
+    """When each transactional id was last written to its log."""
+    spans = _spans(client, _log_partitions(client))
+    total = sum(end - start for start, end in spans.values())
+    done = 0
+    updated: dict[str, int] = {}
+    for where, (start, end) in spans.items():
+        for header, batch in read_batches(client, where, start, end):
+            for record in iter_records(batch):
+                transactional_id = decode_key(record.key) if record.key else None
+                if transactional_id is None:
+                    continue
+                txn = decode_value(transactional_id, record.value) if record.value else None
+                if txn is None:
+                    updated.pop(transactional_id, None)
+                else:
+                    updated[transactional_id] = txn.updated_ms
+            progress(done + header.last_offset + 1 - start, total)
+        done += end - start
+    return updated

@@ -1,0 +1,161 @@
+"""Asks about transactional ids, all of them or one: their coordinators, `__transaction_state`, their partitions."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Collection, Iterable
+
+from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Rpc
+from fencepost.client.admin.partitions import describe_producers
+from fencepost.client.admin.transactions import (
+    describe_rpcs,
+    describe_transaction,
+    describe_transactions,
+    list_transactions,
+)
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import ClientError
+from fencepost.client.numbers import whole_number
+from fencepost.diagnose.collect.clock import now_ms
+from fencepost.diagnose.collect.partitions import ends_of, settled_since
+from fencepost.diagnose.collect.state_log import Progress, last_updates, no_progress, read_log, state_log_of
+from fencepost.diagnose.snapshot import (
+    MARKERS_TAKE_MS,
+    HistorySnapshot,
+    LogEntry,
+    OpenTxn,
+    Settings,
+    TxnSnapshot,
+    TxnsSnapshot,
+    is_decided,
+    leftovers,
+    without,
+)
+
+ENTRIES_FOR_A_STORY = 50
+ENTRIES_FOR_THE_LATEST = 1
+MAX_TIMEOUT = "transaction.max.timeout.ms"
+ABORT_CHECK = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+EXPIRATION = "transactional.id.expiration.ms"
+MAX_INT64 = 2**63 - 1
+PAUSE_S = 0.05
+
+
+def collect_txns(
+    client: KafkaClient,
+    states: Collection[str] = (),
+    producer_ids: Collection[int] = (),
+    reads_log: bool = False,
+    progress: Progress = no_progress,
+) -> TxnsSnapshot:
+    """Every transactional id; with `reads_log`, also when each was last used, which only the log shows."""
+    listed = list_transactions(client, states, producer_ids)
+    described = describe_transactions(client, {t.transactional_id: t.coordinator for t in listed.found.values()})
+    updated_ms = last_updates(client, progress) if reads_log else None
+    return TxnsSnapshot(
+        now_ms=now_ms(),
+        listed=tuple(listed.found.values()),
+        described=described.found,
+        updated_ms=updated_ms,
+        problems=(*listed.problems, *described.problems),
+    )
+
+
+def collect_history(
+    client: KafkaClient, transactional_id: str, with_rpcs: bool = False, progress: Progress = no_progress
+) -> HistorySnapshot:
+    """Every record of an id that is still in the log, and its last requests if the brokers remember them."""
+    where = state_log_of(client, transactional_id)
+    entries = read_log(client, where, transactional_id, None, progress)
+    return HistorySnapshot(
+        now_ms=now_ms(),
+        transactional_id=transactional_id,
+        log=where,
+        entries=entries,
+        rpcs=_rpcs_of(client, transactional_id) if with_rpcs else None,
+    )
+
+
+def collect_txn(
+    client: KafkaClient,
+    transactional_id: str,
+    entries_wanted: int = ENTRIES_FOR_A_STORY,
+    progress: Progress = no_progress,
+) -> TxnSnapshot:
+    """What the coordinator, the log and the leaders of its partitions know about one id."""
+    coordinator, txn = describe_transaction(client, transactional_id)
+    problems: list[str] = []
+    history: tuple[LogEntry, ...] | None = None
+    try:
+        where = state_log_of(client, transactional_id)
+        history = read_log(client, where, transactional_id, entries_wanted, progress)
+    except ClientError as e:
+        problems.append(f"the log of transactions cannot be read: {e}")
+    similar: tuple[str, ...] = ()
+    if txn is None:
+        known = list_transactions(client)
+        similar = tuple(difflib.get_close_matches(transactional_id, known.found, n=3))
+    partitions = _partitions_named(txn, history or ())
+    ends = ends_of(client, partitions)
+    producers = describe_producers(client, partitions)
+    settled: set[OpenTxn] = set()
+    if suspects := leftovers(producers.found, txn, history or ()):
+        _, txn_now = describe_transaction(client, transactional_id)
+        txns_now = {suspect.producer_id: txn_now for suspect in suspects} if txn_now is not None else {}
+        settled = settled_since(client, suspects, txns_now)
+    return TxnSnapshot(
+        now_ms=now_ms(),
+        transactional_id=transactional_id,
+        coordinator=coordinator,
+        txn=txn,
+        history=history,
+        ends=ends.found,
+        producers=without(producers.found, settled),
+        settings=_settings(client),
+        rpcs=_rpcs_of(client, transactional_id),
+        similar=similar,
+        problems=(*problems, *ends.problems, *producers.problems),
+    )
+
+
+def collect_settled(client: KafkaClient, transactional_id: str) -> DescribedTxn | None:
+    """The transaction of an id; if it is decided, as it is when its markers are written, unless they take too long.
+
+    Apache Kafka answers EndTxn before it writes the markers, so an id may be in Prepare* although its client is done.
+    """
+    deadline = time.monotonic() + MARKERS_TAKE_MS / 1000
+    while True:
+        _, txn = describe_transaction(client, transactional_id)
+        if txn is None or not is_decided(txn.state) or time.monotonic() > deadline:
+            return txn
+        time.sleep(PAUSE_S)
+
+
+def _rpcs_of(client: KafkaClient, transactional_id: str) -> tuple[Rpc, ...] | None:
+    found = describe_rpcs(client, [transactional_id])
+    return None if found is None else found.get(transactional_id, ())
+
+
+def _partitions_named(txn: DescribedTxn | None, history: Iterable[LogEntry]) -> list[NamedPartition]:
+    """The partitions of the open transaction and of earlier ones, which a late write may have left open."""
+    named = set(txn.partitions) if txn is not None else set()
+    for entry in history:
+        named.update(
+            NamedPartition(*partition) for partition in (entry.txn.partitions if entry.txn is not None else ())
+        )
+    return sorted(named)
+
+
+def _settings(client: KafkaClient) -> Settings:
+    try:
+        found = client.broker_settings((MAX_TIMEOUT, ABORT_CHECK, EXPIRATION))
+    except ClientError:
+        return Settings()  # This question needs more permissions than the others, and its answer is not essential.
+
+    def number(name: str) -> int | None:
+        return whole_number(found.get(name, ""), MAX_INT64)
+
+    return Settings(
+        max_timeout_ms=number(MAX_TIMEOUT), abort_check_ms=number(ABORT_CHECK), expiration_ms=number(EXPIRATION)
+    )

@@ -1,0 +1,93 @@
+"""Explains an id without an open transaction: how its last one ended."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from fencepost.client.admin.answers import DescribedTxn
+from fencepost.diagnose.explain.findings import (
+    LAST_ACTIVITY,
+    READERS,
+    WHAT_HAPPENED,
+    WHY,
+    Action,
+    Finding,
+    Findings,
+)
+from fencepost.diagnose.explain.requests import last_request
+from fencepost.diagnose.history import Abort, next_decision, why_aborted
+from fencepost.diagnose.snapshot import LogEntry, TxnSnapshot
+from fencepost.diagnose.words import duration, instant
+from fencepost.machines.txn.states import COMPLETE_COMMIT, ONGOING, PREPARE_ABORT, Txn
+
+
+def explain_closed(snapshot: TxnSnapshot, txn: DescribedTxn, is_all_well: bool) -> Findings:
+    """`is_all_well`: there is no suspicion, so that the explanation may say that no reader waits."""
+    findings = [Finding(WHAT_HAPPENED, _how_it_ended(snapshot, txn))]
+    actions: list[Action] = []
+    # A broker that did not answer may know of more.
+    as_known = ", as far as the cluster answered" if snapshot.problems else ""
+    abort = last_abort(snapshot.history or ())
+    if abort is not None:
+        why, prepared = abort
+        after = f"after {duration(prepared.updated_ms - prepared.start_ms)} of a timeout of"
+        text = f"The abort at {instant(prepared.updated_ms)}, {after} {duration(prepared.timeout_ms)}, was decided"
+        findings.append(Finding(WHY, f"{text} {why.value}."))
+        actions += _after_abort(why)
+    findings += [Finding(LAST_ACTIVITY, sentence) for sentence in last_request(snapshot)]
+    if is_all_well:
+        findings.append(Finding(READERS, f"It blocks no reader{as_known}."))
+    if abort is not None:
+        history = f"fencepost txn history {shlex.quote(txn.transactional_id)}"
+        actions.append(Action(advice="to see every step", command=history))
+    elif is_all_well:
+        actions.append(Action(advice=f"there is nothing to do{as_known}"))
+    return Findings(tuple(findings), tuple(actions))
+
+
+def _how_it_ended(snapshot: TxnSnapshot, txn: DescribedTxn) -> str:
+    record = snapshot.latest
+    ago = ""
+    if record is not None:
+        ago = f" {duration(snapshot.now_ms - record.updated_ms)} ago, at {instant(record.updated_ms)}"
+    producer = f"producer {txn.producer_id} (epoch {txn.producer_epoch}) registered{ago}"
+    happened = {
+        "Empty": f"{producer}, and has begun no transaction since",
+        "CompleteCommit": f"its last transaction was committed{ago}",
+        "CompleteAbort": f"its last transaction was aborted{ago}",
+    }[txn.state]
+    return f"No transaction of `{txn.transactional_id}` is open ({txn.state}): {happened}."
+
+
+def last_abort(history: Sequence[LogEntry]) -> tuple[Abort, Txn] | None:
+    """The abort that the id's last transaction ended in, if it ended in one."""
+    txns = [entry.txn for entry in history]
+    for n in reversed(range(len(txns))):
+        txn = txns[n]
+        if txn is None or txn.state is COMPLETE_COMMIT:
+            return None
+        if txn.state is PREPARE_ABORT:
+            before = txns[n - 1] if n else None
+            if before is None or before.state is not ONGOING:
+                return None  # There was nothing to abort, or compaction has removed the record before.
+            return why_aborted(before, txn, next_decision(txns[n + 1 :])), txn
+    return None
+
+
+def _after_abort(why: Abort) -> list[Action]:
+    if why is Abort.TIMEOUT:
+        return [
+            Action(
+                advice="its client did not finish in time: make transactions shorter or transaction.timeout.ms longer; "
+                "the client's next request is refused, and it has to start again"
+            )
+        ]
+    if why is Abort.TAKEOVER:
+        return [
+            Action(
+                advice="after a restart this is normal; if nothing was restarted, two processes use this "
+                "transactional.id: give each its own"
+            )
+        ]
+    return []
