@@ -18,7 +18,7 @@ from fencepost.broker.api import APIS
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol import errors
 from fencepost.protocol.schema import Malformed
-from fencepost.server.connection import Connection
+from fencepost.server.connection import ClientConnection
 from fencepost.server.listener import Listener
 from fencepost.server.refusals import can_carry_error, client_id_of, is_answered, refusal, stamped
 
@@ -45,7 +45,7 @@ class Fault:
     error_code: int = 0
     delay_ms: int = 0
     hits: int = 0
-    hanging: list[Connection] = field(default_factory=list)
+    hanging: list[ClientConnection] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -140,7 +140,7 @@ class _Interference:
         self._listener = listener
         self._normal = normal
 
-    def handle(self, frame: bytes, connection: Connection, now_ms: int) -> None:
+    def handle(self, frame: bytes, connection: ClientConnection, now_ms: int) -> None:
         api_key, client_id = int.from_bytes(frame[:2], "big"), client_id_of(frame)
         for fault in self._faults.concerning(api_key, client_id, REQUEST):
             if self._strikes_request(fault, frame, connection):
@@ -150,7 +150,7 @@ class _Interference:
             target = _Gate(self._faults, frame, client_id, connection)
         self._normal(frame, target, now_ms + self._faults.ahead_ms)
 
-    def _strikes_request(self, fault: Fault, frame: bytes, connection: Connection) -> bool:
+    def _strikes_request(self, fault: Fault, frame: bytes, connection: ClientConnection) -> bool:
         parts: list[bytes] | None = []
         if fault.action == ERROR and is_answered(frame):
             parts = refusal(frame, fault.error_code)
@@ -166,7 +166,7 @@ class _Interference:
             _end_without_answer(fault, connection)
         return True
 
-    def _handle_late(self, frame: bytes, connection: Connection) -> None:
+    def _handle_late(self, frame: bytes, connection: ClientConnection) -> None:
         """Also where the client has left meanwhile: a request on its way arrives all the same."""
         try:
             self._normal(frame, connection, self._faults.now_ms())
@@ -185,7 +185,7 @@ class _Gate:
 
     __slots__ = ("_client_id", "_connection", "_faults", "_frame")
 
-    def __init__(self, faults: Faults, frame: bytes, client_id: str, connection: Connection) -> None:
+    def __init__(self, faults: Faults, frame: bytes, client_id: str, connection: ClientConnection) -> None:
         self._faults = faults
         self._frame = frame
         self._client_id = client_id
@@ -210,7 +210,7 @@ class _Gate:
         connection.reply(parts)
 
 
-def _end_without_answer(fault: Fault, connection: Connection) -> None:
+def _end_without_answer(fault: Fault, connection: ClientConnection) -> None:
     connection.on_close(lambda: None)  # What the request waited for is over, whatever becomes of its client.
     if fault.action == DISCONNECT:
         connection.close("")

@@ -20,7 +20,7 @@ from fencepost.broker.rpcs import KeptRpc
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.open_files import room_for_connections
 from fencepost.server.complaints import Complaints
-from fencepost.server.connection import LARGE_BYTES, SMALL_BYTES, Connection
+from fencepost.server.connection import AWAITING, LARGE_BYTES, SMALL_BYTES, ClientConnection
 
 # One read takes at most this much.
 SCRATCH_BYTES = 1 << 17
@@ -50,7 +50,7 @@ class Listener:
         self.complaints = Complaints(log)
         self.after_work = after_work  # Called after every piece of work, with timers in mind.
         # Whoever wants to measure puts something of its own in between.
-        self.make_connection: Callable[[Listener], Connection] = Connection
+        self.make_connection: Callable[[Listener], ClientConnection] = ClientConnection
         self.handle: Callable[[bytes, Any, int], None] = node.handle
         self.die = die or self._die
         config = node.cluster.config
@@ -63,19 +63,19 @@ class Listener:
         self.scratch = bytearray(SCRATCH_BYTES)
         self.view = memoryview(self.scratch)
         self.small_view = self.view[:SMALL_BYTES]
-        self.connections: set[Connection] = set()
+        self.connections: set[ClientConnection] = set()
         # Those that never sent a whole request, oldest first, with the time they came.
-        self.silent: dict[Connection, float] = {}
+        self.silent: dict[ClientConnection, float] = {}
         self.held_bytes = 0
         # Large requests that are being read, with the time they should be there.
-        self.arriving: dict[Connection, float] = {}
+        self.arriving: dict[ClientConnection, float] = {}
         # Connections that wait for memory, first come, first served.
-        self.starved: dict[Connection, None] = {}
+        self.starved: dict[ClientConnection, None] = {}
         self.unsent_bytes = 0
         # Of connections that were ended, and whose transports have not let go of it yet.
         self.closing_bytes = 0
         # Slow readers, with the time they last took something.
-        self.slow: dict[Connection, float] = {}
+        self.slow: dict[ClientConnection, float] = {}
         self.is_closing = False
         self._tick: asyncio.TimerHandle | None = None
         self._next_idle_check = 0.0
@@ -88,11 +88,11 @@ class Listener:
         yield from self.rpcs_of_gone
         yield from ((c.host, c.port, c.rpcs) for c in self.connections if c.rpcs is not None)
 
-    def protocol(self) -> Connection:
+    def protocol(self) -> ClientConnection:
         """Called by asyncio for each new connection."""
         return self.make_connection(self)
 
-    def admit(self, connection: Connection) -> str:
+    def admit(self, connection: ClientConnection) -> str:
         """Take the connection in, or say why not. Clients that never asked anything make room first."""
         now = monotonic()
         if self.is_closing:
@@ -144,17 +144,17 @@ class Listener:
     def _close_late(self, now: float) -> None:
         for connection, due in list(self.arriving.items()):
             if due < now:
-                connection.abort(_LATE.format(connection.arriving_bytes))
+                connection.abort(_LATE.format(connection.inbox.begun_bytes))
         for connection in list(self.connections):
             if connection.is_stuck(now):
-                connection.abort(_LATE.format(connection.begun_bytes))
+                connection.abort(_LATE.format(connection.inbox.begun_bytes))
         if not self.arriving:
             self._grant_some()
 
     def _grant_some(self) -> None:
         """All memory is held by those who wait for more of it: let some go on, and they have their time."""
         for number, connection in enumerate(list(islice(self.starved, GRANTS_A_TICK))):
-            if number == 0 or connection.begun_bytes <= LARGE_BYTES:
+            if number == 0 or connection.inbox.begun_bytes <= LARGE_BYTES:
                 del self.starved[connection]
                 connection.read_large()
 
@@ -170,7 +170,7 @@ class Listener:
         """End connections that said nothing for too long, unless it is we who owe them an answer."""
         oldest = monotonic() - self.max_idle_s
         for connection in list(self.connections):
-            if connection.last_active < oldest and not connection.is_waiting:
+            if connection.last_active < oldest and connection.state is not AWAITING:
                 connection.abort(f"idle for more than {self.max_idle_s:g} s (connections.max.idle.ms)")
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 Nearly everything is read from the state when somebody asks, on the loop, so that nothing is counted twice and no lock
 is needed. Only requests are measured as they come, and only while there is a metrics port: `MeasuredConnection` then
-takes the place of `Connection`.
+takes the place of `ClientConnection`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fencepost.broker.api import APIS
 from fencepost.broker.cluster import Cluster, Topic
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn.decisions import IDLE, ONGOING, State, Txn
-from fencepost.server.connection import Connection
+from fencepost.server.connection import ClientConnection
 from fencepost.server.listener import Listener
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
@@ -66,7 +66,7 @@ class Traffic:
         found.add(seconds)
 
 
-class MeasuredConnection(Connection):
+class MeasuredConnection(ClientConnection):
     """A connection that keeps time. One request at a time has no answer yet, so there is one clock to a connection."""
 
     __slots__ = ("_api_key", "_began", "_traffic")

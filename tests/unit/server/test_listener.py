@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -15,7 +14,7 @@ from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
 from fencepost.server import complaints, connection, listener
 from fencepost.server.complaints import Complaints, guess_protocol
-from fencepost.server.connection import Connection
+from fencepost.server.connection import MOVES, ClientConnection, State
 from fencepost.server.listener import Listener
 
 KB, MB = 1 << 10, 1 << 20
@@ -29,7 +28,7 @@ class FakeTransport:
     """What asyncio would do, on demand: `takes` says how much the client reads of what is written."""
 
     def __init__(self, port: int = 1) -> None:
-        self.protocol: Connection
+        self.protocol: ClientConnection
         self.port = port
         self.takes = 1 << 40
         self.written = bytearray()
@@ -102,25 +101,35 @@ class FakeTransport:
         return given
 
 
+class CheckedConnection(ClientConnection):
+    """Fails the test that makes it move in a way that its table does not have."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "state" and hasattr(self, "state"):
+            assert value in MOVES[self.state], f"from {self.state} to {value}"
+        super().__setattr__(name, value)
+
+
 class FakeNode:
-    """Answers each frame with itself; `wait…` not before `answer`, `bad…` with an error."""
+    """Answers each frame with itself; `wait…` and those in `late` not before `answer`, `bad…` with an error."""
 
     def __init__(self, **settings: str) -> None:
         self.cluster = self
         self.config = parse({name.replace("_", "."): value for name, value in settings.items()})
         self.handled: list[bytes] = []
-        self.waiting: list[Connection] = []
+        self.waiting: list[ClientConnection] = []
+        self.late: set[bytes] = set()
         self.gone = 0
         self.errors: dict[bytes, Exception] = {}
         self.on_handle: Callable[[], None] = lambda: None
 
-    def handle(self, data: bytes, connection: Connection, now_ms: int) -> None:
+    def handle(self, data: bytes, connection: ClientConnection, now_ms: int) -> None:
         assert type(data) is bytes
         self.handled.append(data)
         self.on_handle()
         if data[:3] == b"bad":
             raise self.errors[data]
-        if data[:4] == b"wait":
+        if data[:4] == b"wait" or data in self.late:
             self.waiting.append(connection)
             connection.on_close(self._go)
         elif data[:5] == b"large":
@@ -142,6 +151,7 @@ class World:
         self.turns = 0
         self.died: list[LogTailUnknown] = []
         self.listener = Listener(self.node, self.lines.append, self._after_work, self.died.append)  # type: ignore[arg-type]
+        self.listener.make_connection = CheckedConnection
         self._ports = 0
 
     def _after_work(self) -> None:
@@ -253,6 +263,32 @@ async def test_a_request_waits_for_the_answer_to_the_one_before() -> None:
     world.node.answer()
     await settle()
     assert transport.written == b"answer" + frame(b"a") + b"answer" + frame(b"b")
+
+
+@in_loop
+async def test_a_request_behind_one_that_a_timer_answers_is_served() -> None:
+    """Timers that are due run at the end of a turn, before the connection has kept what it did not get to."""
+    world = World()
+    world.listener.after_work = lambda: world.node.answer() if world.node.waiting else None
+    transport = world.connect()
+    transport.receive(frame(b"wait") + frame(b"a"))
+    await settle()
+    assert transport.written == b"answer" + frame(b"a")
+    assert world.listener.held_bytes == 0
+
+
+@in_loop
+async def test_a_second_answer_to_one_request_is_a_bug() -> None:
+    transport = World().connect()
+    transport.receive(frame(b"a"))
+    with pytest.raises(AssertionError, match="an answer without a request: the connection is ready"):
+        transport.protocol.reply([b"again"])
+
+
+def test_every_state_of_a_connection_can_end_and_a_closed_one_stays_closed() -> None:
+    assert set(MOVES) == set(State)
+    assert all(State.CLOSED in MOVES[state] for state in State if state is not State.CLOSED)
+    assert not MOVES[State.CLOSED]
 
 
 @in_loop
@@ -399,7 +435,7 @@ async def test_a_large_request_takes_the_memory_it_announces_but_uses_only_what_
     transport = world.connect()
     transport.receive(struct.pack(">i", 90 * MB) + b"x" * 1000)
     assert world.listener.held_bytes == 90 * MB + 4
-    assert len(transport.protocol._held) < 10_000
+    assert len(transport.protocol.inbox.data) < 10_000
     transport.lose()
     assert world.listener.held_bytes == 0
 
@@ -451,6 +487,21 @@ async def test_a_large_request_that_does_not_come_gives_its_memory_to_others(
     assert "a request of 8388612 bytes is still not there" in world.lines[0]
     await settle()
     assert waiting.is_reading
+
+
+@in_loop
+async def test_less_than_the_length_of_a_request_gives_its_memory_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    for module in (connection, listener):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    world = World(queued_max_request_bytes=str(2 * MB))
+    stuck, large, waiting = world.connect(), world.connect(), world.connect()
+    stuck.receive(frame(b"a")[:2])
+    large.receive(frame(bytes(8 * MB))[:100_000])
+    waiting.receive(frame(bytes(MB))[: connection.SMALL_BYTES])
+    now[0] = connection.ARRIVAL_S + 3
+    world.listener._on_tick()
+    assert stuck.end == "aborted"
 
 
 @in_loop
@@ -594,6 +645,9 @@ async def test_little_is_kept_of_a_long_answer() -> None:
     ((_, request, reply, _),) = kept
     assert reply == long_one[:KB]
     assert request == long_one[:256]
-    client.protocol.rpcs = deque([(0, request, None, 0)])
-    client.protocol.reply([b"", long_one])
+    world.node.late.add(end_txn)
+    client.receive(frame(end_txn))
+    assert client.protocol.rpcs is not None
+    assert client.protocol.rpcs[-1][2] is None
+    world.node.waiting.pop().reply([b"", long_one])
     assert client.protocol.rpcs[-1][2] == long_one[:KB]
