@@ -11,8 +11,8 @@ import random
 from pathlib import Path
 
 from fencepost.protocol.batch import decode_header
+from fencepost.server.storage.index_file import TXN_ENTRY
 
-TXN_ENTRY_BYTES = 34
 DERIVED = ("index", "timeindex", "txnindex", "snapshot")
 
 
@@ -64,7 +64,7 @@ def _spoil(path: Path, rng: random.Random) -> None:
         path.unlink()
     elif how == "cut":
         keep = rng.randrange(len(content))
-        if path.suffix == ".txnindex" and keep % TXN_ENTRY_BYTES == 0:
+        if path.suffix == ".txnindex" and keep % TXN_ENTRY.size == 0:
             keep += 1
         path.write_bytes(content[:keep])
     elif how == "garbage":
@@ -82,7 +82,7 @@ def change_a_byte(log: Path, at_least_batches: int) -> int:
     position = 0
     for _ in range(at_least_batches):
         position += decode_header(data, position).size_bytes
-    while (header := decode_header(data, position)).attributes & 0x20:  # A marker, which no reader gets to see.
+    while (header := decode_header(data, position)).is_control:  # A marker, which no reader gets to see.
         position += header.size_bytes
     data[position + header.size_bytes - 1] ^= 1
     log.write_bytes(data)

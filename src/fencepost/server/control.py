@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Answer = Callable[[Any], None]
 
 
-class Refused(ValueError):
+class OrderImpossible(ValueError):
     """The order cannot be carried out; says why, and what to do."""
 
 
@@ -108,12 +108,14 @@ class Orders:
         elif order == "crash_at":
             self._crash_at(given["point"], given["times"])
         else:
-            raise Refused(f"there is no order {order!r}")
+            raise OrderImpossible(f"there is no order {order!r}")
         answer(result)
 
     def _advance_clock(self, ms: int) -> None:
         if ms < 0:
-            raise Refused(f"the clock cannot go back by {-ms} ms\n\nhint: start another broker for an earlier time")
+            raise OrderImpossible(
+                f"the clock cannot go back by {-ms} ms\n\nhint: start another broker for an earlier time"
+            )
         self._faults.advance_clock(ms)
         self._app.now_ms = self._faults.now_ms
         self._app.ring()
@@ -124,9 +126,9 @@ class Orders:
         if point not in POINTS:
             close = get_close_matches(point, POINTS, 1)
             hint = f"did you mean {close[0]}?" if close else f"the points are {', '.join(POINTS)}"
-            raise Refused(f"{point!r} is no point at which the broker can crash\n\nhint: {hint}")
+            raise OrderImpossible(f"{point!r} is no point at which the broker can crash\n\nhint: {hint}")
         if times < 1:
-            raise Refused(f"times={times} never happens\n\nhint: 1 or more")
+            raise OrderImpossible(f"times={times} never happens\n\nhint: 1 or more")
         self._app.crash_points.set(point, times)
         self._app.cluster.crash_at = self._app.crash_points.reach
 
@@ -135,7 +137,7 @@ class Orders:
         txns = self._app.cluster.txns
         shard = txns.shard_of(transactional_id, now_ms)
         if txn.state is not ONGOING or transactional_id in shard.pending:
-            raise Refused(
+            raise OrderImpossible(
                 f"transaction {transactional_id!r} is {txn.state.kafka_name}, only an open one can time out\n\n"
                 "hint: begin one, and send and flush a record, before you let it time out"
             )
@@ -160,5 +162,5 @@ class Orders:
         txn = txns.find(transactional_id)
         if txn is None:
             known = ", ".join(sorted(t.transactional_id for t in txns.all_txns())[:5]) or "none so far"
-            raise Refused(f"there is no transactional id {transactional_id!r}\n\nhint: known are: {known}")
+            raise OrderImpossible(f"there is no transactional id {transactional_id!r}\n\nhint: known are: {known}")
         return txn

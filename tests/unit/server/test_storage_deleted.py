@@ -215,7 +215,7 @@ READS: dict[str, Callable[[FileLog], object]] = {
     "read": lambda log: log.read(0, 1 << 20, log.end_address),
     "address_of": lambda log: log.address_of(3),
     "scan": lambda log: list(log.scan(0)),
-    "offset_for_time": lambda log: log.offset_for_time(1003),
+    "first_batch_not_before": lambda log: log.first_batch_not_before(1003),
     "aborted": lambda log: log.aborted(0, 100),
     "append_aborted": lambda log: log.append_aborted(AbortedTxn(1, 0, 13, 14)),
     "rewrite": lambda log: log.rewrite(0, 8),

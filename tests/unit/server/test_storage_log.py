@@ -214,7 +214,7 @@ def test_the_first_batch_that_reaches_a_timestamp_is_found(tmp_path: Path) -> No
     for _ in range(2):
         for timestamp in range(0, 1200, 9):
             expected = next((b for b, t in zip(batches, timestamps, strict=True) if t >= timestamp), None)
-            assert log.offset_for_time(timestamp) == expected
+            assert log.first_batch_not_before(timestamp) == expected
         folder.close()
         log = open_log(folder := DataFolder(str(tmp_path)), config)
     folder.close()
@@ -396,7 +396,7 @@ def test_a_disk_too_full_for_indexes_and_snapshots_still_serves(tmp_path: Path) 
     log.save_snapshot(b"state")
     assert log.load_snapshot() is None  # It would vouch for an aborted transaction that is not on disk.
     assert log.read(123, 1, log.end_address) == batches[123]
-    assert log.offset_for_time(77) == batches[77]
+    assert log.first_batch_not_before(77) == batches[77]
     assert log.aborted(0, 500) == [AbortedTxn(1, 0, 3, 4)]
     folder.abandon()
 

@@ -359,7 +359,7 @@ def test_a_lost_or_damaged_index_is_made_again(tmp_path: Path, stop: str, suffix
         assert base_offset <= offset < base_offset + 2
     assert everything(log) == written
     assert log.aborted(0, 240) == entries
-    assert log.offset_for_time(30) == log.read(120, 1, log.end_address)
+    assert log.first_batch_not_before(30) == log.read(120, 1, log.end_address)
     folder.close()
 
 
@@ -622,7 +622,7 @@ class FileLogAgainstMemoryLog(RuleBasedStateMachine):
                         address = model.address_of(offset) + len(data)
                         assert address == model.address_of(next_offset(data))
         for timestamp in (-1, 0, 500, 1500):
-            assert log.offset_for_time(timestamp) == model.offset_for_time(timestamp)
+            assert log.first_batch_not_before(timestamp) == model.first_batch_not_before(timestamp)
 
     def teardown(self) -> None:
         self.folder.abandon()

@@ -82,7 +82,7 @@ def test_whole_segments_go_and_the_rest_stays_where_it_is(tmp_path: Path) -> Non
     assert log.address_of(9) == log.start_address + log.segments()[0].size // 4
     assert files(tmp_path, ".log") == ["00000000000000000008.log"]
     assert not files(tmp_path, ".deleted")
-    assert log.offset_for_time(0) == log.read(8, 1, log.end_address)
+    assert log.first_batch_not_before(0) == log.read(8, 1, log.end_address)
     folder.abandon()
     log = open_log(DataFolder(str(tmp_path)), SMALL)
     assert (log.start_offset, log.end_offset, offsets(log)) == (8, 12, [8, 9, 10, 11])
@@ -97,7 +97,7 @@ def test_a_start_within_a_segment_survives_restarts(tmp_path: Path) -> None:
     log.advance_start(6)
     assert (log.start_offset, bases(log), offsets(log)) == (6, [4, 8], [6, 7, 8, 9, 10, 11])
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\norders 0 6\n"
-    assert log.offset_for_time(0) == log.read(6, 1, log.end_address)
+    assert log.first_batch_not_before(0) == log.read(6, 1, log.end_address)
     folder.abandon()
     folder = DataFolder(str(tmp_path))
     log = open_log(folder, SMALL)
@@ -230,7 +230,7 @@ def test_a_cleaned_segment_takes_the_place_of_others(tmp_path: Path) -> None:
     assert log.start_address == log.segments()[0].address
     for offset, found in ((0, 1), (1, 1), (2, 3), (4, 7), (7, 7), (8, 8)):
         assert next(iter_batches(log.read(offset, 1, log.end_address)))[0].base_offset == found
-    found_time = log.offset_for_time(1002)
+    found_time = log.first_batch_not_before(1002)
     assert found_time is not None
     assert next(iter_batches(found_time))[0].base_offset == 3
     assert sorted(os.listdir(tmp_path / "orders-0")) == sorted(

@@ -28,6 +28,7 @@ from fencepost.protocol.batch import (
     CONTROL,
     HEADER,
     HEADER_BYTES,
+    MAX_TIMESTAMP_AT,
     PREFIX_BYTES,
     TRANSACTIONAL,
     BatchHeader,
@@ -139,6 +140,10 @@ def _size_of(fields: tuple[int, ...]) -> int:
     if fields[1] < _LEAST_LENGTH:
         raise StorageFailed(f"the batch at offset {fields[0]} is damaged: its length is {fields[1]}")
     return PREFIX_BYTES + fields[1]
+
+
+def _max_timestamp(batch: bytes) -> int:
+    return int.from_bytes(batch[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8], "big", signed=True)
 
 
 def _further(offset: int, after: int) -> int:
@@ -330,7 +335,7 @@ class _Round:
             if kept is not batch:
                 self._is_changed = True
             if kept is not None:
-                rewrite.append(kept, offset - 1, int.from_bytes(kept[35:43], "big", signed=True))
+                rewrite.append(kept, offset - 1, _max_timestamp(kept))
         return offset
 
     def _goes(self, fields: tuple[int, ...]) -> bool:

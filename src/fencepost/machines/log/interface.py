@@ -115,7 +115,7 @@ class Log(Protocol):
         """Every batch from the one that contains `from_offset` on, in order."""
         ...
 
-    def offset_for_time(self, timestamp: int) -> bytes | None:
+    def first_batch_not_before(self, timestamp: int) -> bytes | None:
         """The first batch whose max timestamp is at least `timestamp`, whole; None if there is none."""
         ...
 

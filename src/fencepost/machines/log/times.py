@@ -25,7 +25,7 @@ NOT_FOUND = FoundOffset(-1, -1, -1)
 
 
 def first_not_before(log: Log, timestamp: int) -> FoundOffset:
-    batch = log.offset_for_time(timestamp)
+    batch = log.first_batch_not_before(timestamp)
     if batch is None:
         return NOT_FOUND
     header = decode_header(batch)
@@ -41,13 +41,13 @@ def first_not_before(log: Log, timestamp: int) -> FoundOffset:
 
 def max_timestamp(log: Log) -> int | None:
     """The greatest timestamp in the log, by search: the log can tell whether any is at least as great."""
-    first = log.offset_for_time(0)
+    first = log.first_batch_not_before(0)
     if first is None:
         return None
     known = decode_header(first).max_timestamp
     step = 1
     while step:
-        batch = log.offset_for_time(known + step)
+        batch = log.first_batch_not_before(known + step)
         if batch is None:
             step //= 2
         else:

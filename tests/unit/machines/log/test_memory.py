@@ -67,9 +67,9 @@ def test_a_scan_gives_headers_and_whole_control_batches() -> None:
 def test_the_first_batch_that_reaches_a_timestamp_is_found() -> None:
     log = MemoryLog()
     first, _, third = put(log, timestamp=50), put(log, timestamp=20), put(log, timestamp=70)
-    assert log.offset_for_time(20) == first
-    assert log.offset_for_time(51) == third
-    assert log.offset_for_time(71) is None
+    assert log.first_batch_not_before(20) == first
+    assert log.first_batch_not_before(51) == third
+    assert log.first_batch_not_before(71) is None
 
 
 def test_aborted_transactions_are_found_by_the_range_that_was_read() -> None:
