@@ -13,7 +13,7 @@ import pytest
 from fencepost.machines.log.interface import LogConfig, LogTailUnknown, StorageFailed
 from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.server.storage import DataFolder, DataFolderUnusable, FileLog
-from fencepost.server.storage.folder import Done
+from fencepost.server.storage.deferring import Done
 from tests.unit.server.later import Later
 
 TOPIC_ID = bytes(range(16))

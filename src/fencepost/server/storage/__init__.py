@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fencepost.server.storage.deferring import Defer
 from fencepost.server.storage.file_log import FileLog
-from fencepost.server.storage.folder import DataFolder, Defer
+from fencepost.server.storage.folder import DataFolder
 from fencepost.server.storage.identity import DataFolderUnusable
 from fencepost.server.storage.segment import CorruptLog
 

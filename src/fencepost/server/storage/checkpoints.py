@@ -92,38 +92,6 @@ def decode_offsets(content: bytes | None) -> dict[str, int]:
         return {}
 
 
-class OffsetsFile:
-    """Such a checkpoint file, written anew with every change."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._offsets = decode_offsets(read_file(path))
-        self._in_file = set(self._offsets)  # The names that a start may find there, also after a power loss.
-
-    def get(self, name: str) -> int:
-        return self._offsets.get(name, 0)
-
-    def set(self, name: str, offset: int) -> None:
-        """Raises OSError, and then there is no change."""
-        offsets = {**self._offsets, name: offset}
-        self._in_file.add(name)
-        replace_file(self._path, encode_offsets(offsets), durable=False)
-        self._offsets = offsets
-
-    def forget(self, name: str) -> None:
-        """The log is deleted; the file may not know yet."""
-        if self._offsets.pop(name, None) is not None:
-            with suppress(OSError):
-                replace_file(self._path, encode_offsets(self._offsets), durable=False)
-
-    def forget_for_good(self, name: str) -> None:
-        """Before another log gets the name: now it is not even there after a power loss. Raises OSError."""
-        self.forget(name)
-        if name in self._in_file:
-            replace_file(self._path, encode_offsets(self._offsets), durable=True)
-            self._in_file = set(self._offsets)
-
-
 def write_leader_epochs(directory: str, epochs: list[tuple[int, int]]) -> None:
     content = encode_checkpoint(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
     replace_file(f"{directory}/{EPOCHS_NAME}", content, durable=False)

@@ -444,8 +444,8 @@ class FileLog(SegmentedLog):
         self._flush_indexes(self._segments[-1])
         if self.snapshots.save(self.end_offset, snapshot, self.recovery_point):
             self.directory_changed = True
-            if self.owner is not None:
-                self.owner.snapshot_saved(self, rolled)
+            if self.folder is not None:
+                self.folder.snapshot_saved(self, rolled)
 
     def load_snapshot(self) -> tuple[int, bytes] | None:
         found = self.snapshots.newest()

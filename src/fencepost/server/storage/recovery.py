@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum
 
 from fencepost.machines.log.interface import LogConfig
 from fencepost.protocol.batch import LEADER_EPOCH
@@ -26,6 +25,7 @@ from fencepost.server.storage.checkpoints import (
 )
 from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.heads import BadBatch
+from fencepost.server.storage.last_stop import Trust
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import finish_swaps
 from fencepost.server.storage.segment import SUFFIXES, CorruptLog, Segment
@@ -34,12 +34,6 @@ from fencepost.server.storage.segment import SUFFIXES, CorruptLog, Segment
 _TRIED_ENTRIES = 3
 
 Report = Callable[[str], None]
-
-
-class Trust(Enum):
-    CLEAN = "clean"
-    SAME_BOOT = "same boot"
-    OTHER_BOOT = "other boot"
 
 
 def open_file_log(

@@ -104,8 +104,8 @@ class FileRewrite:
                 self._remove()
             then(is_installed)
 
-        if log.owner is not None:
-            log.owner.swap(self, done)
+        if log.folder is not None:
+            log.folder.swap(self, done)
         else:
             self.commit()
             done(None)

@@ -26,8 +26,8 @@ _base_offset = attrgetter("base_offset")
 _address = attrgetter("address")
 
 
-class Owner(Protocol):
-    """What a log asks of its folder."""
+class LogFolder(Protocol):
+    """What a log asks of the folder that it is in."""
 
     def snapshot_saved(self, log: SegmentedLog, rolled: bool) -> None: ...
 
@@ -60,7 +60,7 @@ class SegmentedLog(ABC):
         "directory_changed",
         "end_address",
         "end_offset",
-        "owner",
+        "folder",
         "recovery_address",
         "snapshots",
         "start_address",
@@ -72,7 +72,7 @@ class SegmentedLog(ABC):
         self, directory: str, files: OpenFiles, segments: list[Segment], end_offset: int, snapshots: SnapshotFiles
     ) -> None:
         self.directory = directory
-        self.owner: Owner | None = None
+        self.folder: LogFolder | None = None
         self.start_offset = segments[0].base_offset if segments else 0
         self.end_offset = end_offset
         self.start_address = segments[0].address if segments else 0
@@ -89,6 +89,11 @@ class SegmentedLog(ABC):
         self._segments = segments
         self._forgotten = False
         self._swapping = False  # While a cleaned segment is about to come in, no file is removed.
+
+    @property
+    def name(self) -> str:
+        """`<topic>-<partition>`."""
+        return os.path.basename(self.directory)
 
     @property
     def is_forgotten(self) -> bool:
@@ -140,9 +145,9 @@ class SegmentedLog(ABC):
         before = self.start_offset
         self.start_offset = max(before, offset)
         self._remove_segments(self._count_removable())
-        if self._segments[0].base_offset < self.start_offset != before and self.owner is not None:
+        if self._segments[0].base_offset < self.start_offset != before and self.folder is not None:
             try:
-                self.owner.start_moved(self)
+                self.folder.start_moved(self)
             except OSError as error:
                 self.start_offset = max(before, self._segments[0].base_offset)
                 raise StorageFailed(str(error)) from error
@@ -172,8 +177,8 @@ class SegmentedLog(ABC):
         self._remove_later(doomed)
 
     def _remove_later(self, paths: list[str]) -> None:
-        if self.owner is not None:
-            self.owner.remove_later(paths)
+        if self.folder is not None:
+            self.folder.remove_later(paths)
             return
         for path in paths:
             with suppress(OSError):
@@ -183,8 +188,8 @@ class SegmentedLog(ABC):
 
     def note_clean(self, offset: int) -> None:
         self.clean_offset = offset
-        if self.owner is not None:
-            self.owner.clean_moved(self)
+        if self.folder is not None:
+            self.folder.clean_moved(self)
 
     def begin_swap(self, base_offset: int, end_offset: int) -> bool:
         """Whether these are still closed segments of the log. Then they stay, until `end_swap` or `cancel_swap`."""
