@@ -30,11 +30,11 @@ from fencepost.server.storage import (
     identity,
     index_file,
     last_stop,
+    log_files,
     open_files,
     recovery,
     rewriting,
     segment,
-    segmented_log,
     snapshots,
     syncing,
 )
@@ -42,8 +42,8 @@ from fencepost.server.storage import (
 ROOT = "/data"
 OPEN_FLAGS = {name: getattr(os, name) for name in dir(os) if name.startswith("O_")}
 MODULES = (
-    checkpoints, deleting, file_log, folder, group_sync, identity, index_file, last_stop, open_files, recovery,
-    rewriting, segment, segmented_log, snapshots, syncing,
+    checkpoints, deleting, file_log, folder, group_sync, identity, index_file, last_stop, log_files, open_files,
+    recovery, rewriting, segment, snapshots, syncing,
 )  # fmt: skip
 
 

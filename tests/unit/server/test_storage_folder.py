@@ -176,11 +176,11 @@ def test_callers_that_come_during_a_sync_share_the_next_one(tmp_path: Path) -> N
     end_address = logs[0].end_address
     defer.run_one()
     assert done == ["first"]
-    assert 0 < logs[0].synced_address < end_address
+    assert 0 < logs[0].files.synced_address < end_address
     assert len(defer.jobs) == 1
     defer.run_one()
     assert done == ["first", "second", "third", "fourth"]
-    assert [log.synced_address for log in logs] == [log.end_address for log in logs]
+    assert [log.files.synced_address for log in logs] == [log.end_address for log in logs]
     assert defer.jobs == []
     folder.close()
 
@@ -334,11 +334,11 @@ def test_a_checkpoint_is_left_out_where_no_descriptor_is_left(tmp_path: Path) ->
         with pytest.raises(OSError) as failed:
             work()
     done(failed.value)
-    assert (stopped, log.recovery_point, defer.jobs) == ([], 0, [])
+    assert (stopped, log.files.recovery_point, defer.jobs) == ([], 0, [])
     put(log)
     log.save_snapshot(b"state")
     defer.run_one()
-    assert log.recovery_point == 2
+    assert log.files.recovery_point == 2
     folder.close()
 
 
@@ -350,9 +350,9 @@ def test_with_flush_a_snapshot_moves_the_recovery_point(tmp_path: Path) -> None:
         put(log)
     log.save_snapshot(b"state")
     put(log)
-    assert log.recovery_point == 0
+    assert log.files.recovery_point == 0
     defer.run_one()
-    assert log.recovery_point == 5
+    assert log.files.recovery_point == 5
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 5\n"
     folder.close()
 

@@ -264,7 +264,7 @@ def test_a_rolled_segment_moves_the_recovery_point_and_keeps_its_snapshot(tmp_pa
     for _ in range(5):
         put(log)
         log.save_snapshot(b"newer")
-    point = log.recovery_point
+    point = log.files.recovery_point
     assert point > 100
     folder.abandon()
     folder = DataFolder(str(tmp_path), boot=lambda: "second")

@@ -86,9 +86,11 @@ class Rewrite(Protocol):
 class Log(Protocol):
     start_offset: int  # The first offset that can be read.
     end_offset: int  # The offset that the next record will get.
-    start_address: int
     end_address: int
     clean_offset: int  # Below it the log was cleaned: each key stands there once.
+
+    @property
+    def start_address(self) -> int: ...
 
     def append(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> int:
         """Store one batch (offsets already stamped) and return its address.

@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fencepost.machines.log.interface import LogTailUnknown
-from fencepost.server.storage.checkpoints import EPOCHS_NAME, TOPIC_ID_NAME
 from fencepost.server.storage.deferring import Defer, Stop
 from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.offset_files import RecoveryPoints
@@ -49,17 +48,17 @@ class Checkpointing:
         self._is_running = True
         self._is_file_old = False
         ends = [(log, log.end_offset, log.end_address) for log in logs]
-        files: list[str] = []
+        paths: list[str] = []
         directories: list[str] = []
         for log in logs:
-            files += files_to_sync(log)
-            directories += [log.directory, self._path]
+            paths += log.files.to_sync()
+            directories += [log.files.directory, self._path]
 
         def reached() -> dict[str, int]:
-            return {log.name: end_offset for log, end_offset, _ in ends if not log.is_forgotten}
+            return {log.files.name: end_offset for log, end_offset, _ in ends if not log.files.is_forgotten}
 
         def work() -> None:
-            for path in files:
+            for path in paths:
                 sync_file(path)
             for path in dict.fromkeys(directories):
                 sync_directory(path)
@@ -74,21 +73,13 @@ class Checkpointing:
                 return
             # Where a file could not be opened the points stay; the log's next snapshot brings the next checkpoint.
             for log, end_offset, end_address in ends if error is None else ():
-                if not log.is_forgotten:
-                    self._points.set(log.name, end_offset)
-                    log.recovery_point = end_offset
-                    log.recovery_address = end_address
-                    log.synced_address = max(log.synced_address, end_address)
+                files = log.files
+                if not files.is_forgotten:
+                    self._points.set(files.name, end_offset)
+                    files.recovery_point = end_offset
+                    files.recovery_address = end_address
+                    files.synced_address = max(files.synced_address, end_address)
             if (self._wanted or self._is_file_old) and not self._is_closed:
                 self._run()
 
         self._defer(work, done)
-
-
-def files_to_sync(log: FileLog) -> list[str]:
-    """Every file that a recovery point vouches for and that may have bytes in memory only."""
-    files = [f"{log.directory}/{name}" for name in (TOPIC_ID_NAME, EPOCHS_NAME)]
-    files += log.snapshots.paths()
-    for segment in log.segments_past(min(log.recovery_address, log.end_address - 1)):
-        files += segment.paths()
-    return files

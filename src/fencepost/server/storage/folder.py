@@ -19,9 +19,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import Lock
+from typing import cast
 
 from fencepost.machines.log.interface import Log, LogConfig, LogTailUnknown, StorageFailed
-from fencepost.server.storage.checkpointing import Checkpointing, files_to_sync
+from fencepost.server.storage.checkpointing import Checkpointing
 from fencepost.server.storage.checkpoints import (
     CLEAN_OFFSETS_NAME,
     START_OFFSETS_NAME,
@@ -40,7 +41,6 @@ from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
 from fencepost.server.storage.open_files import At, OpenFiles, PWrite, go_on
 from fencepost.server.storage.recovery import Report, open_file_log
 from fencepost.server.storage.rewriting import FileRewrite
-from fencepost.server.storage.segmented_log import SegmentedLog
 from fencepost.server.storage.syncing import FolderSync
 
 METADATA_NAME = "fencepost.metadata"
@@ -55,7 +55,7 @@ def _raise(error: LogTailUnknown) -> None:
 
 
 class DataFolder:
-    """See `machines.log.interface.Storage`, and `segmented_log.LogFolder` for what its logs ask of it.
+    """See `machines.log.interface.Storage`, and `log_files.LogFolder` for what its logs ask of it.
 
     `flush`: whether `sync` waits for the disk. `report`: gets one line for everything that recovery changed.
     `stop`: gets LogTailUnknown when a sync failed, and must end the process. `at`: a crash hook for tests,
@@ -83,9 +83,9 @@ class DataFolder:
         self._defer = defer
         self._stop = stop
         self._report = report
-        self._files = OpenFiles(max_open_segments or _open_segments_limit(), pwrite, at)
+        self._open_files = OpenFiles(max_open_segments or _open_segments_limit(), pwrite, at)
         self._disk = FolderSync(self.path)
-        self._syncs = GroupSync(self.path, self._files, self._disk, defer, stop)
+        self._syncs = GroupSync(self.path, self._open_files, self._disk, defer, stop)
         self._logs: dict[str, FileLog] = {}
         self._is_closed = False
         # Cleaned segments that are being synced and swapped in. Once the folder is closed, no swap is committed.
@@ -156,11 +156,11 @@ class DataFolder:
         clean_end = last_stop.clean_ends.pop(name, None)
         start = self._start_offsets.get(name)
         log = open_file_log(
-            directory, topic_id, config, self._files, last_stop.trust, clean_end, point, start, self._report
+            directory, topic_id, config, self._open_files, last_stop.trust, clean_end, point, start, self._report
         )
         clean_offset = self._clean_offsets.get(name)
         log.clean_offset = clean_offset if clean_offset <= log.end_offset else 0
-        log.folder = self
+        log.files.folder = self
         self._logs[name] = log
         self._note_opened(name)
         return log
@@ -174,8 +174,8 @@ class DataFolder:
     def delete_log(self, topic: str, partition: int) -> None:
         log = self._logs.pop(f"{topic}-{partition}", None)
         if log is not None:
-            log.forget_files()
-            log.folder = None
+            log.forget()
+            log.files.folder = None
         self._delete(topic, partition)
         self._checkpoints.log_deleted(log)
 
@@ -201,7 +201,7 @@ class DataFolder:
 
     def save_metadata(self, document: bytes) -> None:
         try:
-            at_half = partial(self._files.at, "metadata.save")
+            at_half = partial(self._open_files.at, "metadata.save")
             replace_file(f"{self.path}/{METADATA_NAME}", document, durable=True, before=at_half)
         except OSError as error:
             raise StorageFailed(str(error)) from error
@@ -212,21 +212,21 @@ class DataFolder:
         if not self._flush:
             then()
             return
-        self._syncs.add([_file_log(log) for log in logs], then)
+        self._syncs.add([cast(FileLog, log) for log in logs], then)
 
-    def snapshot_saved(self, log: SegmentedLog, rolled: bool) -> None:
+    def snapshot_saved(self, log: FileLog, rolled: bool) -> None:
         """Recovery after a power loss begins at a snapshot: make everything before it durable."""
         if (self._flush or rolled) and not self._is_closed:
-            self._checkpoints.add(_file_log(log))
+            self._checkpoints.add(log)
 
-    # Logs that get shorter. See `segmented_log.LogFolder`.
+    # Logs that get shorter. See `log_files.LogFolder`.
 
-    def start_moved(self, log: SegmentedLog) -> None:
-        self._start_offsets.set(log.name, log.start_offset)
+    def start_moved(self, name: str, start_offset: int) -> None:
+        self._start_offsets.set(name, start_offset)
 
-    def clean_moved(self, log: SegmentedLog) -> None:
+    def clean_moved(self, name: str, clean_offset: int) -> None:
         with suppress(OSError):
-            self._clean_offsets.set(log.name, log.clean_offset)
+            self._clean_offsets.set(name, clean_offset)
 
     def remove_later(self, paths: list[str]) -> None:
         def work() -> None:
@@ -262,7 +262,7 @@ class DataFolder:
             return
         with self._swap_lock:
             self._close_workers()
-        files: list[str] = []
+        paths: list[str] = []
         directories = {self.path}
         swaps, self._swaps = self._swaps, {}
         for rewrite in swaps:
@@ -271,22 +271,23 @@ class DataFolder:
                     rewrite.install()
         settled: list[str] = []
         for name, log in self._logs.items():
-            if log.settle():
+            if log.files.settle():
                 settled.append(name)
                 self._recovery_points.set(name, log.end_offset)
             else:
                 # Others of its indexes may have got further: the next start has to look.
                 self._report(f"{name}: an index could not be written, it is made again at the next start")
             if log.is_changed():
-                files += files_to_sync(log)
-                directories.add(log.directory)
+                paths += log.files.to_sync()
+                directories.add(log.files.directory)
         waiting = self._syncs.close()
         try:
-            self._disk.sync_paths(files, directories)
+            self._disk.sync_paths(paths, directories)
             call_all(waiting)
             self._recovery_points.store_last()
             if self._last_stop.trust is Trust.CLEAN or not (self._unopened or self.may_have_lost_appends):
-                ends = {name: self._logs[name].end() for name in settled}
+                logs = {name: self._logs[name] for name in settled}
+                ends = {name: (log.end_offset, log.end_address - log.start_address) for name, log in logs.items()}
                 write_clean_stop(self.path, {**self._last_stop.clean_ends, **ends})
         except OSError as error:
             # The next start recovers, as after a crash.
@@ -301,8 +302,8 @@ class DataFolder:
             self._syncs.close()
             self._recovery_points.is_closed = True
             for log in self._logs.values():
-                log.forget_files()
-                log.folder = None
+                log.forget()
+                log.files.folder = None
             os.close(self._lock)
 
     def _close_workers(self) -> None:
@@ -310,11 +311,6 @@ class DataFolder:
         self._is_closed = True
         self._checkpoints.close()
         self._deletion.close()
-
-
-def _file_log(log: Log | SegmentedLog) -> FileLog:
-    assert isinstance(log, FileLog)
-    return log
 
 
 def _open_segments_limit() -> int:

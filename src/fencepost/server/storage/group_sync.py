@@ -19,9 +19,9 @@ _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 class GroupSync:
     """Syncs logs of the folder `path`."""
 
-    def __init__(self, path: str, files: OpenFiles, disk: FolderSync, defer: Defer, stop: Stop) -> None:
+    def __init__(self, path: str, open_files: OpenFiles, disk: FolderSync, defer: Defer, stop: Stop) -> None:
         self._path = path
-        self._files = files
+        self._open_files = open_files
         self._disk = disk
         self._defer = defer
         self._stop = stop
@@ -52,7 +52,7 @@ class GroupSync:
         fds: list[int] = []
         directories: list[int] = []
         try:
-            self._open_all([log for log in wanted if not log.is_forgotten], fds, directories)
+            self._open_all([log for log in wanted if not log.files.is_forgotten], fds, directories)
         except OSError as error:
             for fd in fds + directories:
                 os.close(fd)
@@ -64,7 +64,7 @@ class GroupSync:
                 self._stop(LogTailUnknown(f"sync failed: {error}"))
                 return
             for log, end_address in ends:
-                log.synced_address = max(log.synced_address, end_address)
+                log.files.synced_address = max(log.files.synced_address, end_address)
             self._answer(waiting)
 
         self._defer(lambda: self._disk.sync_group(fds, directories), done)
@@ -85,33 +85,34 @@ class GroupSync:
     def _open_all(self, logs: list[FileLog], fds: list[int], directories: list[int]) -> None:
         changed: dict[str, None] = {}
         for log in logs:
-            for segment in log.segments_past(log.synced_address):
+            files = log.files
+            for segment in files.segments.past(files.synced_address):
                 self._open(segment, fds)
             # The names of new files count as synced from now.
-            if log.directory_changed:
-                log.directory_changed = False
-                changed[log.directory] = None
-            if log.directory_created:
-                log.directory_created = False
+            if files.directory_changed:
+                files.directory_changed = False
+                changed[files.directory] = None
+            if files.directory_created:
+                files.directory_created = False
                 changed[self._path] = None
         for path in changed:
             self._open_directory(path, fds, directories)
 
     def _open(self, segment: Segment, fds: list[int]) -> None:
         try:
-            fds.append(self._files.duplicate(segment))
+            fds.append(self._open_files.duplicate(segment))
         except OSError as error:
             if error.errno not in _NO_DESCRIPTOR:
                 raise
             # Too few descriptors are left to hand all files to the other thread, so this thread syncs them.
             self._disk.sync_group(fds, [])
             fds.clear()
-            os.fdatasync(self._files.open(segment))
-            self._files.close(segment)
+            os.fdatasync(self._open_files.open(segment))
+            self._open_files.close(segment)
 
     def _open_directory(self, path: str, fds: list[int], directories: list[int]) -> None:
         try:
-            directories.append(self._files.open_directory(path))
+            directories.append(self._open_files.open_directory(path))
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -120,7 +121,7 @@ class GroupSync:
             self._disk.sync_group(fds, directories)
             fds.clear()
             directories.clear()
-            directories.append(self._files.open_directory(path))
+            directories.append(self._open_files.open_directory(path))
 
 
 def call_all(callbacks: list[Callable[[], None]]) -> None:

@@ -29,12 +29,12 @@ Entry = tuple[int, ...]
 class IndexFile:
     """Every field that is searched (`field`, a place in the entry) increases from entry to entry."""
 
-    __slots__ = ("_entry", "_files", "_size_bytes", "missing", "path", "pending")
+    __slots__ = ("_entry", "_open_files", "_size_bytes", "missing", "path", "pending")
 
     def __init__(self, files: OpenFiles, path: str, entry: struct.Struct) -> None:
         self.path = path
         self.pending: list[Entry] = []
-        self._files = files
+        self._open_files = files
         self._entry = entry
         self._size_bytes = -1  # Nobody has looked yet.
         self.missing = False
@@ -99,7 +99,7 @@ class IndexFile:
         position = self.stored * self._entry.size
         fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            written = self._files.pwrite(fd, data, position)
+            written = self._open_files.pwrite(fd, data, position)
         finally:
             os.close(fd)
         if written != len(data):

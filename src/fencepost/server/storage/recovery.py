@@ -40,7 +40,7 @@ def open_file_log(
     directory: str,
     topic_id: bytes,
     config: LogConfig,
-    files: OpenFiles,
+    open_files: OpenFiles,
     trust: Trust,
     clean_end: tuple[int, int] | None,
     recovery_point: int | None,
@@ -55,13 +55,13 @@ def open_file_log(
     try:
         names = set(os.listdir(directory))
     except FileNotFoundError:
-        return FileLog(directory, topic_id, config, files, [], 0, [], [])
-    opening = _Opening(directory, names, config, files, report)
+        return FileLog(directory, topic_id, config, open_files, [], 0, [], [])
+    opening = _Opening(directory, names, config, open_files, report)
     opening.names = names = finish_swaps(directory, names, opening.report)
     segments = opening.find_segments()
     if not segments:
         opening.drop_snapshots_above(-1)
-        return FileLog(directory, topic_id, config, files, [], 0, [], [])
+        return FileLog(directory, topic_id, config, open_files, [], 0, [], [])
     point = recovery_point or 0
     size = segments[-1].address + segments[-1].size
     if trust is Trust.CLEAN and clean_end is not None and clean_end[1] == size:
@@ -84,16 +84,17 @@ def open_file_log(
             epochs.append((epoch, first_offset))  # It began after the last sync of the file.
     if epochs != noted:
         write_leader_epochs(directory, epochs)
-    log = FileLog(directory, topic_id, config, files, segments, end_offset, snapshots, epochs)
+    log = FileLog(directory, topic_id, config, open_files, segments, end_offset, snapshots, epochs)
     log.start_offset = min(max(log.start_offset, start_offset), end_offset)
-    log.recovery_point = min(point, end_offset)
-    with suppress(CorruptLog):  # Whoever reads that part will be told.
-        log.recovery_address = log.address_of(log.recovery_point)
+    files = log.files
+    files.recovery_point = min(point, end_offset)
+    with suppress(CorruptLog):  # A read of that part reports it.
+        files.recovery_address = log.address_of(files.recovery_point)
     if trust is Trust.CLEAN and log.end_offset == point:
-        log.synced_address = log.end_address
+        files.synced_address = log.end_address
     else:
-        # Nobody knows whether the process before got that far.
-        log.directory_changed = log.directory_created = True
+        # The process before may have died before it synced the names.
+        files.directory_changed = files.directory_created = True
     return log
 
 

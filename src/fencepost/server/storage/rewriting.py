@@ -30,7 +30,7 @@ from fencepost.server.storage.segment import (
 from fencepost.server.storage.syncing import sync_directory, sync_file
 
 if TYPE_CHECKING:
-    from fencepost.server.storage.segmented_log import SegmentedLog
+    from fencepost.server.storage.log_files import LogFiles
 
 _BUFFER_BYTES = 64 << 10
 
@@ -39,18 +39,18 @@ class FileRewrite:
     """See `machines.log.interface.Rewrite`. `commit` and nothing else runs in another thread."""
 
     def __init__(
-        self, log: SegmentedLog, files: OpenFiles, base_offset: int, end_offset: int, index_interval_bytes: int
+        self, log: LogFiles, open_files: OpenFiles, base_offset: int, end_offset: int, index_interval_bytes: int
     ) -> None:
         self.is_committed = False
         self._log = log
-        self._files = files
+        self._open_files = open_files
         self._base_offset = base_offset
         self._end_offset = end_offset
         self._index_interval_bytes = index_interval_bytes
         self._buffer: list[bytes] = []
         self._buffered = 0
         self._is_over = False
-        self._segment = Segment(files, log.directory, base_offset, 0, 0, CLEANED)
+        self._segment = Segment(open_files, log.directory, base_offset, 0, 0, CLEANED)
         self._segment.remove_files()
         self._segment.create_files()
 
@@ -72,7 +72,7 @@ class FileRewrite:
         if self._log.is_forgotten:
             raise StorageFailed(f"{self._log.directory} is deleted")
         try:
-            written = self._files.pwrite(self._files.open(segment), data, segment.size - self._buffered)
+            written = self._open_files.pwrite(self._open_files.open(segment), data, segment.size - self._buffered)
             if written != len(data):
                 raise OSError(f"short write: {written} of {len(data)} bytes to {segment.path}")
             if any(len(index.pending) >= MAX_PENDING_ENTRIES for index in (segment.offsets, segment.txns)):
@@ -116,10 +116,10 @@ class FileRewrite:
             return
         for path in self._segment.paths():
             sync_file(path)
-        self._files.at("clean.swap.before")
+        self._open_files.at("clean.swap.before")
         self._segment.change_suffix(CLEANED, SWAP)
         self.is_committed = True
-        self._files.at("clean.swap.after")
+        self._open_files.at("clean.swap.after")
         sync_directory(self._log.directory)
 
     def install(self) -> bool:

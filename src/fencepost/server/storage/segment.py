@@ -39,8 +39,8 @@ class Segment:
     """`size` is what is valid of the file; `address` is where it begins in the whole log."""
 
     __slots__ = (
-        "_files",
         "_max_timestamp_offset",
+        "_open_files",
         "address",
         "base_offset",
         "fd",
@@ -69,20 +69,20 @@ class Segment:
         self.offsets = IndexFile(files, stem + ".index" + suffix, OFFSET_ENTRY)
         self.times = IndexFile(files, stem + ".timeindex" + suffix, TIME_ENTRY)
         self.txns = IndexFile(files, stem + ".txnindex" + suffix, TXN_ENTRY)
-        self._files = files
+        self._open_files = files
         self._max_timestamp_offset = base_offset
 
     def create_files(self) -> None:
         """Make the `.log`; the indexes come with their first flush, at the latest with the next segment."""
         for index in (self.offsets, self.times, self.txns):
             index.create_later()
-        self._files.at("segment.roll")
+        self._open_files.at("segment.roll")
         os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         self.max_timestamp = NO_TIMESTAMP
 
     def remove_files(self) -> None:
         """The `.log` goes first: indexes without one are removed at the next start."""
-        self._files.close(self)
+        self._open_files.close(self)
         for path in (self.path, self.offsets.path, self.times.path, self.txns.path):
             with suppress(FileNotFoundError):
                 os.unlink(path)
@@ -92,7 +92,7 @@ class Segment:
 
     def set_aside(self, keep_indexes: bool = False) -> str:
         """Take the `.log` out of the log; return its new path, for whoever removes it. The indexes go at once."""
-        self._files.close(self)
+        self._open_files.close(self)
         doomed = self.path + DELETED
         os.rename(self.path, doomed)
         if not keep_indexes:
@@ -108,10 +108,10 @@ class Segment:
             file.path = path
 
     def close_file(self) -> None:
-        self._files.close(self)
+        self._open_files.close(self)
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        return os.pread(self._files.open(self), size_bytes, position)
+        return os.pread(self._open_files.open(self), size_bytes, position)
 
     def walk(self, position: int, end: int | None = None, chunk_bytes: int = LOOKUP_CHUNK_BYTES) -> Iterator[Placed]:
         """Batches that were valid when they were written; CorruptLog where they are not any more."""
@@ -267,7 +267,7 @@ class Segment:
             return
         # The time index first: recovery drops its entries that are ahead of the offset index.
         self.times.flush()
-        self._files.at("index.write")
+        self._open_files.at("index.write")
         self.offsets.flush()
         self.txns.flush()
 
