@@ -1,7 +1,7 @@
 """Orders to a running broker, for tests: a line of JSON on stdin, a line of JSON back on stdout.
 
-The two pipes belong to whoever started the process, so nobody else can give orders. When stdin closes, that one is
-gone, and the broker stops.
+Only the parent process has the other ends of the two pipes, so only it can give orders. When stdin closes, the parent
+has ended, and the broker stops.
 
     {"order": "add_fault", "action": "disconnect", "api": "EndTxn", "at": "reply", "times": 1}
     {"result": 1}                       or {"refused": "what is wrong\n\nhint: what to do"}
@@ -29,11 +29,11 @@ Answer = Callable[[Any], None]
 
 
 class OrderImpossible(ValueError):
-    """The order cannot be carried out; says why, and what to do."""
+    """The order cannot be carried out. The message says why, and what to do."""
 
 
 class Control:
-    """Reads stdin in a thread, from the start of the process on; obeys once there is a broker."""
+    """Reads stdin in a thread from the start of the process, so that its end is noticed; obeys once a broker runs."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -44,7 +44,7 @@ class Control:
         threading.Thread(target=self._follow, daemon=True).start()
 
     def serve(self, app: App) -> None:
-        """From now on, on this event loop, orders are for `app`."""
+        """From now on, carry out orders for `app` on this event loop."""
         self._app = app
         self._loop = asyncio.get_running_loop()
 
@@ -53,7 +53,7 @@ class Control:
         while chunk := os.read(0, 4096):
             *lines, unread = (unread + chunk).split(b"\n")
             for line in lines:
-                # Nobody gives orders before the broker has said that it is ready.
+                # The parent gives orders only after the broker has printed that it is ready.
                 if self._loop is not None:
                     self._loop.call_soon_threadsafe(self._obey, line)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -76,10 +76,10 @@ def _say(document: dict[str, Any]) -> None:
 
 
 class Orders:
-    """What a test may do to a broker that no client can."""
+    """The orders, which do what no client can."""
 
     def __init__(self, app: App) -> None:
-        # Imported at the first order: a broker without any starts faster.
+        # Imported at the first order, so that a broker without orders starts faster.
         from fencepost.server.faults import Faults
 
         self._app = app

@@ -15,12 +15,12 @@ CLEAN_OFFSETS_NAME = "cleaner-offset-checkpoint"
 
 
 def replace_file(path: str, content: bytes, durable: bool, before: Callable[[], None] | None = None) -> None:
-    """Readers and crashes meet the old content or the new. `before` is called before it gets its name.
+    """Replace the content atomically, also with regard to crashes. `before` is called before the rename.
 
-    Raises OSError, and then the old content is there; unless it is the last step, the sync of the name, that fails.
+    Raises OSError, and then the old content is still there, unless the sync of the directory failed.
     """
     temporary = path + ".tmp"
-    # Opened first: where no descriptor is left, nothing is done by half.
+    # Opened first, so that nothing has changed if no descriptor is left.
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if durable else -1
     try:
         try:
@@ -66,7 +66,7 @@ def encode_checkpoint(lines: Iterable[str]) -> bytes:
 
 
 def decode_checkpoint(content: bytes | None) -> list[list[str]] | None:
-    """The fields of every line; None if the file is not whole (its caller then assumes the worst)."""
+    """The fields of every line; None if the file is missing or incomplete."""
     if content is None:
         return None
     lines = content.decode(errors="replace").splitlines()
@@ -110,7 +110,7 @@ def encode_topic_id(topic_id: bytes) -> bytes:
 
 
 def decode_topic_id(content: bytes | None) -> bytes | None:
-    """None if the file is missing or not whole."""
+    """None if the file is missing or incomplete."""
     if content is None or not content.startswith(b"version: 0\ntopic_id: "):
         return None
     try:

@@ -1,7 +1,7 @@
 """The few fields of a v2 batch header that storage needs, and the walk from batch to batch.
 
-Everything else in a batch is opaque here. The walk trusts nothing: whatever does not look like a batch
-is a `BadBatch` with its position, which recovery takes as the end of the log and a reader as damage.
+Everything else in a batch is opaque here. The walk trusts nothing: bytes that are not a batch raise `BadBatch` with
+their position, which is the end of the log for recovery, and damage for a reader.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fencepost.protocol.crc import crc32c
 _FIELDS = struct.Struct(">qi4xbIhi8xq")
 
 Read = Callable[[int, int], bytes]
-# position, size_bytes, base_offset, last_offset, max_timestamp, attributes, buf, the batch's place in buf
+# position, size_bytes, base_offset, last_offset, max_timestamp, attributes, buf, position of the batch in buf
 Placed = tuple[int, int, int, int, int, int, bytes, int]
 
 
 class BadBatch(Exception):
-    """At `position` there is no whole, valid batch."""
+    """There is no complete, valid batch at `position`."""
 
     def __init__(self, position: int, why: str) -> None:
         super().__init__(f"position {position}: {why}")
@@ -30,7 +30,7 @@ class BadBatch(Exception):
 
 
 def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool = False) -> Iterator[Placed]:
-    """Every batch from `position` to `end`. `read(position, size_bytes)` may give fewer bytes at the end."""
+    """Every batch from `position` to `end`. `read(position, size_bytes)` may return fewer bytes at the end."""
     buf = b""
     view = memoryview(buf)
     start = position
@@ -64,7 +64,7 @@ def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool 
 
 
 def _crc_of_long_batch(read: Read, position: int, end: int, chunk_bytes: int) -> int:
-    """In pieces: a torn header may claim two gigabytes."""
+    """Reads in pieces, because a torn header may claim two gigabytes."""
     crc = 0
     while position < end:
         piece = read(position, min(chunk_bytes, end - position))

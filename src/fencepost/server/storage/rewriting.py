@@ -1,11 +1,11 @@
-"""A segment that takes the place of others, with less in it: written beside them, made durable, swapped in.
+"""A cleaned segment that replaces others: it is written beside them, made durable, and swapped in.
 
-    .cleaned    being written; a start that finds it removes it
-    .swap       complete and on disk: from here on it counts. A start that finds it removes the segments that it was
-                made from, as far as they are still there, and gives it its name
+    .cleaned    being written; a start removes it
+    .swap       complete and on disk: from now on it is part of the log. A start removes those of the segments that it
+                replaces which are still there, and gives it its final name
 
-Its last batch ends where the last of the old segments ended (the cleaner keeps one there, be it empty), so the file
-itself says which segments it replaces.
+Its last batch ends where the last of the old segments ended (the cleaner always keeps a batch there, if necessary an
+empty one), so the file itself shows which segments it replaces.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BUFFER_BYTES = 64 << 10
 
 
 class FileRewrite:
-    """See `machines.log.interface.Rewrite`. `commit` and nothing else runs in another thread."""
+    """See `machines.log.interface.Rewrite`. Only `commit` runs in another thread."""
 
     def __init__(
         self, log: LogFiles, open_files: OpenFiles, base_offset: int, end_offset: int, index_interval_bytes: int
@@ -111,7 +111,7 @@ class FileRewrite:
             done(None)
 
     def commit(self) -> None:
-        """Have it on disk, then name it `.swap`, and have that on disk too. Raises OSError, then it does not count."""
+        """Sync the files, rename them to `.swap`, sync the names. Raises OSError, and then the swap does not happen."""
         if self._log.is_forgotten:
             return
         for path in self._segment.paths():
@@ -123,7 +123,7 @@ class FileRewrite:
         sync_directory(self._log.directory)
 
     def install(self) -> bool:
-        """Let it take its place, unless the log was deleted meanwhile: another one may have its name by now."""
+        """Swap the segment in, unless the log was deleted meanwhile: a new log may have its name now."""
         if self._log.is_forgotten:
             return False
         self._log.end_swap(self._base_offset, self._end_offset, self._segment)
@@ -143,9 +143,9 @@ class FileRewrite:
 
 
 def finish_swaps(directory: str, names: set[str], report: Callable[[str], None]) -> set[str]:
-    """Bring a directory into a state in which every file has its own name, whatever the last process was doing.
+    """Finish the swaps, and remove the temporary files, that the last process left.
 
-    `names` is what it holds; return what it holds then.
+    `names` are the files in the directory; return those that are there afterwards.
     """
     unfinished = [name for name in names if name.endswith((CLEANED, SWAP, DELETED))]
     if not unfinished:
@@ -165,7 +165,7 @@ def _finish_swap(directory: str, name: str, names: set[str]) -> None:
     last = f"{_last_offset(f'{directory}/{name}'):020d}"
     for other in sorted(names):
         if len(other) == 24 and other.endswith(".log") and stem <= other[:20] <= last:
-            # The indexes of the first one are its successor's by now, or are replaced below.
+            # The names of the first segment's indexes may belong to the cleaned segment already; if not, see below.
             for suffix in ("log",) if other[:20] == stem else ("log", *SUFFIXES):
                 with suppress(FileNotFoundError):
                     os.unlink(f"{directory}/{other[:20]}.{suffix}")

@@ -1,9 +1,8 @@
 """One segment of a log: a `.log` file with the batches, and the three indexes beside it.
 
 Kafka's names and layouts: `%020d.log`, `.index`, `.timeindex`, `.txnindex`, named by the base offset.
-Kafka: an entry of the offset index is the *last* offset of a batch and the position of that same batch;
-one is made when more than `index.interval.bytes` have passed since the one before. A time index entry
-says that no batch up to this offset has a higher timestamp.
+Kafka: an entry of the offset index is the *last* offset of a batch and the position of that same batch; there is one
+after every `index.interval.bytes`. An entry of the time index is the greatest timestamp of all batches up to an offset.
 """
 
 from __future__ import annotations
@@ -18,25 +17,24 @@ from fencepost.server.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, TXN_EN
 from fencepost.server.storage.open_files import OpenFiles
 
 NO_TIMESTAMP = -1
-UNKNOWN_TIMESTAMP = -2  # The time index was not asked yet.
+UNKNOWN_TIMESTAMP = -2  # The time index was not read yet.
 LOOKUP_CHUNK_BYTES = 8 << 10
 SCAN_CHUNK_BYTES = 256 << 10
-MAX_PENDING_ENTRIES = 64  # So a killed process leaves about 256 KiB without index, for 4 KiB between entries.
+MAX_PENDING_ENTRIES = 64  # With 4 KiB between entries, a killed process leaves about 256 KiB without index.
 
 SUFFIXES = ("index", "timeindex", "txnindex")
-# Kafka's names for files that are on their way: written by the cleaner, complete and about to take the place of
-# others, about to be removed.
+# Kafka's suffixes: being written by the cleaner; complete and about to replace others; about to be removed.
 CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETED = ".deleted"
 
 
 class CorruptLog(StorageFailed):
-    """Bytes that were whole once are no longer: the disk, or somebody, changed them."""
+    """A batch that was valid when it was written is not valid any more: the disk, or a program, changed it."""
 
 
 class Segment:
-    """`size` is what is valid of the file; `address` is where it begins in the whole log."""
+    """`size` is the valid part of the file; `address` is where it begins in the whole log."""
 
     __slots__ = (
         "_max_timestamp_offset",
@@ -73,7 +71,7 @@ class Segment:
         self._max_timestamp_offset = base_offset
 
     def create_files(self) -> None:
-        """Make the `.log`; the indexes come with their first flush, at the latest with the next segment."""
+        """Create the `.log`; the first flush creates the indexes, at the latest when the next segment begins."""
         for index in (self.offsets, self.times, self.txns):
             index.create_later()
         self._open_files.at("segment.roll")
@@ -81,7 +79,7 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP
 
     def remove_files(self) -> None:
-        """The `.log` goes first: indexes without one are removed at the next start."""
+        """The `.log` is removed first: the next start removes indexes without one."""
         self._open_files.close(self)
         for path in (self.path, self.offsets.path, self.times.path, self.txns.path):
             with suppress(FileNotFoundError):
@@ -91,7 +89,7 @@ class Segment:
         return [self.path, self.offsets.path, self.times.path, self.txns.path]
 
     def set_aside(self, keep_indexes: bool = False) -> str:
-        """Take the `.log` out of the log; return its new path, for whoever removes it. The indexes go at once."""
+        """Rename the `.log`, so that it is no longer part of the log; return its new path. Remove the indexes."""
         self._open_files.close(self)
         doomed = self.path + DELETED
         os.rename(self.path, doomed)
@@ -101,7 +99,7 @@ class Segment:
         return doomed
 
     def change_suffix(self, old: str, new: str) -> None:
-        """The `.log` comes last: it vouches for the others."""
+        """The `.log` is renamed last: once it has its new name, the others have theirs."""
         for file in (self.offsets, self.times, self.txns, self):
             path = file.path.removesuffix(old) + new
             os.rename(file.path, path)
@@ -114,14 +112,14 @@ class Segment:
         return os.pread(self._open_files.open(self), size_bytes, position)
 
     def walk(self, position: int, end: int | None = None, chunk_bytes: int = LOOKUP_CHUNK_BYTES) -> Iterator[Placed]:
-        """Batches that were valid when they were written; CorruptLog where they are not any more."""
+        """Batches that were valid when they were written; raises CorruptLog at one that is not any more."""
         try:
             yield from walk(self.read, position, self.size if end is None else end, chunk_bytes)
         except BadBatch as bad:
             raise CorruptLog(f"{self.path}: {bad}") from bad
 
     def check(self, position: int, next_offset: int | None, may_have_gaps: bool) -> Iterator[Placed]:
-        """Batches of a file that nobody vouches for, with their checksums; BadBatch ends it."""
+        """Batches of a file that is not trusted: compares checksums and offsets, and raises BadBatch."""
         for placed in walk(self.read, position, self.size, SCAN_CHUNK_BYTES, check_crc=True):
             base_offset = placed[2]
             is_gap = next_offset is not None and base_offset > next_offset
@@ -142,8 +140,8 @@ class Segment:
     def boundary_before(self, position: int, limit: int) -> tuple[int, int]:
         """The last beginning of a batch after `position` and not after `limit`, and that batch's base offset.
 
-        `position` begins a batch, and so that the answer makes progress, the next one may be beyond `limit`.
-        The end of the file counts as a beginning, with base offset -1.
+        A batch begins at `position`. So that a read makes progress, the next batch is returned even if it is beyond
+        `limit`. The end of the file counts as a beginning, with base offset -1.
         """
         entry = self.offsets.floor(1, limit)
         start = position
@@ -196,7 +194,7 @@ class Segment:
             raise StorageFailed(f"{self.path}: {error}") from error
 
     def _position_before(self, offset: int) -> int:
-        """The beginning of some batch, not after the one that has `offset`."""
+        """The beginning of the batch that has `offset`, or of an earlier one."""
         entry = self.offsets.floor(0, offset - self.base_offset)
         if entry is None:
             return 0
@@ -217,7 +215,7 @@ class Segment:
         return placed[3] == self.base_offset + relative_offset
 
     def has_good_times(self) -> bool:
-        """Whether the greatest timestamp is known, or the end of the time index can be believed to tell it."""
+        """Whether the greatest timestamp is known, or the last entry of the time index is valid and has it."""
         if self.max_timestamp != UNKNOWN_TIMESTAMP or self.size == 0:
             return True
         last = self.times.last()
@@ -246,12 +244,12 @@ class Segment:
             self._max_timestamp_offset = self.base_offset + relative_offset
 
     def see_timestamp(self, max_timestamp: int, last_offset: int) -> None:
-        """Called for a batch whose timestamp is above `max_timestamp`."""
+        """Called for a batch whose timestamp is greater than all before it."""
         self.max_timestamp = max_timestamp
         self._max_timestamp_offset = last_offset
 
     def index(self, last_offset: int, position: int) -> None:
-        """An entry for the batch at `position`, whose timestamp was seen already."""
+        """Add an entry for the batch at `position`, after `see_timestamp` for it."""
         self.offsets.pending.append((last_offset - self.base_offset, position))
         self.index_time()
         self.unindexed_bytes = 0
@@ -265,14 +263,14 @@ class Segment:
         """May raise OSError, and may be called again: an index is at worst too short, never wrong."""
         if not any(index.pending or index.missing for index in (self.offsets, self.times, self.txns)):
             return
-        # The time index first: recovery drops its entries that are ahead of the offset index.
+        # The time index first: recovery removes its entries that are ahead of the offset index.
         self.times.flush()
         self._open_files.at("index.write")
         self.offsets.flush()
         self.txns.flush()
 
     def take_up(self) -> None:
-        """Go on with indexing where the indexes end."""
+        """Prepare to append: find out where the indexes end."""
         last = self.offsets.last()
         if (last is not None and not self.entry_fits(last)) or not self.has_good_times():
             self.rebuild_indexes()
@@ -281,7 +279,7 @@ class Segment:
         self.load_max_timestamp()
 
     def note(self, placed: Placed, index_interval_bytes: int) -> None:
-        """Index one batch that recovery found, as if it were appended now."""
+        """Index one batch as an append would."""
         position, size, _, last_offset, max_timestamp, *_ = placed
         if max_timestamp > self.max_timestamp:
             self.see_timestamp(max_timestamp, last_offset)
@@ -295,7 +293,7 @@ class Segment:
         self.flush_indexes()
 
     def forget_indexes(self) -> None:
-        """Begin offset and time index anew; they are not on disk until the next flush."""
+        """Begin new offset and time indexes; they are not on disk until the next flush."""
         for index in (self.times, self.offsets):
             index.remove()
         self.max_timestamp = NO_TIMESTAMP
@@ -305,7 +303,7 @@ class Segment:
     def rebuild_indexes(self, index_interval_bytes: int = 4096) -> None:
         """Derive offset and time index from the `.log` again.
 
-        Whoever is killed meanwhile leaves at least one of the files missing, and the next start begins again.
+        A process that is killed meanwhile leaves at least one of the files missing, so the next start does it again.
         """
         self.forget_indexes()
         for placed in self.walk(0, chunk_bytes=SCAN_CHUNK_BYTES):
