@@ -1,4 +1,4 @@
-"""The data folder: its lock, its logs coming and going, and who waits for the disk."""
+"""The data folder: its lock, creation and deletion of logs, and callers that wait for the disk."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
     folder.close()
 
 
-def test_what_a_killed_process_had_not_removed_is_removed_at_the_next_start(tmp_path: Path) -> None:
+def test_directories_that_a_killed_process_had_not_removed_are_removed_at_the_next_start(tmp_path: Path) -> None:
     defer = Later()
     folder = DataFolder(str(tmp_path), defer=defer)
     put(folder.open_log("x" * 249, 0, TOPIC_ID, LogConfig()))
@@ -126,7 +126,7 @@ def test_a_deleted_log_leaves_no_recovery_point(tmp_path: Path) -> None:
     folder.close()
 
 
-def test_logs_that_nobody_opens_are_strays(tmp_path: Path) -> None:
+def test_logs_that_are_not_opened_are_strays(tmp_path: Path) -> None:
     folder = DataFolder(str(tmp_path))
     for partition in range(3):
         put(folder.open_log("or-ders", partition, TOPIC_ID, LogConfig()))
@@ -151,7 +151,7 @@ def test_a_clean_stop_vouches_for_logs_that_were_not_opened(tmp_path: Path) -> N
     folder.close()
 
 
-def test_without_flush_nobody_waits(tmp_path: Path) -> None:
+def test_without_flush_no_caller_waits(tmp_path: Path) -> None:
     defer = Later()
     folder = DataFolder(str(tmp_path), defer=defer)
     log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
@@ -266,7 +266,7 @@ def test_callers_that_still_wait_at_a_clean_stop_are_answered(tmp_path: Path) ->
     assert done == [1, 0]
 
 
-def test_a_failed_sync_stops_the_process_and_answers_nobody(tmp_path: Path) -> None:
+def test_a_failed_sync_stops_the_process_and_answers_no_caller(tmp_path: Path) -> None:
     stopped: list[LogTailUnknown] = []
     jobs: list[Done] = []
     folder = DataFolder(str(tmp_path), flush=True, defer=lambda work, done: jobs.append(done), stop=stopped.append)
@@ -280,7 +280,7 @@ def test_a_failed_sync_stops_the_process_and_answers_nobody(tmp_path: Path) -> N
     folder.abandon()
 
 
-def test_everybody_who_waited_for_a_sync_is_called_whatever_the_others_raise(tmp_path: Path) -> None:
+def test_every_caller_that_waited_for_a_sync_is_called_whatever_the_others_raise(tmp_path: Path) -> None:
     defer = Later()
     folder = DataFolder(str(tmp_path), flush=True, defer=defer)
     log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
