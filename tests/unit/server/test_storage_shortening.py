@@ -322,7 +322,7 @@ def test_a_process_that_dies_while_it_swaps_leaves_the_old_or_the_new(point: str
             "orders-0: 00000000000000000000.log was cleaned: took the place of the segments that it was made from"
         ]
     assert not [name for name in os.listdir(left / "orders-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
-    assert log.segments()[0].offsets.last() is not None
+    assert log.segments()[0].indexes.offsets.last() is not None
     folder.close()
 
 

@@ -24,7 +24,7 @@ class AbortedIndex:
         if entry.last_offset <= self._find_last_offset():
             return None
         segment = self._segments.of(entry.last_offset)
-        segment.txns.pending.append((0, *entry))
+        segment.indexes.txns.pending.append((0, *entry))
         self._last_offset = entry.last_offset
         return segment
 
@@ -34,7 +34,7 @@ class AbortedIndex:
         if from_offset > self._find_last_offset():
             return found
         for index in range(self._segments.index_of(from_offset), len(self._segments)):
-            txns = self._segments[index].txns
+            txns = self._segments[index].indexes.txns
             if not len(txns):
                 continue
             for _, producer_id, first_offset, last_offset, last_stable_offset in txns.starting(3, from_offset):
@@ -47,7 +47,7 @@ class AbortedIndex:
 
     def _find_last_offset(self) -> int:
         if self._last_offset is None:
-            found = (segment.txns.last() for segment in reversed(self._segments))
+            found = (segment.indexes.txns.last() for segment in reversed(self._segments))
             # Set only when all were asked: an index that cannot be read may have an entry.
             self._last_offset = next((last[3] for last in found if last is not None), -1)
         return self._last_offset

@@ -89,7 +89,7 @@ class ActiveSegment:
             self._files.create_directory(self._topic_id)
         else:
             with suppress(OSError):  # The entries wait in memory, at worst until recovery derives them again.
-                old.seal()
+                old.indexes.seal()
         segment = self._files.create_segment(base_offset)
         self.segment = segment
         self.above_offset = base_offset + _MAX_RELATIVE_OFFSET

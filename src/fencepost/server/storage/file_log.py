@@ -20,7 +20,8 @@ from fencepost.server.storage.heads import BadBatch, walk
 from fencepost.server.storage.log_files import LogFiles
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import FileRewrite
-from fencepost.server.storage.segment import MAX_PENDING_ENTRIES, SCAN_CHUNK_BYTES, CorruptLog, Segment
+from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, CorruptLog, Segment
+from fencepost.server.storage.segment_indexes import MAX_PENDING_ENTRIES
 
 # After a kill, each log is replayed from its last snapshot: at most this much.
 SNAPSHOT_BYTES = 8 << 20
@@ -120,14 +121,15 @@ class FileLog:
         places = self.files.places
         places.offsets.append(base_offset)
         places.addresses.append(address)
-        if max_timestamp > segment.max_timestamp:
-            segment.see_timestamp(max_timestamp, last_offset)
-        if segment.unindexed_bytes > self._index_interval_bytes:
-            segment.index(last_offset, position)
-            if len(segment.offsets.pending) >= MAX_PENDING_ENTRIES:
+        indexes = segment.indexes
+        if max_timestamp > indexes.max_timestamp:
+            indexes.see_timestamp(max_timestamp, last_offset)
+        if indexes.unindexed_bytes > self._index_interval_bytes:
+            indexes.add(last_offset, position)
+            if len(indexes.offsets.pending) >= MAX_PENDING_ENTRIES:
                 _flush_indexes(segment)
             places.trim()
-        segment.unindexed_bytes += size
+        indexes.unindexed_bytes += size
         return address
 
     def _open(self, segment: Segment) -> int:
@@ -196,7 +198,7 @@ class FileLog:
             raise StorageFailed(f"{segment.path}: {size} bytes expected at {position}, {len(data)} are there")
         end = address + size
         if end < self.end_address and not files.places.is_new(end):
-            files.places.remember(self._offset_at(end), end)
+            files.places.remember(files.segments.offset_at(end), end)
         return data
 
     def _end_of_read(self, segment: Segment, position: int, max_bytes: int) -> int:
@@ -209,13 +211,6 @@ class FileLog:
                 return last - segment.address
         boundary, _ = segment.boundary_before(position, position + max_bytes)
         return boundary
-
-    def _offset_at(self, address: int) -> int:
-        """The base offset of the batch at `address`, or of the segment that begins there."""
-        segment = self.files.segments.at(address)
-        if address == segment.address:
-            return segment.base_offset
-        return int.from_bytes(segment.read(address - segment.address, 8), "big")
 
     def address_of(self, offset: int) -> int:
         self.files.check_there()
@@ -273,7 +268,7 @@ class FileLog:
             segment = self._aborted.append(entry)
         except OSError as error:
             raise StorageFailed(str(error)) from error
-        if segment is not None and len(segment.txns.pending) >= MAX_PENDING_ENTRIES:
+        if segment is not None and len(segment.indexes.txns.pending) >= MAX_PENDING_ENTRIES:
             _flush_indexes(segment)
 
     def aborted(self, from_offset: int, upper_offset: int) -> list[AbortedTxn]:
@@ -294,7 +289,7 @@ class FileLog:
         self._batches_since_snapshot = 0
         self._snapshot_batches = max(SNAPSHOT_BATCHES, len(snapshot) // SNAPSHOT_BYTES_PER_BATCH)
         # A snapshot vouches for the aborted-transaction index below it, so the index is written first.
-        if not all(_flush_indexes(segment) for segment in files.segments if segment.txns.pending):
+        if not all(_flush_indexes(segment) for segment in files.segments if segment.indexes.txns.pending):
             return
         _flush_indexes(files.segments[-1])
         if files.snapshots.save(self.end_offset, snapshot, files.recovery_point):
@@ -377,7 +372,7 @@ def _take_back(segment: Segment, fd: int, why: str) -> NoReturn:
 
 def _flush_indexes(segment: Segment) -> bool:
     try:
-        segment.flush_indexes()
+        segment.indexes.flush()
     except OSError:
         # The next append reports a full disk. Index entries wait in memory, at worst until recovery derives them again.
         return False

@@ -17,7 +17,8 @@ from fencepost.machines.log.interface import StorageFailed
 from fencepost.server.storage.checkpoints import EPOCHS_NAME, TOPIC_ID_NAME, encode_topic_id, replace_file
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.places import Places
-from fencepost.server.storage.segment import SWAP, UNKNOWN_TIMESTAMP, Segment
+from fencepost.server.storage.segment import SWAP, Segment
+from fencepost.server.storage.segment_indexes import UNKNOWN_TIMESTAMP
 from fencepost.server.storage.snapshots import SnapshotFiles
 
 if TYPE_CHECKING:
@@ -61,6 +62,13 @@ class Segments(list[Segment]):
     def at(self, address: int) -> Segment:
         """The segment that has `address`; of an empty segment and its follower, the follower."""
         return self[bisect_right(self, address, key=_address) - 1]
+
+    def offset_at(self, address: int) -> int:
+        """The base offset of the batch at `address`, or of the segment that begins there."""
+        segment = self.at(address)
+        if address == segment.address:
+            return segment.base_offset
+        return int.from_bytes(segment.read(address - segment.address, 8), "big")
 
     def past(self, address: int) -> list[Segment]:
         """The segments with bytes past `address`, newest first."""
@@ -174,9 +182,9 @@ class LogFiles:
         for segment in self.segments:
             is_last = segment is self.segments[-1]
             try:
-                if is_last and segment.max_timestamp != UNKNOWN_TIMESTAMP:
-                    segment.index_time()
-                segment.flush_indexes()
+                if is_last and segment.indexes.max_timestamp != UNKNOWN_TIMESTAMP:
+                    segment.indexes.add_time()
+                segment.indexes.flush()
             except OSError:
                 is_whole = False
             segment.close_file()

@@ -28,7 +28,8 @@ from fencepost.server.storage.heads import BadBatch
 from fencepost.server.storage.last_stop import Trust
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import finish_swaps
-from fencepost.server.storage.segment import SUFFIXES, CorruptLog, Segment
+from fencepost.server.storage.segment import CorruptLog, Segment
+from fencepost.server.storage.segment_indexes import SUFFIXES
 
 # A torn batch makes one index entry invalid. If this many are invalid, the whole index is rebuilt.
 _TRIED_ENTRIES = 3
@@ -134,18 +135,18 @@ class _Opening:
             have = [f"{stem}.{suffix}" in self.names for suffix in SUFFIXES]
             if index >= checked_from and not all(have) and not self.has_snapshot_above(segment.base_offset):
                 # The process was killed before its first write of the indexes.
-                segment.forget_indexes()
-                segment.txns.remove()
+                segment.indexes.forget()
+                segment.indexes.txns.remove()
                 continue
             if not (have[0] and have[1]):
                 self.report(f"an index of {stem}.log is missing: made again from the log")
                 if index < checked_from:
                     segment.rebuild_indexes(self.config.index_interval_bytes)
                 else:
-                    segment.forget_indexes()
+                    segment.indexes.forget()
             if not have[2]:
                 self.replay_txns_from(segments[index:], "is missing")
-            elif segment.txns.is_torn() or not _are_entries_in_order(segment):
+            elif segment.indexes.txns.is_torn() or not _are_entries_in_order(segment):
                 self.replay_txns_from(segments[index:], "is damaged")
 
     def check(self, segments: list[Segment], first: int, recovery_point: int | None) -> int:
@@ -165,7 +166,7 @@ class _Opening:
                 self.cut(segments, index, bad, end_offset)
                 break
             if index + 1 < len(segments):
-                segment.seal()
+                segment.indexes.seal()
         self.keep_vouched_txns(segments, end_offset if recovery_point is None else min(recovery_point, end_offset))
         return end_offset
 
@@ -174,9 +175,9 @@ class _Opening:
     ) -> tuple[int, BadBatch | None]:
         """Walk from the last valid index entry; return the end offset, and the bad batch there, if any."""
         if recovery_point is not None:
-            segment.offsets.keep_ordered()
-            segment.times.keep_ordered()
-            segment.offsets.keep_below(0, recovery_point - segment.base_offset)
+            segment.indexes.offsets.keep_ordered()
+            segment.indexes.times.keep_ordered()
+            segment.indexes.offsets.keep_below(0, recovery_point - segment.base_offset)
         entry = self.last_good_entry(segment)
         start = 0
         next_offset: int | None = segment.base_offset
@@ -185,12 +186,12 @@ class _Opening:
             # The walk begins with the entry's own batch. The entry does not have its base offset.
             start = entry[1]
             next_offset = None
-        segment.load_max_timestamp()
-        segment.unindexed_bytes = 0
+        segment.indexes.load_max_timestamp()
+        segment.indexes.unindexed_bytes = 0
         leader_epoch = b""
         try:
             for placed in segment.check(start, next_offset, may_have_gaps):
-                segment.note(placed, self.config.index_interval_bytes)
+                segment.indexes.note(placed, self.config.index_interval_bytes)
                 end_offset = placed[3] + 1
                 buf, at = placed[6:]
                 if buf[at + LEADER_EPOCH.start : at + LEADER_EPOCH.stop] != leader_epoch:
@@ -202,19 +203,19 @@ class _Opening:
 
     def last_good_entry(self, segment: Segment) -> tuple[int, ...] | None:
         """Cut offset and time index after the last entry whose batch is complete; return it from the offset index."""
-        segment.offsets.keep_below(1, segment.size)
-        for _ in range(0 if segment.times.is_torn() else _TRIED_ENTRIES):
-            entry = segment.offsets.last()
+        segment.indexes.offsets.keep_below(1, segment.size)
+        for _ in range(0 if segment.indexes.times.is_torn() else _TRIED_ENTRIES):
+            entry = segment.indexes.offsets.last()
             if entry is None:
-                segment.times.truncate(0)
+                segment.indexes.times.truncate(0)
                 return None
             if segment.entry_fits(entry, check_crc=True):
-                segment.times.keep_below(1, entry[0] + 1)
+                segment.indexes.times.keep_below(1, entry[0] + 1)
                 if not segment.has_good_times():
                     break  # The greatest timestamp below the entry is unknown: read everything again.
                 return entry
-            segment.offsets.truncate(segment.offsets.stored - 1)
-        segment.forget_indexes()
+            segment.indexes.offsets.truncate(segment.indexes.offsets.stored - 1)
+        segment.indexes.forget()
         return None
 
     def cut(self, segments: list[Segment], index: int, bad: BadBatch, end_offset: int) -> None:
@@ -233,7 +234,7 @@ class _Opening:
         segment.size = bad.position
         if is_closed and self.config.compact and end_offset > segment.base_offset:
             # It may have gaps, and new batches must go into a segment without gaps.
-            segment.seal()
+            segment.indexes.seal()
             segments.append(Segment(self.files, self.directory, end_offset, segment.address + segment.size, 0))
             segments[-1].create_files()
 
@@ -242,17 +243,17 @@ class _Opening:
         snapshots = self.find_snapshots(vouched_for)
         until = snapshots[-1] if snapshots else segments[0].base_offset
         for segment in reversed(segments):
-            segment.txns.keep_below(3, until)
+            segment.indexes.txns.keep_below(3, until)
             if segment.base_offset <= until:
                 break
 
     def replay_txns_from(self, segments: list[Segment], why: str) -> None:
         """Empty the aborted-transaction indexes of these segments, and have the partition replay them."""
-        self.report(f"{os.path.basename(segments[0].txns.path)} {why}: made again from the log")
+        self.report(f"{os.path.basename(segments[0].indexes.txns.path)} {why}: made again from the log")
         self.drop_snapshots_above(segments[0].base_offset)
         for segment in segments:
-            segment.txns.create()
-            self.names.add(os.path.basename(segment.txns.path))
+            segment.indexes.txns.create()
+            self.names.add(os.path.basename(segment.indexes.txns.path))
 
     def find_snapshots(self, until_offset: int) -> list[int]:
         """The offsets of the snapshots that can be used, in order; the others are removed."""
@@ -275,7 +276,7 @@ def _is_numbered(name: str, suffix: str) -> bool:
 
 def _are_entries_in_order(segment: Segment) -> bool:
     last_offset = segment.base_offset - 1
-    for version, _, _, entry_offset, _ in segment.txns.starting(3, -(1 << 62)):
+    for version, _, _, entry_offset, _ in segment.indexes.txns.starting(3, -(1 << 62)):
         if version != 0 or entry_offset <= last_offset:
             return False
         last_offset = entry_offset

@@ -21,12 +21,11 @@ from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.segment import (
     CLEANED,
     DELETED,
-    MAX_PENDING_ENTRIES,
     SCAN_CHUNK_BYTES,
-    SUFFIXES,
     SWAP,
     Segment,
 )
+from fencepost.server.storage.segment_indexes import MAX_PENDING_ENTRIES, SUFFIXES
 from fencepost.server.storage.syncing import sync_directory, sync_file
 
 if TYPE_CHECKING:
@@ -56,7 +55,9 @@ class FileRewrite:
 
     def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
         segment = self._segment
-        segment.note((segment.size, len(batch), 0, last_offset, max_timestamp, 0, b"", 0), self._index_interval_bytes)
+        segment.indexes.note(
+            (segment.size, len(batch), 0, last_offset, max_timestamp, 0, b"", 0), self._index_interval_bytes
+        )
         segment.size += len(batch)
         self._buffer.append(batch)
         self._buffered += len(batch)
@@ -64,7 +65,7 @@ class FileRewrite:
             self._flush()
 
     def append_aborted(self, entry: AbortedTxn) -> None:
-        self._segment.txns.pending.append((0, *entry))
+        self._segment.indexes.txns.pending.append((0, *entry))
 
     def _flush(self) -> None:
         data = b"".join(self._buffer)
@@ -75,8 +76,10 @@ class FileRewrite:
             written = self._open_files.pwrite(self._open_files.open(segment), data, segment.size - self._buffered)
             if written != len(data):
                 raise OSError(f"short write: {written} of {len(data)} bytes to {segment.path}")
-            if any(len(index.pending) >= MAX_PENDING_ENTRIES for index in (segment.offsets, segment.txns)):
-                segment.flush_indexes()
+            if any(
+                len(index.pending) >= MAX_PENDING_ENTRIES for index in (segment.indexes.offsets, segment.indexes.txns)
+            ):
+                segment.indexes.flush()
         except OSError as error:
             raise StorageFailed(str(error)) from error
         self._buffer.clear()
@@ -86,7 +89,7 @@ class FileRewrite:
         log = self._log
         try:
             self._flush()
-            self._segment.seal()
+            self._segment.indexes.seal()
         except (OSError, StorageFailed):
             self.abandon()
             then(False)
