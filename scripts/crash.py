@@ -1,14 +1,14 @@
-"""Kill a broker with kill -9 under load, again and again, damage its files between, and look for what it lost.
+"""Kill a broker under load with kill -9, again and again, damage its files in between, and look for lost data.
 
 Usage: python -m scripts.crash [--rounds N] [--seed N]
 
-Several clients in processes of their own write transactions, abort some, and copy from topic to topic; some are killed
-too. The broker dies at random moments and at every named point, some times while it recovers. Between two starts the
-ends of logs are torn, indexes and snapshots are spoilt, and some times the machine loses power, with all that nobody
-had synced. What the clients were told is held against what a read_committed reader gets: nothing may be lost, doubled,
-torn, reordered, or read though aborted, and the group's offsets must fit the outputs.
+Several clients in their own processes write transactions, abort some, and copy from topic to topic; some are killed
+too. The broker dies at random moments and at every named point, sometimes while it recovers. Between two starts the
+ends of logs are torn, indexes and snapshots are spoilt, and sometimes the machine loses power and all data that was not
+synced. The broker's answers to the clients are compared with the records of a read_committed reader: none may be lost,
+doubled, torn, reordered, or read though aborted, and the group's offsets must match the outputs.
 
-The seed decides what is done; the clock of the machine has its say too, so a seed makes a run alike, not the same.
+The seed decides what is done, but not the timing, so two runs of a seed are similar, not equal.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ CLIENTS: dict[str, tuple[str, dict[str, object]]] = {
 }
 RETENTION_CHECK_S = 0.2
 SETTINGS = killing.SETTINGS | {"log.retention.check.interval.ms": f"{RETENTION_CHECK_S * 1000:.0f}"}
-# Reached in every transaction, so that the Nth time is another moment than the first; the others take their time.
+# Points that every transaction reaches: there, the Nth time is another moment than the first. Others are rare.
 FREQUENT = ("txn.", "offsets.", "index.")
 POINT_TIMEOUT_S = 20.0
 SHOWN_ANOMALIES = 20
@@ -66,15 +66,15 @@ MADE_AGAIN = re.compile(r"^(\S+): .*?(\d{20})\.\w+ is (?:missing|damaged)", re.M
 
 
 class Lost(Exception):
-    """The broker broke a promise, or did not come back."""
+    """The broker broke a promise, or did not start again."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens in a round: how the broker runs, how it ends, and what becomes of its files."""
+    """What happens in a round: how the broker runs, how it ends, and how its files are damaged."""
 
     settings: dict[str, str]
-    point: str = ""  # Where it dies; at a random moment otherwise.
+    point: str = ""  # Where it dies; if empty, at a random moment.
     times: int = 1
     after_s: float = 0.0
     loses_power: bool = False
@@ -86,7 +86,7 @@ class Plan:
 
 @dataclass
 class Tally:
-    """What was done so far."""
+    """Counts of what was done so far."""
 
     points: Counter[str] = field(default_factory=Counter)
     missed: Counter[str] = field(default_factory=Counter)
@@ -102,7 +102,7 @@ class Tally:
 
 
 def plan_rounds(rounds: int, rng: random.Random, client_count: int) -> list[Plan]:
-    """Every other round ends at a named point, and they take turns."""
+    """Every other round ends at a named point; every point is used once before any is used again."""
     points: list[str] = []
     plans = []
     for number in range(rounds):
@@ -138,7 +138,7 @@ class Run:
         self.rng = random.Random(seed)
         self.tally = Tally()
         self.round = 0
-        self.spoilt: set[tuple[str, str]] = set()  # Partition and base offset of segments that miss an index.
+        self.spoilt: set[tuple[str, str]] = set()  # Partition and base offset of segments with a damaged index.
         data, syncs = folder / "data", folder / "syncs"
         self.data = data
         data.mkdir()
@@ -167,14 +167,14 @@ class Run:
             self.journals.refresh()
             commits = self.journals.count()[Outcome.COMMITTED]
             say(f"round {number}/{self.rounds}: {how}; {damage}; back in {restart_s:.2f} s; {commits:,} commits")
-            # Everything is read every time, so long runs must not do it too often.
+            # A check reads all records, so long runs check only in some rounds.
             if number % max(1, self.rounds // 25) == 0:
                 self._check(at_rest=False)
         self._stop_clients()
-        time.sleep(5 * RETENTION_CHECK_S)  # What is too old goes now.
+        time.sleep(5 * RETENTION_CHECK_S)  # Until retention has deleted old segments.
         self._check(at_rest=True)
         self.broker.stop()
-        self._check_that_a_changed_byte_is_told()
+        self._check_that_a_changed_byte_is_reported()
 
     def close(self) -> None:
         for client in self.clients:
@@ -213,7 +213,7 @@ class Run:
         self.broker.settings = SETTINGS | plan.settings
         self.broker.is_watched = plan.loses_power
         if plan.loses_power:
-            # What the lives before left in the page cache has been written by now.
+            # The data that earlier processes left in the page cache counts as written.
             self.disk = DurableDisk(self.data, self.broker.syncs)
 
     def _end_life(self, plan: Plan) -> str:
@@ -231,7 +231,7 @@ class Run:
             self.broker.kill()
             return f"killed after {plan.after_s:.2f} s{also}"
         where = plan.point if plan.times == 1 else f"{plan.point}:{plan.times}"
-        with suppress(BrokerFailed):  # It may be there before it has answered.
+        with suppress(BrokerFailed):  # It may reach the point before it has answered.
             self.broker.crash_at(plan.point, plan.times)
         if plan.point == "metadata.save":
             self._make_a_topic()
@@ -253,7 +253,7 @@ class Run:
             admin.create_topics([NewTopic(name)])[name].result(2)
 
     def _damage(self, plan: Plan) -> tuple[str, list[str]]:
-        """What was done to the files; and which logs were torn."""
+        """Damage the files; return what was done, in words, and the names of the torn logs."""
         if plan.loses_power:
             self.tally.power_losses += 1
             self.spoilt |= {(path.parent.name, path.stem) for path in self.data.glob("*/*.log")}
@@ -270,7 +270,7 @@ class Run:
         return ", ".join(parts), torn
 
     def _begin_next_life(self, plan: Plan, following: Plan) -> float:
-        """Start again, after some starts that were cut short; how long the last one took."""
+        """Start again, after some starts that are killed early; return how long the last start took."""
         self._begin_life(following)
         for after_s in plan.killed_in_recovery:
             self.tally.in_recovery += kill_while_it_starts(self.broker, after_s)
@@ -285,20 +285,20 @@ class Run:
     # --- what must be true ------------------------------------------------------------------------------------------
 
     def _check_report(self, said: str, torn: list[str], plan: Plan) -> None:
-        """What was torn is cut, and said so; what nobody damaged is left alone."""
+        """Torn logs are cut, with a log line for each; files that were not damaged are left alone."""
         silent = [name for name in torn if f"{name}: cut " not in said]
         if silent:
-            raise Lost(f"torn writes at the end of {', '.join(silent)}, and no word of it:\n{said}")
-        # An index that was spoilt may be noticed by a later start, when somebody has looked for something in it; and a
-        # start that is cut short may have taken an index away that it was about to make again.
+            raise Lost(f"torn writes at the end of {', '.join(silent)}, and no log line about them:\n{said}")
+        # A spoilt index may be noticed by a later start, after a lookup in it. A start that is killed early may have
+        # removed an index that it was about to rebuild.
         innocent = [match[0] for match in MADE_AGAIN.finditer(said) if (match[1], match[2]) not in self.spoilt]
         if innocent and not plan.killed_in_recovery:
-            raise Lost(f"nobody damaged an index, and the broker says:\n{said}")
+            raise Lost(f"no index was damaged, but the broker says:\n{said}")
         if not plan.torn and not plan.loses_power:
             for match in CUT.finditer(said):
-                # The system ends a write of a process that is killed where a page ends, and nowhere else.
+                # When a process is killed, Linux ends its write at the end of a page, and nowhere else.
                 if (int(match[1]) + int(match[2])) % PAGE_BYTES:
-                    raise Lost(f"nobody tore a log, and the broker says:\n{said}")
+                    raise Lost(f"no log was torn, but the broker says:\n{said}")
                 self.tally.torn_by_kills += 1
         if "Traceback" in said:
             raise Lost(f"the broker has a bug:\n{said}")
@@ -318,23 +318,23 @@ class Run:
             *check_pipeline(inputs, outputs, committed, at_rest=at_rest),
             *check_compacted(over, COMPACTED, compacted),
         ]
-        if at_rest:  # Before that, records are deleted while they are read.
+        if at_rest:  # Before, records may be deleted during the read.
             found += check_retained(over, SHORT, short)
         if found:
             lines = "\n".join(f"  {anomaly}" for anomaly in found[:SHOWN_ANOMALIES])
             raise Lost(f"{len(found)} anomalies:\n{lines}")
 
-    def _check_that_a_changed_byte_is_told(self) -> None:
-        """A disk that changes what was acknowledged loses data, and nobody may get to read on as if it had not."""
+    def _check_that_a_changed_byte_is_reported(self) -> None:
+        """If the disk changes acknowledged data, a reader must get an error, not wrong data."""
         log = min((self.data / "payments-0").glob("*.log"))
         offset = change_a_byte(log, at_least_batches=10)
         self.broker.start()
         try:
             read_all(self.broker.bootstrap_servers, ["payments"], more={"check.crcs": True})
         except KafkaException as error:
-            say(f"one byte of payments-0 changed at offset {offset}: the reader is told: {error.args[0].str()}")
+            say(f"one byte of payments-0 changed at offset {offset}: the reader gets: {error.args[0].str()}")
         else:
-            raise Lost(f"the batch at offset {offset} of payments-0 is corrupt, and nobody said so to a reader")
+            raise Lost(f"the batch at offset {offset} of payments-0 is corrupt, and the reader got no error")
         finally:
             self.broker.kill()
 
@@ -366,7 +366,7 @@ def main() -> int:
 
 def report(run: Run, took_s: float) -> None:
     tally, counts = run.tally, run.journals.count()
-    # Those that are still open were never asked to be committed, and their clients were killed.
+    # Open transactions were never asked to be committed, and their clients were killed.
     transactions = ", ".join(
         f"{count:,} {outcome.value}" for outcome, count in counts.items() if outcome is not Outcome.OPEN
     )

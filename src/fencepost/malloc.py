@@ -1,4 +1,4 @@
-"""A setting of the process's memory that Python does not choose: how much of what was freed stays with the process."""
+"""How much freed memory glibc keeps in the process instead of returning it to the kernel."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _M_MMAP_THRESHOLD = -3
 
 
 def keep_freed(limit_bytes: int) -> None:
-    """Keep up to so much for what comes next.
+    """Keep up to so many bytes for later allocations.
 
-    Data passes through several buffers of its size. glibc gives each back to the kernel and asks for it again, which
-    costs more page faults than work.
+    Data passes through several buffers of its size. By default, glibc returns each of them to the kernel and asks for
+    it again, and the page faults take longer than the work.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
-        return  # Not glibc: its malloc has ways of its own.
+        return  # Not glibc.
     mallopt(_M_MMAP_THRESHOLD, limit_bytes // 2)
     mallopt(_M_TRIM_THRESHOLD, limit_bytes)

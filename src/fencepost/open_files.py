@@ -1,4 +1,4 @@
-"""A limit of the process that is often too low: how many files it may have open, connections among them."""
+"""The limit of open files of this process, which also limits its connections and is often too low."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ RESERVED_FILES = 256
 
 
 def room_for_connections(wanted: int) -> int:
-    """As many connections as the process may have open files, with room for the files themselves."""
+    """Raise the limit for `wanted` connections and some files; return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = wanted + RESERVED_FILES
     if soft != resource.RLIM_INFINITY and soft < need:

@@ -1,8 +1,8 @@
-"""A client of `load.py` in a process of its own, which a test may kill, with its ledger in a file.
+"""A client of `load.py` in its own process, which a test may kill, with its ledger in a file.
 
 client = ClientProcess("writer-0", "TxnWriter", broker.bootstrap_servers, seed, journal, topics={"orders": 2})
 client.start()
-client.stop()          # It ends the transaction that it is in.
+client.stop()          # After the end of its current transaction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class ClientFailed(Exception):
-    """A client ended when nobody asked it to, or did not end in order."""
+    """A client ended unexpectedly, or did not stop cleanly."""
 
 
 class ClientProcess:
@@ -48,17 +48,17 @@ class ClientProcess:
             stdin=subprocess.PIPE,
             stderr=self._stderr,
             cwd=ROOT,
-            # Ctrl-C is for the one who started it.
+            # Ctrl-C is for the parent process.
             process_group=0,
         )
 
     def check(self) -> None:
-        """Raises ClientFailed if it is gone."""
+        """Raises ClientFailed if it has ended."""
         if self._process is not None and self._process.poll() is not None:
             raise ClientFailed(f"{self.name} ended with exit code {self._process.returncode}\n{self._said()}")
 
     def kill(self) -> None:
-        """SIGKILL; `start` brings the next one, with the same transactional id."""
+        """SIGKILL. `start` then starts the next one, with the same transactional id."""
         if self._process is not None:
             self._process.kill()
             self._let_go()

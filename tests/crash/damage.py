@@ -1,8 +1,8 @@
-"""What a kill can do to the files of a broker, and somebody to those that are made again from the log.
+"""Damage to the files of a stopped broker.
 
-`tear_tails` leaves unfinished writes at the ends of logs: the beginning of a batch, garbage, zeros. `spoil_derived`
-deletes, cuts and garbles indexes and snapshots. `change_a_byte` is what no crash does and a disk may: it changes a
-batch that was whole.
+`tear_tails` leaves incomplete writes at the ends of logs, as a kill can: the beginning of a batch, garbage, zeros.
+`spoil_derived` deletes, cuts and garbles indexes and snapshots, which recovery derives from the log. `change_a_byte`
+changes a complete batch, which no crash does but a bad disk may.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import random
 from pathlib import Path
 
 from fencepost.protocol.batch import decode_header
+from fencepost.server.storage.index_file import TXN_ENTRY
 
-TXN_ENTRY_BYTES = 34
 DERIVED = ("index", "timeindex", "txnindex", "snapshot")
 
 
 def tear_tails(data: Path, rng: random.Random, count: int) -> list[str]:
-    """Append what is no whole batch to so many logs; their names."""
+    """Append an incomplete batch to `count` logs; return the names of the logs."""
     logs = [path for path in _newest_segments(data) if path.stat().st_size]
     torn = rng.sample(logs, min(count, len(logs)))
     for path in torn:
@@ -47,7 +47,7 @@ def next_batch(log: bytes) -> bytes:
 
 
 def spoil_derived(data: Path, rng: random.Random, count: int) -> list[Path]:
-    """Delete, cut or garble so many indexes and snapshots; which."""
+    """Delete, cut or garble `count` indexes and snapshots; return their paths."""
     files = sorted(path for suffix in DERIVED for path in data.glob(f"*/*.{suffix}"))
     spoilt = rng.sample(files, min(count, len(files)))
     for path in spoilt:
@@ -59,12 +59,12 @@ def _spoil(path: Path, rng: random.Random) -> None:
     content = path.read_bytes()
     how = rng.choice(["deleted", "cut", "garbage", "flipped"])
     if path.suffix == ".txnindex" and (how == "flipped" or not content):
-        how = "deleted"  # Its entries have no checksum: a changed one, or a whole one less, cannot be noticed.
+        how = "deleted"  # Its entries have no checksum: a broker cannot notice a changed or a missing one.
     if how == "deleted" or not content:
         path.unlink()
     elif how == "cut":
         keep = rng.randrange(len(content))
-        if path.suffix == ".txnindex" and keep % TXN_ENTRY_BYTES == 0:
+        if path.suffix == ".txnindex" and keep % TXN_ENTRY.size == 0:
             keep += 1
         path.write_bytes(content[:keep])
     elif how == "garbage":
@@ -77,12 +77,12 @@ def _spoil(path: Path, rng: random.Random) -> None:
 
 
 def change_a_byte(log: Path, at_least_batches: int) -> int:
-    """Change the last byte of a batch that has so many before it; the offset of its first record."""
+    """Change the last byte of a data batch after `at_least_batches` others; return the offset of its first record."""
     data = bytearray(log.read_bytes())
     position = 0
     for _ in range(at_least_batches):
         position += decode_header(data, position).size_bytes
-    while (header := decode_header(data, position)).attributes & 0x20:  # A marker, which no reader gets to see.
+    while (header := decode_header(data, position)).is_control:  # Consumers do not see markers.
         position += header.size_bytes
     data[position + header.size_bytes - 1] ^= 1
     log.write_bytes(data)
@@ -90,7 +90,7 @@ def change_a_byte(log: Path, at_least_batches: int) -> int:
 
 
 def _newest_segments(data: Path) -> list[Path]:
-    """The segment of each log that is appended to."""
+    """The active segment of each log."""
     found: dict[Path, Path] = {}
     for path in sorted(data.glob("*/*.log")):
         found[path.parent] = path

@@ -1,7 +1,8 @@
-"""A ledger that several processes write: each client into a file of its own, and the one that checks reads them all.
+"""A ledger that several processes write: each client writes its own file, and the checking process reads them all.
 
-A line is `[number, state, topics]`. It is written before the broker is asked to commit, since from then on others may
-read the records, and when the transaction is over. A client that was killed finds in its file what it left behind.
+A line is `[number, state, topics]`. A client writes one before it asks the broker to commit, because from then on
+others may read the records, and one when the transaction is over. After a kill, the client's next process finds the
+unfinished transaction in its file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class JournalEntry(Entry):
 
 
 class Journal(Ledger):
-    """What one client writes. `left_behind` is what the process before did not end, and how it will have ended."""
+    """The journal of one client. `left_behind`: the transaction that its last process did not end, and its outcome."""
 
     def __init__(self, path: Path, writer: str) -> None:
         super().__init__()
@@ -43,7 +44,7 @@ class Journal(Ledger):
         before.refresh()
         mine = before.of(writer)
         self.left_behind: tuple[Entry, Outcome] | None = None
-        # The process before may have begun one more, and written it to the broker but not to the file.
+        # The last process may have begun one more, and have written it to the broker but not to the file.
         self._first_number = len(mine) + 1
         if mine and mine[-1].outcome is Outcome.OPEN:
             last = JournalEntry(writer, mine[-1].number, self._fd)
@@ -55,7 +56,7 @@ class Journal(Ledger):
 
 
 class Journals(Ledger):
-    """What all clients wrote, as far as it was read."""
+    """The journals of all clients, as far as they were read."""
 
     def __init__(self, paths: dict[str, Path]) -> None:
         super().__init__()
@@ -72,7 +73,7 @@ class Journals(Ledger):
                 continue
             with path.open("rb") as file:
                 file.seek(self._read_bytes[writer])
-                # The last line may be on its way.
+                # The last line may be incomplete.
                 whole = file.read().rpartition(b"\n")
             self._read_bytes[writer] += len(whole[0]) + len(whole[1])
             for line in whole[0].splitlines():
@@ -84,7 +85,7 @@ class Journals(Ledger):
     def _take(self, writer: str, number: int, state: str, topics: list[str]) -> None:
         mine = self._entries.setdefault(writer, [])
         while len(mine) <= number:
-            # Those in between were never asked for, so nobody may read them.
+            # The broker was never asked to commit those in between, so no reader may see them.
             mine.append(Entry(writer, len(mine)))
         mine[number].topics = topics
         if state != ASKED:

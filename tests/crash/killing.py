@@ -1,4 +1,4 @@
-"""What all loops of kills do: the topics and settings of their brokers, and kill -9 for one that is not even up."""
+"""Shared by all tests that kill brokers: topics and settings, and kill -9 for a broker that is still starting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fencepost.testing.broker import BrokerFailed
 
 TOPICS = {"orders": 2, "payments": 2, "shipments": 1}
 INPUT, OUTPUT = "orders", "invoices"
-# Small segments, and a cleaner that is always at work, so that a run of a minute rolls some and cleans many.
+# Small segments, and a cleaner that is always at work, so that a run of a minute rolls and cleans many segments.
 SETTINGS = {
     "log.segment.bytes": "262144",
     "transaction.state.log.segment.bytes": "65536",
@@ -20,7 +20,7 @@ SETTINGS = {
     "fencepost.state.clean.bytes": "8192",
     "log.cleaner.backoff.ms": "100",
 }
-# The next process may be told otherwise.
+# Each process gets one value of each.
 CHOICES = {
     "fencepost.endtxn.reply": ["complete", "prepare"],
     "fencepost.flush.on.commit": ["false", "false", "true"],

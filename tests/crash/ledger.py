@@ -1,11 +1,11 @@
-"""What clients were promised, written down outside the broker, and the check that the promises were kept.
+"""A record of the broker's promises to its clients, kept outside the broker, and the check that it kept them.
 
-A client opens an `Entry` before each transaction and writes down how it ended: in the broker's words, or that
-there were none because the broker died. Every record says in its value which entry it belongs to, so what a
-reader of committed data sees can be held against the ledger:
+A client opens an `Entry` before each transaction and notes how it ended: as the broker said, or unknown because the
+broker died before it answered. The value of every record says which entry it belongs to, so the records that a
+read_committed reader gets can be compared with the ledger:
 
     checker = Checker(ledger)
-    before = ledger.over()                       # Promises made so far; more are made while we read.
+    before = ledger.over()                       # Promises so far; clients get more of them during the read.
     anomalies = checker.check(before, seen)      # `seen`: every committed record, in partition order.
 
 `check_pipeline` does the same for a consume-process-produce loop and its group's offsets.
@@ -19,18 +19,18 @@ from collections.abc import Iterable, Mapping, Set
 from enum import Enum
 from typing import NamedTuple
 
-KEYS = 6  # Of each writer, in a compacted topic.
+KEYS = 6  # For each writer, in a compacted topic.
 
 
 class Outcome(Enum):
-    OPEN = "open"  # It may still go either way.
+    OPEN = "open"  # Not decided yet.
     COMMITTED = "committed"  # The broker said so.
-    ABORTED = "aborted"  # The broker said so, or nobody ever asked it to commit.
+    ABORTED = "aborted"  # The broker said so, or was never asked to commit.
     UNKNOWN = "unknown"  # It is over, but the broker died before it said how.
 
 
 class Seen(NamedTuple):
-    """One record that a reader of committed data got."""
+    """One record that a read_committed reader got."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class Seen(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Who wrote a record: the beginning of its value. What follows the `|` is the writer's business."""
+    """The beginning of a record's value, which says who wrote it. The writer chooses what follows the `|`."""
 
     writer: str
     number: int  # Of the writer's transaction.
@@ -128,7 +128,7 @@ class Ledger:
 
 
 class Checker:
-    """Holds what is read against the ledger, again and again: what was seen once must stay as it was.
+    """Compares records with the ledger, again and again: a transaction that was seen once must stay visible.
 
     `forgetful` are topics that do not keep every record; see `check_compacted` and `check_retained`.
     """
@@ -147,14 +147,14 @@ class Checker:
         return found + check_order(seen)
 
     def _check_records(self, seen: list[Seen]) -> tuple[list[Anomaly], dict[tuple[str, int], set[int]]]:
-        """Record by record; and which places of each transaction were seen."""
+        """Check record by record; return the anomalies, and which places of each transaction were seen."""
         found = []
         places: dict[tuple[str, int], set[int]] = defaultdict(set)
         for record in seen:
             mark, _ = decode_value(record.value)
             entry = self._ledger.find(mark)
             if entry is None or mark.place >= len(entry.topics) or entry.topics[mark.place] != record.topic:
-                found.append(Anomaly("invented", f"nobody wrote {record}"))
+                found.append(Anomaly("invented", f"no client wrote {record}"))
                 continue
             if entry.outcome is Outcome.ABORTED:
                 found.append(Anomaly("aborted read", f"{record} is of {entry}"))
@@ -165,7 +165,7 @@ class Checker:
         return found, places
 
     def _check_entry(self, entry: Entry, places: set[int]) -> list[Anomaly]:
-        """All or nothing; all if the broker said so; and what it was at the first look."""
+        """All or no records are visible; all if the broker said so; and the same as at the first check."""
         places = {place for place in places if entry.topics[place] not in self._forgetful}
         missing = [
             topic for place, topic in enumerate(entry.topics) if place not in places and topic not in self._forgetful
@@ -201,7 +201,7 @@ def key_of(mark: Mark) -> str:
 
 
 def check_compacted(over: Iterable[Entry], topic: str, seen: Iterable[Seen]) -> list[Anomaly]:
-    """Of each key the newest committed record is there, or a newer one."""
+    """For each key, the newest committed record was read, or a newer one."""
     newest: dict[str, Mark] = {}
     for record in seen:
         mark, _ = decode_value(record.value)
@@ -218,7 +218,7 @@ def _committed_by_key(over: Iterable[Entry], topic: str) -> dict[str, Mark]:
 
 
 def check_retained(over: Iterable[Entry], topic: str, seen: Iterable[Seen]) -> list[Anomaly]:
-    """A topic of one partition forgets its oldest records, and no others."""
+    """A topic with one partition and retention loses its oldest records, and no others."""
     read = {decode_value(record.value)[0] for record in seen}
     oldest: dict[str, Mark] = {}
     for mark in read:
@@ -239,7 +239,7 @@ def _committed_marks(over: Iterable[Entry], topic: str) -> Iterable[Mark]:
 
 
 def source_payload(record: Seen) -> str:
-    """What a consume-process-produce loop puts into its output: where it comes from."""
+    """The payload of an output of a consume-process-produce loop: the position of its input."""
     return f"{record.partition}@{record.offset}"
 
 
@@ -248,7 +248,7 @@ def check_pipeline(
 ) -> list[Anomaly]:
     """Each input below the group's committed offset has exactly one output; at rest, no other input has one.
 
-    `committed` is offset by input partition, asked before `inputs` and `outputs` were read.
+    `committed` is the offset for each input partition, read before `inputs` and `outputs`.
     """
     found = []
     known = {source_payload(record) for record in inputs}
@@ -258,7 +258,7 @@ def check_pipeline(
         _, source = decode_value(record.value)
         partition, offset = (int(number) for number in source.split("@"))
         if source not in known:
-            found.append(Anomaly("invented", f"{record} has an input that nobody can read"))
+            found.append(Anomaly("invented", f"{record} has an input that no reader gets"))
         if source in done:
             found.append(Anomaly("duplicate", f"{record} and {done[source]} have the same input"))
         done[source] = record

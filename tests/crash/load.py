@@ -1,9 +1,9 @@
-"""Transactional clients that go on while their broker is killed, and write into a ledger what they were told.
+"""Transactional clients that continue while their broker is killed, and note the broker's answers in a ledger.
 
-`TxnWriter` and `Copier` are confluent-kafka (TV1), which tries again by itself while the broker is away;
-`Tv2Writer` speaks the protocol itself, as no Python client has TV2: an epoch per transaction, partitions added
-by Produce. Each runs in its own thread until `stop` is set. A client that gives up on a transaction is thrown
-away, and the next one initialises the same transactional id: then the one given up is over.
+`TxnWriter` and `Copier` use confluent-kafka (TV1), which retries by itself while the broker is down. `Tv2Writer` speaks
+the protocol itself, as no Python client has TV2: an epoch per transaction, partitions added by Produce. Each runs in
+its own thread until `stop` is set. A client that gives up on a transaction is discarded, and the next one initialises
+the same transactional id: that ends the transaction.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COMMIT_PROBABILITY = 0.75
 
 
 class GaveUp(Exception):
-    """The client is of no more use; its transaction, when the next client has initialised, is `outcome`."""
+    """The client cannot continue. Once the next client has initialised, its transaction has ended with `outcome`."""
 
     def __init__(self, entry: Entry, outcome: Outcome) -> None:
         super().__init__(f"{entry} will be {outcome.value}")
@@ -44,7 +44,7 @@ class GaveUp(Exception):
 
 
 class Client(threading.Thread):
-    """One writer of the ledger. `failure` is what ended it, if anything but `stop` did."""
+    """One writer of the ledger. `failure` is the traceback, if an error ended it."""
 
     def __init__(self, name: str, bootstrap_servers: str, ledger: Ledger, stop: threading.Event, seed: int) -> None:
         super().__init__(name=name, daemon=True)
@@ -53,23 +53,23 @@ class Client(threading.Thread):
         self.stop = stop
         self.rng = random.Random(f"{seed}/{name}")
         self.failure: str | None = None
-        self.left_behind: GaveUp | None = None  # By a process before this one, which was killed.
+        self.left_behind: GaveUp | None = None  # By an earlier process that was killed.
 
     def run(self) -> None:
         try:
             given_up = self.left_behind
-            # What was given up must be over before the last check, so one more client comes if need be.
+            # A transaction that was given up must have ended before the last check, so one more client may be needed.
             while not self.stop.is_set() or given_up is not None:
                 given_up = self.live(given_up)
         except BaseException:
             self.failure = traceback.format_exc()
 
     def live(self, given_up: GaveUp | None) -> GaveUp | None:
-        """The life of one client object; `given_up` is what the one before left behind."""
+        """The life of one client object; `given_up` is the transaction that the one before gave up."""
         raise NotImplementedError
 
     def stack(self) -> str:
-        """Where it is now, for a client that does not end."""
+        """Its current stack, for a client that does not end."""
         frame = sys._current_frames().get(self.ident or 0)
         return "".join(traceback.format_stack(frame)) if frame is not None else "it has ended"
 
@@ -79,7 +79,7 @@ class Client(threading.Thread):
 
 
 class TxnWriter(Client):
-    """Writes some records to each topic per transaction, commits or aborts by coin."""
+    """Writes some records to each topic per transaction, and commits or aborts at random."""
 
     topics: Mapping[str, int]  # Partitions by topic.
     keyed: Container[str]  # Topics that are compacted, of one partition each.
@@ -122,7 +122,7 @@ class TxnWriter(Client):
                 if self.rng.random() < 0.2:
                     producer.flush(self.rng.random())
             if not commit:
-                producer.flush(0.5)  # Aborted data should be there to be hidden.
+                producer.flush(0.5)  # Aborted records should reach the log.
         except KafkaException as e:
             self.abort(producer, entry, e.args[0])
             return
@@ -148,7 +148,7 @@ class TxnWriter(Client):
                 return
 
     def abort(self, producer: Producer, entry: Entry, why: KafkaError | None = None) -> None:
-        """Abort what was never asked to be committed, or was refused to be: the outcome is certain."""
+        """Abort a transaction that the broker was not asked to commit, or refused to commit: the outcome is certain."""
         if why is not None and not why.txn_requires_abort():
             raise GaveUp(entry, Outcome.ABORTED)
         while True:
@@ -156,7 +156,7 @@ class TxnWriter(Client):
                 producer.abort_transaction(TIMEOUT_S)
             except KafkaException as e:
                 if not e.args[0].retriable():
-                    # Refused to commit, then fenced: nobody has committed it, and nobody will.
+                    # The broker refused the commit and then fenced the producer: it is not committed and will not be.
                     raise GaveUp(entry, Outcome.ABORTED) from e
             else:
                 entry.end(Outcome.ABORTED)
@@ -184,7 +184,7 @@ class Copier(TxnWriter):
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 50,
                 "heartbeat.interval.ms": 200,
-                "session.timeout.ms": 6000,  # A client that was killed holds up the others for as long.
+                "session.timeout.ms": 6000,  # For this long, a killed client delays the others.
             }
         )
         producer = self.new_producer()
@@ -250,7 +250,7 @@ def initialise(producer: Producer) -> None:
 
 
 def rewind(consumer: Consumer) -> None:
-    """Go back to what the group has committed: what was read since will be read again."""
+    """Go back to the committed offsets of the group: later records are read again."""
     while True:
         try:
             assigned = consumer.committed(consumer.assignment(), TIMEOUT_S)
@@ -259,7 +259,7 @@ def rewind(consumer: Consumer) -> None:
                     partition.offset = OFFSET_BEGINNING
                 consumer.seek(partition)
         except KafkaException as e:
-            # A rebalance took the partition away, or the broker is away.
+            # A rebalance revoked the partition, or the broker is down.
             if e.args[0].code() == KafkaError._STATE or not assigned:
                 return
         else:
@@ -267,7 +267,7 @@ def rewind(consumer: Consumer) -> None:
 
 
 class Tv2Writer(TxnWriter):
-    """A client of its own, with TV2. It never gives up while the broker only fails to answer."""
+    """Its own client, with TV2. It never gives up only because the broker does not answer."""
 
     def live(self, given_up: GaveUp | None) -> GaveUp | None:
         client = Tv2Client(self.bootstrap_servers, self.name)
@@ -304,7 +304,7 @@ class Tv2Writer(TxnWriter):
 
 
 class Tv2Client:
-    """One transactional id over a connection that is made again, and every request sent again, until it is answered."""
+    """One transactional id. It reconnects, and sends a request again, until the request is answered."""
 
     def __init__(self, bootstrap_servers: str, transactional_id: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -339,7 +339,7 @@ class Tv2Client:
                 time.sleep(0.02)
 
     def call_while_concurrent(self, request: Message, version: int, codes: Callable[[Any], set[int]]) -> Any:
-        """Ask again while the markers of the last transaction are on their way."""
+        """Repeat the request while the markers of the last transaction are not written yet."""
         deadline = time.monotonic() + TIMEOUT_S
         while errors.CONCURRENT_TRANSACTIONS in codes(reply := self.call(request, version)):
             assert time.monotonic() < deadline, f"{self.transactional_id}: the last transaction never ends"
@@ -357,7 +357,7 @@ class Tv2Client:
         self._sequences.clear()
 
     def produce(self, batches: Mapping[tuple[str, int], list[str]]) -> int:
-        """One batch for each partition; returns an error, if there is one."""
+        """Send one batch to each partition; return an error code, if there is one."""
         topics: dict[str, list[Any]] = {}
         for (topic, partition), values in batches.items():
             sequence = self._sequences.get((topic, partition), 0)

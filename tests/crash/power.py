@@ -1,4 +1,4 @@
-"""A machine that loses power: what the broker did not sync may be gone, cut short, or full of zeros and garbage.
+"""A machine that loses power: data that the broker did not sync may be lost, cut, or full of zeros and garbage.
 
     broker = WatchedBroker(data=folder, settings={"fencepost.flush.on.commit": "true"}, syncs=path)
     disk = DurableDisk(folder, path)            # Everything that is there now counts as written.
@@ -7,8 +7,8 @@
     broker.kill()
     disk.lose_power(rng)                        # And the next start is that of another boot.
 
-The broker is the real one; this module starts it after it has put itself in the place of fsync and fdatasync, and
-writes down what each of them made durable: how much of a file, and which files have their names.
+The broker is the real one. This module starts it with its own fsync and fdatasync, which write down what each call
+made durable: how much of a file, or which names of a directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class WatchedBroker(Broker):
-    """A broker whose syncs are written to the file `syncs`, where there is one."""
+    """A broker whose syncs are written to the file `syncs` while `is_watched`."""
 
     def __init__(self, *, syncs: Path, **options: Any) -> None:
         super().__init__(**options)
@@ -49,12 +49,12 @@ class WatchedBroker(Broker):
 
 
 class DurableDisk:
-    """What a folder would hold after a power loss: at least what is durable, at most what is there."""
+    """What a folder may hold after a power loss: at least the durable part, at most everything."""
 
     def __init__(self, folder: Path, syncs: Path) -> None:
         self._folder = folder
         self._sizes: dict[int, int] = {}  # By inode, since files are renamed.
-        self._named: dict[int, set[int]] = {}  # By the directory's inode, those of the files that it will have.
+        self._named: dict[int, set[int]] = {}  # By the directory's inode: inodes of the files with durable names.
         syncs.unlink(missing_ok=True)
         self._syncs = syncs
         for path in [folder, *folder.rglob("*")]:
@@ -65,7 +65,7 @@ class DurableDisk:
                 self._sizes[found.st_ino] = found.st_size
 
     def lose_power(self, rng: random.Random) -> str:
-        """Take away some of what nobody synced; say how much."""
+        """Remove some of the data and names that were not synced; return how much, in words."""
         self._take_syncs()
         (self._folder / "boot-id").write_text("another boot")
         lost_bytes = lost_names = 0
@@ -74,7 +74,7 @@ class DurableDisk:
                 continue
             durable = self._named.get(directory.stat().st_ino, set())
             for path in sorted(path for path in directory.iterdir() if path.name not in ("boot-id", ".lock")):
-                # A file that was renamed has one of its two names; that it may be the old one is not tried.
+                # After a rename, a file could also have its old name; that is not simulated.
                 if path.stat().st_ino not in durable and rng.random() < 0.3:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
                     lost_names += 1
@@ -94,7 +94,7 @@ class DurableDisk:
     def _lose_tail(self, path: Path, rng: random.Random) -> int:
         found = path.stat()
         size, durable = found.st_size, self._sizes.get(found.st_ino, 0)
-        if durable >= size or rng.random() < 0.2:  # The system had written it by itself.
+        if durable >= size or rng.random() < 0.2:  # The kernel had written it already.
             return 0
         data = bytearray(path.read_bytes())
         since = rng.randint(durable, size)
@@ -135,12 +135,12 @@ def watch_syncs(path: str) -> None:
     notes = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
     def note_sync(fd: int) -> None:
-        """Nothing waits for the real disk: it will not lose power."""
+        """Does not wait for the real disk, which will not lose power."""
         found = os.fstat(fd)
-        # What comes while a disk is at work may or may not be part of it, so the state before counts.
+        # Writes during a sync may or may not be part of it, so only those before it count.
         what = sorted(named_in(fd)) if stat.S_ISDIR(found.st_mode) else found.st_size
         os.write(notes, json.dumps([found.st_ino, what]).encode() + b"\n")
 
     os.fsync = os.fdatasync = note_sync  # type: ignore[assignment]
-    # One call for a whole file system tells nothing about the files in it.
+    # A sync of a whole file system does not say which files it made durable.
     syncing._find_syncfs = lambda: None

@@ -41,7 +41,7 @@ pairs = st.lists(st.tuples(st.sampled_from(KEYS), st.one_of(st.none(), st.binary
 
 
 def new_folder() -> str:
-    """In memory where the system has such a place: there is much to sync, and no power to lose."""
+    """A folder in memory, if the system has one: the test syncs often and simulates no power loss."""
     return tempfile.mkdtemp(prefix="fencepost-compaction-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
 
 
@@ -71,7 +71,7 @@ def committed(partition: Partition) -> list[tuple[int, bytes, bytes | None]]:
             break
         isolation = Isolation((first_offset, producer_id) for producer_id, first_offset in fetched.aborted)
         for header, batch in iter_batches(fetched.records):
-            assert header.last_offset >= offset, "the log goes forward"
+            assert header.last_offset >= offset, "offsets increase"
             if isolation.delivers(header, batch):
                 for record in iter_records(batch):
                     assert record.key is not None
@@ -121,7 +121,7 @@ class CompactionRules(RuleBasedStateMachine):
         self.partition.compacted = True
 
     def at(self, point: str) -> None:
-        """Nothing that happens on the way out may reach the files that the next process finds."""
+        """Nothing that runs after the crash may change the files that the next process finds."""
         if point == self.die_at:
             self.left_behind = new_folder()
             shutil.copytree(self.path, self.left_behind, dirs_exist_ok=True)
@@ -233,7 +233,7 @@ class CompactionRules(RuleBasedStateMachine):
     def delete_records(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.log.start_offset, self.log.end_offset), label="offset")
         if offset > self.log.start_offset and offset > self.partition.last_stable_offset:
-            return  # What an open transaction wrote so far would be gone, which the model does not follow.
+            return  # The records of an open transaction would be deleted, which the model does not know.
         assert self.partition.delete_records(offset) == (errors.NONE, offset)
         self.deleted_below = max(self.deleted_below, offset)
 
@@ -252,7 +252,7 @@ class CompactionRules(RuleBasedStateMachine):
 
     @invariant()
     def the_last_value_of_every_key_is_there(self) -> None:
-        """Those that were decided; what came before a deletion may be gone, but must not come back."""
+        """The decided ones; records before a deletion may be gone, but must not come back."""
         lso, start = self.partition.last_stable_offset, self.log.start_offset
         assert start == self.deleted_below
         decided = [(offset, pair) for offset, pair in self.written if offset < lso]
@@ -281,14 +281,14 @@ class CompactionRules(RuleBasedStateMachine):
     @invariant()
     def producers_are_known_even_without_a_snapshot(self) -> None:
         if self.deleted_below:
-            return  # Then a snapshot is all there is of some.
+            return  # Then some producers are only in a snapshot.
         replayed = Partition(self.log, "t", 0)
         replayed._replay(0)
         assert described(replayed) == described(self.partition)
 
 
 class MemoryCompactionRules(CompactionRules):
-    """The same in memory, where nobody dies in the middle."""
+    """The same in memory, without crashes."""
 
     storage: MemoryStorage | None = None
 

@@ -57,7 +57,7 @@ class Client(PureConnection):
 
 class Fuzz:
     def __init__(self, seed: int, storage: Storage | None = None) -> None:
-        # Small segments, so that there are many where there are any.
+        # Small segments, so that there are many of them.
         settings = {"max.incremental.fetch.session.cache.slots": "5", "log.segment.bytes": "2000"}
         self.broker = PureBroker(settings, storage, seed=seed)  # type: ignore[arg-type]
         self.frames = HostileFrames(seed, self.broker.now_ms)
@@ -80,7 +80,7 @@ class Fuzz:
         slot = rng.randrange(CONNECTIONS)
         client = self.clients[slot]
         if client.is_waiting:
-            # The shell sends nothing on while an answer is due; the client may lose its patience, though.
+            # The server passes on no request while an answer is due, but the client may give up.
             if rng.random() < 0.3:
                 client.hang_up()
                 self.clients[slot] = Client()
@@ -107,7 +107,7 @@ class Fuzz:
             self.read(client)
 
     def read(self, client: Client) -> None:
-        """Every reply must be one that a client can decode to its last byte."""
+        """A client must be able to decode every reply to its last byte."""
         for request, identity, frame in client.replies:
             api_key, version, correlation_id = struct.unpack_from(">hhi", request)
             assert frame[:4] == struct.pack(">i", correlation_id)
@@ -144,7 +144,7 @@ def state_of(cluster: Cluster) -> dict[str, object]:
 
 
 def commit_one_transaction(broker: PureBroker, name: str) -> None:
-    """What any client does: create a topic, write in a transaction, commit, read it back."""
+    """What a normal client does: create a topic, write in a transaction, commit, read it back."""
     topic = CreateTopicsRequest.CreatableTopic(name, 1, 1)
     assert broker.call(CreateTopicsRequest([topic], 1000), 5).topics[0].error_code == errors.NONE
     init = broker.call(InitProducerIdRequest(name, 60_000), 4)
@@ -187,7 +187,7 @@ def test_mutated_frames_leave_a_data_folder_that_recovers(tmp_path: Path) -> Non
     fuzz.run(5_000)
     fuzz.hang_up()
     before = state_of(broker.cluster)
-    # What a process finds that was started after kill -9: the files as they are, and no word of a clean stop.
+    # What a process finds after kill -9: the files as they are, without the file of a clean stop.
     shutil.copytree(tmp_path / "data", tmp_path / "killed")
     broker.restart(open_folder(tmp_path / "killed"))  # type: ignore[arg-type]
     assert state_of(broker.cluster) == before
@@ -207,7 +207,7 @@ def test_a_disk_that_is_full_at_times_leaves_the_broker_serving() -> None:
         fuzz.run(fuzz.sent + 100)
     broker.storage.full = False
     fuzz.hang_up()
-    # What was decided and could not be written is written now.
+    # Markers of decided transactions that could not be written are written now.
     broker.advance(60_000)
     assert {t.state for t in broker.cluster.txns.all_txns()} <= IDLE | {ONGOING}
     commit_one_transaction(broker, "after-the-storm")
@@ -222,16 +222,16 @@ def test_mutated_frames_leave_the_broker_serving(seed: int) -> None:
     broker = fuzz.broker
     fuzz.run(FRAMES)
 
-    # Every API was really reached, not only refused at the door.
+    # Every API was handled, not only refused by its header.
     assert {api.name for api in APIS.values()} <= set(fuzz.counts), fuzz.counts
     assert fuzz.counts["malformed"] < FRAMES * 0.7
 
-    # Nothing is left of clients that hung up.
+    # Nothing is left of clients that disconnected.
     fuzz.hang_up()
     assert broker.cluster.fetches.is_empty()
     commit_one_transaction(broker, "after-the-storm")
 
-    # A new process finds the same in the logs.
+    # A new process finds the same state in the logs.
     before = state_of(broker.cluster)
     broker.restart()
     assert state_of(broker.cluster) == before

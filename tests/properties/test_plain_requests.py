@@ -1,4 +1,4 @@
-"""`handle_plain` reads requests straight from their bytes. Whatever it answers, the full decoder would answer too."""
+"""`answer_from_bytes` decodes no message. Whatever it answers, the full decoder would answer too."""
 
 from __future__ import annotations
 

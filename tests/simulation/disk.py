@@ -23,15 +23,18 @@ from typing import Any
 
 from fencepost.server.storage import (
     checkpoints,
+    deleting,
     file_log,
     folder,
+    group_sync,
     identity,
     index_file,
+    last_stop,
+    log_files,
     open_files,
     recovery,
     rewriting,
     segment,
-    segmented_log,
     snapshots,
     syncing,
 )
@@ -39,8 +42,8 @@ from fencepost.server.storage import (
 ROOT = "/data"
 OPEN_FLAGS = {name: getattr(os, name) for name in dir(os) if name.startswith("O_")}
 MODULES = (
-    checkpoints, file_log, folder, identity, index_file, open_files, recovery, rewriting, segment, segmented_log,
-    snapshots, syncing,
+    checkpoints, deleting, file_log, folder, group_sync, identity, index_file, last_stop, log_files, open_files,
+    recovery, rewriting, segment, snapshots, syncing,
 )  # fmt: skip
 
 
@@ -424,8 +427,8 @@ def mounted(disk: Disk) -> Iterator[None]:
         (syncing, "monotonic", lambda: 0.0),
         (identity, "fcntl", SimpleNamespace(LOCK_EX=0, LOCK_NB=0, flock=lambda fd, how: None)),
         (identity, "uuid", new_uuid),
-        (folder, "uuid", new_uuid),
-        (folder, "shutil", SimpleNamespace(rmtree=disk.rmtree)),
+        (deleting, "uuid", new_uuid),
+        (deleting, "shutil", SimpleNamespace(rmtree=disk.rmtree)),
     ]
     before = [vars(module).get(name) for module, name, _ in patches]
     for module, name, value in patches:

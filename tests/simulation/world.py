@@ -24,7 +24,8 @@ from fencepost.protocol.messages import EndTxnRequest, InitProducerIdRequest, Of
 from fencepost.protocol.records import iter_batches
 from fencepost.protocol.schema import Message
 from fencepost.server.crash import POINTS
-from fencepost.server.storage.folder import DataFolder, Defer, run_at_once
+from fencepost.server.storage.deferring import Defer, run_at_once
+from fencepost.server.storage.folder import DataFolder
 from tests.simulation.checker import check_all, check_same, describe_state
 from tests.simulation.clients import Instance, Role
 from tests.simulation.disk import ROOT, Directory, Disk, File, Killed, mounted

@@ -24,13 +24,13 @@ _HEADER = struct.Struct(">hhih")
 _FRAME_V0 = struct.Struct(">ii")
 _FRAME_V1 = struct.Struct(">iib")
 API_VERSIONS = 18
-# handle, handle_plain, the class of requests, first and last version, the first flexible one
+# handle, answer_from_bytes, the class of requests, first and last version, the first flexible one
 Entry = tuple[Any, Any, Any, int, int, int]
 # Produce, JoinGroup and SyncGroup carry what clients made; the others only names and numbers.
 # Differs: Kafka takes any request up to socket.request.max.bytes; here, to read millions of names would keep everybody
 # else waiting.
 BULKY = frozenset({0, 11, 14})
-MAX_PLAIN_REQUEST_BYTES = 1 << 24
+MAX_NAMES_REQUEST_BYTES = 1 << 24
 
 
 class Connection(Protocol):
@@ -112,15 +112,15 @@ class Node:
             api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
         except struct.error:
             raise Malformed(f"a request of {len(frame)} bytes has no room for its header") from None
-        if len(frame) > MAX_PLAIN_REQUEST_BYTES and api_key not in BULKY:
+        if len(frame) > MAX_NAMES_REQUEST_BYTES and api_key not in BULKY:
             raise Malformed(
-                f"API key {api_key} needs no more than {MAX_PLAIN_REQUEST_BYTES} bytes, a request has {len(frame)}"
+                f"API key {api_key} needs no more than {MAX_NAMES_REQUEST_BYTES} bytes, a request has {len(frame)}"
             )
         entry = self._handlers.get(api_key) or self._load(api_key)
-        handle, handle_plain, request_class, first, last, flexible_from = entry
+        handle, answer_from_bytes, request_class, first, last, flexible_from = entry
         pos = 10 + client_id_size if client_id_size > 0 else 10
-        if handle_plain is not None and first <= version <= last and frame[10:pos].isascii():
-            body = handle_plain(self.cluster, frame, pos, version, now_ms)
+        if answer_from_bytes is not None and first <= version <= last and frame[10:pos].isascii():
+            body = answer_from_bytes(self.cluster, frame, pos, version, now_ms)
             if body is not None:
                 if version >= flexible_from:
                     head = _FRAME_V1.pack(len(body) + 5, correlation_id, 0)
@@ -169,8 +169,8 @@ class Node:
         api = APIS.get(api_key)
         if api is None:
             raise Malformed(f"API key {api_key} is unknown")
-        handle, handle_plain, request_class = api.load()
-        entry = (handle, handle_plain, request_class, api.first, api.last, request_class.definition.flexible_from)
+        handle, answer_from_bytes, request_class = api.load()
+        entry = (handle, answer_from_bytes, request_class, api.first, api.last, request_class.definition.flexible_from)
         self._handlers[api_key] = entry
         return entry
 

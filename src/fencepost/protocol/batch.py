@@ -22,6 +22,7 @@ HEADER_BYTES = HEADER.size
 assert HEADER_BYTES == 61
 # Base offset and length come before the bytes that the length counts.
 PREFIX_BYTES = 12
+LEADER_EPOCH = slice(12, 16)
 CRC_AT = 17
 # The checksum begins at the attributes: it leaves out the leader epoch, so a broker can stamp that.
 CHECKED_AT = 21

@@ -1,4 +1,4 @@
-"""The broker as a process: a data folder, a cluster, listeners, a clock. `serve` runs until it is told to stop."""
+"""The broker as a process: a data folder, a cluster, listeners, a clock. `serve` runs it until a signal stops it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class CannotListen(Exception):
-    """The address is taken or not ours."""
+    """The address is in use, or is not an address of this machine."""
 
 
 @dataclass(kw_only=True)
@@ -44,8 +44,8 @@ class Settings:
     brokers: int = 1
     config: Config = field(default_factory=Config)
     advertised_host: str | None = None
-    metrics: tuple[str, int] | None = None  # Where Prometheus may ask.
-    control: Control | None = None  # Whoever started this process may give it orders: for tests.
+    metrics: tuple[str, int] | None = None  # The address for Prometheus.
+    control: Control | None = None  # For tests: takes orders on stdin.
 
 
 def _say(line: str) -> None:
@@ -58,7 +58,7 @@ def now_ms() -> int:
 
 
 class App:
-    """Start, run, stop; used by the command line and, in a thread, by `fencepost.testing`."""
+    """Starts, runs and stops a broker; `fencepost broker` uses it, also in the child process of `fencepost.testing`."""
 
     def __init__(self, settings: Settings, log: Callable[[str], None] | None = None) -> None:
         self.settings = settings
@@ -111,11 +111,11 @@ class App:
             await self._serve_metrics(*self.settings.metrics)
         for listener, sock in zip(self.listeners, sockets, strict=True):
             self._servers.append(await self._loop.create_server(listener.protocol, sock=sock, backlog=4096))
-        self.ring()  # Sets the alarm, too: nobody may ever come.
+        self.ring()  # Also sets the alarm: there may never be a client whose request would set it.
         return self.cluster.brokers
 
     async def _serve_metrics(self, host: str, port: int) -> None:
-        # Imported here: it takes a broker without metrics a tenth of a second longer to start.
+        # Imported here: the import takes a tenth of a second, which a broker without metrics saves.
         from fencepost.server.metrics import BrokerCollector, MetricsServer, Traffic, measure
 
         traffic = Traffic()
@@ -147,7 +147,7 @@ class App:
             )
         self.cluster.start(now_ms())
         storage.note_cluster(self.cluster.cluster_id, self.cluster.brokers[0].node_id)
-        # What is left now belongs to topics that were deleted when the last process died.
+        # The logs that were not opened belong to topics that were being deleted when the last process died.
         storage.delete_strays()
 
     def _open_storage(self) -> Storage:
@@ -203,7 +203,7 @@ class App:
         self._threads.submit(run)
 
     def die(self, error: LogTailUnknown) -> None:
-        """What is on disk is not what was promised: stop at once, and let recovery find out."""
+        """Stop at once: the disk may not hold what clients were promised, and only recovery can find out."""
         self.log(f"error: {error}\n\nhint: look at the disk; the next start recovers what is there")
         os._exit(1)
 
@@ -217,14 +217,14 @@ class App:
             listener.close()
         if self._alarm is not None:
             self._alarm.cancel()
-        await asyncio.sleep(0)  # Let the transports say goodbye.
+        await asyncio.sleep(0)  # Let the transports close.
         self.cluster.stop()
         self._threads.shutdown(wait=True)
 
     # --- the clock ----------------------------------------------------------------------------------------
 
     def _after_work(self) -> None:
-        """What has become due meanwhile is done now; the alarm is for when there is nothing else to do."""
+        """Run the timers that are due. The alarm is for a broker that has nothing else to do."""
         deadline_ms = self.cluster.timers.next_deadline_ms()
         if deadline_ms is not None and deadline_ms <= self.now_ms():
             self.ring()
@@ -238,7 +238,7 @@ class App:
         self._alarm = self._loop.call_later(max(deadline_ms - self.now_ms(), 0) / 1000, self.ring)
 
     def ring(self) -> None:
-        """Do what is due by now."""
+        """Run the timers that are due, and set the alarm for the next one."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None

@@ -1,6 +1,6 @@
-"""What the broker says about clients that misbehave: enough to find them, and never more than a few lines a second.
+"""The broker's log lines about clients that misbehave: enough to find them, and never more than a few a second.
 
-Bad input is one line without a traceback. An error of our own shows where it happened, once for each place.
+Bad input is one line without a traceback. A bug in the broker shows its traceback once for each place in the source.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OTHERS = {b"SSH-": "SSH", b"HELO": "SMTP", b"EHLO": "SMTP"}
 
 
 def guess_protocol(head: bytes) -> str:
-    """What a client speaks whose first bytes make no sense as the length of a request; empty if unknown."""
+    """The protocol of a client whose first bytes are not the length of a Kafka request; empty if unknown."""
     if head[:4] in _HTTP:
         return "HTTP"
     # A TLS record: handshake, and a version that begins with 3.
@@ -37,7 +37,7 @@ class Complaints:
         self._places: set[tuple[str, int, str]] = set()
 
     def line(self, text: str) -> None:
-        """Log one line; past the limit it is only counted, and `flush` tells how many there were."""
+        """Log one line; beyond the limit it is only counted, and `flush` logs the count."""
         second = int(time.monotonic())
         if second != self._second:
             self.flush()
@@ -49,13 +49,13 @@ class Complaints:
             self._suppressed += 1
 
     def flush(self) -> None:
-        """Called now and then, so that the count does not wait for the next complaint."""
+        """Called regularly, so that the count does not wait for the next complaint."""
         if self._suppressed:
             count, self._suppressed = self._suppressed, 0
             self._say(f"{count} more lines like these within a second")
 
     def bug(self, error: BaseException) -> None:
-        """Show where an error of our own comes from, the first time it comes from there."""
+        """Log the traceback of a bug, the first time that it comes from its place."""
         frames = traceback.extract_tb(error.__traceback__)
         place = (frames[-1].filename, frames[-1].lineno or 0, type(error).__name__) if frames else ("", 0, "")
         if place not in self._places and len(self._places) < MAX_PLACES:
@@ -63,13 +63,13 @@ class Complaints:
             self._say("".join(traceback.format_exception(error)).rstrip())
 
     def _say(self, text: str) -> None:
-        # The log may be a file on a full disk: that must not keep anybody from being closed.
+        # The log may be a file on a full disk. The connection must be closed all the same.
         with suppress(OSError, ValueError):
             self._log(text)
 
 
 def _printable(text: str) -> str:
-    """A line stays a line, whatever a client put into it."""
+    """Escape what a client may have put into the line, so that it stays one line."""
     if len(text) > MAX_LINE:
         text = text[:MAX_LINE] + "…"
     return text if text.isprintable() else text.encode("unicode_escape").decode()

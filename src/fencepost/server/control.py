@@ -1,7 +1,7 @@
 """Orders to a running broker, for tests: a line of JSON on stdin, a line of JSON back on stdout.
 
-The two pipes belong to whoever started the process, so nobody else can give orders. When stdin closes, that one is
-gone, and the broker stops.
+Only the parent process has the other ends of the two pipes, so only it can give orders. When stdin closes, the parent
+has ended, and the broker stops.
 
     {"order": "add_fault", "action": "disconnect", "api": "EndTxn", "at": "reply", "times": 1}
     {"result": 1}                       or {"refused": "what is wrong\n\nhint: what to do"}
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 Answer = Callable[[Any], None]
 
 
-class Refused(ValueError):
-    """The order cannot be carried out; says why, and what to do."""
+class OrderImpossible(ValueError):
+    """The order cannot be carried out. The message says why, and what to do."""
 
 
 class Control:
-    """Reads stdin in a thread, from the start of the process on; obeys once there is a broker."""
+    """Reads stdin in a thread from the start of the process, so that its end is noticed; obeys once a broker runs."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -44,7 +44,7 @@ class Control:
         threading.Thread(target=self._follow, daemon=True).start()
 
     def serve(self, app: App) -> None:
-        """From now on, on this event loop, orders are for `app`."""
+        """From now on, carry out orders for `app` on this event loop."""
         self._app = app
         self._loop = asyncio.get_running_loop()
 
@@ -53,7 +53,7 @@ class Control:
         while chunk := os.read(0, 4096):
             *lines, unread = (unread + chunk).split(b"\n")
             for line in lines:
-                # Nobody gives orders before the broker has said that it is ready.
+                # The parent gives orders only after the broker has printed that it is ready.
                 if self._loop is not None:
                     self._loop.call_soon_threadsafe(self._obey, line)
         os.kill(os.getpid(), signal.SIGTERM)
@@ -76,10 +76,10 @@ def _say(document: dict[str, Any]) -> None:
 
 
 class Orders:
-    """What a test may do to a broker that no client can."""
+    """The orders, which do what no client can."""
 
     def __init__(self, app: App) -> None:
-        # Imported at the first order: a broker without any starts faster.
+        # Imported at the first order, so that a broker without orders starts faster.
         from fencepost.server.faults import Faults
 
         self._app = app
@@ -108,12 +108,14 @@ class Orders:
         elif order == "crash_at":
             self._crash_at(given["point"], given["times"])
         else:
-            raise Refused(f"there is no order {order!r}")
+            raise OrderImpossible(f"there is no order {order!r}")
         answer(result)
 
     def _advance_clock(self, ms: int) -> None:
         if ms < 0:
-            raise Refused(f"the clock cannot go back by {-ms} ms\n\nhint: start another broker for an earlier time")
+            raise OrderImpossible(
+                f"the clock cannot go back by {-ms} ms\n\nhint: start another broker for an earlier time"
+            )
         self._faults.advance_clock(ms)
         self._app.now_ms = self._faults.now_ms
         self._app.ring()
@@ -124,9 +126,9 @@ class Orders:
         if point not in POINTS:
             close = get_close_matches(point, POINTS, 1)
             hint = f"did you mean {close[0]}?" if close else f"the points are {', '.join(POINTS)}"
-            raise Refused(f"{point!r} is no point at which the broker can crash\n\nhint: {hint}")
+            raise OrderImpossible(f"{point!r} is no point at which the broker can crash\n\nhint: {hint}")
         if times < 1:
-            raise Refused(f"times={times} never happens\n\nhint: 1 or more")
+            raise OrderImpossible(f"times={times} never happens\n\nhint: 1 or more")
         self._app.crash_points.set(point, times)
         self._app.cluster.crash_at = self._app.crash_points.reach
 
@@ -135,7 +137,7 @@ class Orders:
         txns = self._app.cluster.txns
         shard = txns.shard_of(transactional_id, now_ms)
         if txn.state is not ONGOING or transactional_id in shard.pending:
-            raise Refused(
+            raise OrderImpossible(
                 f"transaction {transactional_id!r} is {txn.state.kafka_name}, only an open one can time out\n\n"
                 "hint: begin one, and send and flush a record, before you let it time out"
             )
@@ -160,5 +162,5 @@ class Orders:
         txn = txns.find(transactional_id)
         if txn is None:
             known = ", ".join(sorted(t.transactional_id for t in txns.all_txns())[:5]) or "none so far"
-            raise Refused(f"there is no transactional id {transactional_id!r}\n\nhint: known are: {known}")
+            raise OrderImpossible(f"there is no transactional id {transactional_id!r}\n\nhint: known are: {known}")
         return txn

@@ -1,4 +1,4 @@
-"""Named points at which a test may kill the process: `fencepost.crash.at=POINT[:N]`, or an order while it runs."""
+"""Named points at which a test may kill the process: `fencepost.crash.at=POINT[:N]`, or an order (`control.py`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POINTS = (
 
 
 class CrashPoints:
-    """Kills the process when it gets to the point that was asked for, for the Nth time."""
+    """Kills the process when it reaches the given point for the Nth time."""
 
     def __init__(self, wanted: str) -> None:
         point, _, times = wanted.partition(":")

@@ -1,8 +1,8 @@
 """Faults on demand, for tests: an error, a delay, no answer or a broken connection for the next requests of an API.
 
-A fault strikes at the request, before the broker has seen it, or at the reply, when the broker has done what was asked
-and the client does not know. `Faults` takes the place of `Listener.handle` while there is a fault or a moved clock, so
-that a broker without either pays nothing.
+A fault strikes at the request, before the broker sees it, or at the reply, when the broker has carried out the request
+and the client does not know it. `Faults` replaces `Listener.handle` only while there is a fault or a moved clock, so a
+broker without them loses no time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fencepost.broker.api import APIS
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol import errors
 from fencepost.protocol.schema import Malformed
-from fencepost.server.connection import Connection
+from fencepost.server.connection import ClientConnection
 from fencepost.server.listener import Listener
 from fencepost.server.refusals import can_carry_error, client_id_of, is_answered, refusal, stamped
 
@@ -29,23 +29,23 @@ Handle = Callable[[bytes, Any, int], None]
 
 
 class BadFault(ValueError):
-    """The fault that was asked for cannot be; says what to ask for instead."""
+    """The test asked for an impossible fault. The message says what to ask for instead."""
 
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """What happens to whose requests, how often. None means: to all APIs, to all clients, until it is removed."""
+    """What happens to which requests, and how often. None means: all APIs, all clients, until the fault is removed."""
 
     action: str
     at: str
     api_key: int | None = None
-    client_id: str | None = None  # A pattern, as for file names: `svc-*`.
+    client_id: str | None = None  # A glob pattern: `svc-*`.
     times_left: int | None = None
     skip: int = 0
     error_code: int = 0
     delay_ms: int = 0
     hits: int = 0
-    hanging: list[Connection] = field(default_factory=list)
+    hanging: list[ClientConnection] = field(default_factory=list)
 
     @property
     def is_over(self) -> bool:
@@ -59,7 +59,7 @@ class Fault:
         )
 
     def strikes(self) -> bool:
-        """Whether it is this one's turn now; counts it if so."""
+        """Whether the fault strikes this request, which concerns it; counts the request."""
         if self.is_over:
             return False
         if self.skip:
@@ -92,7 +92,7 @@ class Faults:
         return self._find(number).hits
 
     def remove(self, number: int) -> None:
-        """End the fault, and the connections that it left without an answer, so that their clients come back soon."""
+        """End the fault, and close connections that it left without an answer, so that their clients reconnect soon."""
         fault = self._find(number)
         fault.times_left = 0
         for connection in fault.hanging:
@@ -122,7 +122,7 @@ class Faults:
         return [f for f in self._by_number.values() if f.at == at and f.concerns(api_key, client_id)]
 
     def strikes(self, fault: Fault) -> bool:
-        """Whether the fault strikes now; after the last time, all is as if it had never been."""
+        """Whether the fault strikes now. After the last time, `Listener.handle` is what it was before."""
         is_struck = fault.strikes()
         if is_struck and fault.is_over:
             self._take_place()
@@ -133,14 +133,14 @@ class Faults:
 
 
 class _Interference:
-    """Stands between a listener and its broker."""
+    """Takes requests from a listener, applies faults, and passes the rest to the broker."""
 
     def __init__(self, faults: Faults, listener: Listener, normal: Handle) -> None:
         self._faults = faults
         self._listener = listener
         self._normal = normal
 
-    def handle(self, frame: bytes, connection: Connection, now_ms: int) -> None:
+    def handle(self, frame: bytes, connection: ClientConnection, now_ms: int) -> None:
         api_key, client_id = int.from_bytes(frame[:2], "big"), client_id_of(frame)
         for fault in self._faults.concerning(api_key, client_id, REQUEST):
             if self._strikes_request(fault, frame, connection):
@@ -150,7 +150,7 @@ class _Interference:
             target = _Gate(self._faults, frame, client_id, connection)
         self._normal(frame, target, now_ms + self._faults.ahead_ms)
 
-    def _strikes_request(self, fault: Fault, frame: bytes, connection: Connection) -> bool:
+    def _strikes_request(self, fault: Fault, frame: bytes, connection: ClientConnection) -> bool:
         parts: list[bytes] | None = []
         if fault.action == ERROR and is_answered(frame):
             parts = refusal(frame, fault.error_code)
@@ -166,8 +166,8 @@ class _Interference:
             _end_without_answer(fault, connection)
         return True
 
-    def _handle_late(self, frame: bytes, connection: Connection) -> None:
-        """Also where the client has left meanwhile: a request on its way arrives all the same."""
+    def _handle_late(self, frame: bytes, connection: ClientConnection) -> None:
+        """Also if the client has left meanwhile: on a real network its request would arrive too."""
         try:
             self._normal(frame, connection, self._faults.now_ms())
         except Malformed as e:
@@ -181,11 +181,11 @@ class _Interference:
 
 
 class _Gate:
-    """A connection, for one request, whose reply may not get through. All else is the connection's own."""
+    """A connection, for one request, whose reply may not reach the client. The rest is delegated to the connection."""
 
     __slots__ = ("_client_id", "_connection", "_faults", "_frame")
 
-    def __init__(self, faults: Faults, frame: bytes, client_id: str, connection: Connection) -> None:
+    def __init__(self, faults: Faults, frame: bytes, client_id: str, connection: ClientConnection) -> None:
         self._faults = faults
         self._frame = frame
         self._client_id = client_id
@@ -210,16 +210,16 @@ class _Gate:
         connection.reply(parts)
 
 
-def _end_without_answer(fault: Fault, connection: Connection) -> None:
-    connection.on_close(lambda: None)  # What the request waited for is over, whatever becomes of its client.
+def _end_without_answer(fault: Fault, connection: ClientConnection) -> None:
+    connection.on_close(lambda: None)  # The request has been carried out, so there is nothing to cancel.
     if fault.action == DISCONNECT:
         connection.close("")
     else:
-        # A connection is served in order, so this client hears nothing more here until it connects anew.
+        # A connection is served in order, so its client receives nothing more until it connects again.
         fault.hanging.append(connection)
 
 
-# --- from what a test wrote to a fault --------------------------------------------------------------------
+# --- parsing ----------------------------------------------------------------------------------------------
 
 
 def parse_fault(

@@ -1,8 +1,9 @@
 """What the connections of one broker share, above all its memory.
 
-Nobody can make the broker hold more than it may. Requests that arrive in pieces share `queued.max.request.bytes`:
-a large one needs its whole size before it is read, so whoever got that can finish. A client that takes long
-in what others wait for is closed. What one connection does is in `connection.py`.
+Clients cannot make the broker hold more memory than its settings allow. Requests that arrive in pieces share
+`queued.max.request.bytes`. A large request is read only once its whole size is reserved, so it can be completed. While
+others wait for memory, a client that is slow to send its request or to read its answers is closed. One connection is in
+`connection.py`.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from fencepost.broker.rpcs import KeptRpc
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.open_files import room_for_connections
 from fencepost.server.complaints import Complaints
-from fencepost.server.connection import LARGE_BYTES, SMALL_BYTES, Connection
+from fencepost.server.connection import AWAITING, LARGE_BYTES, SMALL_BYTES, ClientConnection
 
 # One read takes at most this much.
 SCRATCH_BYTES = 1 << 17
 STALLED_S = 1.0
-# A connection without a single whole request gives way to a new one at this age.
+# At this age, a connection that has not sent a complete request may be closed for a new one.
 SILENT_S = 1.0
 TICK_S = 1.0
 IDLE_CHECK_S = 10.0
-# So many get memory that there is none of, if nobody else is about to give any back.
+# So many connections get memory beyond the limit in one tick, if no other will give any back.
 GRANTS_A_TICK = 256
 _LATE = "a request of {} bytes is still not there, and others wait for memory (queued.max.request.bytes)"
-# Of so many connections that are gone, the last requests are remembered.
+# For so many closed connections, the last requests are kept.
 KEPT_CONNECTIONS = 256
 
 
 class Listener:
-    """Everything the connections of one broker share."""
+    """Accepts the connections of one broker and divides its memory among them."""
 
     def __init__(
         self,
@@ -48,9 +49,9 @@ class Listener:
     ) -> None:
         self.node = node
         self.complaints = Complaints(log)
-        self.after_work = after_work  # Called after every piece of work, with timers in mind.
-        # Whoever wants to measure puts something of its own in between.
-        self.make_connection: Callable[[Listener], Connection] = Connection
+        self.after_work = after_work  # Called after every turn of a connection: it runs the timers that are due.
+        # `metrics.py` and `faults.py` replace these.
+        self.make_connection: Callable[[Listener], ClientConnection] = ClientConnection
         self.handle: Callable[[bytes, Any, int], None] = node.handle
         self.die = die or self._die
         config = node.cluster.config
@@ -58,29 +59,29 @@ class Listener:
         self.max_connections = room_for_connections(config["max.connections"])
         self.max_idle_s: float = config["connections.max.idle.ms"] / 1000
         self.max_held_bytes: int = config["queued.max.request.bytes"]
-        # Unsent answers of slow readers: past this, those that stand still are closed; past twice this, the newest.
+        # Unsent answers to slow readers: beyond this, clients that read nothing are closed; beyond twice this, any.
         self.max_unsent_bytes = self.max_held_bytes // 2
         self.scratch = bytearray(SCRATCH_BYTES)
         self.view = memoryview(self.scratch)
         self.small_view = self.view[:SMALL_BYTES]
-        self.connections: set[Connection] = set()
-        # Those that never sent a whole request, oldest first, with the time they came.
-        self.silent: dict[Connection, float] = {}
+        self.connections: set[ClientConnection] = set()
+        # Connections without a complete request so far, oldest first, with the time of their accept.
+        self.silent: dict[ClientConnection, float] = {}
         self.held_bytes = 0
-        # Large requests that are being read, with the time they should be there.
-        self.arriving: dict[Connection, float] = {}
+        # Connections with a large request that is being read, and the time by which it must be complete.
+        self.arriving: dict[ClientConnection, float] = {}
         # Connections that wait for memory, first come, first served.
-        self.starved: dict[Connection, None] = {}
+        self.starved: dict[ClientConnection, None] = {}
         self.unsent_bytes = 0
-        # Of connections that were ended, and whose transports have not let go of it yet.
+        # Unsent bytes of aborted connections that their transports have not freed yet.
         self.closing_bytes = 0
-        # Slow readers, with the time they last took something.
-        self.slow: dict[Connection, float] = {}
+        # Slow readers, with the time when they last read something.
+        self.slow: dict[ClientConnection, float] = {}
         self.is_closing = False
         self._tick: asyncio.TimerHandle | None = None
         self._next_idle_check = 0.0
         self._is_granting = False
-        # What transactional producers asked last on connections that are gone.
+        # The last requests of transactional producers on connections that are closed: host, port, requests.
         self.rpcs_of_gone: deque[tuple[str, int, deque[KeptRpc]]] = deque(maxlen=KEPT_CONNECTIONS)
 
     def kept_rpcs(self) -> Iterator[tuple[str, int, deque[KeptRpc]]]:
@@ -88,12 +89,12 @@ class Listener:
         yield from self.rpcs_of_gone
         yield from ((c.host, c.port, c.rpcs) for c in self.connections if c.rpcs is not None)
 
-    def protocol(self) -> Connection:
+    def protocol(self) -> ClientConnection:
         """Called by asyncio for each new connection."""
         return self.make_connection(self)
 
-    def admit(self, connection: Connection) -> str:
-        """Take the connection in, or say why not. Clients that never asked anything make room first."""
+    def admit(self, connection: ClientConnection) -> str:
+        """Accept the connection, or return why not. An old connection without any request is closed to make room."""
         now = monotonic()
         if self.is_closing:
             return "the broker is stopping"
@@ -111,7 +112,7 @@ class Listener:
     # --- memory for requests ------------------------------------------------------------------------------
 
     def hold(self, more_bytes: int) -> None:
-        """Connections hold so much more, or less."""
+        """Count bytes that connections hold more, or less."""
         self.held_bytes += more_bytes
         if self.starved and not self._is_granting and self.held_bytes < self.max_held_bytes:
             self._is_granting = True
@@ -124,7 +125,7 @@ class Listener:
             del self.starved[connection]
             connection.read_large()
 
-    # --- now and then -------------------------------------------------------------------------------------
+    # --- every second -------------------------------------------------------------------------------------
 
     def _on_tick(self) -> None:
         self._tick = None
@@ -144,17 +145,17 @@ class Listener:
     def _close_late(self, now: float) -> None:
         for connection, due in list(self.arriving.items()):
             if due < now:
-                connection.abort(_LATE.format(connection.arriving_bytes))
+                connection.abort(_LATE.format(connection.inbox.begun_bytes))
         for connection in list(self.connections):
             if connection.is_stuck(now):
-                connection.abort(_LATE.format(connection.begun_bytes))
+                connection.abort(_LATE.format(connection.inbox.begun_bytes))
         if not self.arriving:
             self._grant_some()
 
     def _grant_some(self) -> None:
-        """All memory is held by those who wait for more of it: let some go on, and they have their time."""
+        """All memory is held by connections that wait for more: let some continue, with their usual deadline."""
         for number, connection in enumerate(list(islice(self.starved, GRANTS_A_TICK))):
-            if number == 0 or connection.begun_bytes <= LARGE_BYTES:
+            if number == 0 or connection.inbox.begun_bytes <= LARGE_BYTES:
                 del self.starved[connection]
                 connection.read_large()
 
@@ -167,10 +168,10 @@ class Listener:
             connection.abort(f"it does not read its answers, and {self.unsent_bytes} bytes of answers are unsent")
 
     def close_idle(self) -> None:
-        """End connections that said nothing for too long, unless it is we who owe them an answer."""
+        """Close connections that were silent for too long, except those that wait for an answer."""
         oldest = monotonic() - self.max_idle_s
         for connection in list(self.connections):
-            if connection.last_active < oldest and not connection.is_waiting:
+            if connection.last_active < oldest and connection.state is not AWAITING:
                 connection.abort(f"idle for more than {self.max_idle_s:g} s (connections.max.idle.ms)")
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Settings of the process's memory that a broker wants and Python does not choose."""
+"""The broker's settings for malloc and for the garbage collector."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SHORTEST_INTERVAL_S = 10.0
 def tune() -> None:
     """Called once, when everything is loaded.
 
-    With requests of 1 KiB records, giving memory back and asking for it again was half of the broker's time. And
-    requests leave next to no cycles behind, so that looking for them as often as Python does is a tenth of the time,
-    and lost: `collect` does it now and then instead.
+    With requests of 1 KiB records, the broker spent half of its time returning memory to the kernel and asking for it
+    again. Requests leave almost no reference cycles, and Python's search for them took a tenth of the time, so
+    `collect` does it rarely instead.
     """
     gc.freeze()
     gc.disable()
@@ -24,7 +24,7 @@ def tune() -> None:
 
 
 def collect() -> float:
-    """Look for cycles; return how many seconds later to do so again: this takes a thousandth of the time at most."""
+    """Collect cycles; return how many seconds to wait, so that this takes at most a thousandth of the time."""
     began = monotonic()
     gc.collect()
     return max(SHORTEST_INTERVAL_S, 1000 * (monotonic() - began))

@@ -1,8 +1,8 @@
-"""`--metrics HOST:PORT`: the broker's numbers for Prometheus, served by the broker's own event loop.
+"""`--metrics HOST:PORT`: the broker's metrics for Prometheus, served by the broker's own event loop.
 
-Nearly everything is read from the state when somebody asks, on the loop, so that nothing is counted twice and no lock
-is needed. Only requests are measured as they come, and only while there is a metrics port: `MeasuredConnection` then
-takes the place of `Connection`.
+Nearly every metric is read from the broker's state when Prometheus asks, on the event loop, so nothing is counted twice
+and no lock is needed. Only requests are measured as they arrive, and only if there is a metrics port:
+`MeasuredConnection` then replaces `ClientConnection`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fencepost.broker.api import APIS
 from fencepost.broker.cluster import Cluster, Topic
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn.states import IDLE, ONGOING, Txn, TxnState
-from fencepost.server.connection import Connection
+from fencepost.server.connection import ClientConnection
 from fencepost.server.listener import Listener
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
@@ -30,7 +30,7 @@ MAX_HEADER_BYTES = 1 << 14
 
 
 class Latencies:
-    """How long the requests of one API took, from the whole frame to the answer."""
+    """How long the requests of one API took, from the complete frame to the answer."""
 
     __slots__ = ("counts", "sum_s")
 
@@ -52,7 +52,7 @@ class Latencies:
 
 
 class Traffic:
-    """What went through the sockets."""
+    """Bytes and latencies of all connections."""
 
     def __init__(self) -> None:
         self.latencies: dict[int, Latencies] = {}
@@ -66,8 +66,8 @@ class Traffic:
         found.add(seconds)
 
 
-class MeasuredConnection(Connection):
-    """A connection that keeps time. One request at a time has no answer yet, so there is one clock to a connection."""
+class MeasuredConnection(ClientConnection):
+    """Measures the time to each answer. At most one request is unanswered, so one start time is enough."""
 
     __slots__ = ("_api_key", "_began", "_traffic")
 
@@ -92,7 +92,7 @@ class MeasuredConnection(Connection):
 
 
 def measure(listener: Listener, traffic: Traffic) -> None:
-    """From now on, what passes the listener is measured."""
+    """From now on, measure the requests of this listener."""
     handle = listener.handle
 
     def begin_and_handle(frame: bytes, connection: MeasuredConnection, now_ms: int) -> None:
@@ -181,7 +181,7 @@ class BrokerCollector(Collector):
         yield from (gap, age, ends, size, aborted)
 
     def _all_partitions(self) -> Iterable[tuple[Topic, Partition]]:
-        """Those with records: a topic of ten thousand empty partitions is one that nobody needs to see."""
+        """Partitions with records: empty ones would only add thousands of lines."""
         for topic in self._cluster.topics.values():
             for partition in topic.partitions:
                 if partition.high_watermark:
@@ -201,10 +201,10 @@ class BrokerCollector(Collector):
 
 
 def _held_for_s(partition: Partition, owners: dict[int, Txn], now_ms: int) -> float:
-    """How long the oldest open transaction of the partition has been open; its age is the coordinator's to know."""
+    """How long the partition's oldest open transaction has been open; its coordinator knows when it began."""
     for producer_id in partition.producers.open_txns:
         txn = owners.get(producer_id)
-        # One that hangs has no coordinator, or one that has never heard of it; its last record is all that is known.
+        # The coordinator does not know a hanging transaction; then its last record is all that is known.
         since = partition.producers.by_id[producer_id].last_timestamp
         if txn is not None and txn.state not in IDLE and (partition.topic, partition.index) in txn.partitions:
             since = txn.start_ms

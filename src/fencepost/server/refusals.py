@@ -1,6 +1,6 @@
-"""Replies that carry an error: made from a request that nobody served, or from the reply to one that was.
+"""Replies that carry an error: built from a request that was not served, or from the reply to one that was.
 
-Where a message has error codes for each topic or partition, these are set; else the one of the message as a whole.
+If a message has error codes for each topic or partition, these are set; otherwise the one of the whole message.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fencepost.protocol.schema import Field, StructDef, read_uvarint, skip_tags
 _HEADER = struct.Struct(">hhih")
 _REPLY = struct.Struct(">ii")
 API_VERSIONS, PRODUCE = 18, 0
-# What is not known where there is an error.
+# The values of these fields in a reply with an error.
 UNKNOWN = {"base_offset": -1, "records": b"", "producer_id": -1, "producer_epoch": -1}
 
 
@@ -25,7 +25,7 @@ def client_id_of(frame: bytes) -> str:
 
 
 def is_answered(frame: bytes) -> bool:
-    """All requests are, except for Produce with acks=0."""
+    """All requests are answered, except for Produce with acks=0."""
     if int.from_bytes(frame[:2], "big") != PRODUCE:
         return True
     request = _decode_request(frame)
@@ -37,7 +37,7 @@ def can_carry_error(api_key: int) -> bool:
 
 
 def refusal(frame: bytes, error_code: int) -> list[bytes] | None:
-    """The reply to `frame` that refuses it. None if there is no place for an error, or it is not to be understood."""
+    """The reply that refuses the request `frame`. None if it has no error field, or the request cannot be decoded."""
     api_key, version, correlation_id, _ = _HEADER.unpack_from(frame)
     request = _decode_request(frame)
     if request is None:
@@ -49,7 +49,7 @@ def refusal(frame: bytes, error_code: int) -> list[bytes] | None:
 
 
 def stamped(frame: bytes, parts: list[bytes], error_code: int) -> list[bytes] | None:
-    """The reply `parts` with the error in it. None if it has no place for one."""
+    """The reply `parts` with the error in it. None if it has no error field."""
     if not parts:
         return None
     api_key, version, correlation_id, _ = _HEADER.unpack_from(frame)
@@ -68,7 +68,7 @@ def _encode(response: Any, api_key: int, version: int, correlation_id: int, erro
 
 def _extra_bytes(api_key: int, version: int) -> int:
     """A flexible header ends in a count of tags, which is 0."""
-    # Kafka: ApiVersions always answers with the old header, as the client cannot know better yet.
+    # Kafka: ApiVersions is always answered with the old header, because the client does not know the versions yet.
     return 1 if api_key != API_VERSIONS and version >= _response_class(api_key).definition.flexible_from else 0
 
 
@@ -104,7 +104,7 @@ def _lists(definition: StructDef, version: int) -> list[Field]:
 def _mirror(
     source: Any, source_definition: StructDef, target: Any, response_class: Any, definition: StructDef, version: int
 ) -> None:
-    """Give the reply the topics and partitions of the request: the first list of one is the first list of the other."""
+    """Give the reply the topics and partitions of the request: the first list of each corresponds to the other's."""
     for f in definition.fields:
         if hasattr(source, f.name) and f.struct is None and not _is_error(f):
             setattr(target, f.name, getattr(source, f.name))
@@ -123,7 +123,7 @@ def _mirror(
             (item, asked[0].type) if asked[0].struct is None else (getattr(item, "partition", None), "int32")
         )
         if bare is not None:
-            # A partition's number, or the name of what was looked for: the reply begins with it.
+            # The partition number, or the name that was looked for; it is the first such field of the entry.
             name = next(f.name for f in struct_def.fields if f.type == type_name and "error" not in f.name)
             setattr(entry, name, bare)
         made.append(entry)
@@ -131,7 +131,7 @@ def _mirror(
 
 
 def _stamp(target: Any, definition: StructDef, version: int, error_code: int) -> bool:
-    """Set the deepest error codes there are; say whether there was one."""
+    """Set the innermost error codes; return whether there was one."""
     below = False
     for f in definition.fields:
         if f.is_array and f.struct is not None and version in f.versions and _has_error(f.struct):

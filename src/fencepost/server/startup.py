@@ -1,6 +1,6 @@
-"""From what the user wrote to a broker's settings, and from what went wrong to a sentence for the user.
+"""A broker's settings from the command line, and messages for a broker that cannot start.
 
-Settings come from a file in Java's properties format and from `name=value` pairs, which win.
+Settings come from a file in Java's properties format and from `name=value` pairs, which take precedence.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _unescape(text: str) -> str:
 
 
 def load_config(file: str | None, pairs: Iterable[str]) -> Config:
-    """The settings in `file`, then those in `pairs`. BadSetting says where the wrong one stands."""
+    """The settings in `file`, then those in `pairs`. Raises BadSetting, which says where the wrong one is."""
     found: dict[str, str] = {}
     for origin, name, value in [*_settings_of_file(file), *_settings_of_pairs(pairs)]:
         try:
@@ -86,13 +86,13 @@ def _settings_of_pairs(pairs: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def ready_line(brokers: Iterable[Broker]) -> str:
-    """What a program that started this process waits for."""
+    """The line on stdout that a parent process waits for."""
     hosts = [(f"[{b.host}]" if ":" in b.host else b.host, b.port) for b in brokers]
     return "ready " + ",".join(f"{host}:{port}" for host, port in hosts)
 
 
 def explain(error: Exception, data: str | None = None) -> str | None:
-    """What to tell whoever started the broker; None if it is not theirs to mend."""
+    """The message for the user who started the broker; None if the user cannot fix the cause."""
     from fencepost.server.storage import CorruptLog, DataFolderUnusable
 
     if isinstance(
@@ -109,7 +109,7 @@ def explain(error: Exception, data: str | None = None) -> str | None:
         hint = "make room, or choose a folder that this user may write to with --data"
         return f"the data folder {data} cannot be written: {error.strerror}\n\nhint: {hint}"
     if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        # Two brokers may both bind while neither listens; the later one learns of it here.
+        # Two brokers can bind the same port while neither listens; then the second `listen` fails.
         hint = "another program took the port; choose another one with --listen HOST:PORT"
         return f"cannot listen: {error.strerror}\n\nhint: {hint}"
     return None

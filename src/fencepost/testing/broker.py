@@ -3,9 +3,9 @@
     with Broker() as broker:                      # in memory; Broker(data=path) on disk
         Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-The child is `python -m fencepost broker`, the same program that a user runs, so `kill` is a real kill -9 and
-`restart` a real recovery. It ends with its parent, however that ends. Orders that no client can give, such as
-`faults`, go to it as JSON over its stdin and stdout.
+The child is `python -m fencepost broker`, the same program that a user runs, so `kill` is a real kill -9 and `restart`
+a real recovery. It ends when its parent ends, in whatever way. Orders that no client can give, such as `faults`, are
+sent to it as JSON over its stdin and stdout.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ LOG_TAIL_CHARS = 4000
 
 
 class BrokerFailed(Exception):
-    """The broker did not start, ended when nobody asked it to, or did not stop cleanly."""
+    """The broker did not start, ended unexpectedly, or did not stop cleanly."""
 
 
 class Broker:
-    """A broker that is started on entry and stopped on exit; or by hand, with `start` and `stop`."""
+    """A broker that is started on entry and stopped on exit, or with `start` and `stop`."""
 
     def __init__(
         self,
@@ -51,16 +51,16 @@ class Broker:
         self.data = None if data is None else Path(data)
         self.settings = dict(settings or {})
         self.host = host
-        self.port = port  # 0 until the first start picked one; restarts keep it.
+        self.port = port  # 0 until the first start picks one; restarts keep it.
         self.start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._exit_code: int | None = None
         self._stderr: IO[bytes]
-        self._log_before = ""  # Of the processes that have ended.
+        self._log_before = ""  # The log of the processes that have ended.
         self.faults = Faults(self._order)
         self._one_order_at_a_time = threading.Lock()
-        self._unanswered = ""  # The order whose answer is still to come.
-        self._heard = b""  # Of the broker's stdout: what is no whole line yet.
+        self._unanswered = ""  # The order whose answer has not arrived.
+        self._heard = b""  # From the broker's stdout: the beginning of a line.
 
     @property
     def bootstrap_servers(self) -> str:
@@ -81,11 +81,11 @@ class Broker:
         return self._log_before if self._process is None else self._log_before + self._log_now()
 
     def start(self) -> None:
-        """Start and wait until clients can connect. Raises BrokerFailed, with the broker's own words."""
+        """Start and wait until clients can connect. Raises BrokerFailed, with the broker's log."""
         assert not self.is_running, f"the broker is running already, as process {self.pid}"
         if self._process is not None:
             self._let_go()  # It ended by itself.
-        # A file, not a pipe: a broker that nobody listens to must not block.
+        # A file, not a pipe: a full pipe would block the broker.
         self._stderr = tempfile.TemporaryFile(prefix="fencepost-broker-")  # noqa: SIM115
         self._process = subprocess.Popen(
             self._command(),
@@ -93,7 +93,7 @@ class Broker:
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             env=child_environment(),
-            # Ctrl-C in a terminal is for the test run, which then stops its brokers in order.
+            # Ctrl-C in a terminal is for the test run, which then stops its brokers cleanly.
             process_group=0,
         )
         try:
@@ -110,7 +110,7 @@ class Broker:
             raise BrokerFailed(f"the broker stopped with exit code {exit_code}\n{self._log_tail()}")
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone. Nothing happens if it is gone already."""
+        """SIGKILL, and wait until the process has ended. Does nothing if it has ended already."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -125,7 +125,7 @@ class Broker:
     def wait_for_exit(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Wait until the broker ends by itself, as at `fencepost.crash.at`; return its exit code.
 
-        It is -9 where the process was killed. A broker that has ended before answers at once.
+        It is -9 if the process was killed. Returns at once if the broker has ended already.
         """
         if self._process is None:
             assert self._exit_code is not None, "the broker was never started"
@@ -140,15 +140,15 @@ class Broker:
         return exit_code
 
     def advance_clock(self, ms: int) -> None:
-        """Let the broker believe that so much time has passed; all that is due by then is done when this returns."""
+        """Move the broker's clock forward; everything that is due by then is done when this returns."""
         self._order("advance_clock", ms=ms)
 
     def time_out(self, transactional_id: str) -> None:
-        """Let the open transaction run into its timeout now: it is aborted, and its producer fenced."""
+        """Let the open transaction time out now: it is aborted, and its producer is fenced."""
         self._order("time_out", transactional_id=transactional_id)
 
     def fence(self, transactional_id: str) -> None:
-        """Fence the producer of this id now, as a second one with the same id would; what it has open is aborted."""
+        """Fence the producer of this id, as a second one with the same id would; its open transaction is aborted."""
         deadline = time.monotonic() + ORDER_TIMEOUT_S
         while (error := self._order("fence", transactional_id=transactional_id)) != "NONE":
             if error != "CONCURRENT_TRANSACTIONS" or time.monotonic() > deadline:
@@ -156,7 +156,7 @@ class Broker:
             time.sleep(0.02)
 
     def crash_at(self, point: str, times: int = 1) -> None:
-        """Let the broker kill itself when it next gets to this point, or gets there for the so many'th time.
+        """Let the broker kill itself when it reaches this point, counted from now, for the Nth time (`times`).
 
         `wait_for_exit` waits for that, and `restart` starts a broker that does not crash.
         """
@@ -174,7 +174,7 @@ class Broker:
                 return
             ended_by_itself = self._process.poll()
             if error is not None:
-                # What went wrong in the block matters more than how the broker ends.
+                # The error of the block matters more than how the broker ends.
                 self.kill()
             elif ended_by_itself is not None:
                 self._let_go()
@@ -201,12 +201,12 @@ class Broker:
         self.port = int(address.rpartition(":")[2])
 
     def _order(self, order: str, **given: Any) -> Any:
-        """Have the broker do something; what it answers. Raises OrderRefused if it cannot be done."""
+        """Send an order to the broker and return its answer. Raises OrderRefused if it cannot be carried out."""
         with self._one_order_at_a_time:
             process = self._running()
             assert process.stdin is not None
             if self._unanswered:
-                # It had no answer in time. That answer comes before ours.
+                # An earlier order had no answer in time. Its answer comes before ours.
                 self._next_line(ORDER_TIMEOUT_S, f"{order} has to wait: no answer to {self._unanswered}")
                 self._unanswered = ""
             try:
@@ -245,7 +245,7 @@ class Broker:
         return self._process
 
     def _let_go(self) -> None:
-        """The process has ended and was waited for: keep its last words, close our ends of its pipes."""
+        """The process has ended and was waited for: keep its log, close our ends of its pipes."""
         process = self._running()
         assert process.returncode is not None
         self._log_before += self._log_now()

@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
-    """The command that runs `module`; files in the current folder cannot take the place of its imports."""
+    """The command that runs `module`. With -P, it imports nothing from the current folder."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def child_environment() -> dict[str, str]:
-    """The child finds the same `fencepost` as we did, also where it is on `sys.path` and not installed."""
+    """An environment in which the child imports the same `fencepost`, also if it is on `sys.path` and not installed."""
     root = str(Path(__file__).resolve().parents[2])
     environment = dict(os.environ)
     if root != sysconfig.get_path("purelib"):

@@ -4,8 +4,8 @@
     producer.commit_transaction(30)
     assert lost.hits == 1
 
-The words are those of Apache Kafka's own fault proxy for integration tests; `drop_on` is ours. A fault strikes at the
-`request`, which the broker then never sees, or at the `reply`, when it has done what was asked.
+The method names are those of Apache Kafka's own fault proxy for integration tests, except `drop_on`. A fault strikes
+at the `request`, which the broker then never sees, or at the `reply`, when the broker has carried out the request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WAIT_TIMEOUT_S = 30.0
 
 
 class OrderRefused(ValueError):
-    """The broker cannot do what the test wants; says why, and what to do."""
+    """The broker cannot carry out an order of the test. The message says why, and what to do."""
 
 
 class Order(Protocol):
@@ -38,11 +38,11 @@ class Fault:
 
     @property
     def hits(self) -> int:
-        """How often it has struck so far."""
+        """How many requests it has struck so far."""
         return int(self._order("hits", fault=self._number))
 
     def wait_for_hits(self, count: int = 1, timeout_s: float = WAIT_TIMEOUT_S) -> None:
-        """Wait until it has struck so often. Raises TimeoutError."""
+        """Wait until it has struck `count` requests. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
         while (hits := self.hits) < count:
             if time.monotonic() > deadline:
@@ -50,7 +50,7 @@ class Fault:
             time.sleep(0.01)
 
     def clear(self) -> None:
-        """End it. Connections that it left without an answer are closed, so that their clients come back at once."""
+        """End it. Connections that it left without an answer are closed, so that their clients reconnect at once."""
         self._order("remove_fault", fault=self._number)
 
     def __enter__(self) -> Fault:
@@ -63,10 +63,10 @@ class Fault:
 
 
 class Faults:
-    """The faults of one broker. They end when their `times` are over, when cleared, and when the broker does.
+    """The faults of one broker. A fault ends after `times` requests, when it is cleared, or when the broker ends.
 
-    `times=None` means: until it is cleared. `skip` requests pass before the first that is struck. `client_id` may be
-    a pattern, such as `svc-*`. Where several faults concern a request, the one that was set first strikes.
+    `times=None` means: until it is cleared. `skip` requests pass before the first one that is struck. `client_id` may
+    be a pattern, such as `svc-*`. If several faults match a request, the one that was set first strikes.
     """
 
     def __init__(self, order: Order) -> None:
@@ -82,7 +82,7 @@ class Faults:
         skip: int = 0,
         at: str = "request",
     ) -> Fault:
-        """Answer with this error. The request is not served; at="reply": it is, and the answer says otherwise."""
+        """Answer with this error. The request is not carried out; with at="reply" it is, in spite of the error."""
         return self._add("error", at, api=api, error=error, times=times, client_id=client_id, skip=skip)
 
     def delay_on(
@@ -95,13 +95,13 @@ class Faults:
         skip: int = 0,
         at: str = "reply",
     ) -> Fault:
-        """Hold the reply back; at="request": serve the request only then, also if its client has left."""
+        """Delay the reply. With at="request": delay the request, which is served even if its client has left."""
         return self._add("delay", at, api=api, ms=ms, times=times, client_id=client_id, skip=skip)
 
     def drop_on(
         self, api: str, *, times: int | None = 1, client_id: str | None = None, skip: int = 0, at: str = "reply"
     ) -> Fault:
-        """Do not answer. The connection stays open and silent until the client gives it up."""
+        """Do not answer. The connection stays open and silent until the client gives up."""
         return self._add("drop", at, api=api, times=times, client_id=client_id, skip=skip)
 
     def disconnect_on(
@@ -111,7 +111,7 @@ class Faults:
         return self._add("disconnect", at, api=api, times=times, client_id=client_id, skip=skip)
 
     def blackhole_client(self, client_id: str) -> Fault:
-        """Swallow every request of this client, until it is cleared: for the broker, it has fallen silent."""
+        """Drop every request of this client until the fault is cleared: the broker sees a client that is silent."""
         return self._add("drop", "request", client_id=client_id, times=None)
 
     def clear(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fencepost.broker import fetch_sessions, topic_rules
 from fencepost.broker.api import k00_produce
-from fencepost.broker.node import MAX_PLAIN_REQUEST_BYTES
+from fencepost.broker.node import MAX_NAMES_REQUEST_BYTES
 from fencepost.machines.group.offsets import Offsets
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
@@ -81,7 +81,7 @@ def test_a_request_has_so_many_elements_and_no_more(broker: PureBroker) -> None:
 
 
 def test_only_requests_with_data_may_be_very_large(broker: PureBroker) -> None:
-    names = ["x" * 30_000] * (MAX_PLAIN_REQUEST_BYTES // 30_000 + 1)
+    names = ["x" * 30_000] * (MAX_NAMES_REQUEST_BYTES // 30_000 + 1)
     with pytest.raises(Malformed, match="API key 10 needs no more than 16777216 bytes"):
         broker.send(FindCoordinatorRequest(coordinator_keys=names), 4)
 
@@ -142,7 +142,7 @@ class Read(bytes):
 def test_a_length_without_end_is_not_read_to_its_end(broker: PureBroker) -> None:
     head = b"\0\2t" + struct.pack(">hi", 1, 1000) + b"\2" + b"\7orders" + b"\2" + struct.pack(">i", 0)
     frame = Read(head + b"\xff" * MANY + b"\0\0\0\0")
-    assert k00_produce.handle_plain(broker.cluster, frame, 0, 9, broker.now_ms) is None
+    assert k00_produce.answer_from_bytes(broker.cluster, frame, 0, 9, broker.now_ms) is None
     assert frame.count < 30
 
 

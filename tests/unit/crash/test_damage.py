@@ -1,4 +1,4 @@
-"""What `make crash` does to a broker, and what it must leave alone."""
+"""The damage that `make crash` does, and what it must leave alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def a_disk(tmp_path: Path) -> tuple[Path, Path]:
     return folder, tmp_path / "syncs"
 
 
-def test_a_power_loss_takes_what_nobody_synced_and_nothing_else(tmp_path: Path) -> None:
+def test_a_power_loss_takes_only_what_was_not_synced(tmp_path: Path) -> None:
     folder, syncs = a_disk(tmp_path)
     outcomes = set()
     for seed in range(40):
@@ -34,7 +34,7 @@ def test_a_power_loss_takes_what_nobody_synced_and_nothing_else(tmp_path: Path) 
         disk.lose_power(random.Random(seed))
         assert old.read_bytes().startswith(SYNCED)
         outcomes.add((old.read_bytes() == SYNCED + UNSYNCED, new.exists()))
-    assert len(outcomes) == 4, "each may be lost, and neither has to be"
+    assert len(outcomes) == 4, "each may be lost, and none has to be"
 
 
 def test_a_sync_counts_for_what_was_there_when_it_began(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_torn_tail_is_no_whole_batch_and_a_changed_byte_is_in_one(tmp_path: Pa
     assert [changed[at * size : (at + 1) * size] == batches[at] for at in range(5)] == [True, True, False, True, True]
 
 
-def test_a_hundred_rounds_come_to_every_named_point() -> None:
+def test_a_hundred_rounds_reach_every_named_point() -> None:
     for seed in range(10):
         plans = plan_rounds(100, random.Random(seed), client_count=6)
         assert {plan.point for plan in plans} == {"", *POINTS}

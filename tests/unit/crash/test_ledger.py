@@ -1,4 +1,4 @@
-"""The checker of crash tests: for every anomaly a history that has it, and one that is in order."""
+"""The checker of crash tests: for every anomaly a history that has it, and one that has not."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_half_a_transaction_of_unknown_outcome_is_torn() -> None:
     assert kinds(ledger_of(Outcome.UNKNOWN), "0:1") == ["torn"]
 
 
-def test_an_open_transaction_may_be_read_in_part_since_its_markers_come_one_by_one() -> None:
+def test_an_open_transaction_may_be_read_in_part_since_its_markers_are_written_one_by_one() -> None:
     assert kinds(ledger_of(Outcome.OPEN), "0:1") == []
 
 
@@ -68,7 +68,7 @@ def test_a_record_must_not_be_read_twice() -> None:
     assert "duplicate" in kinds(ledger_of(Outcome.COMMITTED), "0:0", "0:1", "0:1")
 
 
-def test_a_record_that_nobody_wrote_is_invented() -> None:
+def test_a_record_that_no_client_wrote_is_invented() -> None:
     assert kinds(ledger_of(Outcome.COMMITTED), "0:0", "0:1", "7:0") == ["invented"]
 
 
@@ -117,7 +117,7 @@ def test_an_output_without_an_input_is_invented() -> None:
     assert pipeline(3, "0@0", "0@2", "0@7") == ["invented", "offset behind"]
 
 
-def test_a_topic_that_forgets_is_not_missed_and_still_must_not_show_what_was_aborted() -> None:
+def test_records_that_a_topic_may_forget_are_not_missed_and_its_aborted_ones_are_still_found() -> None:
     def kinds_without_payments(outcome: Outcome, *values: str) -> list[str]:
         ledger = ledger_of(outcome)
         return [anomaly.kind for anomaly in Checker(ledger, {"payments"}).check(ledger.over(), read(*values))]
@@ -163,13 +163,13 @@ def test_a_topic_that_is_kept_short_loses_its_oldest_records_only() -> None:
     assert check("0:0", "1:0") == ["lost"]
 
 
-def test_what_a_client_wrote_into_its_journal_is_what_others_find_there(tmp_path: Path) -> None:
+def test_the_transactions_in_a_journal_are_those_that_its_client_wrote(tmp_path: Path) -> None:
     journal, journals = Journal(tmp_path / "w", "w"), Journals({"w": tmp_path / "w"})
     first, second = journal.open("w"), journal.open("w")
     first.write("orders")
     second.write("payments")
     journals.refresh()
-    assert journals.all() == [], "nobody was asked to commit anything"
+    assert journals.all() == [], "no client has asked to commit"
     first.end(Outcome.ABORTED)
     second.ask()
     journals.refresh()
@@ -180,7 +180,7 @@ def test_what_a_client_wrote_into_its_journal_is_what_others_find_there(tmp_path
     assert len(journals.over()) == 1
 
 
-def test_a_client_that_was_killed_finds_what_it_left_behind_and_repeats_no_number(tmp_path: Path) -> None:
+def test_a_client_that_was_killed_finds_its_unfinished_transaction_and_repeats_no_number(tmp_path: Path) -> None:
     killed = Journal(tmp_path / "w", "w")
     assert killed.left_behind is None
     killed.open("w").end(Outcome.COMMITTED)

@@ -1,10 +1,11 @@
-"""A thread that is slow to begin: what storage hands to it waits until a test says so."""
+"""A worker thread that does not begin by itself: the jobs of a data folder wait until the test runs them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Thread
 
-from fencepost.server.storage.folder import Done
+from fencepost.server.storage.deferring import Done
 
 
 class Later:
@@ -16,9 +17,23 @@ class Later:
     def __call__(self, work: Callable[[], None], done: Done) -> None:
         self.jobs.append((work, done))
 
+    def run_one(self) -> None:
+        """Do the work of the oldest job in another thread, then call `done` in this one."""
+        work, done = self.jobs.pop(0)
+        errors: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:
+                errors.append(error)
+
+        thread = Thread(target=run)
+        thread.start()
+        thread.join()
+        done(errors[0] if errors else None)
+
     def run(self) -> None:
-        """Also what comes of it."""
+        """Run all jobs, also those that they add."""
         while self.jobs:
-            work, done = self.jobs.pop(0)
-            work()
-            done(None)
+            self.run_one()

@@ -1,4 +1,4 @@
-"""The broker as a process, without clients: what becomes of work that other threads did for it."""
+"""The broker as a process, without clients: errors after work in other threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fencepost.server.app import App, Settings
 
 
 @pytest.mark.parametrize("error", [LogTailUnknown("cutting the file failed"), ValueError("a bug")])
-def test_what_goes_wrong_after_work_in_another_thread_is_not_only_logged_by_the_loop(error: Exception) -> None:
+def test_an_error_after_work_in_another_thread_is_not_only_logged_by_the_loop(error: Exception) -> None:
     lines: list[str] = []
     died: list[LogTailUnknown] = []
 

@@ -74,7 +74,7 @@ def test_a_client_is_named_or_a_pattern() -> None:
     assert struck == {"svc-1": 16, "svc-10": passed, "job-": 27, "job-7": 27, "Job-7": passed}
 
 
-def test_what_hangs_is_let_go_with_its_fault() -> None:
+def test_a_connection_without_an_answer_is_closed_with_its_fault() -> None:
     world = World()
     number = world.faults.add(parse_fault("drop", at="request", client_id="svc-1"))
     hanging = world.send(BEAT, 4)

@@ -1,10 +1,9 @@
-"""The listener without sockets: a transport that remembers, a broker that answers as it is told."""
+"""The listener without sockets: a transport that records, and a broker whose answers a test decides."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -15,7 +14,7 @@ from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
 from fencepost.server import complaints, connection, listener
 from fencepost.server.complaints import Complaints, guess_protocol
-from fencepost.server.connection import Connection
+from fencepost.server.connection import MOVES, ClientConnection, State
 from fencepost.server.listener import Listener
 
 KB, MB = 1 << 10, 1 << 20
@@ -26,10 +25,10 @@ def frame(data: bytes) -> bytes:
 
 
 class FakeTransport:
-    """What asyncio would do, on demand: `takes` says how much the client reads of what is written."""
+    """Does what asyncio would do, on demand. `takes`: how many of the written bytes the client reads."""
 
     def __init__(self, port: int = 1) -> None:
-        self.protocol: Connection
+        self.protocol: ClientConnection
         self.port = port
         self.takes = 1 << 40
         self.written = bytearray()
@@ -85,13 +84,13 @@ class FakeTransport:
         self.protocol.connection_lost(None)
 
     def end_of_input(self) -> None:
-        """As asyncio does: who does not want to go on is closed."""
+        """As asyncio does: a protocol that does not want to stay open is closed."""
         if not self.protocol.eof_received():
             self.close()
             self.lose()
 
     def receive(self, data: bytes) -> int:
-        """Bytes arrive; returns how many were read."""
+        """Bytes arrive; return how many were read."""
         given = 0
         while given < len(data) and self.is_reading and self.end is None:
             buffer = self.protocol.get_buffer(-1)
@@ -102,25 +101,35 @@ class FakeTransport:
         return given
 
 
+class CheckedConnection(ClientConnection):
+    """Fails the test that makes it move in a way that its table does not have."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "state" and hasattr(self, "state"):
+            assert value in MOVES[self.state], f"from {self.state} to {value}"
+        super().__setattr__(name, value)
+
+
 class FakeNode:
-    """Answers each frame with itself; `wait…` not before `answer`, `bad…` with an error."""
+    """Answers each frame with itself; `wait…` and those in `late` not before `answer`, `bad…` with an error."""
 
     def __init__(self, **settings: str) -> None:
         self.cluster = self
         self.config = parse({name.replace("_", "."): value for name, value in settings.items()})
         self.handled: list[bytes] = []
-        self.waiting: list[Connection] = []
+        self.waiting: list[ClientConnection] = []
+        self.late: set[bytes] = set()
         self.gone = 0
         self.errors: dict[bytes, Exception] = {}
         self.on_handle: Callable[[], None] = lambda: None
 
-    def handle(self, data: bytes, connection: Connection, now_ms: int) -> None:
+    def handle(self, data: bytes, connection: ClientConnection, now_ms: int) -> None:
         assert type(data) is bytes
         self.handled.append(data)
         self.on_handle()
         if data[:3] == b"bad":
             raise self.errors[data]
-        if data[:4] == b"wait":
+        if data[:4] == b"wait" or data in self.late:
             self.waiting.append(connection)
             connection.on_close(self._go)
         elif data[:5] == b"large":
@@ -142,6 +151,7 @@ class World:
         self.turns = 0
         self.died: list[LogTailUnknown] = []
         self.listener = Listener(self.node, self.lines.append, self._after_work, self.died.append)  # type: ignore[arg-type]
+        self.listener.make_connection = CheckedConnection
         self._ports = 0
 
     def _after_work(self) -> None:
@@ -188,7 +198,7 @@ async def test_all_that_a_client_sent_before_it_left_is_served() -> None:
 
 
 @in_loop
-async def test_an_answer_that_is_waited_for_comes_before_the_end() -> None:
+async def test_a_connection_that_awaits_an_answer_gets_it_before_it_is_closed() -> None:
     world = World()
     transport = world.connect()
     transport.receive(b"".join(map(frame, [*[b"x"] * connection.FRAMES_A_TURN, b"wait", b"after"])))
@@ -247,7 +257,7 @@ async def test_a_request_waits_for_the_answer_to_the_one_before() -> None:
     transport.receive(frame(b"wait") + frame(b"a") + frame(b"wait2") + frame(b"b"))
     assert world.node.handled == [b"wait"]
     world.node.answer()
-    assert world.node.handled == [b"wait"], "not in the middle of what the answer came from"
+    assert world.node.handled == [b"wait"], "not inside the call that brought the answer"
     await settle()
     assert world.node.handled == [b"wait", b"a", b"wait2"]
     world.node.answer()
@@ -256,7 +266,34 @@ async def test_a_request_waits_for_the_answer_to_the_one_before() -> None:
 
 
 @in_loop
-async def test_a_deep_pipeline_is_served_in_turns() -> None:
+async def test_a_request_behind_one_that_a_timer_answers_is_served() -> None:
+    """Timers that are due run at the end of a turn, before the connection has kept the requests it did not handle."""
+    world = World()
+    world.listener.after_work = lambda: world.node.answer() if world.node.waiting else None
+    transport = world.connect()
+    transport.receive(frame(b"wait") + frame(b"a"))
+    await settle()
+    assert transport.written == b"answer" + frame(b"a")
+    assert world.listener.held_bytes == 0
+
+
+@in_loop
+async def test_a_second_answer_to_one_request_is_a_bug() -> None:
+    transport = World().connect()
+    transport.receive(frame(b"a"))
+    with pytest.raises(AssertionError, match="an answer without a request: the connection is ready"):
+        transport.protocol.reply([b"again"])
+
+
+def test_every_state_of_a_connection_can_end_and_a_closed_one_stays_closed() -> None:
+    assert set(MOVES) == set(State)
+    assert all(State.CLOSED in MOVES[state] for state in State if state is not State.CLOSED)
+    assert not MOVES[State.CLOSED]
+
+
+@in_loop
+async def test_a_deep_pipeline_is_served_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "monotonic", lambda: 0.0)  # On a busy machine a turn may end by its time.
     world = World()
     deep, other = world.connect(), world.connect()
     deep.receive(frame(b"x") * 10_000)
@@ -394,12 +431,12 @@ async def test_a_client_that_waits_is_not_read_from_for_ever() -> None:
 
 
 @in_loop
-async def test_a_large_request_takes_the_memory_it_announces_but_uses_only_what_came() -> None:
+async def test_a_large_request_reserves_the_memory_it_announces_but_uses_only_what_arrived() -> None:
     world = World()
     transport = world.connect()
     transport.receive(struct.pack(">i", 90 * MB) + b"x" * 1000)
     assert world.listener.held_bytes == 90 * MB + 4
-    assert len(transport.protocol._held) < 10_000
+    assert len(transport.protocol.inbox.data) < 10_000
     transport.lose()
     assert world.listener.held_bytes == 0
 
@@ -414,7 +451,7 @@ async def test_large_requests_wait_in_line_for_memory() -> None:
     for transport in (third, fourth):
         assert transport.receive(frame(body)[:500_000]) <= connection.SMALL_BYTES
         assert not transport.is_reading
-    # Small requests are served all the same.
+    # Small requests are still served.
     bystander = world.connect()
     bystander.receive(frame(b"a") * 3)
     assert bystander.written == frame(b"a") * 3
@@ -433,7 +470,7 @@ async def test_large_requests_wait_in_line_for_memory() -> None:
 
 
 @in_loop
-async def test_a_large_request_that_does_not_come_gives_its_memory_to_others(
+async def test_a_large_request_that_does_not_arrive_gives_its_memory_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
@@ -454,10 +491,25 @@ async def test_a_large_request_that_does_not_come_gives_its_memory_to_others(
 
 
 @in_loop
-async def test_requests_of_middling_size_that_do_not_come_give_their_memory_to_others(
+async def test_less_than_the_length_of_a_request_gives_its_memory_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    for module in (connection, listener):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    world = World(queued_max_request_bytes=str(2 * MB))
+    stuck, large, waiting = world.connect(), world.connect(), world.connect()
+    stuck.receive(frame(b"a")[:2])
+    large.receive(frame(bytes(8 * MB))[:100_000])
+    waiting.receive(frame(bytes(MB))[: connection.SMALL_BYTES])
+    now[0] = connection.ARRIVAL_S + 3
+    world.listener._on_tick()
+    assert stuck.end == "aborted"
+
+
+@in_loop
+async def test_requests_of_middling_size_that_do_not_arrive_give_their_memory_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They are read like small ones until there is no memory left; then those that begin wait, and hold some too."""
+    """They are read like small ones until no memory is left. Then new ones wait, and each holds some memory too."""
     now = [0.0]
     for module in (connection, listener):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
@@ -478,7 +530,7 @@ async def test_requests_of_middling_size_that_do_not_come_give_their_memory_to_o
 
 
 @in_loop
-async def test_slow_readers_that_stand_still_are_closed_when_answers_fill_the_memory(
+async def test_clients_that_stop_reading_are_closed_when_answers_fill_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
@@ -489,7 +541,7 @@ async def test_slow_readers_that_stand_still_are_closed_when_answers_fill_the_me
     for transport in slow:
         transport.takes = 0
         transport.receive(frame(b"large600000"))
-    # One more would be above twice the limit, so it is the newest that goes.
+    # One more would exceed twice the limit, so the newest is closed.
     newest = world.connect()
     newest.takes = 0
     newest.receive(frame(b"large600000"))
@@ -500,7 +552,7 @@ async def test_slow_readers_that_stand_still_are_closed_when_answers_fill_the_me
     assert [transport.end for transport in slow] == [None, None, None]
     now[0] += 0.6
     world.listener._on_tick()
-    assert [transport.end for transport in slow] == ["aborted", None, "aborted"], "the one that reads stays"
+    assert [transport.end for transport in slow] == ["aborted", None, "aborted"], "the client that reads is not closed"
     assert world.listener.unsent_bytes < MB
     assert "does not read its answers" in world.lines[-1]
 
@@ -509,7 +561,7 @@ async def test_slow_readers_that_stand_still_are_closed_when_answers_fill_the_me
 
 
 @in_loop
-async def test_whoever_waits_is_forgotten_when_it_goes() -> None:
+async def test_a_connection_that_waits_for_memory_is_forgotten_when_it_is_lost() -> None:
     world = World()
     transport = world.connect()
     transport.receive(frame(b"wait") + frame(b"a"))
@@ -568,7 +620,7 @@ async def test_a_stop_closes_everybody_without_a_word() -> None:
     assert (waiting.end, plain.end) == ("closed", "closed")
     assert world.connect().end == "aborted"
     assert world.node.gone == 1
-    assert len(world.lines) == 1  # Of the one who came too late.
+    assert len(world.lines) == 1  # For the connection that came too late.
 
 
 @in_loop
@@ -594,6 +646,9 @@ async def test_little_is_kept_of_a_long_answer() -> None:
     ((_, request, reply, _),) = kept
     assert reply == long_one[:KB]
     assert request == long_one[:256]
-    client.protocol.rpcs = deque([(0, request, None, 0)])
-    client.protocol.reply([b"", long_one])
+    world.node.late.add(end_txn)
+    client.receive(frame(end_txn))
+    assert client.protocol.rpcs is not None
+    assert client.protocol.rpcs[-1][2] is None
+    world.node.waiting.pop().reply([b"", long_one])
     assert client.protocol.rpcs[-1][2] == long_one[:KB]

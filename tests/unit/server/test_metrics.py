@@ -1,4 +1,4 @@
-"""The age of what holds back readers, for Prometheus."""
+"""The age of the transaction that holds the LSO, for Prometheus."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def ages(broker: PureBroker) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("is_open_elsewhere", [False, True])
-def test_what_hangs_is_as_old_as_its_last_record(is_open_elsewhere: bool) -> None:
-    """Its id is there, but has no transaction, or one that began long before and does not include the partition."""
+def test_a_hanging_transaction_is_as_old_as_its_last_record(is_open_elsewhere: bool) -> None:
+    """Its id is known, but without a transaction, or with an older one that does not include the partition."""
     broker = PureBroker(WITHOUT_VERIFICATION)
     topics = [CreateTopicsRequest.CreatableTopic(name, 1, 1) for name in ("hangs", "known")]
     broker.call(CreateTopicsRequest(topics, 10_000), 5)

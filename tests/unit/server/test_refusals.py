@@ -1,4 +1,4 @@
-"""Replies with an error in them: for every API and version that has a place for one."""
+"""Replies with an error in them: for every API and version that has an error field."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WITH_ERRORS = [(api, version) for api in APIS.values() if can_carry_error(api.ke
 
 
 def error_codes(value: Any) -> list[int]:
-    """All error codes of a message, wherever they stand."""
+    """All error codes of a message, at every level."""
     if isinstance(value, list | tuple):
         return [code for item in value for code in error_codes(item)]
     if not hasattr(value, "__slots__") or isinstance(value, str | bytes):
@@ -131,4 +131,4 @@ def test_produce_without_acks_has_no_answer() -> None:
 
 def test_the_points_at_which_a_broker_can_crash_are_those_in_the_source() -> None:
     source = "".join(path.read_text() for folder in ("broker", "server") for path in (SOURCE / folder).rglob("*.py"))
-    assert sorted(POINTS) == sorted(set(re.findall(r'\b(?:_reach\(|_at, |_files\.at[(,] ?)"([a-z.]+)"\)', source)))
+    assert sorted(POINTS) == sorted(set(re.findall(r'\b(?:_reach\(|_at, |_open_files\.at[(,] ?)"([a-z.]+)"\)', source)))

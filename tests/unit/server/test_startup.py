@@ -1,4 +1,4 @@
-"""Settings as users write them: a properties file, `name=value` pairs, and what is said when they are wrong."""
+"""Settings as users write them: a properties file, `name=value` pairs, and the messages when they are wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic is deleted and another one gets its name: neither has a hand in the files or the checkpoints of the other."""
+"""A topic is deleted and another one gets its name: neither affects the files or the checkpoints of the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from fencepost.machines.log.interface import AbortedTxn, LogConfig, StorageFailed
 from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.server.storage import DataFolder, FileLog
-from fencepost.server.storage.folder import Done
+from fencepost.server.storage.deferring import Done
 from tests.unit.server.later import Later
 
 OLD_ID, NEW_ID = bytes(range(16)), bytes(range(1, 17))
@@ -43,7 +43,7 @@ def content(log: FileLog) -> bytes:
 
 @contextmanager
 def refusing_to_write(path: Path, name: str) -> Iterator[None]:
-    """A disk that does not take one of the small files."""
+    """A disk that refuses to write one of the small files."""
     (path / f"{name}.tmp").mkdir()
     yield
     (path / f"{name}.tmp").rmdir()
@@ -59,7 +59,7 @@ def test_a_disk_that_refuses_a_checkpoint_does_not_give_the_files_to_the_next_to
         folder.delete_log("orders", 0)
         assert not (tmp_path / "orders-0").exists()
         with pytest.raises(StorageFailed):
-            new_log(folder)  # After a crash its beginning would be hidden.
+            new_log(folder)  # After a crash its first records would be hidden.
     log = new_log(folder)
     assert (log.start_offset, log.end_offset) == (0, 0)
     put(log, b"new")
@@ -95,7 +95,7 @@ def test_files_that_could_not_be_moved_away_are_not_the_next_topics(
     assert b"new" in content(new_log(DataFolder(str(tmp_path))))
 
 
-def test_where_a_deleted_log_began_does_not_come_back_after_a_power_loss(
+def test_the_start_offset_of_a_deleted_log_does_not_come_back_after_a_power_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: set[int] = set()
@@ -146,7 +146,7 @@ def test_a_recovery_point_that_cannot_be_removed_keeps_its_name_from_being_used(
 
 
 def begin_swap(folder: DataFolder, later: Later) -> tuple[Callable[[], None], Done, list[bool]]:
-    """A cleaned segment on its way in: the work of the other thread, and what this one does then."""
+    """Begin to swap in a cleaned segment; return the work for the other thread, its `done`, and the results."""
     log = old_log(folder)
     later.run()
     rewrite = log.rewrite(0, 8)
@@ -160,7 +160,7 @@ def begin_swap(folder: DataFolder, later: Later) -> tuple[Callable[[], None], Do
 
 @pytest.mark.parametrize("is_made_again", [False, True])
 @pytest.mark.parametrize("ends_with", ["an answer", "a stop"])
-def test_a_cleaned_segment_of_a_deleted_log_does_not_come_in(
+def test_a_cleaned_segment_of_a_deleted_log_is_not_swapped_in(
     is_made_again: bool, ends_with: str, tmp_path: Path
 ) -> None:
     later = Later()
@@ -215,7 +215,7 @@ READS: dict[str, Callable[[FileLog], object]] = {
     "read": lambda log: log.read(0, 1 << 20, log.end_address),
     "address_of": lambda log: log.address_of(3),
     "scan": lambda log: list(log.scan(0)),
-    "offset_for_time": lambda log: log.offset_for_time(1003),
+    "first_batch_not_before": lambda log: log.first_batch_not_before(1003),
     "aborted": lambda log: log.aborted(0, 100),
     "append_aborted": lambda log: log.append_aborted(AbortedTxn(1, 0, 13, 14)),
     "rewrite": lambda log: log.rewrite(0, 8),

@@ -1,20 +1,20 @@
-"""The data folder: its lock, its logs coming and going, and who waits for the disk."""
+"""The data folder: its lock, creation and deletion of logs, and callers that wait for the disk."""
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from fencepost.machines.log.interface import LogConfig, LogTailUnknown, StorageFailed
 from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.server.storage import DataFolder, DataFolderUnusable, FileLog
-from fencepost.server.storage.folder import Done
+from fencepost.server.storage.deferring import Done
+from tests.unit.server.later import Later
 
 TOPIC_ID = bytes(range(16))
 
@@ -22,31 +22,6 @@ TOPIC_ID = bytes(range(16))
 def put(log: FileLog) -> None:
     offset = log.end_offset
     log.append(stamp(encode_batch([(None, b"value")], 0), offset, 0), offset, offset, 0)
-
-
-class Deferred:
-    """An event loop with one worker thread, which waits until it is told to run."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], None], Done]] = []
-
-    def __call__(self, work: Callable[[], None], done: Done) -> None:
-        self.jobs.append((work, done))
-
-    def run_one(self) -> None:
-        work, done = self.jobs.pop(0)
-        errors: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                work()
-            except Exception as error:
-                errors.append(error)
-
-        thread = Thread(target=run)
-        thread.start()
-        thread.join()
-        done(errors[0] if errors else None)
 
 
 def test_a_second_broker_on_the_folder_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
@@ -112,7 +87,7 @@ def test_metadata_that_cannot_be_saved_leaves_the_old(tmp_path: Path) -> None:
 
 
 def test_a_deleted_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> None:
-    defer = Deferred()
+    defer = Later()
     folder = DataFolder(str(tmp_path), defer=defer)
     log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
     put(log)
@@ -123,14 +98,13 @@ def test_a_deleted_log_is_gone_at_once_and_its_files_later(tmp_path: Path) -> No
     again = folder.open_log("orders", 0, bytes(16), LogConfig())
     assert again.end_offset == 0
     put(again)
-    while defer.jobs:
-        defer.run_one()
+    defer.run()
     assert sorted(name for name in os.listdir(tmp_path) if "orders" in name) == ["orders-0"]
     folder.close()
 
 
-def test_what_a_killed_process_had_not_removed_is_removed_at_the_next_start(tmp_path: Path) -> None:
-    defer = Deferred()
+def test_directories_that_a_killed_process_had_not_removed_are_removed_at_the_next_start(tmp_path: Path) -> None:
+    defer = Later()
     folder = DataFolder(str(tmp_path), defer=defer)
     put(folder.open_log("x" * 249, 0, TOPIC_ID, LogConfig()))
     folder.delete_log("x" * 249, 0)
@@ -152,7 +126,7 @@ def test_a_deleted_log_leaves_no_recovery_point(tmp_path: Path) -> None:
     folder.close()
 
 
-def test_logs_that_nobody_opens_are_strays(tmp_path: Path) -> None:
+def test_logs_that_are_not_opened_are_strays(tmp_path: Path) -> None:
     folder = DataFolder(str(tmp_path))
     for partition in range(3):
         put(folder.open_log("or-ders", partition, TOPIC_ID, LogConfig()))
@@ -177,8 +151,8 @@ def test_a_clean_stop_vouches_for_logs_that_were_not_opened(tmp_path: Path) -> N
     folder.close()
 
 
-def test_without_flush_nobody_waits(tmp_path: Path) -> None:
-    defer = Deferred()
+def test_without_flush_no_caller_waits(tmp_path: Path) -> None:
+    defer = Later()
     folder = DataFolder(str(tmp_path), defer=defer)
     log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
     put(log)
@@ -189,7 +163,7 @@ def test_without_flush_nobody_waits(tmp_path: Path) -> None:
 
 
 def test_callers_that_come_during_a_sync_share_the_next_one(tmp_path: Path) -> None:
-    defer = Deferred()
+    defer = Later()
     folder = DataFolder(str(tmp_path), flush=True, defer=defer)
     logs = [folder.open_log("orders", partition, TOPIC_ID, LogConfig()) for partition in range(3)]
     done: list[str] = []
@@ -202,17 +176,17 @@ def test_callers_that_come_during_a_sync_share_the_next_one(tmp_path: Path) -> N
     end_address = logs[0].end_address
     defer.run_one()
     assert done == ["first"]
-    assert 0 < logs[0].synced_address < end_address
+    assert 0 < logs[0].files.synced_address < end_address
     assert len(defer.jobs) == 1
     defer.run_one()
     assert done == ["first", "second", "third", "fourth"]
-    assert [log.synced_address for log in logs] == [log.end_address for log in logs]
+    assert [log.files.synced_address for log in logs] == [log.end_address for log in logs]
     assert defer.jobs == []
     folder.close()
 
 
 def test_a_callback_may_ask_for_the_next_sync(tmp_path: Path) -> None:
-    defer = Deferred()
+    defer = Later()
     folder = DataFolder(str(tmp_path), flush=True, defer=defer)
     log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
     put(log)
@@ -232,7 +206,7 @@ def test_a_callback_may_ask_for_the_next_sync(tmp_path: Path) -> None:
 
 
 def test_a_log_deleted_while_callers_wait_does_not_hold_them_up(tmp_path: Path) -> None:
-    defer = Deferred()
+    defer = Later()
     folder = DataFolder(str(tmp_path), flush=True, defer=defer)
     logs = [folder.open_log("orders", partition, TOPIC_ID, LogConfig()) for partition in range(2)]
     done: list[int] = []
@@ -240,8 +214,7 @@ def test_a_log_deleted_while_callers_wait_does_not_hold_them_up(tmp_path: Path) 
         put(log)
         folder.sync(list(logs), lambda number=number: done.append(number))  # type: ignore[misc]
     folder.delete_log("orders", 1)
-    while defer.jobs:
-        defer.run_one()
+    defer.run()
     assert done == [0, 1]
     folder.close()
 
@@ -280,7 +253,7 @@ def test_a_sync_works_with_hardly_any_descriptors_left(tmp_path: Path) -> None:
 
 
 def test_callers_that_still_wait_at_a_clean_stop_are_answered(tmp_path: Path) -> None:
-    defer = Deferred()
+    defer = Later()
     folder = DataFolder(str(tmp_path), flush=True, defer=defer)
     log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
     done: list[int] = []
@@ -293,7 +266,7 @@ def test_callers_that_still_wait_at_a_clean_stop_are_answered(tmp_path: Path) ->
     assert done == [1, 0]
 
 
-def test_a_failed_sync_stops_the_process_and_answers_nobody(tmp_path: Path) -> None:
+def test_a_failed_sync_stops_the_process_and_answers_no_caller(tmp_path: Path) -> None:
     stopped: list[LogTailUnknown] = []
     jobs: list[Done] = []
     folder = DataFolder(str(tmp_path), flush=True, defer=lambda work, done: jobs.append(done), stop=stopped.append)
@@ -307,8 +280,8 @@ def test_a_failed_sync_stops_the_process_and_answers_nobody(tmp_path: Path) -> N
     folder.abandon()
 
 
-def test_everybody_who_waited_for_a_sync_is_called_whatever_the_others_raise(tmp_path: Path) -> None:
-    defer = Deferred()
+def test_every_caller_that_waited_for_a_sync_is_called_whatever_the_others_raise(tmp_path: Path) -> None:
+    defer = Later()
     folder = DataFolder(str(tmp_path), flush=True, defer=defer)
     log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
     done: list[str] = []
@@ -330,7 +303,7 @@ def test_everybody_who_waited_for_a_sync_is_called_whatever_the_others_raise(tmp
 
 
 def test_a_tail_that_is_unknown_after_a_sync_stops_the_process(tmp_path: Path) -> None:
-    defer = Deferred()
+    defer = Later()
     stopped: list[LogTailUnknown] = []
     folder = DataFolder(str(tmp_path), flush=True, defer=defer, stop=stopped.append)
     log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
@@ -350,7 +323,7 @@ def test_a_tail_that_is_unknown_after_a_sync_stops_the_process(tmp_path: Path) -
 
 
 def test_a_checkpoint_is_left_out_where_no_descriptor_is_left(tmp_path: Path) -> None:
-    defer = Deferred()
+    defer = Later()
     stopped: list[LogTailUnknown] = []
     folder = DataFolder(str(tmp_path), flush=True, defer=defer, stop=stopped.append)
     log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
@@ -361,31 +334,31 @@ def test_a_checkpoint_is_left_out_where_no_descriptor_is_left(tmp_path: Path) ->
         with pytest.raises(OSError) as failed:
             work()
     done(failed.value)
-    assert (stopped, log.recovery_point, defer.jobs) == ([], 0, [])
+    assert (stopped, log.files.recovery_point, defer.jobs) == ([], 0, [])
     put(log)
     log.save_snapshot(b"state")
     defer.run_one()
-    assert log.recovery_point == 2
+    assert log.files.recovery_point == 2
     folder.close()
 
 
 def test_with_flush_a_snapshot_moves_the_recovery_point(tmp_path: Path) -> None:
-    defer = Deferred()
+    defer = Later()
     folder = DataFolder(str(tmp_path), flush=True, defer=defer)
     log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
     for _ in range(5):
         put(log)
     log.save_snapshot(b"state")
     put(log)
-    assert log.recovery_point == 0
+    assert log.files.recovery_point == 0
     defer.run_one()
-    assert log.recovery_point == 5
+    assert log.files.recovery_point == 5
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 5\n"
     folder.close()
 
 
 def test_a_checkpoint_that_comes_late_does_not_undo_a_clean_stop(tmp_path: Path) -> None:
-    defer = Deferred()
+    defer = Later()
     folder = DataFolder(str(tmp_path), flush=True, defer=defer)
     log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
     put(log)

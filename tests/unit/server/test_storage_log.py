@@ -162,7 +162,7 @@ def test_every_read_is_whole_batches_from_the_right_one(tmp_path: Path, reopened
             assert data == b"".join(batches[number : number + count])
             assert count == 1 or len(data) <= max_bytes
             following = number + count
-            # It stopped for a reason: the limit, or the end of a segment.
+            # It stopped at the limit, or at the end of a segment.
             if following < 600 and f"{bases[following]:020d}.log" not in files(tmp_path):
                 assert len(data) + len(batches[following]) > max_bytes
     folder.close()
@@ -200,7 +200,7 @@ def test_open_files_are_bounded(tmp_path: Path) -> None:
             assert len(log.read(0, 1 << 20, log.end_address)) == log.end_address
     assert len(os.listdir("/proc/self/fd")) <= before + 4
     scans = [log.scan(0) for log in logs]
-    for _ in range(3):  # A scan that rests while others use its descriptor goes on in its own file.
+    for _ in range(3):  # A scan that pauses while others use its descriptor continues in its own file.
         assert {next(scan).head[:8] for scan in scans} <= {struct.pack(">q", n) for n in range(3)}
     folder.close()
 
@@ -214,7 +214,7 @@ def test_the_first_batch_that_reaches_a_timestamp_is_found(tmp_path: Path) -> No
     for _ in range(2):
         for timestamp in range(0, 1200, 9):
             expected = next((b for b, t in zip(batches, timestamps, strict=True) if t >= timestamp), None)
-            assert log.offset_for_time(timestamp) == expected
+            assert log.first_batch_not_before(timestamp) == expected
         folder.close()
         log = open_log(folder := DataFolder(str(tmp_path)), config)
     folder.close()
@@ -304,7 +304,7 @@ def test_a_snapshot_is_wanted_by_bytes_by_batches_and_after_a_roll(tmp_path: Pat
         assert not by_batches.wants_snapshot()
         put(by_batches)
     assert by_batches.wants_snapshot()
-    # The next one comes later where this one was much work.
+    # After a large snapshot, the next one is due later.
     by_batches.save_snapshot(bytes(32 << 10))
     while by_batches.end_offset < 1024 + 2048:
         assert not by_batches.wants_snapshot()
@@ -319,7 +319,7 @@ def test_a_snapshot_is_wanted_by_bytes_by_batches_and_after_a_roll(tmp_path: Pat
 
 
 class FailingDisk:
-    """os.pwrite, until it is told to fail: then it writes `part` bytes and refuses the rest."""
+    """os.pwrite, until a test makes it fail: then it writes `part` bytes and refuses the rest."""
 
     def __init__(self) -> None:
         self.error: int | None = None
@@ -353,7 +353,7 @@ def test_a_refused_append_leaves_the_log_as_it_was(tmp_path: Path, error: int) -
 
 def test_an_append_that_cannot_be_taken_back_stops_the_process(tmp_path: Path) -> None:
     def pwrite(fd: int, data: bytes, position: int) -> int:
-        os.close(fd)  # The truncation that follows fails, too.
+        os.close(fd)  # So that the truncation fails too.
         raise OSError(errno.EIO, "broken")
 
     folder = DataFolder(str(tmp_path), pwrite=pwrite)
@@ -361,7 +361,7 @@ def test_an_append_that_cannot_be_taken_back_stops_the_process(tmp_path: Path) -
         put(open_log(folder))
 
 
-def test_a_full_disk_during_a_roll_refuses_and_the_next_append_goes_on(tmp_path: Path) -> None:
+def test_a_full_disk_during_a_roll_refuses_and_the_next_append_succeeds(tmp_path: Path) -> None:
     points: list[str] = []
 
     def at(point: str) -> None:
@@ -394,16 +394,16 @@ def test_a_disk_too_full_for_indexes_and_snapshots_still_serves(tmp_path: Path) 
     batches = [put(log, timestamp=n) for n in range(500)]
     log.append_aborted(AbortedTxn(1, 0, 3, 4))
     log.save_snapshot(b"state")
-    assert log.load_snapshot() is None  # It would vouch for an aborted transaction that is not on disk.
+    assert log.load_snapshot() is None  # A snapshot would vouch for an aborted transaction that is not on disk.
     assert log.read(123, 1, log.end_address) == batches[123]
-    assert log.offset_for_time(77) == batches[77]
+    assert log.first_batch_not_before(77) == batches[77]
     assert log.aborted(0, 500) == [AbortedTxn(1, 0, 3, 4)]
     folder.abandon()
 
 
 def test_a_file_size_limit_of_the_system_is_a_refused_append(tmp_path: Path) -> None:
     pid = os.fork()
-    if pid == 0:  # The limit holds for a process, so another one takes it.
+    if pid == 0:  # The limit is one of the process, so a child process sets it.
         status = 1
         try:
             import resource

@@ -60,7 +60,7 @@ def next_offset(data: bytes) -> int:
 
 
 def replay_aborted(log: FileLog, entries: list[AbortedTxn]) -> None:
-    """What a partition does at its start: give the entries of all markers after the snapshot again."""
+    """What a partition does at its start: append the entries of all abort markers after the snapshot again."""
     snapshot = log.load_snapshot()
     from_offset = snapshot[0] if snapshot is not None else log.start_offset
     for entry in entries:
@@ -264,7 +264,7 @@ def test_a_rolled_segment_moves_the_recovery_point_and_keeps_its_snapshot(tmp_pa
     for _ in range(5):
         put(log)
         log.save_snapshot(b"newer")
-    point = log.recovery_point
+    point = log.files.recovery_point
     assert point > 100
     folder.abandon()
     folder = DataFolder(str(tmp_path), boot=lambda: "second")
@@ -324,7 +324,7 @@ def test_a_boot_vouches_only_for_logs_that_were_checked_in_it(tmp_path: Path) ->
 @pytest.mark.parametrize("damage", ["missing", "empty", "torn", "garbage"])
 def test_a_lost_or_damaged_index_is_made_again(tmp_path: Path, stop: str, suffix: str, damage: str) -> None:
     if (suffix, damage) == ("txnindex", "empty"):
-        pytest.skip("an empty one says that nothing was aborted, and nobody can tell that this is wrong")
+        pytest.skip("an empty index says that nothing was aborted, which a broker cannot know to be wrong")
     folder = DataFolder(str(tmp_path))
     log = open_log(folder)
     entries = []
@@ -359,12 +359,12 @@ def test_a_lost_or_damaged_index_is_made_again(tmp_path: Path, stop: str, suffix
         assert base_offset <= offset < base_offset + 2
     assert everything(log) == written
     assert log.aborted(0, 240) == entries
-    assert log.offset_for_time(30) == log.read(120, 1, log.end_address)
+    assert log.first_batch_not_before(30) == log.read(120, 1, log.end_address)
     folder.close()
 
 
 def test_kill_after_kill_nothing_is_said_of_indexes_that_are_in_order(tmp_path: Path) -> None:
-    """The first entries of a new segment's indexes may wait in memory for long; its snapshot does not."""
+    """The first index entries of a new segment may stay in memory for long; its snapshot does not."""
     folder = DataFolder(str(tmp_path))
     log = open_log(folder)
     while not log.wants_snapshot():
@@ -414,7 +414,7 @@ def test_files_of_a_deleted_topic_are_not_taken_for_a_new_one(tmp_path: Path) ->
 
 
 def run_until_killed(path: Path, point: str, times: int, work: Callable[[DataFolder], None]) -> None:
-    """In another process: `work`, until the crash hook has met `point` that many times."""
+    """Run `work` in another process, until the crash hook was called with `point` that many times."""
     pid = os.fork()
     if pid == 0:
         left = [times]
@@ -452,7 +452,7 @@ def test_a_process_killed_at_a_crash_point_loses_nothing(tmp_path: Path, point: 
     folder = DataFolder(str(tmp_path / "data"), report=lines.append)
     log = open_log(folder)
     assert lines == []
-    # An append that was under way may be there or not.
+    # The append during which the process died may be there or not.
     assert log.end_offset in (acknowledged, acknowledged + 2)
     assert next_offset(everything(log)) == log.end_offset
     snapshot = log.load_snapshot()
@@ -479,7 +479,7 @@ def test_metadata_is_the_old_or_the_new_document(tmp_path: Path) -> None:
 
 
 class FileLogAgainstMemoryLog(RuleBasedStateMachine):
-    """Whatever happens to a FileLog, it answers as a MemoryLog of the batches that survived."""
+    """Whatever happens to a FileLog, it behaves like a MemoryLog of the batches that survived."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -595,7 +595,7 @@ class FileLogAgainstMemoryLog(RuleBasedStateMachine):
         before = Path(path).read_bytes()
         after = before[:position] + garbage
         Path(path).write_bytes(after)
-        # Garbage may happen to be what was there.
+        # The garbage may happen to be equal to the old bytes.
         whole = size if after.startswith(before) else position
         expected = self.expected_end(address + whole)
         self.boot += reboot
@@ -622,7 +622,7 @@ class FileLogAgainstMemoryLog(RuleBasedStateMachine):
                         address = model.address_of(offset) + len(data)
                         assert address == model.address_of(next_offset(data))
         for timestamp in (-1, 0, 500, 1500):
-            assert log.offset_for_time(timestamp) == model.offset_for_time(timestamp)
+            assert log.first_batch_not_before(timestamp) == model.first_batch_not_before(timestamp)
 
     def teardown(self) -> None:
         self.folder.abandon()

@@ -82,7 +82,7 @@ def test_whole_segments_go_and_the_rest_stays_where_it_is(tmp_path: Path) -> Non
     assert log.address_of(9) == log.start_address + log.segments()[0].size // 4
     assert files(tmp_path, ".log") == ["00000000000000000008.log"]
     assert not files(tmp_path, ".deleted")
-    assert log.offset_for_time(0) == log.read(8, 1, log.end_address)
+    assert log.first_batch_not_before(0) == log.read(8, 1, log.end_address)
     folder.abandon()
     log = open_log(DataFolder(str(tmp_path)), SMALL)
     assert (log.start_offset, log.end_offset, offsets(log)) == (8, 12, [8, 9, 10, 11])
@@ -97,7 +97,7 @@ def test_a_start_within_a_segment_survives_restarts(tmp_path: Path) -> None:
     log.advance_start(6)
     assert (log.start_offset, bases(log), offsets(log)) == (6, [4, 8], [6, 7, 8, 9, 10, 11])
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\norders 0 6\n"
-    assert log.offset_for_time(0) == log.read(6, 1, log.end_address)
+    assert log.first_batch_not_before(0) == log.read(6, 1, log.end_address)
     folder.abandon()
     folder = DataFolder(str(tmp_path))
     log = open_log(folder, SMALL)
@@ -199,7 +199,7 @@ def test_a_start_that_cannot_be_noted_does_not_move(tmp_path: Path) -> None:
     for _ in range(12):
         put(log)
     log.save_snapshot(b"state")
-    (tmp_path / "log-start-offset-checkpoint.tmp").mkdir()  # As good as a disk that refuses.
+    (tmp_path / "log-start-offset-checkpoint.tmp").mkdir()  # Like a disk that refuses the write.
     with pytest.raises(StorageFailed):
         log.advance_start(6)
     assert (log.start_offset, offsets(log)) == (4, list(range(4, 12)))
@@ -221,16 +221,16 @@ def test_a_cleaned_segment_takes_the_place_of_others(tmp_path: Path) -> None:
     folder = DataFolder(str(tmp_path))
     log = filled(folder)
     assert bases(log) == [0, 4, 8, 12]
-    log.read(0, 1, log.end_address)  # So that a place is remembered.
+    log.read(0, 1, log.end_address)  # So that the place is remembered.
     tail = log.address_of(12)
     assert keep(log, 0, 8, {1, 3, 7}) == [True]
     assert (bases(log), offsets(log)) == ([0, 8, 12], [1, 3, 7, *range(8, 14)])
-    assert log.address_of(12) == tail, "what lies above keeps its address"
+    assert log.address_of(12) == tail, "batches above keep their addresses"
     assert [s.address + s.size for s in log.segments()][:-1] == [s.address for s in log.segments()][1:]
     assert log.start_address == log.segments()[0].address
     for offset, found in ((0, 1), (1, 1), (2, 3), (4, 7), (7, 7), (8, 8)):
         assert next(iter_batches(log.read(offset, 1, log.end_address)))[0].base_offset == found
-    found_time = log.offset_for_time(1002)
+    found_time = log.first_batch_not_before(1002)
     assert found_time is not None
     assert next(iter_batches(found_time))[0].base_offset == 3
     assert sorted(os.listdir(tmp_path / "orders-0")) == sorted(
@@ -281,7 +281,7 @@ def test_a_cleaned_segment_that_is_cut_takes_no_more_batches(tmp_path: Path) -> 
     log = filled(folder)
     keep(log, 0, 8, {1, 3, 7})
     folder.abandon()
-    # The machine went down, and took the end of the cleaned segment along.
+    # The machine went down, and the end of the cleaned segment is lost.
     (tmp_path / "recovery-point-offset-checkpoint").unlink()
     cleaned = tmp_path / "orders-0/00000000000000000000.log"
     cleaned.write_bytes(cleaned.read_bytes()[:-1])
@@ -303,7 +303,7 @@ def test_a_process_that_dies_while_it_swaps_leaves_the_old_or_the_new(point: str
 
     def die(reached: str) -> None:
         if reached == point:
-            shutil.copytree(tmp_path / "data", left)  # What is done on the way out does not count.
+            shutil.copytree(tmp_path / "data", left)  # Cleanup code that runs after the crash does not count.
             raise Killed
 
     folder = DataFolder(str(tmp_path / "data"), at=die)
@@ -322,7 +322,7 @@ def test_a_process_that_dies_while_it_swaps_leaves_the_old_or_the_new(point: str
             "orders-0: 00000000000000000000.log was cleaned: took the place of the segments that it was made from"
         ]
     assert not [name for name in os.listdir(left / "orders-0") if name.endswith((".cleaned", ".swap", ".deleted"))]
-    assert log.segments()[0].offsets.last() is not None
+    assert log.segments()[0].indexes.offsets.last() is not None
     folder.close()
 
 
@@ -332,7 +332,7 @@ def test_half_a_swap_of_the_names_is_finished(tmp_path: Path) -> None:
     keep(log, 0, 8, {1, 3, 7})
     folder.abandon()
     partition = tmp_path / "orders-0"
-    # As if the process had died after the first index got its name: a predecessor's indexes may stand there, too.
+    # As if the process had died after the rename of the first index: indexes of an old segment may be there too.
     for suffix in ("timeindex", "txnindex", "log"):
         os.rename(partition / f"{0:020d}.{suffix}", partition / f"{0:020d}.{suffix}.swap")
     (partition / f"{0:020d}.timeindex").write_bytes(b"an old one")

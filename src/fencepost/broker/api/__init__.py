@@ -2,8 +2,8 @@
 
 A module is imported when its API is first asked for. It has a function `handle(ctx, req)` that returns the
 response, or None when it has arranged for `ctx.reply` to be called later. Those of the hot path also have
-`handle_plain(cluster, frame, pos, version, now_ms)`, which answers the commonest form of a request straight from its
-bytes, and returns None for all others: nothing has happened then, and they are decoded in full.
+`answer_from_bytes(cluster, frame, pos, version, now_ms)`, which answers the commonest form of a request straight from
+its bytes, and returns None for all others: nothing has happened then, and they are decoded in full.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Api(NamedTuple):
     def load(self) -> tuple[Callable[..., Any], Callable[..., bytes | None] | None, Any]:
         """The handler, the one for plain requests if there is one, and the class of the requests."""
         module = import_module(self.module)
-        return module.handle, getattr(module, "handle_plain", None), getattr(messages, f"{self.name}Request")
+        return module.handle, getattr(module, "answer_from_bytes", None), getattr(messages, f"{self.name}Request")
 
 
 def _api(

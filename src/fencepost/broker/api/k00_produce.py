@@ -91,7 +91,7 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
     return bytes(results)
 
 
-def handle_plain(cluster: Cluster, frame: bytes, pos: int, version: int, now_ms: int) -> bytes | None:
+def answer_from_bytes(cluster: Cluster, frame: bytes, pos: int, version: int, now_ms: int) -> bytes | None:
     """One batch for one partition, in v9 to v12: what a small transaction sends to each of its topics.
 
     The three empty tag sections at the end are the partition's, the topic's and the request's.

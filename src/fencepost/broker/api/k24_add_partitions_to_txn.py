@@ -56,7 +56,7 @@ def handle(ctx: Context, req: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRe
     return AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
-def handle_plain(cluster: Cluster, frame: bytes, pos: int, version: int, now_ms: int) -> bytes | None:
+def answer_from_bytes(cluster: Cluster, frame: bytes, pos: int, version: int, now_ms: int) -> bytes | None:
     """A request for partitions that are there. A client sends the same one in each of its transactions, until TV2."""
     if version > 3 or len(frame) - pos > MAX_REMEMBERED_BYTES:
         return None

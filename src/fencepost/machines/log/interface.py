@@ -1,15 +1,15 @@
-"""What a partition asks of the place that keeps its records.
+"""The interface between a partition and the storage of its records.
 
-A log stores whole v2 record batches in offset order and finds them again. It decides nothing:
-offsets, epochs and the LSO are the partition's business (`partition.py`). Two implementations:
-`MemoryLog` (`memory_log.py`) and `FileLog` (`server/storage`), the one with Kafka's segment files.
+A log stores whole v2 record batches in offset order and finds them again. It decides nothing: offsets, epochs and the
+LSO are decided in `machines/partition/`. There are two implementations: `MemoryLog` (`memory.py`), and `FileLog` with
+Kafka's segment files (`server/storage/file_log.py`).
 
-An `address` is a byte position over the whole log, as if its segments were one long file. It stays valid
-while the log is open, unless what it points at is deleted or cleaned: that moves the addresses below it.
-`address_of(end_offset)` is `end_address`.
+An `address` is a byte position over the whole log, as if its segments were one long file. It stays valid while the log
+is open, until a batch at or after it is cleaned or its own segment is deleted. `address_of(end_offset)` is
+`end_address`.
 
-A log is a row of segments, of which the last one, the active, is appended to. Old ones can be deleted from the
-front (`advance_start`), and closed ones replaced by fewer batches (`rewrite`); then there are gaps between offsets.
+A log is a row of segments. Batches are appended to the last one, the active segment. Old segments can be deleted from
+the front (`advance_start`), and closed ones replaced by fewer batches (`rewrite`), which leaves gaps between offsets.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class StorageFailed(Exception):
 
 
 class LogTailUnknown(Exception):
-    """Nobody knows what the disk holds of the last writes. Never catch it: the process must stop, since only
-    recovery, which reads the files again, can tell."""
+    """It is unknown how much of the last writes is on disk. Never catch it: the process must stop, because only
+    recovery, which reads the files again, can find out."""
 
 
 class StoredBatch(NamedTuple):
-    """One batch met while scanning a log: its place, and its first bytes."""
+    """One batch that a scan of a log found: its place, and its first bytes."""
 
     address: int
     size_bytes: int
@@ -46,25 +46,25 @@ class AbortedTxn(NamedTuple):
 
 
 class LogSegment(Protocol):
-    """A part of a log that goes, or is cleaned, as a whole."""
+    """A part of a log that is deleted, or cleaned, as a whole."""
 
     base_offset: int
     size: int
 
     def largest_timestamp(self) -> int:
-        """Of its records; where they have none, when it was last written."""
+        """The greatest timestamp of its records; if they have none, the time of the last write."""
         ...
 
     def first_timestamp(self) -> int:
-        """Of its first batch; -1 if it has none."""
+        """The timestamp of its first batch; -1 if it has none."""
         ...
 
 
 class Rewrite(Protocol):
-    """Batches that are to take the place of one or several closed segments, all at once or not at all."""
+    """Batches that will replace one or several closed segments, all at once or not at all."""
 
     def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
-        """Raises StorageFailed; then the rewrite is to be abandoned."""
+        """Raises StorageFailed; then the caller must abandon the rewrite."""
         ...
 
     def append_aborted(self, entry: AbortedTxn) -> None:
@@ -72,9 +72,9 @@ class Rewrite(Protocol):
         ...
 
     def finish(self, then: Callable[[bool], None]) -> None:
-        """Swap the segments, and call `then` with whether that was done: now, or once all is on disk.
+        """Swap the segments, and call `then` with whether that was done: now, or once everything is on disk.
 
-        It is not done, and nothing has changed, when the disk refused or the old segments are gone meanwhile.
+        If the disk refused, or the old segments are gone meanwhile, nothing has changed.
         """
         ...
 
@@ -86,15 +86,17 @@ class Rewrite(Protocol):
 class Log(Protocol):
     start_offset: int  # The first offset that can be read.
     end_offset: int  # The offset that the next record will get.
-    start_address: int
     end_address: int
-    clean_offset: int  # Below it the log was cleaned: each key stands there once.
+    clean_offset: int  # Below it the log is clean: it has one record for each key.
+
+    @property
+    def start_address(self) -> int: ...
 
     def append(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> int:
         """Store one batch (offsets already stamped) and return its address.
 
         `base_offset` is `end_offset` now; afterwards `end_offset` is `last_offset + 1`. When this
-        returns, the batch survives the death of the process (not of the machine: see `Storage.sync`).
+        returns, the batch survives a crash of the process, but not of the machine: see `Storage.sync`.
         Raises StorageFailed, and then the log is exactly as it was.
         """
         ...
@@ -102,7 +104,7 @@ class Log(Protocol):
     def read(self, offset: int, max_bytes: int, end_address: int) -> bytes:
         """Whole batches from the one that contains `offset` on, up to `end_address`.
 
-        Stops at `max_bytes`, but always gives the first batch whole. May stop early (at the end of a segment).
+        Stops at `max_bytes`, but always returns the first batch whole. May stop early, at the end of a segment.
         Empty only if there is no batch between `offset` and `end_address`.
         """
         ...
@@ -115,16 +117,16 @@ class Log(Protocol):
         """Every batch from the one that contains `from_offset` on, in order."""
         ...
 
-    def offset_for_time(self, timestamp: int) -> bytes | None:
+    def first_batch_not_before(self, timestamp: int) -> bytes | None:
         """The first batch whose max timestamp is at least `timestamp`, whole; None if there is none."""
         ...
 
     def append_aborted(self, entry: AbortedTxn) -> None:
         """Add to the aborted-transaction index; `last_offset` strictly increases.
 
-        An entry that is known already (its `last_offset` is not above the last one's) is ignored. Entries
-        younger than the snapshot may be lost in a crash, so whoever replays `scan()` on top of
-        `load_snapshot()` gives every abort marker's entry again.
+        An entry that the index has already (its `last_offset` is not above that of the last entry) is ignored. A
+        crash may lose entries that are newer than the snapshot, so a caller that replays `scan()` on top of
+        `load_snapshot()` appends the entry of every abort marker again.
         """
         ...
 
@@ -133,7 +135,7 @@ class Log(Protocol):
         ...
 
     def save_snapshot(self, snapshot: bytes) -> None:
-        """Keep the partition's producer state as it is at `end_offset`."""
+        """Keep the partition's producer state at `end_offset`."""
         ...
 
     def load_snapshot(self) -> tuple[int, bytes] | None:
@@ -143,7 +145,7 @@ class Log(Protocol):
         ...
 
     def leader_epochs(self) -> list[tuple[int, int]]:
-        """The epochs of the leaders that wrote to it, each with its first offset; the oldest may be unknown."""
+        """The leader epochs of its batches, each with its first offset; the oldest may be unknown."""
         ...
 
     def wants_snapshot(self) -> bool:
@@ -151,7 +153,7 @@ class Log(Protocol):
         ...
 
     def segments(self) -> Sequence[LogSegment]:
-        """In order; the last one is the active. Not to be kept: every change of the log may change them."""
+        """In order; the last one is the active segment. Do not keep the list: a change of the log may change it."""
         ...
 
     def roll(self) -> None:
@@ -159,10 +161,10 @@ class Log(Protocol):
         ...
 
     def advance_start(self, offset: int) -> None:
-        """Let the log begin at `offset`, for good; it stays where it is if that is further.
+        """Let the log begin at `offset`, for good. Does nothing if the log begins later than that already.
 
-        Segments that are wholly below are deleted, except what no snapshot vouches for yet: call again with the same
-        offset to be rid of them. Raises StorageFailed, and then the log begins no further on than it can remember.
+        Segments that are wholly below `offset` are deleted once a snapshot covers them: call again with the same
+        offset after the next snapshot. Raises StorageFailed, and then the start is one that a restart will find.
         """
         ...
 
@@ -174,7 +176,7 @@ class Log(Protocol):
         ...
 
     def note_clean(self, offset: int) -> None:
-        """Set `clean_offset`, and keep it over a restart, at best: without it, more is cleaned again."""
+        """Set `clean_offset`, and keep it over a restart if possible; if it is lost, more is cleaned again."""
         ...
 
     def configure(self, config: LogConfig) -> None:
@@ -185,13 +187,13 @@ class Log(Protocol):
 
 
 class Storage(Protocol):
-    """All logs of a data folder, and the cluster's own small facts beside them."""
+    """All logs of a data folder, and the cluster's document."""
 
-    # The machine went down since the last process wrote here: appends that nobody synced may be gone.
+    # The machine went down since the last process wrote here: appends that were not synced may be gone.
     may_have_lost_appends: bool
 
     def note_recovered(self) -> None:
-        """What there is to do about lost appends is done: a process after this one need not do it again."""
+        """The broker has dealt with lost appends: a process after this one need not do it again."""
         ...
 
     def open_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
@@ -209,14 +211,16 @@ class Storage(Protocol):
         ...
 
     def sync(self, logs: list[Log], then: Callable[[], None]) -> None:
-        """Call `then()` (no arguments) once everything appended to `logs` so far is as durable as the
-        settings ask: at once without `fencepost.flush.on.commit`; after one fdatasync per file, shared by all
-        callers that wait meanwhile, with it. Never calls back into a call to `sync` that is still running
-        when flushing is on. A failed fdatasync stops the process: the tail's state is unknown."""
+        """Call `then()` once everything appended to `logs` so far is as durable as the settings ask.
+
+        Without `fencepost.flush.on.commit` that is at once. With it, one fdatasync per file is shared by all callers
+        that wait, and `then` is never called before `sync` has returned. A failed fdatasync stops the process,
+        because the state of the tail is unknown.
+        """
         ...
 
     def close(self) -> None:
-        """Clean stop: everything on disk, the next start has nothing to recover."""
+        """A clean stop: everything is on disk, and the next start has nothing to recover."""
         ...
 
 

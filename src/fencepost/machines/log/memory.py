@@ -1,7 +1,7 @@
-"""Logs in memory, for tests, the simulator and brokers without a data folder.
+"""Logs in memory, for tests and for brokers without a data folder.
 
-`MemoryStorage` outlives the broker that uses it: opening a log again gives the same log, as a clean
-restart would. `after_kill()` and `after_power_loss()` give what a process would find after each.
+`MemoryStorage` outlives the broker that uses it: opening a log again returns the same log, as after a clean restart.
+`after_kill()` and `after_power_loss()` return the storage that the next process would find.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ from itertools import accumulate
 from typing import cast
 
 from fencepost.machines.log.interface import AbortedTxn, Log, LogConfig, Rewrite, StorageFailed, StoredBatch
+from fencepost.protocol.batch import HEADER_BYTES, LEADER_EPOCH, decode_header
 
-HEADER_BYTES = 61
-LEADER_EPOCH = slice(12, 16)
-CONTROL = 0x20  # In the low byte of a batch's attributes, which is byte 22 of the batch.
 SNAPSHOT_BATCHES = 4096
 
 
 class MemorySegment:
-    """A stretch of a MemoryLog's batches: what would be a segment on disk."""
+    """A run of a MemoryLog's batches that would be one segment on disk."""
 
     __slots__ = ("_timestamps", "base_offset", "size")
 
@@ -38,7 +36,7 @@ class MemorySegment:
 
 
 class MemoryLog:
-    """One list of batches, and beside it what is needed to find one by offset, address or time."""
+    """One list of batches, and arrays to find a batch by offset, address or time."""
 
     __slots__ = (
         "_aborted",
@@ -77,7 +75,7 @@ class MemoryLog:
         self._timestamps = array("q")
         # The highest timestamp of the log up to and including each batch: sorted, so it can be bisected.
         self._highest_timestamps = array("q")
-        # Where segments begin. An append does not think of them: who asks for them finds the new ones.
+        # Where segments begin. An append does not update it: `_find_segments` adds those that began since.
         self._segment_bases = [0]
         self._aborted: list[AbortedTxn] = []
         self._snapshot: tuple[int, bytes] | None = None
@@ -125,7 +123,7 @@ class MemoryLog:
         index = bisect_left(self._last_offsets, from_offset)
         while index < len(self._batches):
             batch = self._batches[index]
-            head = batch if batch[22] & CONTROL else batch[:HEADER_BYTES]
+            head = batch if decode_header(batch).is_control else batch[:HEADER_BYTES]
             yield StoredBatch(self._addresses[index], len(batch), head)
             index += 1
 
@@ -137,8 +135,8 @@ class MemoryLog:
                 epochs.append((epoch, base_offset))
         return epochs
 
-    def offset_for_time(self, timestamp: int) -> bytes | None:
-        # The first place where the highest timestamp so far reaches `timestamp` is a batch that has it.
+    def first_batch_not_before(self, timestamp: int) -> bytes | None:
+        # The batch at which the highest timestamp so far reaches `timestamp` is the first that has it.
         index = bisect_left(self._highest_timestamps, timestamp)
         return self._batches[index] if index < len(self._batches) else None
 
@@ -184,13 +182,13 @@ class MemoryLog:
         return segments
 
     def _find_segments(self) -> None:
-        """Close the active segment where it got too large or too old, as an append on disk would have."""
+        """Close the active segment where it became too large or too old, as an append on disk would have done."""
         bases = self._segment_bases
         while True:
             first = bisect_left(self._base_offsets, bases[-1])
             if first == len(self._batches):
                 return
-            # The first batch that ends behind the segment's room, or comes after its time.
+            # The first batch that exceeds `segment.bytes` or `segment.ms`.
             limit = self._addresses[first] + self._config.segment_bytes
             too_large = bisect_right(self._addresses, limit) - 1 if limit < self.end_address else len(self._batches)
             after = max(first + 1, min(too_large, self._first_too_old(first)))
@@ -202,7 +200,7 @@ class MemoryLog:
         deadline_ms = self._timestamps[first] + self._config.segment_ms
         highest = self._highest_timestamps
         if self._timestamps[first] < 0 or highest[first] > deadline_ms:
-            return len(highest)  # Without times, or after a time that was far ahead, only size counts.
+            return len(highest)  # Without timestamps, or after one that was far in the future, only size counts.
         return bisect_right(highest, deadline_ms, first)
 
     def _address_at(self, index: int) -> int:
@@ -255,7 +253,7 @@ class MemoryLog:
         last_offsets: list[int],
         timestamps: list[int],
     ) -> None:
-        """Other batches for those from `first` on; what comes after them keeps its addresses."""
+        """Replace the batches from `first` to `after`; the batches after them keep their addresses."""
         self._batches[first:after] = batches
         self._base_offsets[first:after] = array("q", base_offsets)
         self._last_offsets[first:after] = array("q", last_offsets)
@@ -272,7 +270,7 @@ class MemoryLog:
         pass
 
     def copy_until(self, storage: MemoryStorage, end_offset: int) -> MemoryLog:
-        """The log as a crash leaves it: batches below `end_offset`, and what the snapshot vouches for."""
+        """The log as a crash leaves it: batches below `end_offset`, and aborted transactions below the snapshot."""
         log = MemoryLog(storage, self._config)
         kept = bisect_left(self._base_offsets, end_offset)
         log._batches = self._batches[:kept]
@@ -293,7 +291,7 @@ class MemoryLog:
 
 
 class MemoryRewrite:
-    """See `log.Rewrite`."""
+    """See `interface.Rewrite`."""
 
     def __init__(self, log: MemoryLog, base_offset: int, end_offset: int) -> None:
         self._log = log
@@ -328,8 +326,8 @@ def _last_offset(entry: AbortedTxn) -> int:
 class MemoryStorage:
     """All logs by topic and partition, and one document.
 
-    `full = True` makes every append and every `save_metadata` fail. With `later`, `sync` hands it its
-    callback instead of calling at once, so that a simulator decides when the disk is done.
+    `full = True` makes every append and every `save_metadata` fail. With `later`, `sync` passes its callback to it
+    instead of calling it at once, so that a test decides when the disk is done.
     """
 
     def __init__(self, later: Callable[[Callable[[], None]], None] | None = None) -> None:
@@ -379,13 +377,13 @@ class MemoryStorage:
         self.may_have_lost_appends = False
 
     def after_kill(self) -> MemoryStorage:
-        """What the next process finds after kill -9: every append, for the page cache survives."""
+        """What the next process finds after kill -9: every append, because the page cache survives."""
         storage = self._copy(lambda log: log.end_offset)
         storage.may_have_lost_appends = self.may_have_lost_appends
         return storage
 
     def after_power_loss(self) -> MemoryStorage:
-        """What the next process finds after a power cut: only what `sync` has called back for."""
+        """What the next process finds after a power loss: only appends for which `sync` has called back."""
         storage = self._copy(lambda log: log.synced_offset)
         storage.may_have_lost_appends = True
         return storage

@@ -1,8 +1,8 @@
-"""Which of a log's oldest segments have outlived their time, or their room.
+"""Retention: which of a log's oldest segments are too old, or too much.
 
-Follows Kafka's UnifiedLog.deleteOldSegments: whole segments go, the oldest first, by the greatest timestamp in them
-(`retention.ms`) and while more than `retention.bytes` would be left without them. Also the active segment goes in the
-end, when nothing was written for long.
+Follows Kafka's UnifiedLog.deleteOldSegments: whole segments are deleted, the oldest first, if their greatest timestamp
+is older than `retention.ms` or while more than `retention.bytes` would remain without them. The active segment is
+deleted too when it is old enough.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fencepost.machines.log.interface import LogSegment
 
 
 class Retention(NamedTuple):
-    """-1 is for ever, and as much as there is."""
+    """-1 means no limit."""
 
     retention_ms: int = -1
     retention_bytes: int = -1
@@ -23,7 +23,7 @@ class Retention(NamedTuple):
 def first_kept_offset(
     segments: Sequence[LogSegment], end_offset: int, limit_offset: int, retention: Retention, now_ms: int
 ) -> int:
-    """Where a log of these segments should begin: with one of them, or at its end. Nothing goes from the limit on."""
+    """Where a log of these segments should begin: with one of them, or at its end; at most at `limit_offset`."""
     excess = sum(segment.size for segment in segments) - retention.retention_bytes
     kept = segments[0].base_offset
     for segment, following in zip(segments, [*(s.base_offset for s in segments[1:]), end_offset], strict=True):

@@ -1,4 +1,4 @@
-"""Offsets for times: which record of a log is the first from a time on, and which time is the latest."""
+"""Offsets for times: the first record of a log at or after a time, and the greatest timestamp of a log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fencepost.machines.log.interface import Log
 from fencepost.protocol.batch import Corrupt, decode_header
 from fencepost.protocol.records import iter_records
 
-# A batch that has more is not searched for a time: its first offset is early enough.
+# A larger batch is not searched for a time: its first offset is the answer, which may be a little early.
 MAX_SEARCHED_BYTES = 32 << 20
 MAX_SEARCHED_RECORDS = 1 << 17
 
@@ -25,7 +25,7 @@ NOT_FOUND = FoundOffset(-1, -1, -1)
 
 
 def first_not_before(log: Log, timestamp: int) -> FoundOffset:
-    batch = log.offset_for_time(timestamp)
+    batch = log.first_batch_not_before(timestamp)
     if batch is None:
         return NOT_FOUND
     header = decode_header(batch)
@@ -34,20 +34,20 @@ def first_not_before(log: Log, timestamp: int) -> FoundOffset:
             if record.timestamp >= timestamp and record.offset >= log.start_offset:
                 return FoundOffset(record.offset, record.timestamp, header.leader_epoch)
     except Corrupt:
-        # A client may store records that nobody can read; the batch is still the one that was asked for.
+        # A client may store records that cannot be decoded. The batch is still the right one.
         pass
     return FoundOffset(max(header.base_offset, log.start_offset), header.max_timestamp, header.leader_epoch)
 
 
 def max_timestamp(log: Log) -> int | None:
-    """The greatest timestamp in the log, by search: the log can tell whether any is at least as great."""
-    first = log.offset_for_time(0)
+    """The greatest timestamp in the log, by search: the log finds the first batch that is at least as late."""
+    first = log.first_batch_not_before(0)
     if first is None:
         return None
     known = decode_header(first).max_timestamp
     step = 1
     while step:
-        batch = log.offset_for_time(known + step)
+        batch = log.first_batch_not_before(known + step)
         if batch is None:
             step //= 2
         else:

@@ -1,16 +1,16 @@
-"""Log compaction: of every key the last record stays, and what transactions leave behind goes with their data.
+"""Log compaction: the last record of every key is kept, and markers are removed after the data of their transactions.
 
 One round reads the closed segments of a log twice: first the dirty ones, for the last offset of every key, then all
-of them, and writes what is to stay. It follows Kafka's Cleaner (KIP-98, KIP-534):
+of them, to write the batches that are kept. It follows Kafka's Cleaner (KIP-98, KIP-534):
 
-    a record            stays if no later one has its key; a tombstone then stays for `delete.retention.ms`
-    an aborted record   goes, and hides no other
-    a marker            stays while a batch of its transaction does, and for `delete.retention.ms` after that
-    a batch             keeps its offsets. The last one of a living producer stays, be it without records; so does its
-                        last marker, if that is all there is of it, and the last batch of each new segment
+    a record            is kept if no later one has its key; a tombstone is then kept for `delete.retention.ms`
+    an aborted record   is removed, and does not remove an earlier record of its key
+    a marker            is kept while a batch of its transaction is, and for `delete.retention.ms` after that
+    a batch             keeps its offsets. The last batch of a producer is kept even without records; so are a
+                        producer's last marker, if it has no batch, and the last batch of each new segment
 
-Nothing at or above the last stable offset is touched. A round is a generator that stops after every small piece of
-work, since it runs between the broker's requests.
+Nothing at or above the last stable offset changes. A round is a generator that yields after every small piece of work,
+because it runs between the broker's requests.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from fencepost.protocol.batch import (
     CONTROL,
     HEADER,
     HEADER_BYTES,
+    MAX_TIMESTAMP_AT,
     PREFIX_BYTES,
     TRANSACTIONAL,
     BatchHeader,
@@ -38,29 +39,29 @@ from fencepost.protocol.crc import crc32c
 from fencepost.protocol.filtering import Skimmed, delete_horizon, keep_no_records, keep_records, skim
 from fencepost.protocol.records import uncompressed_records
 
-# What is done at a time: half a millisecond of work.
+# Between two yields: half a millisecond of work.
 SLICE_BYTES = 32 << 10
 SLICE_RECORDS = 256
 MAX_SEGMENT_OFFSETS = 2**31 - 1
 LONG_KEY_BYTES = 64
 
 _NO_DELTAS = bytes(3)  # Attributes, timestamp delta and offset delta of a batch's first record.
-_NEGATIVE = 1  # The bit of a varint that says so: of a key that is not there, the length is -1.
+_NEGATIVE = 1  # The sign bit of a varint; the length of a null key is -1.
 _MARKER = TRANSACTIONAL | CONTROL
-_LEAST_LENGTH = HEADER_BYTES - PREFIX_BYTES  # What the length field of an empty batch says.
-_NOBODY = (-1, -1)
+_LEAST_LENGTH = HEADER_BYTES - PREFIX_BYTES  # The length field of a batch without records.
+_UNKNOWN_PRODUCER = (-1, -1)
 
 Work = Generator[None, None, None]
 
 
 class Dirt(NamedTuple):
-    """What there is to clean in a log. `until` is the base offset of the first segment that cannot be."""
+    """What there is to clean in a log. `until` is the base offset of the first segment that cannot be cleaned."""
 
     first_dirty_offset: int
     until: int
     clean_bytes: int
     dirty_bytes: int
-    oldest_ms: int  # When the oldest dirty segment was begun; -1 if nobody knows.
+    oldest_ms: int  # The first timestamp of the oldest dirty segment; -1 if it has none.
 
     @property
     def ratio(self) -> float:
@@ -71,7 +72,7 @@ class Policy(NamedTuple):
     delete_retention_ms: int = 86_400_000
     segment_bytes: int = 1 << 30
     max_keys: int = 1 << 19
-    # Whether a marker outlives its data at all: readers of the log may be between the two.
+    # Whether a marker is kept after its data. A reader may have read the data and not yet the marker.
     keeps_markers: bool = True
 
 
@@ -101,7 +102,7 @@ def find_dirt(log: Log, limit_offset: int, min_lag_ms: int, now_ms: int) -> Dirt
 
 
 def compact(log: Log, dirt: Dirt, producers: Mapping[int, Producer], policy: Policy, now_ms: int) -> Work:
-    """One round over the log up to `dirt.until`. Raises StorageFailed; then a part of it may be done."""
+    """Clean the log up to `dirt.until`. Raises StorageFailed; then a part of it may be done."""
     keys = _Keys(log, dirt, policy.max_keys)
     yield from keys.collect()
     round_ = _Round(log, keys, producers, policy, now_ms)
@@ -113,7 +114,7 @@ def compact(log: Log, dirt: Dirt, producers: Mapping[int, Producer], policy: Pol
 
 
 def _groups(log: Log, until: int, segment_bytes: int) -> list[list[int]]:
-    """Runs of segments that fit into one, each as the offsets where its segments begin, and where the last ends."""
+    """Runs of segments that fit into one. A run is the base offsets of its segments, and the offset where it ends."""
     groups: list[list[int]] = []
     room = 0
     for segment, following in pairwise(list(log.segments())):
@@ -129,37 +130,41 @@ def _groups(log: Log, until: int, segment_bytes: int) -> list[list[int]]:
     return groups
 
 
-def _name(key: bytes) -> bytes:
-    """What stands for a key: itself, or as many bytes as no key that stands for itself has."""
+def _short_key(key: bytes) -> bytes:
+    """The key, or its digest if it is long. A digest has LONG_KEY_BYTES bytes, so it is never taken for a key."""
     return key if len(key) < LONG_KEY_BYTES else blake2b(key).digest()
 
 
 def _size_of(fields: tuple[int, ...]) -> int:
-    """Of the batch with this header, which the disk may have damaged: it must not lead back to where it begins."""
+    """The size of the batch with this header, which may be damaged: a loop over batches must make progress."""
     if fields[1] < _LEAST_LENGTH:
         raise StorageFailed(f"the batch at offset {fields[0]} is damaged: its length is {fields[1]}")
     return PREFIX_BYTES + fields[1]
 
 
-def _further(offset: int, after: int) -> int:
-    """Where to read on. Damaged headers may say anything, and none may have the cleaner go round in circles."""
+def _max_timestamp(batch: bytes) -> int:
+    return int.from_bytes(batch[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8], "big", signed=True)
+
+
+def _check_progress(offset: int, after: int) -> int:
+    """Check that the next offset to read is greater than the last one: damaged headers could cause an endless loop."""
     if after <= offset:
         raise StorageFailed(f"the batches at offset {offset} are damaged: they end at offset {after}")
     return after
 
 
 class _Aborted:
-    """Which transactions were aborted, asked in the order of the log."""
+    """Which transactions were aborted. The methods must be called in the order of the log."""
 
     def __init__(self, log: Log) -> None:
         self.is_empty = True
         self._log = log
-        self._begins: list[tuple[int, AbortedTxn]] = []  # A heap: those that begin later.
+        self._begins: list[tuple[int, AbortedTxn]] = []  # A heap of those that begin later.
         self._known: set[int] = set()
         self._open: dict[int, AbortedTxn] = {}
 
     def load(self, from_offset: int, until: int) -> None:
-        """Those with data between these offsets."""
+        """Add the transactions with data between these offsets."""
         for entry in self._log.aborted(from_offset, until):
             if entry.last_offset not in self._known:
                 self.is_empty = False
@@ -191,7 +196,7 @@ class _Keys:
         self.first_dirty_offset = dirt.first_dirty_offset
         self.until = dirt.until  # Where the collected part ends.
         self.last_offsets: dict[bytes, int] = {}
-        self.unreadable: set[int] = set()  # Where batches begin that are no use, and stay.
+        self.unreadable: set[int] = set()  # Base offsets of batches that cannot be decoded; they are kept.
         self._log = log
         self._max_keys = max_keys
         self._aborted = _Aborted(log)
@@ -205,13 +210,13 @@ class _Keys:
             offset = max(base, self.first_dirty_offset)
             while offset < end:
                 chunk = self._log.read(offset, SLICE_BYTES, self._log.end_address)
-                offset = _further(offset, (yield from self._take(chunk, end)))
+                offset = _check_progress(offset, (yield from self._take(chunk, end)))
                 yield
                 if self.until < end:
                     return
 
     def _take(self, chunk: bytes, end: int) -> Generator[None, None, int]:
-        """The keys of some batches; return the offset after them. Without room for more, `until` stops there."""
+        """Collect the keys of some batches; return the offset after them. `until` becomes where the room ends."""
         last_offsets = self.last_offsets
         unpack = HEADER.unpack_from
         pos = 0
@@ -229,11 +234,11 @@ class _Keys:
             pos += _size_of(fields)
             offset = base_offset + fields[6] + 1
             if count == 1 and (attributes == 0 or (attributes == TRANSACTIONAL and self._aborted.is_empty)):
-                # As coordinators write them: one record, and only its key is looked at.
+                # As coordinators write them: one record. Only its key is decoded.
                 while at < pos and chunk[at] > 127:  # The record's length.
                     at += 1
                 at += 5
-                # A client may have written anything: what does not look like that is read with care.
+                # A client may have written anything: a record of any other form is decoded in full.
                 if at < pos and chunk[at - 4 : at - 1] == _NO_DELTAS:
                     key_length = chunk[at - 1]
                     end_of_key = at + (key_length >> 1)
@@ -254,15 +259,15 @@ class _Keys:
             for n, record in enumerate(skim(header, payload)):
                 offset = header.base_offset + record.offset_delta
                 if record.key is not None and offset >= self.first_dirty_offset:
-                    self.last_offsets[_name(record.key)] = offset
+                    self.last_offsets[_short_key(record.key)] = offset
                 if n % SLICE_RECORDS == SLICE_RECORDS - 1:
                     yield
         except Corrupt:
-            self.unreadable.add(header.base_offset)  # It stays as it is, and hides nothing.
+            self.unreadable.add(header.base_offset)  # It is kept as it is, and removes no earlier record.
 
 
 class _Round:
-    """Writes the cleaned segments, from the first to the last, so that data goes before its marker."""
+    """Writes the cleaned segments, from the first to the last, so that data is removed before its marker."""
 
     def __init__(self, log: Log, keys: _Keys, producers: Mapping[int, Producer], policy: Policy, now_ms: int) -> None:
         self.failed = False
@@ -271,7 +276,7 @@ class _Round:
         self._first_dirty_offset = keys.first_dirty_offset
         self._last_offsets = keys.last_offsets
         self._latest = keys.unreadable.union(keys.last_offsets.values())
-        # Of each producer the last offset of its last batch; where there is none (-1), its marker has the epoch.
+        # Each producer's last offset, -1 if it has no batch, and its epoch, which then only its last marker has.
         self._producers = {
             producer_id: (producer.batches[-1].last_offset if producer.batches else -1, producer.epoch)
             for producer_id, producer in producers.items()
@@ -280,7 +285,7 @@ class _Round:
         self._now_ms = now_ms
         self._horizon_ms = now_ms + policy.delete_retention_ms
         self._aborted = _Aborted(log)
-        self._has_data: set[int] = set()  # Producers of whose current transaction a batch was kept.
+        self._has_data: set[int] = set()  # Producers with a kept batch in their current transaction.
         self._is_changed = False
 
     def clean(self, group: list[int]) -> Work:
@@ -293,7 +298,7 @@ class _Round:
                 offset = base
                 while offset < end:
                     chunk = self._log.read(offset, SLICE_BYTES, self._log.end_address)
-                    offset = _further(offset, (yield from self._copy(chunk, end, group[-1], rewrite)))
+                    offset = _check_progress(offset, (yield from self._copy(chunk, end, group[-1], rewrite)))
                     yield
             if not self._is_changed:
                 return
@@ -306,7 +311,7 @@ class _Round:
             rewrite.abandon()
 
     def _copy(self, chunk: bytes, end: int, group_end: int, rewrite: Rewrite) -> Generator[None, None, int]:
-        """Write what is to stay of some batches; return the offset after them."""
+        """Write the part of some batches that is kept; return the offset after them."""
         unpack = HEADER.unpack_from
         pos = 0
         offset = end
@@ -318,7 +323,7 @@ class _Round:
             pos += _size_of(fields)
             offset = fields[0] + fields[6] + 1
             is_last = offset == group_end
-            if not is_last and self._goes(fields):
+            if not is_last and self._is_removed(fields):
                 self._is_changed = True
                 continue
             header = BatchHeader._make(fields)
@@ -330,11 +335,11 @@ class _Round:
             if kept is not batch:
                 self._is_changed = True
             if kept is not None:
-                rewrite.append(kept, offset - 1, int.from_bytes(kept[35:43], "big", signed=True))
+                rewrite.append(kept, offset - 1, _max_timestamp(kept))
         return offset
 
-    def _goes(self, fields: tuple[int, ...]) -> bool:
-        """Whether a batch as coordinators write them (one record, or a marker) goes, by its header alone."""
+    def _is_removed(self, fields: tuple[int, ...]) -> bool:
+        """Whether a batch as coordinators write them (one record, or a marker) is removed, by its header alone."""
         base_offset, attributes, producer_id = fields[0], fields[5], fields[9]
         if attributes == 0 or attributes == TRANSACTIONAL:
             return (
@@ -342,7 +347,7 @@ class _Round:
                 and fields[6] == 0
                 and base_offset not in self._latest
                 and self._first_dirty_offset <= base_offset < self._until
-                and (producer_id < 0 or self._producers.get(producer_id, _NOBODY)[0] != base_offset)
+                and (producer_id < 0 or self._producers.get(producer_id, _UNKNOWN_PRODUCER)[0] != base_offset)
             )
         return (
             attributes == _MARKER
@@ -372,7 +377,8 @@ class _Round:
 
     def _sift_data(self, header: BatchHeader, batch: bytes, is_last: bool) -> Generator[None, None, bytes | None]:
         producer_id = header.producer_id
-        is_needed = is_last or (producer_id >= 0 and self._producers.get(producer_id, _NOBODY)[0] == header.last_offset)
+        last_of_producer = self._producers.get(producer_id, _UNKNOWN_PRODUCER)[0]
+        is_needed = is_last or (producer_id >= 0 and last_of_producer == header.last_offset)
         is_aborted = header.is_transactional and self._aborted.find(producer_id, header.base_offset, header.last_offset)
         kept: bytes | None
         if is_aborted:
@@ -392,7 +398,7 @@ class _Round:
             horizon_ms = delete_horizon(header)
             has_tombstones = False
             for n, record in enumerate(skim(header, payload)):
-                if self._stays(record, header.base_offset, horizon_ms):
+                if self._is_kept(record, header.base_offset, horizon_ms):
                     kept.append(record)
                     has_tombstones = has_tombstones or not record.has_value
                 if n % SLICE_RECORDS == SLICE_RECORDS - 1:
@@ -401,17 +407,17 @@ class _Round:
             if len(kept) == header.record_count and not sets_horizon and (kept or is_needed):
                 return batch
             if crc32c(memoryview(batch)[CHECKED_AT:]) != header.crc:
-                return batch  # Damaged: it must not get a checksum that says otherwise.
+                return batch  # Damaged: a new checksum would hide that.
             if kept:
                 return keep_records(header, payload, kept, self._horizon_ms if sets_horizon else None)
         except Corrupt:
             return batch
         return _emptied(header, batch) if is_needed else None
 
-    def _stays(self, record: Skimmed, base_offset: int, horizon_ms: int | None) -> bool:
+    def _is_kept(self, record: Skimmed, base_offset: int, horizon_ms: int | None) -> bool:
         if record.key is None:
-            return False  # Kafka: a compacted log has no place for it.
-        if self._last_offsets.get(_name(record.key), -1) > base_offset + record.offset_delta:
+            return False  # Kafka: a compacted log keeps no record without a key.
+        if self._last_offsets.get(_short_key(record.key), -1) > base_offset + record.offset_delta:
             return False
         return record.has_value or horizon_ms is None or self._now_ms < horizon_ms
 

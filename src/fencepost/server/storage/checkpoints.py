@@ -15,12 +15,12 @@ CLEAN_OFFSETS_NAME = "cleaner-offset-checkpoint"
 
 
 def replace_file(path: str, content: bytes, durable: bool, before: Callable[[], None] | None = None) -> None:
-    """Readers and crashes meet the old content or the new. `before` is called before it gets its name.
+    """Replace the content atomically, also with regard to crashes. `before` is called before the rename.
 
-    Raises OSError, and then the old content is there; unless it is the last step, the sync of the name, that fails.
+    Raises OSError, and then the old content is still there, unless the sync of the directory failed.
     """
     temporary = path + ".tmp"
-    # Opened first: where no descriptor is left, nothing is done by half.
+    # Opened first, so that nothing has changed if no descriptor is left.
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if durable else -1
     try:
         try:
@@ -66,7 +66,7 @@ def encode_checkpoint(lines: Iterable[str]) -> bytes:
 
 
 def decode_checkpoint(content: bytes | None) -> list[list[str]] | None:
-    """The fields of every line; None if the file is not whole (its caller then assumes the worst)."""
+    """The fields of every line; None if the file is missing or incomplete."""
     if content is None:
         return None
     lines = content.decode(errors="replace").splitlines()
@@ -92,38 +92,6 @@ def decode_offsets(content: bytes | None) -> dict[str, int]:
         return {}
 
 
-class OffsetsFile:
-    """Such a checkpoint file, written anew with every change."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._offsets = decode_offsets(read_file(path))
-        self._in_file = set(self._offsets)  # The names that a start may find there, also after a power loss.
-
-    def get(self, name: str) -> int:
-        return self._offsets.get(name, 0)
-
-    def set(self, name: str, offset: int) -> None:
-        """Raises OSError, and then there is no change."""
-        offsets = {**self._offsets, name: offset}
-        self._in_file.add(name)
-        replace_file(self._path, encode_offsets(offsets), durable=False)
-        self._offsets = offsets
-
-    def forget(self, name: str) -> None:
-        """The log is deleted; the file may not know yet."""
-        if self._offsets.pop(name, None) is not None:
-            with suppress(OSError):
-                replace_file(self._path, encode_offsets(self._offsets), durable=False)
-
-    def forget_for_good(self, name: str) -> None:
-        """Before another log gets the name: now it is not even there after a power loss. Raises OSError."""
-        self.forget(name)
-        if name in self._in_file:
-            replace_file(self._path, encode_offsets(self._offsets), durable=True)
-            self._in_file = set(self._offsets)
-
-
 def write_leader_epochs(directory: str, epochs: list[tuple[int, int]]) -> None:
     content = encode_checkpoint(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
     replace_file(f"{directory}/{EPOCHS_NAME}", content, durable=False)
@@ -142,7 +110,7 @@ def encode_topic_id(topic_id: bytes) -> bytes:
 
 
 def decode_topic_id(content: bytes | None) -> bytes | None:
-    """None if the file is missing or not whole."""
+    """None if the file is missing or incomplete."""
     if content is None or not content.startswith(b"version: 0\ntopic_id: "):
         return None
     try:

@@ -1,74 +1,55 @@
 """The log of one partition, in Kafka's files: `<topic>-<partition>/` with segments and snapshots.
 
-An append is one write into the page cache, which outlives the process. Indexes and snapshots only
-shorten the way to what the `.log` files say; they are written seldom and may lag behind.
-`recovery.py` makes a FileLog of what it finds in a directory; the folder says when it must be on disk.
+An append is one write into the page cache, which outlives the process. Indexes and snapshots only shorten the search
+in the `.log` files; they are written rarely and may lag behind. `log_files.py` has the directory, `recovery.py` opens
+it, and the data folder decides when it must be on disk.
 """
 
 from __future__ import annotations
 
 import os
-from array import array
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import NoReturn
 
 from fencepost.machines.log.interface import AbortedTxn, LogConfig, LogTailUnknown, Rewrite, StorageFailed, StoredBatch
-from fencepost.server.storage.checkpoints import (
-    TOPIC_ID_NAME,
-    encode_topic_id,
-    replace_file,
-    write_leader_epochs,
-)
-from fencepost.server.storage.heads import CONTROL, HEADER_BYTES, LEADER_EPOCH, BadBatch, walk
+from fencepost.protocol.batch import CONTROL, HEADER_BYTES, LEADER_EPOCH
+from fencepost.server.storage.aborted_index import AbortedIndex
+from fencepost.server.storage.active_segment import ActiveSegment
+from fencepost.server.storage.checkpoints import write_leader_epochs
+from fencepost.server.storage.heads import BadBatch, walk
+from fencepost.server.storage.log_files import LogFiles
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import FileRewrite
-from fencepost.server.storage.segment import (
-    MAX_PENDING_ENTRIES,
-    SCAN_CHUNK_BYTES,
-    UNKNOWN_TIMESTAMP,
-    CorruptLog,
-    Segment,
-)
-from fencepost.server.storage.segmented_log import SegmentedLog
-from fencepost.server.storage.snapshots import SnapshotFiles
+from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, CorruptLog, Segment
+from fencepost.server.storage.segment_indexes import MAX_PENDING_ENTRIES
 
-# A killed process replays what came after its last snapshot: at most this much, of each of its logs.
+# After a kill, each log is replayed from its last snapshot: at most this much.
 SNAPSHOT_BYTES = 8 << 20
 SNAPSHOT_BATCHES = 1024
-# But a snapshot of many producers is work too: for so many of its bytes a batch more may come between two.
+# A snapshot of many producers takes time too: for this many of its bytes, one batch more may come before the next one.
 SNAPSHOT_BYTES_PER_BATCH = 16
-
-_TAIL_BATCHES = 256
-_PLACES = 64
-_NEVER = 1 << 62
-_MAX_RELATIVE_OFFSET = (1 << 31) - 1
+# To estimate how many batches are replayed.
+_SMALL_BATCH_BYTES = 128
 
 
-class FileLog(SegmentedLog):
-    """See `machines.log.interface.Log`. `segments` is what the directory holds; the last one is appended to."""
+class FileLog:
+    """See `machines.log.interface.Log`."""
 
     __slots__ = (
+        "_aborted",
         "_active",
         "_batches_since_snapshot",
-        "_config",
         "_index_interval_bytes",
-        "_last_aborted_offset",
         "_leader_epoch",
         "_leader_epochs",
-        "_places",
+        "_open_files",
         "_pwrite",
-        "_roll_above_offset",
-        "_roll_above_timestamp",
-        "_rolled",
-        "_segment_bytes",
         "_snapshot_batches",
-        "_tail_addresses",
-        "_tail_offsets",
-        "_topic_id",
-        "directory_created",
-        "recovery_point",
+        "clean_offset",
+        "end_address",
+        "end_offset",
+        "files",
+        "start_offset",
     )
 
     def __init__(
@@ -76,54 +57,48 @@ class FileLog(SegmentedLog):
         directory: str,
         topic_id: bytes,
         config: LogConfig,
-        files: OpenFiles,
+        open_files: OpenFiles,
         segments: list[Segment],
         end_offset: int,
         snapshots: list[int],
         leader_epochs: list[tuple[int, int]],
     ) -> None:
-        super().__init__(directory, files, segments, end_offset, SnapshotFiles(directory, files.at, snapshots))
-        # How far it is durable together with indexes and a snapshot, and whether the folder's list has its name.
-        self.recovery_point = 0
-        self.directory_created = False
-        self._topic_id = topic_id
-        self._pwrite = files.pwrite
-        self._active: Segment | None = None
+        self.files = LogFiles(directory, open_files, segments, snapshots)
+        self.start_offset = segments[0].base_offset if segments else 0
+        self.end_offset = end_offset
+        self.end_address = self.files.end_address
+        self.clean_offset = 0
+        self._open_files = open_files
+        self._pwrite = open_files.pwrite
+        self._active = ActiveSegment(self.files, topic_id, config)
+        self._index_interval_bytes = config.index_interval_bytes
+        self._aborted = AbortedIndex(self.files.segments)
         self._batches_since_snapshot = 0
         self._snapshot_batches = SNAPSHOT_BATCHES
-        self._rolled = False
         self._leader_epochs = leader_epochs
+        # That of the last batch, as it stands in the batch header.
         self._leader_epoch = leader_epochs[-1][0].to_bytes(4, "big", signed=True) if leader_epochs else b""
-        self._last_aborted_offset: int | None = None
-        # Exact places of the newest batches: consumers at the end of the log need no index.
-        self._tail_offsets = array("q")
-        self._tail_addresses = array("q")
-        # Where reads ended: consumers that go on there need no index either.
-        self._places: dict[int, int] = {}
-        # Below these an append goes into the active segment. Until there is one, nothing does.
-        self._roll_above_timestamp = -_NEVER
-        self._roll_above_offset = -1
-        self._config = config
-        self.configure(config)
+
+    @property
+    def start_address(self) -> int:
+        return self.files.start_address
 
     def configure(self, config: LogConfig) -> None:
         """Take new topic settings, also for the active segment."""
-        if abs(self._roll_above_timestamp) != _NEVER:
-            self._roll_above_timestamp += config.segment_ms - self._config.segment_ms
-        self._config = config
-        self._segment_bytes = config.segment_bytes
+        self._active.configure(config)
         self._index_interval_bytes = config.index_interval_bytes
 
     # Appending.
 
     def append(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> int:
-        segment = self._active
+        active = self._active
+        segment = active.segment
         size = len(batch)
         if (
             segment is None
-            or last_offset > self._roll_above_offset
-            or max_timestamp > self._roll_above_timestamp
-            or segment.size + size > self._segment_bytes
+            or last_offset > active.above_offset
+            or max_timestamp > active.above_timestamp
+            or segment.size + size > active.segment_bytes
             or batch[LEADER_EPOCH] != self._leader_epoch
         ):
             segment = self._make_ready(batch, base_offset, last_offset, max_timestamp)
@@ -135,165 +110,86 @@ class FileLog(SegmentedLog):
         try:
             written = self._pwrite(fd, batch, position)
         except OSError as error:
-            self._take_back(segment, fd, str(error))
+            _take_back(segment, fd, str(error))
         if written != size:
-            self._take_back(segment, fd, f"short write: {written} of {size} bytes")
+            _take_back(segment, fd, f"short write: {written} of {size} bytes")
         address = self.end_address
         segment.size = position + size
         self.end_address = address + size
         self.end_offset = last_offset + 1
         self._batches_since_snapshot += 1
-        self._tail_offsets.append(base_offset)
-        self._tail_addresses.append(address)
-        if max_timestamp > segment.max_timestamp:
-            segment.see_timestamp(max_timestamp, last_offset)
-        if segment.unindexed_bytes > self._index_interval_bytes:
-            self._index(segment, last_offset, position)
-        segment.unindexed_bytes += size
+        places = self.files.places
+        places.offsets.append(base_offset)
+        places.addresses.append(address)
+        indexes = segment.indexes
+        if max_timestamp > indexes.max_timestamp:
+            indexes.see_timestamp(max_timestamp, last_offset)
+        if indexes.unindexed_bytes > self._index_interval_bytes:
+            indexes.add(last_offset, position)
+            if len(indexes.offsets.pending) >= MAX_PENDING_ENTRIES:
+                _flush_indexes(segment)
+            places.trim()
+        indexes.unindexed_bytes += size
         return address
-
-    def _take_back(self, segment: Segment, fd: int, why: str) -> NoReturn:
-        """Leave no part of a refused batch behind."""
-        try:
-            os.ftruncate(fd, segment.size)
-        except OSError as error:
-            problem = f"{segment.path}: {why}; cutting the file at {segment.size} failed too: {error}"
-            raise LogTailUnknown(problem) from error
-        raise StorageFailed(f"{segment.path}: {why}")
 
     def _open(self, segment: Segment) -> int:
         try:
-            return self._files.open(segment)
+            return self._open_files.open(segment)
         except OSError as error:
             raise StorageFailed(str(error)) from error
 
-    def _index(self, segment: Segment, last_offset: int, position: int) -> None:
-        segment.index(last_offset, position)
-        if len(segment.offsets.pending) >= MAX_PENDING_ENTRIES:
-            self._flush_indexes(segment)
-        if len(self._tail_offsets) > 2 * _TAIL_BATCHES:
-            del self._tail_offsets[:-_TAIL_BATCHES]
-            del self._tail_addresses[:-_TAIL_BATCHES]
-
-    def _flush_indexes(self, segment: Segment) -> bool:
-        try:
-            segment.flush_indexes()
-        except OSError:
-            # A full disk is told to whoever appends. Index entries wait in memory, at worst until recovery.
-            return False
-        return True
-
     def _make_ready(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> Segment:
-        """The segment that takes the batch: the active one, found again after a start, or a new one."""
-        self._check_there()
+        """Find the segment for the batch, and note its leader epoch if that is new."""
+        self.files.check_there()
+        is_empty = not self.files.segments
         try:
-            segment = self._active
-            if segment is None and self._segments:
-                segment = self._take_up(self._segments[-1])
-            if segment is None or self._is_full_for(segment, len(batch), last_offset, max_timestamp):
-                segment = self._roll(base_offset)
-            if segment.size == 0:
-                self._roll_above_timestamp = max_timestamp + self._config.segment_ms if max_timestamp >= 0 else _NEVER
+            segment = self._active.find(len(batch), base_offset, last_offset, max_timestamp)
+            if is_empty:
+                self.start_offset = base_offset
             if batch[LEADER_EPOCH] != self._leader_epoch:
                 self._begin_epoch(batch[LEADER_EPOCH], base_offset)
             return segment
         except OSError as error:
             raise StorageFailed(str(error)) from error
 
-    def _is_full_for(self, segment: Segment, size: int, last_offset: int, max_timestamp: int) -> bool:
-        if last_offset > self._roll_above_offset:
-            return True
-        return segment.size > 0 and (
-            segment.size + size > self._segment_bytes or max_timestamp > self._roll_above_timestamp
-        )
-
-    def _take_up(self, segment: Segment) -> Segment:
-        segment.take_up()
-        self._roll_above_offset = segment.base_offset + _MAX_RELATIVE_OFFSET
-        self._roll_above_timestamp = _NEVER
-        if segment.size:
-            # Kafka: a segment's age is counted from its first batch's timestamp.
-            first_timestamp = next(segment.walk(0))[4]
-            if first_timestamp >= 0:
-                self._roll_above_timestamp = first_timestamp + self._config.segment_ms
-        self._active = segment
-        return segment
-
-    def _roll(self, base_offset: int) -> Segment:
-        old = self._active
-        if old is None:
-            self._create_directory()
-        else:
-            with suppress(OSError):  # They wait in memory, at worst until recovery.
-                old.seal()
-        segment = Segment(self._files, self.directory, base_offset, self.end_address, 0)
-        try:
-            segment.create_files()
-        except OSError:
-            segment.remove_files()
-            raise
-        if not self._segments:
-            self.start_offset = base_offset
-        self._segments.append(segment)
-        self._active = segment
-        self._roll_above_offset = base_offset + _MAX_RELATIVE_OFFSET
-        self._rolled = old is not None
-        self.directory_changed = True
-        return segment
-
-    def roll(self) -> None:
-        self._check_there()
-        try:
-            if self._active is None and self._segments:
-                self._take_up(self._segments[-1])
-            if self._active is not None and self._active.size:
-                self._roll(self.end_offset)
-                self._roll_above_timestamp = -_NEVER  # Its first batch decides.
-        except OSError as error:
-            raise StorageFailed(str(error)) from error
-
-    def _create_directory(self) -> None:
-        try:
-            os.mkdir(self.directory, 0o755)
-            self.directory_created = True
-        except FileExistsError:
-            pass
-        path = f"{self.directory}/{TOPIC_ID_NAME}"
-        if not os.path.exists(path):
-            replace_file(path, encode_topic_id(self._topic_id), durable=False)
-
     def _begin_epoch(self, leader_epoch: bytes, start_offset: int) -> None:
         epoch = int.from_bytes(leader_epoch, "big", signed=True)
         if epoch > (self._leader_epochs[-1][0] if self._leader_epochs else -1):
             epochs = [*self._leader_epochs, (epoch, start_offset)]
-            write_leader_epochs(self.directory, epochs)
+            write_leader_epochs(self.files.directory, epochs)
             self._leader_epochs = epochs
         self._leader_epoch = bytes(leader_epoch)
 
     def leader_epochs(self) -> list[tuple[int, int]]:
         return list(self._leader_epochs)
 
+    def roll(self) -> None:
+        self.files.check_there()
+        try:
+            self._active.roll(self.end_offset)
+        except OSError as error:
+            raise StorageFailed(str(error)) from error
+
     # Reading.
 
     def read(self, offset: int, max_bytes: int, end_address: int) -> bytes:
-        self._check_there()
+        files = self.files
+        files.check_there()
         try:
-            address = self._places.get(offset)
-            if address is None:
-                address = self._address_of(offset)
+            address = self._address_of(offset)
             size = min(end_address, self.end_address) - address
             if size <= 0:
                 return b""
-            segment = self._segments[-1]
+            segment = files.segments[-1]
             if address < segment.address:
-                segment = self._segment_at(address)
+                segment = files.segments.at(address)
                 size = min(size, segment.address + segment.size - address)
             position = address - segment.address
             if size > max_bytes:
-                size = self._cut(segment, position, max_bytes, size)
+                size = min(size, self._end_of_read(segment, position, max_bytes) - position)
             fd = segment.fd
             if fd < 0:
-                fd = self._files.open(segment)
+                fd = self._open_files.open(segment)
             segment.used = True
             data = os.pread(fd, size, position)
         except OSError as error:
@@ -301,41 +197,23 @@ class FileLog(SegmentedLog):
         if len(data) != size:
             raise StorageFailed(f"{segment.path}: {size} bytes expected at {position}, {len(data)} are there")
         end = address + size
-        if end < self.end_address and (not self._tail_addresses or end < self._tail_addresses[0]):
-            self._remember_place(segment, end)
+        if end < self.end_address and not files.places.is_new(end):
+            files.places.remember(files.segments.offset_at(end), end)
         return data
 
-    def _cut(self, segment: Segment, position: int, max_bytes: int, size: int) -> int:
-        """How many bytes of whole batches from `position` on fit in `max_bytes`; at least one batch."""
-        addresses = self._tail_addresses
+    def _end_of_read(self, segment: Segment, position: int, max_bytes: int) -> int:
+        """Where whole batches from `position` on that fit in `max_bytes` end; after at least one batch."""
+        places = self.files.places
         address = segment.address + position
-        if addresses and address >= addresses[0]:
-            index = bisect_right(addresses, address + max_bytes) - 1
-            if addresses[index] > address:
-                return min(size, addresses[index] - address)
+        if places.is_new(address):
+            last = places.last_before(address + max_bytes)
+            if last > address:
+                return last - segment.address
         boundary, _ = segment.boundary_before(position, position + max_bytes)
-        return min(size, boundary - position)
-
-    def _remember_place(self, segment: Segment, address: int) -> None:
-        """Note the batch after a read, which its consumer will ask for next."""
-        position = address - segment.address
-        if position == segment.size:
-            following = self._segment_at(address)
-            offset = following.base_offset
-        else:
-            offset = int.from_bytes(segment.read(position, 8), "big")
-        if len(self._places) >= _PLACES:
-            del self._places[next(iter(self._places))]
-        self._places[offset] = address
-
-    def forget_places(self, address: int) -> None:
-        self._places.clear()
-        below = bisect_left(self._tail_addresses, address)
-        del self._tail_offsets[:below]
-        del self._tail_addresses[:below]
+        return boundary
 
     def address_of(self, offset: int) -> int:
-        self._check_there()
+        self.files.check_there()
         try:
             return self._address_of(offset)
         except OSError as error:
@@ -344,20 +222,20 @@ class FileLog(SegmentedLog):
     def _address_of(self, offset: int) -> int:
         if offset >= self.end_offset:
             return self.end_address
-        offsets = self._tail_offsets
-        if offsets and offset >= offsets[0]:
-            return self._tail_addresses[bisect_right(offsets, offset) - 1]
-        segment = self._segment_of(offset)
+        address = self.files.places.find(offset)
+        if address is not None:
+            return address
+        segment = self.files.segments.of(offset)
         if offset <= segment.base_offset:
             return segment.address
         return segment.address + segment.locate(offset)
 
     def scan(self, from_offset: int) -> Iterator[StoredBatch]:
-        """With checksums: what is replayed must be what was written."""
+        """Compares checksums: a batch that is replayed must be the batch that was written."""
         address = self.address_of(from_offset)
         while address < self.end_address:
-            self._check_there()
-            segment = self._segment_at(address)
+            self.files.check_there()
+            segment = self.files.segments.at(address)
             end = segment.size
             try:
                 for placed in walk(segment.read, address - segment.address, end, SCAN_CHUNK_BYTES, check_crc=True):
@@ -371,10 +249,10 @@ class FileLog(SegmentedLog):
                 raise CorruptLog(f"{segment.path}: {bad}") from bad
             address = segment.address + end
 
-    def offset_for_time(self, timestamp: int) -> bytes | None:
-        self._check_there()
+    def first_batch_not_before(self, timestamp: int) -> bytes | None:
+        self.files.check_there()
         try:
-            for segment in self._segments:
+            for segment in self.files.segments:
                 found = segment.find_time(timestamp, self.start_offset)
                 if found is not None:
                     return segment.read(*found)
@@ -385,120 +263,117 @@ class FileLog(SegmentedLog):
     # The aborted-transaction index.
 
     def append_aborted(self, entry: AbortedTxn) -> None:
-        self._check_there()
+        self.files.check_there()
         try:
-            if entry.last_offset <= self._last_aborted():
-                return
+            segment = self._aborted.append(entry)
         except OSError as error:
             raise StorageFailed(str(error)) from error
-        # Kafka: the entry is kept in the segment of the marker.
-        segment = self._segment_of(entry.last_offset)
-        segment.txns.pending.append((0, *entry))
-        self._last_aborted_offset = entry.last_offset
-        if len(segment.txns.pending) >= MAX_PENDING_ENTRIES:
-            self._flush_indexes(segment)
+        if segment is not None and len(segment.indexes.txns.pending) >= MAX_PENDING_ENTRIES:
+            _flush_indexes(segment)
 
     def aborted(self, from_offset: int, upper_offset: int) -> list[AbortedTxn]:
-        self._check_there()
+        self.files.check_there()
         try:
-            return self._find_aborted(from_offset, upper_offset)
+            return self._aborted.find(from_offset, upper_offset)
         except OSError as error:
             raise StorageFailed(str(error)) from error
-
-    def _find_aborted(self, from_offset: int, upper_offset: int) -> list[AbortedTxn]:
-        found: list[AbortedTxn] = []
-        if from_offset > self._last_aborted():
-            return found
-        for index in range(self._segment_index(from_offset), len(self._segments)):
-            txns = self._segments[index].txns
-            if not len(txns):
-                continue
-            for _, producer_id, first_offset, last_offset, last_stable_offset in txns.starting(3, from_offset):
-                if first_offset < upper_offset:
-                    found.append(AbortedTxn(producer_id, first_offset, last_offset, last_stable_offset))
-                if last_stable_offset >= upper_offset:
-                    # Every transaction that ends after this one began at or after the LSO here.
-                    return found
-        return found
-
-    def _last_aborted(self) -> int:
-        if self._last_aborted_offset is None:
-            found = (segment.txns.last() for segment in reversed(self._segments))
-            # Not before all were asked: one that cannot be read does not say that there is none.
-            self._last_aborted_offset = next((last[3] for last in found if last is not None), -1)
-        return self._last_aborted_offset
 
     # Snapshots of the partition's producer state.
 
     def save_snapshot(self, snapshot: bytes) -> None:
-        if self._forgotten or not self._segments or self.snapshots.has(self.end_offset, snapshot):
+        files = self.files
+        if files.is_forgotten or not files.segments or files.snapshots.has(self.end_offset, snapshot):
             return
-        rolled, self._rolled = self._rolled, False
-        self._snapshot_address = self.end_address
+        has_rolled, self._active.has_rolled = self._active.has_rolled, False
+        files.snapshot_address = self.end_address
         self._batches_since_snapshot = 0
         self._snapshot_batches = max(SNAPSHOT_BATCHES, len(snapshot) // SNAPSHOT_BYTES_PER_BATCH)
-        # A snapshot vouches for the aborted-transaction index below it, so that is written first.
-        if not all(self._flush_indexes(segment) for segment in self._segments if segment.txns.pending):
+        # A snapshot vouches for the aborted-transaction index below it, so the index is written first.
+        if not all(_flush_indexes(segment) for segment in files.segments if segment.indexes.txns.pending):
             return
-        self._flush_indexes(self._segments[-1])
-        if self.snapshots.save(self.end_offset, snapshot, self.recovery_point):
-            self.directory_changed = True
-            if self.owner is not None:
-                self.owner.snapshot_saved(self, rolled)
+        _flush_indexes(files.segments[-1])
+        if files.snapshots.save(self.end_offset, snapshot, files.recovery_point):
+            files.directory_changed = True
+            if files.folder is not None:
+                files.folder.snapshot_saved(self, has_rolled)
 
     def load_snapshot(self) -> tuple[int, bytes] | None:
-        found = self.snapshots.newest()
-        self._count_replay(self.start_address if found is None else self.address_of(found[0]))
+        found = self.files.snapshots.newest()
+        address = self.start_address if found is None else self.address_of(found[0])
+        # The batches that are replayed now would be replayed again after another crash: they count for the next one.
+        self.files.snapshot_address = address
+        self._batches_since_snapshot = (self.end_address - address) // _SMALL_BATCH_BYTES
         return found
-
-    def _count_replay(self, snapshot_address: int) -> None:
-        """What is replayed now would be replayed again after another crash: ask for a snapshot in time."""
-        self._snapshot_address = snapshot_address
-        self._batches_since_snapshot = (self.end_address - snapshot_address) // 128
 
     def wants_snapshot(self) -> bool:
         return (
             self._batches_since_snapshot >= self._snapshot_batches
-            or self.end_address - self._snapshot_address >= SNAPSHOT_BYTES
-            or self._rolled
+            or self.end_address - self.files.snapshot_address >= SNAPSHOT_BYTES
+            or self._active.has_rolled
         )
 
-    # Cleaning.
+    # Retention and cleaning.
+
+    def segments(self) -> list[Segment]:
+        return self.files.segments
+
+    def advance_start(self, offset: int) -> None:
+        assert offset <= self.end_offset, f"the log ends at {self.end_offset}, it cannot begin at {offset}"
+        files = self.files
+        if not files.segments:
+            return
+        before = self.start_offset
+        self.start_offset = max(before, offset)
+        files.remove_oldest(self.start_offset)
+        first_offset = files.segments[0].base_offset
+        if first_offset < self.start_offset != before and files.folder is not None:
+            try:
+                files.folder.start_moved(files.name, self.start_offset)
+            except OSError as error:
+                self.start_offset = max(before, first_offset)
+                raise StorageFailed(str(error)) from error
 
     def rewrite(self, base_offset: int, end_offset: int) -> Rewrite:
-        self._check_there()
+        self.files.check_there()
         try:
-            return FileRewrite(self, self._files, base_offset, end_offset, self._index_interval_bytes)
+            return FileRewrite(self.files, self._open_files, base_offset, end_offset, self._index_interval_bytes)
         except OSError as error:
             raise StorageFailed(str(error)) from error
 
-    # Durability, at the folder's command.
+    def note_clean(self, offset: int) -> None:
+        self.clean_offset = offset
+        if self.files.folder is not None:
+            self.files.folder.clean_moved(self.files.name, offset)
+
+    # The end.
 
     def is_changed(self) -> bool:
         """Whether its files may differ from what is durable under its recovery point."""
-        return self._active is not None or self.directory_changed or self.end_address > self.recovery_address
+        return self._active.segment is not None or self.files.is_changed()
 
     def close(self) -> None:
-        self.settle()
+        self.files.settle()
 
-    def settle(self) -> bool:
-        """Write the indexes to their ends and let go of the files; whether the disk took all of it."""
-        is_whole = True
-        for segment in self._segments:
-            is_last = segment is self._segments[-1]
-            try:
-                if is_last and segment.max_timestamp != UNKNOWN_TIMESTAMP:
-                    segment.index_time()
-                segment.flush_indexes()
-            except OSError:
-                is_whole = False
-            segment.close_file()
-        return is_whole
+    def forget(self) -> None:
+        """Close without writing, for good: see `LogFiles.forget`."""
+        self._active.segment = None
+        self.files.forget()
 
-    def forget_files(self) -> None:
-        """Close without writing, for good: the log is deleted, or a test pretends that the process died."""
-        self._forgotten = True
-        self._active = None
-        for segment in self._segments:
-            segment.close_file()
-        self._segments = []
+
+def _take_back(segment: Segment, fd: int, why: str) -> NoReturn:
+    """Leave no part of a refused batch behind."""
+    try:
+        os.ftruncate(fd, segment.size)
+    except OSError as error:
+        problem = f"{segment.path}: {why}; cutting the file at {segment.size} failed too: {error}"
+        raise LogTailUnknown(problem) from error
+    raise StorageFailed(f"{segment.path}: {why}")
+
+
+def _flush_indexes(segment: Segment) -> bool:
+    try:
+        segment.indexes.flush()
+    except OSError:
+        # The next append reports a full disk. Index entries wait in memory, at worst until recovery derives them again.
+        return False
+    return True

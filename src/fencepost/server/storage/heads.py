@@ -1,7 +1,7 @@
 """The few fields of a v2 batch header that storage needs, and the walk from batch to batch.
 
-Everything else in a batch is opaque here. The walk trusts nothing: whatever does not look like a batch
-is a `BadBatch` with its position, which recovery takes as the end of the log and a reader as damage.
+Everything else in a batch is opaque here. The walk trusts nothing: bytes that are not a batch raise `BadBatch` with
+their position, which is the end of the log for recovery, and damage for a reader.
 """
 
 from __future__ import annotations
@@ -9,24 +9,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 
+from fencepost.protocol.batch import CHECKED_AT, HEADER_BYTES, PREFIX_BYTES
 from fencepost.protocol.crc import crc32c
-
-HEADER_BYTES = 61
-CONTROL = 0x20
-LEADER_EPOCH = slice(12, 16)
 
 # base_offset, length, magic, crc, attributes, last_offset_delta, max_timestamp
 _FIELDS = struct.Struct(">qi4xbIhi8xq")
-_LENGTH_FROM = 12  # The length field counts the bytes after itself.
-_CRC_FROM = 21
 
 Read = Callable[[int, int], bytes]
-# position, size_bytes, base_offset, last_offset, max_timestamp, attributes, buf, the batch's place in buf
+# position, size_bytes, base_offset, last_offset, max_timestamp, attributes, buf, position of the batch in buf
 Placed = tuple[int, int, int, int, int, int, bytes, int]
 
 
 class BadBatch(Exception):
-    """At `position` there is no whole, valid batch."""
+    """There is no complete, valid batch at `position`."""
 
     def __init__(self, position: int, why: str) -> None:
         super().__init__(f"position {position}: {why}")
@@ -35,7 +30,7 @@ class BadBatch(Exception):
 
 
 def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool = False) -> Iterator[Placed]:
-    """Every batch from `position` to `end`. `read(position, size_bytes)` may give fewer bytes at the end."""
+    """Every batch from `position` to `end`. `read(position, size_bytes)` may return fewer bytes at the end."""
     buf = b""
     view = memoryview(buf)
     start = position
@@ -50,7 +45,7 @@ def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool 
             if len(buf) < HEADER_BYTES:
                 raise BadBatch(position, f"{len(buf)} bytes are too few for a batch header")
         base_offset, length, magic, crc, attributes, delta, max_timestamp = unpack_from(buf, at)
-        size = length + _LENGTH_FROM
+        size = length + PREFIX_BYTES
         if magic != 2:
             raise BadBatch(position, f"magic is {magic}, expected 2")
         if size < HEADER_BYTES or delta < 0 or base_offset < 0:
@@ -59,9 +54,9 @@ def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool 
             raise BadBatch(position, f"the batch has {size} bytes, the file {end - position} more")
         if check_crc:
             if at + size <= len(buf):
-                found = crc32c(view[at + _CRC_FROM : at + size])
+                found = crc32c(view[at + CHECKED_AT : at + size])
             else:
-                found = _crc_of_long_batch(read, position + _CRC_FROM, position + size, chunk_bytes)
+                found = _crc_of_long_batch(read, position + CHECKED_AT, position + size, chunk_bytes)
             if found != crc:
                 raise BadBatch(position, f"crc is {found:#010x}, the header says {crc:#010x}")
         yield position, size, base_offset, base_offset + delta, max_timestamp, attributes, buf, at
@@ -69,7 +64,7 @@ def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool 
 
 
 def _crc_of_long_batch(read: Read, position: int, end: int, chunk_bytes: int) -> int:
-    """In pieces: a torn header may claim two gigabytes."""
+    """Reads in pieces, because a torn header may claim two gigabytes."""
     crc = 0
     while position < end:
         piece = read(position, min(chunk_bytes, end - position))

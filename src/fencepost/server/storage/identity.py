@@ -1,4 +1,4 @@
-"""Whose folder this is, whether somebody uses it, and in which boot of the machine."""
+"""The lock of a data folder, the cluster that it belongs to, and the current boot of the machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DataFolderUnusable(Exception):
 
 
 def current_boot() -> str | None:
-    """Which run of the kernel this is; None where the kernel does not tell, and every start is a new boot."""
+    """The id of this boot; None if the kernel does not have one, and then every start counts as a new boot."""
     content = read_file("/proc/sys/kernel/random/boot_id")
     return content.decode().strip() if content else None
 
@@ -39,7 +39,7 @@ def make_folder(path: str) -> None:
 
 
 def take_lock(folder: str) -> int:
-    """The descriptor that holds the lock, until it is closed or the process ends."""
+    """Return the descriptor that holds the lock until it is closed or the process ends."""
     path = f"{folder}/{LOCK_NAME}"
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -63,7 +63,7 @@ def take_lock(folder: str) -> int:
 
 
 def open_meta(folder: str, cluster_id: str | None, node_id: int) -> str:
-    """The cluster's id, made up if the folder is new."""
+    """The cluster's id; a new one if the folder is new."""
     path = f"{folder}/{META_NAME}"
     content = read_file(path)
     if content is None:

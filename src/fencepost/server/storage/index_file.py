@@ -1,8 +1,8 @@
 """A sorted file of fixed-size entries: the offset, time and aborted-transaction indexes of a segment.
 
-The file always holds a correct prefix of the index; the newest entries wait in memory and are written
-together. Entries that are lost with the process are derived again from the log, so losing them is cheap.
-No descriptor is kept open: an index is asked only when a reader comes from elsewhere, or goes back in time.
+The file always holds a correct prefix of the index; the newest entries wait in memory and are written together.
+Entries that are lost with the process are derived again from the log. No descriptor is kept open, because an index is
+used only for a reader that does not continue where an earlier read ended.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Entry = tuple[int, ...]
 
 
 class IndexFile:
-    """Every field that is searched (`field`, a place in the entry) increases from entry to entry."""
+    """`field` is the position of a field in the entry. The fields that are searched increase from entry to entry."""
 
-    __slots__ = ("_entry", "_files", "_size_bytes", "missing", "path", "pending")
+    __slots__ = ("_entry", "_open_files", "_size_bytes", "missing", "path", "pending")
 
     def __init__(self, files: OpenFiles, path: str, entry: struct.Struct) -> None:
         self.path = path
         self.pending: list[Entry] = []
-        self._files = files
+        self._open_files = files
         self._entry = entry
-        self._size_bytes = -1  # Nobody has looked yet.
+        self._size_bytes = -1  # Not known yet.
         self.missing = False
 
     @property
@@ -51,7 +51,7 @@ class IndexFile:
 
     @property
     def stored(self) -> int:
-        """How many entries the file has. Bytes of an unfinished one do not count; a flush replaces them."""
+        """How many entries the file has. Bytes of an incomplete entry do not count; a flush replaces them."""
         return self.size_bytes // self._entry.size
 
     def is_torn(self) -> bool:
@@ -99,7 +99,7 @@ class IndexFile:
         position = self.stored * self._entry.size
         fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            written = self._files.pwrite(fd, data, position)
+            written = self._open_files.pwrite(fd, data, position)
         finally:
             os.close(fd)
         if written != len(data):
@@ -108,7 +108,7 @@ class IndexFile:
         self.pending.clear()
 
     def keep_ordered(self) -> None:
-        """Cut the file at the first entry that is not above the one before: after a power loss, who knows."""
+        """Cut the file at the first entry that is not greater than the one before, as a power loss may leave it."""
         keep = 0
         before: Entry | None = None
         for entry in self._load(0, self.stored) if self.stored else []:
@@ -119,7 +119,7 @@ class IndexFile:
         self.truncate(keep)
 
     def keep_below(self, field: int, value: int) -> None:
-        """Cut the file where an entry's `field` reaches `value`, or at bytes that are no whole entry."""
+        """Cut the file where an entry's `field` reaches `value`, and remove bytes of an incomplete entry."""
         assert not self.pending, "an index is cut before anything is added to it"
         keep = self.stored
         if keep:
@@ -128,7 +128,7 @@ class IndexFile:
         self.truncate(keep)
 
     def truncate(self, entries: int) -> None:
-        """Keep the first `entries`, and no bytes of an unfinished one."""
+        """Keep the first `entries`, and no bytes of an incomplete one."""
         self.pending.clear()
         if self.size_bytes == entries * self._entry.size:
             return
@@ -136,7 +136,7 @@ class IndexFile:
         self._size_bytes = entries * self._entry.size
 
     def create(self, keep_pending: bool = False) -> None:
-        """Make an empty file, whatever was there."""
+        """Create the file, or empty it."""
         if not keep_pending:
             self.pending.clear()
         os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
@@ -144,7 +144,7 @@ class IndexFile:
         self.missing = False
 
     def create_later(self) -> None:
-        """There is no file, and the first flush makes it."""
+        """There is no file; the first flush creates it."""
         self.pending.clear()
         self._size_bytes = 0
         self.missing = True
@@ -155,7 +155,7 @@ class IndexFile:
         self.create_later()
 
     def _block_before(self, field: int, value: int) -> tuple[int, list[Entry]]:
-        """A block of stored entries that has the last one with `field` at most `value`, and its index."""
+        """The index and the entries of the stored block that has the last entry whose `field` is at most `value`."""
         low, high = 0, self.stored
         size = self._entry.size
         fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)

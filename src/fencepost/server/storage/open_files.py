@@ -1,8 +1,8 @@
 """The open `.log` files of all logs: opened on use, and at most `limit` at a time.
 
-A segment says that it was used by setting `used`, which costs the hot path one store. When there are too
-many, the first one that was not used since the last look is closed (the clock algorithm).
-The writes of the whole data folder pass here too, so that a test can make the disk fail.
+A use of a segment sets its `used`, which costs the hot path one store. When too many are open, the first one that was
+not used since the last look is closed (the clock algorithm). Logs and indexes write with `pwrite` of this object and
+call `at` at crash points, so that a test can make the disk fail or kill the process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ At = Callable[[str], None]
 
 
 class OnDisk(Protocol):
-    """What is kept open: a segment."""
+    """A file that is kept open: a segment."""
 
     path: str
     fd: int
@@ -39,7 +39,7 @@ class OpenFiles:
         return len(self._open)
 
     def open(self, file: OnDisk) -> int:
-        """Open for reading and writing, if it is not; the descriptor is valid until the next `open`."""
+        """Open for reading and writing, if it is not open; the descriptor is valid until the next `open`."""
         if file.fd < 0:
             while len(self._open) >= self._limit:
                 self._close_one()
@@ -49,7 +49,7 @@ class OpenFiles:
         return file.fd
 
     def duplicate(self, file: OnDisk) -> int:
-        """A descriptor that belongs to the caller: another thread may use it while this one is closed."""
+        """A descriptor that belongs to the caller: another thread may use it even after the file is closed here."""
         return self._with_room(lambda: os.dup(self.open(file)))
 
     def open_directory(self, path: str) -> int:
@@ -73,7 +73,7 @@ class OpenFiles:
             self._open[file] = None
 
     def _with_room(self, open_one: Callable[[], int]) -> int:
-        """Connections use descriptors too: when they took all, ours make room."""
+        """Connections use descriptors too: if none is left, close segments until `open_one` succeeds."""
         while True:
             try:
                 return open_one()

@@ -1,13 +1,13 @@
-"""Open the directory of one log: believe what can be believed, check the rest, cut what is not whole.
+"""Open the directory of one log: check the part that cannot be trusted, and cut off a batch that is not complete.
 
-    clean          the process before stopped in order: it noted the ends of the logs
+    clean          the last process stopped cleanly and noted the ends of the logs
     same boot      it was killed, but the page cache is intact: only the end of the active segment, past
-                   the last index entry, can hold an unfinished batch
+                   the last index entry, can hold an incomplete batch
     other boot     the machine went down: everything past the recovery point, the last end that was synced
                    together with its indexes and snapshot, is read and its checksums compared
 
-What is derived is put right from what is not: offset and time indexes and leader epochs from the `.log`; the
-aborted-transaction index by the partition's replay, for which snapshots that saw a lost entry are dropped.
+Derived files are repaired: offset index, time index and leader epochs from the `.log`; the aborted-transaction index by
+the partition's replay, so snapshots that include a lost entry are removed.
 """
 
 from __future__ import annotations
@@ -15,58 +15,54 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from enum import Enum
 
 from fencepost.machines.log.interface import LogConfig
+from fencepost.protocol.batch import LEADER_EPOCH
 from fencepost.server.storage.checkpoints import (
     EPOCHS_NAME,
     read_leader_epochs,
     write_leader_epochs,
 )
 from fencepost.server.storage.file_log import FileLog
-from fencepost.server.storage.heads import LEADER_EPOCH, BadBatch
+from fencepost.server.storage.heads import BadBatch
+from fencepost.server.storage.last_stop import Trust
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import finish_swaps
-from fencepost.server.storage.segment import SUFFIXES, CorruptLog, Segment
+from fencepost.server.storage.segment import CorruptLog, Segment
+from fencepost.server.storage.segment_indexes import SUFFIXES
 
-# A batch that is torn takes its own index entry along; more bad entries mean that the index is bad.
+# A torn batch makes one index entry invalid. If this many are invalid, the whole index is rebuilt.
 _TRIED_ENTRIES = 3
 
 Report = Callable[[str], None]
-
-
-class Trust(Enum):
-    CLEAN = "clean"
-    SAME_BOOT = "same boot"
-    OTHER_BOOT = "other boot"
 
 
 def open_file_log(
     directory: str,
     topic_id: bytes,
     config: LogConfig,
-    files: OpenFiles,
+    open_files: OpenFiles,
     trust: Trust,
     clean_end: tuple[int, int] | None,
     recovery_point: int | None,
     start_offset: int,
     report: Report,
 ) -> FileLog:
-    """The log in `directory`, or a new one. `report` gets one line for everything that was put right.
+    """The log in `directory`, or a new one. `report` gets one line for every repair.
 
-    `clean_end` is the end offset and the size that a clean stop left; files of another size are not believed.
-    `start_offset`: where the log begins, if that is not where its first segment does.
+    `clean_end`: the end offset and the size that a clean stop noted; files of another size are checked.
+    `start_offset`: where the log begins, if that is within its first segment.
     """
     try:
         names = set(os.listdir(directory))
     except FileNotFoundError:
-        return FileLog(directory, topic_id, config, files, [], 0, [], [])
-    opening = _Opening(directory, names, config, files, report)
+        return FileLog(directory, topic_id, config, open_files, [], 0, [], [])
+    opening = _Opening(directory, names, config, open_files, report)
     opening.names = names = finish_swaps(directory, names, opening.report)
     segments = opening.find_segments()
     if not segments:
         opening.drop_snapshots_above(-1)
-        return FileLog(directory, topic_id, config, files, [], 0, [], [])
+        return FileLog(directory, topic_id, config, open_files, [], 0, [], [])
     point = recovery_point or 0
     size = segments[-1].address + segments[-1].size
     if trust is Trust.CLEAN and clean_end is not None and clean_end[1] == size:
@@ -86,31 +82,32 @@ def open_file_log(
     epochs = [entry for entry in noted if entry[1] < end_offset]
     for epoch, first_offset in opening.epochs:
         if epoch > (epochs[-1][0] if epochs else -1):
-            epochs.append((epoch, first_offset))  # It began after the last sync of the file.
+            epochs.append((epoch, first_offset))  # The epoch began after the last sync of the file.
     if epochs != noted:
         write_leader_epochs(directory, epochs)
-    log = FileLog(directory, topic_id, config, files, segments, end_offset, snapshots, epochs)
+    log = FileLog(directory, topic_id, config, open_files, segments, end_offset, snapshots, epochs)
     log.start_offset = min(max(log.start_offset, start_offset), end_offset)
-    log.recovery_point = min(point, end_offset)
-    with suppress(CorruptLog):  # Whoever reads that part will be told.
-        log.recovery_address = log.address_of(log.recovery_point)
+    files = log.files
+    files.recovery_point = min(point, end_offset)
+    with suppress(CorruptLog):  # A read of that part reports it.
+        files.recovery_address = log.address_of(files.recovery_point)
     if trust is Trust.CLEAN and log.end_offset == point:
-        log.synced_address = log.end_address
+        files.synced_address = log.end_address
     else:
-        # Nobody knows whether the process before got that far.
-        log.directory_changed = log.directory_created = True
+        # The process before may have died before it synced the names.
+        files.directory_changed = files.directory_created = True
     return log
 
 
 class _Opening:
-    """One directory while it is opened."""
+    """One directory that is being opened."""
 
     def __init__(self, directory: str, names: set[str], config: LogConfig, files: OpenFiles, report: Report) -> None:
         self.directory = directory
         self.names = names
         self.config = config
         self.files = files
-        self.epochs: list[tuple[int, int]] = []  # Of the batches that were checked, and where they begin.
+        self.epochs: list[tuple[int, int]] = []  # Leader epochs of the checked batches, with their first offsets.
         self._report = report
 
     def report(self, line: str) -> None:
@@ -128,7 +125,7 @@ class _Opening:
             if name.endswith(".tmp") or any(
                 _is_numbered(name, suffix) and int(name[:20]) not in bases for suffix in SUFFIXES
             ):
-                # Left by a process that was killed while it made a segment or replaced a file.
+                # Left by a process that was killed while it created a segment or replaced a file.
                 os.unlink(f"{self.directory}/{name}")
         return segments
 
@@ -137,31 +134,31 @@ class _Opening:
             stem = f"{segment.base_offset:020d}"
             have = [f"{stem}.{suffix}" in self.names for suffix in SUFFIXES]
             if index >= checked_from and not all(have) and not self.has_snapshot_above(segment.base_offset):
-                # The process was killed before it wrote the indexes for the first time.
-                segment.forget_indexes()
-                segment.txns.remove()
+                # The process was killed before its first write of the indexes.
+                segment.indexes.forget()
+                segment.indexes.txns.remove()
                 continue
             if not (have[0] and have[1]):
                 self.report(f"an index of {stem}.log is missing: made again from the log")
                 if index < checked_from:
                     segment.rebuild_indexes(self.config.index_interval_bytes)
                 else:
-                    segment.forget_indexes()
+                    segment.indexes.forget()
             if not have[2]:
                 self.replay_txns_from(segments[index:], "is missing")
-            elif segment.txns.is_torn() or not _are_entries_in_order(segment):
+            elif segment.indexes.txns.is_torn() or not _are_entries_in_order(segment):
                 self.replay_txns_from(segments[index:], "is damaged")
 
     def check(self, segments: list[Segment], first: int, recovery_point: int | None) -> int:
-        """Check the segments from `segments[first]` on, cut where they are not whole; return the end offset.
+        """Check the segments from `segments[first]` on, and cut at the first bad batch; return the end offset.
 
-        With a recovery point, what lies beyond it is not believed of any file. Without, the files are as
-        the process left them, and only its last write may be unfinished.
+        With a recovery point, no file is trusted beyond it. Without, the files are as the process left them, and only
+        its last write may be incomplete.
         """
         end_offset = segments[first].base_offset
         for index in range(first, len(segments)):
             segment = segments[index]
-            # The cleaner may have been in all segments but the one that was appended to.
+            # The cleaner may have left gaps in all segments except the active one.
             end_offset, bad = self.check_segment(segment, recovery_point, may_have_gaps=index + 1 < len(segments))
             if bad is None and index + 1 < len(segments) and end_offset != segments[index + 1].base_offset:
                 bad = BadBatch(segment.size, f"the next segment begins at offset {segments[index + 1].base_offset}")
@@ -169,32 +166,32 @@ class _Opening:
                 self.cut(segments, index, bad, end_offset)
                 break
             if index + 1 < len(segments):
-                segment.seal()
+                segment.indexes.seal()
         self.keep_vouched_txns(segments, end_offset if recovery_point is None else min(recovery_point, end_offset))
         return end_offset
 
     def check_segment(
         self, segment: Segment, recovery_point: int | None, may_have_gaps: bool
     ) -> tuple[int, BadBatch | None]:
-        """Walk from the last index entry that holds; return the end offset, and what is wrong there."""
+        """Walk from the last valid index entry; return the end offset, and the bad batch there, if any."""
         if recovery_point is not None:
-            segment.offsets.keep_ordered()
-            segment.times.keep_ordered()
-            segment.offsets.keep_below(0, recovery_point - segment.base_offset)
+            segment.indexes.offsets.keep_ordered()
+            segment.indexes.times.keep_ordered()
+            segment.indexes.offsets.keep_below(0, recovery_point - segment.base_offset)
         entry = self.last_good_entry(segment)
         start = 0
         next_offset: int | None = segment.base_offset
         end_offset = segment.base_offset
         if entry is not None:
-            # The walk begins with the entry's own batch, whose base offset the entry does not tell.
+            # The walk begins with the entry's own batch. The entry does not have its base offset.
             start = entry[1]
             next_offset = None
-        segment.load_max_timestamp()
-        segment.unindexed_bytes = 0
+        segment.indexes.load_max_timestamp()
+        segment.indexes.unindexed_bytes = 0
         leader_epoch = b""
         try:
             for placed in segment.check(start, next_offset, may_have_gaps):
-                segment.note(placed, self.config.index_interval_bytes)
+                segment.indexes.note(placed, self.config.index_interval_bytes)
                 end_offset = placed[3] + 1
                 buf, at = placed[6:]
                 if buf[at + LEADER_EPOCH.start : at + LEADER_EPOCH.stop] != leader_epoch:
@@ -205,20 +202,20 @@ class _Opening:
         return end_offset, None
 
     def last_good_entry(self, segment: Segment) -> tuple[int, ...] | None:
-        """Cut offset and time index after the last entry whose batch is whole; that entry of the offset index."""
-        segment.offsets.keep_below(1, segment.size)
-        for _ in range(0 if segment.times.is_torn() else _TRIED_ENTRIES):
-            entry = segment.offsets.last()
+        """Cut offset and time index after the last entry whose batch is complete; return it from the offset index."""
+        segment.indexes.offsets.keep_below(1, segment.size)
+        for _ in range(0 if segment.indexes.times.is_torn() else _TRIED_ENTRIES):
+            entry = segment.indexes.offsets.last()
             if entry is None:
-                segment.times.truncate(0)
+                segment.indexes.times.truncate(0)
                 return None
             if segment.entry_fits(entry, check_crc=True):
-                segment.times.keep_below(1, entry[0] + 1)
+                segment.indexes.times.keep_below(1, entry[0] + 1)
                 if not segment.has_good_times():
-                    break  # What is below the entry must be read again to know its greatest timestamp.
+                    break  # The greatest timestamp below the entry is unknown: read everything again.
                 return entry
-            segment.offsets.truncate(segment.offsets.stored - 1)
-        segment.forget_indexes()
+            segment.indexes.offsets.truncate(segment.indexes.offsets.stored - 1)
+        segment.indexes.forget()
         return None
 
     def cut(self, segments: list[Segment], index: int, bad: BadBatch, end_offset: int) -> None:
@@ -236,30 +233,30 @@ class _Opening:
             file.truncate(bad.position)
         segment.size = bad.position
         if is_closed and self.config.compact and end_offset > segment.base_offset:
-            # It may have gaps, and what is appended from now on must not.
-            segment.seal()
+            # It may have gaps, and new batches must go into a segment without gaps.
+            segment.indexes.seal()
             segments.append(Segment(self.files, self.directory, end_offset, segment.address + segment.size, 0))
             segments[-1].create_files()
 
     def keep_vouched_txns(self, segments: list[Segment], vouched_for: int) -> None:
-        """Keep of the aborted-transaction index what the newest good snapshot saw; replay gives the rest."""
+        """Keep the aborted-transaction index up to the newest good snapshot; the replay adds the rest."""
         snapshots = self.find_snapshots(vouched_for)
         until = snapshots[-1] if snapshots else segments[0].base_offset
         for segment in reversed(segments):
-            segment.txns.keep_below(3, until)
+            segment.indexes.txns.keep_below(3, until)
             if segment.base_offset <= until:
                 break
 
     def replay_txns_from(self, segments: list[Segment], why: str) -> None:
         """Empty the aborted-transaction indexes of these segments, and have the partition replay them."""
-        self.report(f"{os.path.basename(segments[0].txns.path)} {why}: made again from the log")
+        self.report(f"{os.path.basename(segments[0].indexes.txns.path)} {why}: made again from the log")
         self.drop_snapshots_above(segments[0].base_offset)
         for segment in segments:
-            segment.txns.create()
-            self.names.add(os.path.basename(segment.txns.path))
+            segment.indexes.txns.create()
+            self.names.add(os.path.basename(segment.indexes.txns.path))
 
     def find_snapshots(self, until_offset: int) -> list[int]:
-        """The offsets of usable snapshots, in order; the others are removed."""
+        """The offsets of the snapshots that can be used, in order; the others are removed."""
         self.drop_snapshots_above(until_offset)
         return sorted(int(name[:20]) for name in self.names if _is_numbered(name, "snapshot"))
 
@@ -279,7 +276,7 @@ def _is_numbered(name: str, suffix: str) -> bool:
 
 def _are_entries_in_order(segment: Segment) -> bool:
     last_offset = segment.base_offset - 1
-    for version, _, _, entry_offset, _ in segment.txns.starting(3, -(1 << 62)):
+    for version, _, _, entry_offset, _ in segment.indexes.txns.starting(3, -(1 << 62)):
         if version != 0 or entry_offset <= last_offset:
             return False
         last_offset = entry_offset

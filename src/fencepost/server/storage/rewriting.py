@@ -1,11 +1,11 @@
-"""A segment that takes the place of others, with less in it: written beside them, made durable, swapped in.
+"""A cleaned segment that replaces others: it is written beside them, made durable, and swapped in.
 
-    .cleaned    being written; a start that finds it removes it
-    .swap       complete and on disk: from here on it counts. A start that finds it removes the segments that it was
-                made from, as far as they are still there, and gives it its name
+    .cleaned    being written; a start removes it
+    .swap       complete and on disk: from now on it is part of the log. A start removes those of the segments that it
+                replaces which are still there, and gives it its final name
 
-Its last batch ends where the last of the old segments ended (the cleaner keeps one there, be it empty), so the file
-itself says which segments it replaces.
+Its last batch ends where the last of the old segments ended (the cleaner always keeps a batch there, if necessary an
+empty one), so the file itself shows which segments it replaces.
 """
 
 from __future__ import annotations
@@ -21,42 +21,43 @@ from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.segment import (
     CLEANED,
     DELETED,
-    MAX_PENDING_ENTRIES,
     SCAN_CHUNK_BYTES,
-    SUFFIXES,
     SWAP,
     Segment,
 )
+from fencepost.server.storage.segment_indexes import MAX_PENDING_ENTRIES, SUFFIXES
 from fencepost.server.storage.syncing import sync_directory, sync_file
 
 if TYPE_CHECKING:
-    from fencepost.server.storage.segmented_log import SegmentedLog
+    from fencepost.server.storage.log_files import LogFiles
 
 _BUFFER_BYTES = 64 << 10
 
 
 class FileRewrite:
-    """See `machines.log.interface.Rewrite`. `commit` and nothing else runs in another thread."""
+    """See `machines.log.interface.Rewrite`. Only `commit` runs in another thread."""
 
     def __init__(
-        self, log: SegmentedLog, files: OpenFiles, base_offset: int, end_offset: int, index_interval_bytes: int
+        self, log: LogFiles, open_files: OpenFiles, base_offset: int, end_offset: int, index_interval_bytes: int
     ) -> None:
         self.is_committed = False
         self._log = log
-        self._files = files
+        self._open_files = open_files
         self._base_offset = base_offset
         self._end_offset = end_offset
         self._index_interval_bytes = index_interval_bytes
         self._buffer: list[bytes] = []
         self._buffered = 0
         self._is_over = False
-        self._segment = Segment(files, log.directory, base_offset, 0, 0, CLEANED)
+        self._segment = Segment(open_files, log.directory, base_offset, 0, 0, CLEANED)
         self._segment.remove_files()
         self._segment.create_files()
 
     def append(self, batch: bytes, last_offset: int, max_timestamp: int) -> None:
         segment = self._segment
-        segment.note((segment.size, len(batch), 0, last_offset, max_timestamp, 0, b"", 0), self._index_interval_bytes)
+        segment.indexes.note(
+            (segment.size, len(batch), 0, last_offset, max_timestamp, 0, b"", 0), self._index_interval_bytes
+        )
         segment.size += len(batch)
         self._buffer.append(batch)
         self._buffered += len(batch)
@@ -64,7 +65,7 @@ class FileRewrite:
             self._flush()
 
     def append_aborted(self, entry: AbortedTxn) -> None:
-        self._segment.txns.pending.append((0, *entry))
+        self._segment.indexes.txns.pending.append((0, *entry))
 
     def _flush(self) -> None:
         data = b"".join(self._buffer)
@@ -72,11 +73,13 @@ class FileRewrite:
         if self._log.is_forgotten:
             raise StorageFailed(f"{self._log.directory} is deleted")
         try:
-            written = self._files.pwrite(self._files.open(segment), data, segment.size - self._buffered)
+            written = self._open_files.pwrite(self._open_files.open(segment), data, segment.size - self._buffered)
             if written != len(data):
                 raise OSError(f"short write: {written} of {len(data)} bytes to {segment.path}")
-            if any(len(index.pending) >= MAX_PENDING_ENTRIES for index in (segment.offsets, segment.txns)):
-                segment.flush_indexes()
+            if any(
+                len(index.pending) >= MAX_PENDING_ENTRIES for index in (segment.indexes.offsets, segment.indexes.txns)
+            ):
+                segment.indexes.flush()
         except OSError as error:
             raise StorageFailed(str(error)) from error
         self._buffer.clear()
@@ -86,7 +89,7 @@ class FileRewrite:
         log = self._log
         try:
             self._flush()
-            self._segment.seal()
+            self._segment.indexes.seal()
         except (OSError, StorageFailed):
             self.abandon()
             then(False)
@@ -104,26 +107,26 @@ class FileRewrite:
                 self._remove()
             then(is_installed)
 
-        if log.owner is not None:
-            log.owner.swap(self, done)
+        if log.folder is not None:
+            log.folder.swap(self, done)
         else:
             self.commit()
             done(None)
 
     def commit(self) -> None:
-        """Have it on disk, then name it `.swap`, and have that on disk too. Raises OSError, then it does not count."""
+        """Sync the files, rename them to `.swap`, sync the names. Raises OSError, and then the swap does not happen."""
         if self._log.is_forgotten:
             return
         for path in self._segment.paths():
             sync_file(path)
-        self._files.at("clean.swap.before")
+        self._open_files.at("clean.swap.before")
         self._segment.change_suffix(CLEANED, SWAP)
         self.is_committed = True
-        self._files.at("clean.swap.after")
+        self._open_files.at("clean.swap.after")
         sync_directory(self._log.directory)
 
     def install(self) -> bool:
-        """Let it take its place, unless the log was deleted meanwhile: another one may have its name by now."""
+        """Swap the segment in, unless the log was deleted meanwhile: a new log may have its name now."""
         if self._log.is_forgotten:
             return False
         self._log.end_swap(self._base_offset, self._end_offset, self._segment)
@@ -143,9 +146,9 @@ class FileRewrite:
 
 
 def finish_swaps(directory: str, names: set[str], report: Callable[[str], None]) -> set[str]:
-    """Bring a directory into a state in which every file has its own name, whatever the last process was doing.
+    """Finish the swaps, and remove the temporary files, that the last process left.
 
-    `names` is what it holds; return what it holds then.
+    `names` are the files in the directory; return those that are there afterwards.
     """
     unfinished = [name for name in names if name.endswith((CLEANED, SWAP, DELETED))]
     if not unfinished:
@@ -165,7 +168,7 @@ def _finish_swap(directory: str, name: str, names: set[str]) -> None:
     last = f"{_last_offset(f'{directory}/{name}'):020d}"
     for other in sorted(names):
         if len(other) == 24 and other.endswith(".log") and stem <= other[:20] <= last:
-            # The indexes of the first one are its successor's by now, or are replaced below.
+            # The names of the first segment's indexes may belong to the cleaned segment already; if not, see below.
             for suffix in ("log",) if other[:20] == stem else ("log", *SUFFIXES):
                 with suppress(FileNotFoundError):
                     os.unlink(f"{directory}/{other[:20]}.{suffix}")

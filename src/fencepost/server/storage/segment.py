@@ -1,9 +1,6 @@
 """One segment of a log: a `.log` file with the batches, and the three indexes beside it.
 
 Kafka's names and layouts: `%020d.log`, `.index`, `.timeindex`, `.txnindex`, named by the base offset.
-Kafka: an entry of the offset index is the *last* offset of a batch and the position of that same batch;
-one is made when more than `index.interval.bytes` have passed since the one before. A time index entry
-says that no batch up to this offset has a higher timestamp.
 """
 
 from __future__ import annotations
@@ -14,43 +11,33 @@ from contextlib import suppress
 
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.server.storage.heads import BadBatch, Placed, walk
-from fencepost.server.storage.index_file import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY, IndexFile
 from fencepost.server.storage.open_files import OpenFiles
+from fencepost.server.storage.segment_indexes import NO_TIMESTAMP, UNKNOWN_TIMESTAMP, SegmentIndexes
 
-NO_TIMESTAMP = -1
-UNKNOWN_TIMESTAMP = -2  # The time index was not asked yet.
 LOOKUP_CHUNK_BYTES = 8 << 10
 SCAN_CHUNK_BYTES = 256 << 10
-MAX_PENDING_ENTRIES = 64  # So a killed process leaves about 256 KiB without index, for 4 KiB between entries.
 
-SUFFIXES = ("index", "timeindex", "txnindex")
-# Kafka's names for files that are on their way: written by the cleaner, complete and about to take the place of
-# others, about to be removed.
+# Kafka's suffixes: being written by the cleaner; complete and about to replace others; about to be removed.
 CLEANED = ".cleaned"
 SWAP = ".swap"
 DELETED = ".deleted"
 
 
 class CorruptLog(StorageFailed):
-    """Bytes that were whole once are no longer: the disk, or somebody, changed them."""
+    """A batch that was valid when it was written is not valid any more: the disk, or a program, changed it."""
 
 
 class Segment:
-    """`size` is what is valid of the file; `address` is where it begins in the whole log."""
+    """`size` is the valid part of the file; `address` is where it begins in the whole log."""
 
     __slots__ = (
-        "_files",
-        "_max_timestamp_offset",
+        "_open_files",
         "address",
         "base_offset",
         "fd",
-        "max_timestamp",
-        "offsets",
+        "indexes",
         "path",
         "size",
-        "times",
-        "txns",
-        "unindexed_bytes",
         "used",
     )
 
@@ -64,64 +51,57 @@ class Segment:
         self.path = stem + ".log" + suffix
         self.fd = -1
         self.used = False
-        self.unindexed_bytes = 0
-        self.max_timestamp = UNKNOWN_TIMESTAMP
-        self.offsets = IndexFile(files, stem + ".index" + suffix, OFFSET_ENTRY)
-        self.times = IndexFile(files, stem + ".timeindex" + suffix, TIME_ENTRY)
-        self.txns = IndexFile(files, stem + ".txnindex" + suffix, TXN_ENTRY)
-        self._files = files
-        self._max_timestamp_offset = base_offset
+        self.indexes = SegmentIndexes(files, stem, base_offset, suffix)
+        self._open_files = files
 
     def create_files(self) -> None:
-        """Make the `.log`; the indexes come with their first flush, at the latest with the next segment."""
-        for index in (self.offsets, self.times, self.txns):
-            index.create_later()
-        self._files.at("segment.roll")
+        """Create the `.log`; the first flush creates the indexes, at the latest when the next segment begins."""
+        self.indexes.create_later()
+        self._open_files.at("segment.roll")
         os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
-        self.max_timestamp = NO_TIMESTAMP
 
     def remove_files(self) -> None:
-        """The `.log` goes first: indexes without one are removed at the next start."""
-        self._files.close(self)
-        for path in (self.path, self.offsets.path, self.times.path, self.txns.path):
+        """The `.log` is removed first: the next start removes indexes without one."""
+        self._open_files.close(self)
+        for path in self.paths():
             with suppress(FileNotFoundError):
                 os.unlink(path)
 
     def paths(self) -> list[str]:
-        return [self.path, self.offsets.path, self.times.path, self.txns.path]
+        return [self.path, *(index.path for index in self.indexes.files())]
 
     def set_aside(self, keep_indexes: bool = False) -> str:
-        """Take the `.log` out of the log; return its new path, for whoever removes it. The indexes go at once."""
-        self._files.close(self)
+        """Rename the `.log`, so that it is no longer part of the log; return its new path. Remove the indexes."""
+        self._open_files.close(self)
         doomed = self.path + DELETED
         os.rename(self.path, doomed)
         if not keep_indexes:
-            for index in (self.offsets, self.times, self.txns):
+            for index in self.indexes.files():
                 index.remove()
         return doomed
 
     def change_suffix(self, old: str, new: str) -> None:
-        """The `.log` comes last: it vouches for the others."""
-        for file in (self.offsets, self.times, self.txns, self):
+        """The `.log` is renamed last: once it has its new name, the others have theirs."""
+        for file in (*self.indexes.files(), self):
             path = file.path.removesuffix(old) + new
             os.rename(file.path, path)
             file.path = path
 
     def close_file(self) -> None:
-        self._files.close(self)
+        self._open_files.close(self)
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        return os.pread(self._files.open(self), size_bytes, position)
+        return os.pread(self._open_files.open(self), size_bytes, position)
 
     def walk(self, position: int, end: int | None = None, chunk_bytes: int = LOOKUP_CHUNK_BYTES) -> Iterator[Placed]:
-        """Batches that were valid when they were written; CorruptLog where they are not any more."""
+        """Batches that were valid when they were written; raises CorruptLog at one that is not any more."""
         try:
             yield from walk(self.read, position, self.size if end is None else end, chunk_bytes)
         except BadBatch as bad:
             raise CorruptLog(f"{self.path}: {bad}") from bad
 
     def check(self, position: int, next_offset: int | None, may_have_gaps: bool) -> Iterator[Placed]:
-        """Batches of a file that nobody vouches for, with their checksums; BadBatch ends it."""
+        """Batches of a file that is not trusted: compares checksums and offsets, and raises BadBatch."""
         for placed in walk(self.read, position, self.size, SCAN_CHUNK_BYTES, check_crc=True):
             base_offset = placed[2]
             is_gap = next_offset is not None and base_offset > next_offset
@@ -142,10 +122,10 @@ class Segment:
     def boundary_before(self, position: int, limit: int) -> tuple[int, int]:
         """The last beginning of a batch after `position` and not after `limit`, and that batch's base offset.
 
-        `position` begins a batch, and so that the answer makes progress, the next one may be beyond `limit`.
-        The end of the file counts as a beginning, with base offset -1.
+        A batch begins at `position`. So that a read makes progress, the next batch is returned even if it is beyond
+        `limit`. The end of the file counts as a beginning, with base offset -1.
         """
-        entry = self.offsets.floor(1, limit)
+        entry = self.indexes.offsets.floor(1, limit)
         start = position
         if entry is not None and entry[1] > position and self.entry_fits(entry):
             start = entry[1]
@@ -165,13 +145,13 @@ class Segment:
         """Position and size of the first batch, from this offset on, whose max timestamp is at least `timestamp`."""
         if not self.has_good_times():
             self.rebuild_indexes()
-        self.load_max_timestamp()
-        if self.max_timestamp < timestamp:
+        self.indexes.load_max_timestamp()
+        if self.indexes.max_timestamp < timestamp:
             return None
-        entry = self.times.floor(0, timestamp)
+        entry = self.indexes.times.floor(0, timestamp)
         if entry is not None and not self.time_entry_fits(entry):
             self.rebuild_indexes()
-            entry = self.times.floor(0, timestamp)
+            entry = self.indexes.times.floor(0, timestamp)
         start = self._position_before(self.base_offset + entry[1]) if entry is not None else 0
         for placed in self.walk(start):
             if placed[4] >= timestamp and placed[3] >= from_offset:
@@ -182,9 +162,9 @@ class Segment:
         try:
             if not self.has_good_times():
                 self.rebuild_indexes()
-            self.load_max_timestamp()
-            if self.max_timestamp >= 0:
-                return self.max_timestamp
+            self.indexes.load_max_timestamp()
+            if self.indexes.max_timestamp >= 0:
+                return self.indexes.max_timestamp
             return os.stat(self.path).st_mtime_ns // 1_000_000
         except OSError as error:
             raise StorageFailed(f"{self.path}: {error}") from error
@@ -196,8 +176,8 @@ class Segment:
             raise StorageFailed(f"{self.path}: {error}") from error
 
     def _position_before(self, offset: int) -> int:
-        """The beginning of some batch, not after the one that has `offset`."""
-        entry = self.offsets.floor(0, offset - self.base_offset)
+        """The beginning of the batch that has `offset`, or of an earlier one."""
+        entry = self.indexes.offsets.floor(0, offset - self.base_offset)
         if entry is None:
             return 0
         if not self.entry_fits(entry):
@@ -217,17 +197,17 @@ class Segment:
         return placed[3] == self.base_offset + relative_offset
 
     def has_good_times(self) -> bool:
-        """Whether the greatest timestamp is known, or the end of the time index can be believed to tell it."""
-        if self.max_timestamp != UNKNOWN_TIMESTAMP or self.size == 0:
+        """Whether the greatest timestamp is known, or the last entry of the time index is valid and has it."""
+        if self.indexes.max_timestamp != UNKNOWN_TIMESTAMP or self.size == 0:
             return True
-        last = self.times.last()
-        return last is not None and not self.times.is_torn() and self.time_entry_fits(last)
+        last = self.indexes.times.last()
+        return last is not None and not self.indexes.times.is_torn() and self.time_entry_fits(last)
 
     def time_entry_fits(self, entry: tuple[int, ...]) -> bool:
         """Whether an entry of the time index names a batch with its timestamp."""
         timestamp, relative_offset = entry
         offset = self.base_offset + relative_offset
-        near = self.offsets.floor(0, relative_offset)
+        near = self.indexes.offsets.floor(0, relative_offset)
         start = near[1] if near is not None and self.entry_fits(near) else 0
         try:
             for placed in walk(self.read, start, self.size, LOOKUP_CHUNK_BYTES):
@@ -239,75 +219,22 @@ class Segment:
 
     # Indexing.
 
-    def load_max_timestamp(self) -> None:
-        if self.max_timestamp == UNKNOWN_TIMESTAMP:
-            last = self.times.last()
-            self.max_timestamp, relative_offset = last if last is not None else (NO_TIMESTAMP, 0)
-            self._max_timestamp_offset = self.base_offset + relative_offset
-
-    def see_timestamp(self, max_timestamp: int, last_offset: int) -> None:
-        """Called for a batch whose timestamp is above `max_timestamp`."""
-        self.max_timestamp = max_timestamp
-        self._max_timestamp_offset = last_offset
-
-    def index(self, last_offset: int, position: int) -> None:
-        """An entry for the batch at `position`, whose timestamp was seen already."""
-        self.offsets.pending.append((last_offset - self.base_offset, position))
-        self.index_time()
-        self.unindexed_bytes = 0
-
-    def index_time(self) -> None:
-        last = self.times.last()
-        if self.max_timestamp > (last[0] if last is not None else NO_TIMESTAMP):
-            self.times.pending.append((self.max_timestamp, self._max_timestamp_offset - self.base_offset))
-
-    def flush_indexes(self) -> None:
-        """May raise OSError, and may be called again: an index is at worst too short, never wrong."""
-        if not any(index.pending or index.missing for index in (self.offsets, self.times, self.txns)):
-            return
-        # The time index first: recovery drops its entries that are ahead of the offset index.
-        self.times.flush()
-        self._files.at("index.write")
-        self.offsets.flush()
-        self.txns.flush()
-
     def take_up(self) -> None:
-        """Go on with indexing where the indexes end."""
-        last = self.offsets.last()
+        """Prepare to append: find out where the indexes end."""
+        indexes = self.indexes
+        last = indexes.offsets.last()
         if (last is not None and not self.entry_fits(last)) or not self.has_good_times():
             self.rebuild_indexes()
-            last = self.offsets.last()
-        self.unindexed_bytes = self.size - (last[1] if last is not None else 0)
-        self.load_max_timestamp()
-
-    def note(self, placed: Placed, index_interval_bytes: int) -> None:
-        """Index one batch that recovery found, as if it were appended now."""
-        position, size, _, last_offset, max_timestamp, *_ = placed
-        if max_timestamp > self.max_timestamp:
-            self.see_timestamp(max_timestamp, last_offset)
-        if self.unindexed_bytes > index_interval_bytes:
-            self.index(last_offset, position)
-        self.unindexed_bytes += size
-
-    def seal(self) -> None:
-        """Complete the indexes of a segment that takes no more batches."""
-        self.index_time()
-        self.flush_indexes()
-
-    def forget_indexes(self) -> None:
-        """Begin offset and time index anew; they are not on disk until the next flush."""
-        for index in (self.times, self.offsets):
-            index.remove()
-        self.max_timestamp = NO_TIMESTAMP
-        self._max_timestamp_offset = self.base_offset
-        self.unindexed_bytes = 0
+            last = indexes.offsets.last()
+        indexes.unindexed_bytes = self.size - (last[1] if last is not None else 0)
+        indexes.load_max_timestamp()
 
     def rebuild_indexes(self, index_interval_bytes: int = 4096) -> None:
         """Derive offset and time index from the `.log` again.
 
-        Whoever is killed meanwhile leaves at least one of the files missing, and the next start begins again.
+        A process that is killed meanwhile leaves at least one of the files missing, so the next start does it again.
         """
-        self.forget_indexes()
+        self.indexes.forget()
         for placed in self.walk(0, chunk_bytes=SCAN_CHUNK_BYTES):
-            self.note(placed, index_interval_bytes)
-        self.seal()
+            self.indexes.note(placed, index_interval_bytes)
+        self.indexes.seal()

@@ -1,7 +1,6 @@
 """The snapshots of a partition's producer state, `%020d.snapshot`, named by the offset to replay from.
 
-The bytes are the partition's; here they are only kept. A snapshot shortens a replay and nothing else, so
-one that cannot be written is left out.
+The partition defines their content. A snapshot only shortens a replay, so one that cannot be written is left out.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ KEPT_SNAPSHOTS = 2
 
 
 class SnapshotFiles:
-    """`offsets` are those on disk, in order."""
+    """`offsets` are those of the snapshots on disk, in order."""
 
     __slots__ = ("_at", "_directory", "_offsets")
 
@@ -33,7 +32,7 @@ class SnapshotFiles:
             return False
 
     def save(self, offset: int, snapshot: bytes, recovery_point: int) -> bool:
-        """Whether it was written; then old ones are removed."""
+        """Write the snapshot and remove old ones; return whether it was written."""
         try:
             at_half = partial(self._at, "snapshot.write")
             replace_file(self._path(offset), snapshot, durable=False, before=at_half)
@@ -60,7 +59,7 @@ class SnapshotFiles:
         return [self._path(offset) for offset in self._offsets]
 
     def _remove_old(self, recovery_point: int) -> None:
-        """Keep the newest ones, and the one that recovery would use after a power loss."""
+        """Keep the newest, and the one that recovery would use after a power loss."""
         kept = set(self._offsets[-KEPT_SNAPSHOTS:])
         kept.update([offset for offset in self._offsets if offset <= recovery_point][-1:])
         for offset in self._offsets:

@@ -1,8 +1,8 @@
 """Waiting for the disk: fsync of files and directories, one by one or a whole file system at once.
 
-A group of commits touches many files, and every fdatasync costs its own round trip to the disk. Linux can
-sync all of a file system in one, which takes about as long as two files. It also waits for what other
-programs wrote, so whenever it is slow, the files are synced one by one for a while.
+A group of commits touches many files, and every fdatasync costs its own round trip to the disk. Linux can sync a whole
+file system with one call, which takes about as long as two files. But that call also waits for the writes of other
+programs, so after a slow one the files are synced one by one for a while.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _THREADS = 8
 
 
 class NotOpened(OSError):
-    """What was to be synced could not even be opened, perhaps for want of a descriptor: nothing is known to be lost."""
+    """A file could not be opened for its sync, perhaps because no descriptor was left. No write is known to be lost."""
 
 
 def sync_file(path: str) -> None:
-    """fdatasync by name; a file that is gone needs none."""
+    """fdatasync by name; does nothing if there is no such file."""
     fd = _open(path, 0)
     if fd >= 0:
         try:
@@ -60,10 +60,10 @@ class FolderSync:
         self._path = path
         self._syncfs: Callable[[int], int] | None = None
         self._looked_for_syncfs = False
-        self._one_by_one = 0  # For this many groups.
+        self._one_by_one = 0  # For this many more groups.
 
     def sync_group(self, fds: list[int], directories: list[int]) -> None:
-        """Everything in these files, and the names in these directories. Closes all of them."""
+        """Sync the data of these files, and the names in these directories. Closes all of them."""
         try:
             if len(fds) >= _AT_LEAST_FILES and self._one_by_one == 0 and self._sync_file_system(fds[0]):
                 return
@@ -77,20 +77,20 @@ class FolderSync:
                 os.close(fd)
 
     def sync_paths(self, paths: list[str], directories: Iterable[str]) -> None:
-        """The same by name, for many files."""
+        """The same by path, for many files."""
         fd = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             if len(paths) >= _AT_LEAST_FILES and self._sync_file_system(fd):
                 return
         finally:
             os.close(fd)
-        # Side by side, for then the file system puts many into one commit of its journal.
+        # In parallel, so that the file system puts many into one commit of its journal.
         with ThreadPoolExecutor(_THREADS) as pool:
             list(pool.map(sync_file, paths))
             list(pool.map(sync_directory, dict.fromkeys(directories)))
 
     def _sync_file_system(self, fd: int) -> bool:
-        """Whether the file system of `fd` is on disk now; False where the system has no such call."""
+        """Sync the file system of `fd`; return False if the system has no such call."""
         if not self._looked_for_syncfs:
             self._looked_for_syncfs = True
             self._syncfs = _find_syncfs()
@@ -105,7 +105,7 @@ class FolderSync:
 
 
 def _find_syncfs() -> Callable[[int], int] | None:
-    # Before Linux 5.8 it did not tell of failed writes.
+    # Before Linux 5.8 it did not report failed writes.
     if sys.platform != "linux" or _kernel() < (5, 8):
         return None
     import ctypes

@@ -67,9 +67,9 @@ def test_a_scan_gives_headers_and_whole_control_batches() -> None:
 def test_the_first_batch_that_reaches_a_timestamp_is_found() -> None:
     log = MemoryLog()
     first, _, third = put(log, timestamp=50), put(log, timestamp=20), put(log, timestamp=70)
-    assert log.offset_for_time(20) == first
-    assert log.offset_for_time(51) == third
-    assert log.offset_for_time(71) is None
+    assert log.first_batch_not_before(20) == first
+    assert log.first_batch_not_before(51) == third
+    assert log.first_batch_not_before(71) is None
 
 
 def test_aborted_transactions_are_found_by_the_range_that_was_read() -> None:
@@ -77,7 +77,7 @@ def test_aborted_transactions_are_found_by_the_range_that_was_read() -> None:
     first, second = AbortedTxn(1, 0, 10, 5), AbortedTxn(2, 5, 20, 21)
     log.append_aborted(first)
     log.append_aborted(second)
-    log.append_aborted(first)  # A replay gives it again.
+    log.append_aborted(first)  # As a replay does.
     assert log.aborted(0, 100) == [first, second]
     assert log.aborted(11, 100) == [second]
     assert log.aborted(0, 5) == [first]
@@ -122,7 +122,7 @@ def test_kill_keeps_every_append_and_power_loss_what_was_synced() -> None:
 
     killed = storage.after_kill().open_log("orders", 0, TOPIC_ID, LogConfig())
     assert killed.end_offset == 2
-    assert killed.aborted(0, 2) == []  # No snapshot vouches for it: replaying gives it again.
+    assert killed.aborted(0, 2) == []  # No snapshot covers it: a replay appends it again.
     lost = storage.after_power_loss()
     assert lost.open_log("orders", 0, TOPIC_ID, LogConfig()).end_offset == 1
     assert lost.load_metadata() == b"{}"

@@ -1,4 +1,4 @@
-"""Old segments go by time and by size; a log's start moves, and never past an open transaction."""
+"""Old segments are deleted by time and by size; a log's start never moves past an open transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOUR = 3_600_000
 
 
 class Segment:
-    """A segment that knows no more than it must."""
+    """The least that a segment must have."""
 
     def __init__(self, base_offset: int, size: int, newest_ms: int) -> None:
         self.base_offset = base_offset
@@ -41,7 +41,7 @@ def kept(found: list[Segment], retention: Retention, limit: int = 1000) -> int:
 @pytest.mark.parametrize(
     ("retention_ms", "offset"), [(-1, 0), (4 * HOUR, 0), (3 * HOUR, 0), (3 * HOUR - 1, 10), (HOUR, 20), (0, 40)]
 )
-def test_a_segment_goes_when_its_youngest_record_is_too_old(retention_ms: int, offset: int) -> None:
+def test_a_segment_is_deleted_when_its_youngest_record_is_too_old(retention_ms: int, offset: int) -> None:
     found = segments(NOW - 3 * HOUR, NOW - 2 * HOUR, NOW - HOUR, NOW - 1)
     assert kept(found, Retention(retention_ms)) == offset
 
@@ -51,11 +51,11 @@ def test_an_old_segment_after_a_young_one_stays() -> None:
 
 
 @pytest.mark.parametrize(("size", "offset"), [(-1, 0), (400, 0), (301, 0), (300, 10), (200, 20), (1, 30), (0, 40)])
-def test_a_segment_goes_while_enough_is_left_without_it(size: int, offset: int) -> None:
+def test_a_segment_is_deleted_while_enough_is_left_without_it(size: int, offset: int) -> None:
     assert kept(segments(NOW, NOW, NOW, NOW), Retention(-1, size)) == offset
 
 
-def test_nothing_goes_past_the_limit() -> None:
+def test_nothing_past_the_limit_is_deleted() -> None:
     old = segments(0, 0, 0)
     assert kept(old, Retention(1), limit=30) == 30
     assert kept(old, Retention(1), limit=29) == 20
@@ -83,12 +83,12 @@ def write(partition: Partition, count: int, at_ms: int = NOW, producer_id: int =
         assert partition.append(batch, at_ms).error == errors.NONE
 
 
-def test_what_is_too_old_cannot_be_fetched_any_more() -> None:
+def test_records_that_are_too_old_cannot_be_fetched() -> None:
     partition, _ = new_partition()
     write(partition, 9, NOW - 2 * HOUR)
     write(partition, 9, NOW)
     assert partition.apply_retention(Retention(HOUR), NOW)
-    # The segment of both old and new records stays whole.
+    # The segment with both old and new records is kept.
     assert partition.log.start_offset == 8
     assert partition.fetch(7, 1000).error == errors.OFFSET_OUT_OF_RANGE
     assert partition.fetch(8, 1000).error == errors.NONE
@@ -96,7 +96,7 @@ def test_what_is_too_old_cannot_be_fetched_any_more() -> None:
     assert not partition.apply_retention(Retention(HOUR), NOW)
 
 
-def test_a_log_that_nobody_writes_to_empties_and_its_offsets_go_on() -> None:
+def test_a_log_without_writes_becomes_empty_and_keeps_its_offsets() -> None:
     partition, storage = new_partition()
     write(partition, 5, NOW, producer_id=7)
     assert partition.apply_retention(Retention(HOUR), NOW + 2 * HOUR)
@@ -104,7 +104,7 @@ def test_a_log_that_nobody_writes_to_empties_and_its_offsets_go_on() -> None:
     recovered = Partition.recover(storage.after_kill().open_log("t", 0, bytes(16), LogConfig()), "t", 0)
     assert (recovered.log.start_offset, recovered.log.end_offset) == (5, 5)
     assert not recovered.apply_retention(Retention(HOUR), NOW + 9 * HOUR)
-    # Its producers are known all the same: the next batch has the next sequence.
+    # Its producers are still known: the next batch has the next sequence.
     write(recovered, 1, NOW, producer_id=7, first=5)
     assert recovered.log.end_offset == 6
 

@@ -1,4 +1,4 @@
-"""What the cleaner keeps, what it drops, and when: one claim at a time."""
+"""What the cleaner keeps, what it removes, and when."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def clean(
 
 
 def stored(partition: Partition) -> list[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of every record that is left, whoever wrote it."""
+    """Offset, key and value of every record that is left, from any producer."""
     data = partition.log.read(0, 1 << 30, partition.log.end_address)
     return [
         (record.offset, record.key, record.value)
@@ -123,7 +123,7 @@ def test_a_record_without_a_key_goes() -> None:
     assert stored(partition) == [(1, b"a", b"1"), (2, b"b", b"1")]
 
 
-def test_long_keys_are_told_apart() -> None:
+def test_long_keys_are_distinguished() -> None:
     partition = new_partition()
     long, other = b"k" * 200, b"k" * 199 + b"l"
     write(partition, (long, b"1"), (other, b"1"))
@@ -156,7 +156,7 @@ def test_young_records_are_left_alone_for_the_lag() -> None:
     assert find_dirt(partition.log, 2, 0, NOW).until == 2
 
 
-def test_a_tombstone_hides_what_came_before_and_goes_after_its_time() -> None:
+def test_a_tombstone_removes_earlier_records_and_is_removed_after_its_time() -> None:
     partition = new_partition()
     write(partition, (b"a", b"1"))
     write(partition, (b"a", None), (b"b", b"1"))
@@ -165,8 +165,8 @@ def test_a_tombstone_hides_what_came_before_and_goes_after_its_time() -> None:
     assert stored(partition) == [(1, b"a", None), (2, b"b", b"1"), (3, b"c", b"1")]
     header, batch = next(iter_batches(partition.log.read(0, 1 << 20, partition.log.end_address)))
     assert delete_horizon(header) == NOW + DAY_MS
-    assert [record.timestamp for record in iter_records(batch)] == [NOW, NOW + 1], "clients see the same times"
-    # A day begins with the first cleaning, and every cleaning needs something dirty.
+    assert [record.timestamp for record in iter_records(batch)] == [NOW, NOW + 1], "timestamps must not change"
+    # The day begins with the first cleaning, and every cleaning needs a dirty segment.
     write(partition, (b"d", b"1"))
     clean(partition, NOW + DAY_MS - 1)
     assert (1, b"a", None) in stored(partition)
@@ -175,7 +175,7 @@ def test_a_tombstone_hides_what_came_before_and_goes_after_its_time() -> None:
     assert stored(partition) == [(2, b"b", b"1"), (3, b"c", b"1"), (5, b"d", b"2")]
 
 
-def test_what_was_aborted_goes_and_hides_nothing() -> None:
+def test_aborted_records_are_removed_and_remove_no_others() -> None:
     partition = new_partition()
     write(partition, (b"a", b"1"))
     write_txn(partition, 7, (b"a", b"aborted"), (b"b", b"aborted"))
@@ -205,7 +205,7 @@ def test_a_marker_stays_as_long_as_a_record_of_its_transaction_and_then_for_its_
     assert markers(partition) == [(3, True)]
 
 
-def test_where_nobody_waits_for_it_a_marker_goes_with_its_data() -> None:
+def test_without_readers_a_marker_is_removed_with_its_data() -> None:
     partition = new_partition()
     for number in range(5):
         write_txn(partition, 7, (b"a", b"%d" % number), sequence=number)
@@ -224,7 +224,7 @@ def test_an_abort_leaves_no_trace_in_the_index_once_its_data_is_gone() -> None:
     write(partition, (b"c", b"1"))
     assert len(partition.log.aborted(0, 5)) == 2
     clean(partition)
-    # Of the second one a batch is left, though without records: it has its producer's last sequence.
+    # A batch of the second one is kept without records: it has its producer's last sequence.
     assert [entry.last_offset for entry in partition.log.aborted(0, 5)] == [3]
     assert headers(partition) == [(1, 1, 1), (2, 2, 0), (3, 3, 1), (4, 4, 1)]
 
@@ -241,7 +241,7 @@ def test_the_last_batch_of_a_living_producer_stays_without_its_records() -> None
     recovered._replay(0)
     assert recovered.producers.by_id[7].batches[-1].last_sequence == 3
     assert recovered.last_stable_offset == partition.last_stable_offset
-    # Once it is forgotten, nothing of it stays but the marker, for its time.
+    # Once the producer is forgotten, only the marker is kept, for its time.
     partition.expire_producers(NOW + 2 * DAY_MS)
     write(partition, (b"c", b"1"))
     clean(partition, NOW)
@@ -307,12 +307,12 @@ def test_with_room_for_few_keys_several_rounds_get_there() -> None:
     assert stored(partition) == [(20 + n, b"%d" % n, b"2") for n in range(20)]
 
 
-def test_a_batch_that_nobody_can_read_stays_as_it_is() -> None:
+def test_a_batch_that_cannot_be_decoded_is_kept_as_it_is() -> None:
     partition = new_partition()
     write(partition, (b"a", b"1"))
     log = partition.log
     torn = stamp(encode_batch([(b"a", b"2")], NOW), 1, 0)
-    torn = torn[:-1] + b"\x05"  # It says five headers, and ends.
+    torn = torn[:-1] + b"\x05"  # It claims five headers and has none.
     log.append(torn, 1, 1, NOW)
     damaged = stamp(encode_records([Record(0, NOW, b"a", b"3"), Record(1, NOW, b"b", b"3")]), 2, 0)
     log.append(damaged[:-3] + b"!" + damaged[-2:], 2, 3, NOW)
@@ -320,7 +320,7 @@ def test_a_batch_that_nobody_can_read_stays_as_it_is() -> None:
     write(partition, (b"b", b"4"))
     clean(partition)
     data = log.read(0, 1 << 20, log.end_address)
-    assert damaged[:-3] + b"!" + damaged[-2:] in data, "its checksum still says that it is damaged"
+    assert damaged[:-3] + b"!" + damaged[-2:] in data, "its checksum must still show that it is damaged"
 
 
 @pytest.mark.parametrize("payload", [b"", b"\0", b"\xff", b"\xff" * 5, b"\x08\0\0\0\2", b"\x0c\0\0\0\x7e\0\0"])

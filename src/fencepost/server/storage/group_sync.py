@@ -1,0 +1,138 @@
+"""Group commit: one sync to disk for all callers that wait for it. A caller that comes meanwhile is in the next."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+
+from fencepost.machines.log.interface import LogTailUnknown
+from fencepost.server.storage.deferring import Defer, Stop
+from fencepost.server.storage.file_log import FileLog
+from fencepost.server.storage.open_files import OpenFiles
+from fencepost.server.storage.segment import Segment
+from fencepost.server.storage.syncing import FolderSync
+
+_NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
+
+
+class GroupSync:
+    """Syncs logs of the folder `path`."""
+
+    def __init__(self, path: str, open_files: OpenFiles, disk: FolderSync, defer: Defer, stop: Stop) -> None:
+        self._path = path
+        self._open_files = open_files
+        self._disk = disk
+        self._defer = defer
+        self._stop = stop
+        self._is_syncing = False
+        self._is_closed = False
+        # The callers that wait for the next sync, and the logs that they want in it.
+        self._waiting: list[Callable[[], None]] = []
+        self._wanted: dict[FileLog, None] = {}
+
+    def add(self, logs: Iterable[FileLog], then: Callable[[], None]) -> None:
+        """Call `then` once everything appended to `logs` so far is on disk."""
+        self._wanted.update(dict.fromkeys(logs))
+        self._waiting.append(then)
+        if not self._is_syncing:
+            self._sync()
+
+    def close(self) -> list[Callable[[], None]]:
+        """Begin no further sync; return the callbacks of those who wait for one."""
+        self._is_closed = True
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def _sync(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        wanted, self._wanted = self._wanted, {}
+        self._is_syncing = True
+        ends = [(log, log.end_address) for log in wanted]
+        fds: list[int] = []
+        directories: list[int] = []
+        try:
+            self._open_all([log for log in wanted if not log.files.is_forgotten], fds, directories)
+        except OSError as error:
+            for fd in fds + directories:
+                os.close(fd)
+            self._stop(LogTailUnknown(f"cannot sync: {error}"))
+            return
+
+        def done(error: BaseException | None) -> None:
+            if error is not None:
+                self._stop(LogTailUnknown(f"sync failed: {error}"))
+                return
+            for log, end_address in ends:
+                log.files.synced_address = max(log.files.synced_address, end_address)
+            self._answer(waiting)
+
+        self._defer(lambda: self._disk.sync_group(fds, directories), done)
+
+    def _answer(self, waiting: list[Callable[[], None]]) -> None:
+        is_tail_known = True
+        try:
+            call_all(waiting)
+        except LogTailUnknown as unknown:
+            is_tail_known = False
+            self._stop(unknown)
+        finally:
+            # After an unknown tail no sync may begin, and so no caller is answered any more.
+            self._is_syncing = not is_tail_known
+            if is_tail_known and self._waiting and not self._is_closed:
+                self._sync()
+
+    def _open_all(self, logs: list[FileLog], fds: list[int], directories: list[int]) -> None:
+        changed: dict[str, None] = {}
+        for log in logs:
+            files = log.files
+            for segment in files.segments.past(files.synced_address):
+                self._open(segment, fds)
+            # The names of new files count as synced from now.
+            if files.directory_changed:
+                files.directory_changed = False
+                changed[files.directory] = None
+            if files.directory_created:
+                files.directory_created = False
+                changed[self._path] = None
+        for path in changed:
+            self._open_directory(path, fds, directories)
+
+    def _open(self, segment: Segment, fds: list[int]) -> None:
+        try:
+            fds.append(self._open_files.duplicate(segment))
+        except OSError as error:
+            if error.errno not in _NO_DESCRIPTOR:
+                raise
+            # Too few descriptors are left to hand all files to the other thread, so this thread syncs them.
+            self._disk.sync_group(fds, [])
+            fds.clear()
+            os.fdatasync(self._open_files.open(segment))
+            self._open_files.close(segment)
+
+    def _open_directory(self, path: str, fds: list[int], directories: list[int]) -> None:
+        try:
+            directories.append(self._open_files.open_directory(path))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            if error.errno not in _NO_DESCRIPTOR:
+                raise
+            self._disk.sync_group(fds, directories)
+            fds.clear()
+            directories.clear()
+            directories.append(self._open_files.open_directory(path))
+
+
+def call_all(callbacks: list[Callable[[], None]]) -> None:
+    """Call each of them, whatever the others raise. Only LogTailUnknown ends it: nothing may be done after that."""
+    failed: list[Exception] = []
+    for callback in callbacks:
+        try:
+            callback()
+        except LogTailUnknown:
+            raise
+        except Exception as error:
+            failed.append(error)
+    if failed:
+        raise failed[0] if len(failed) == 1 else ExceptionGroup("after a sync", failed)

@@ -1,0 +1,99 @@
+"""The files of a data folder that keep one offset for each log, under the log's name.
+
+    recovery-point-offset-checkpoint     RecoveryPoints: how far a log is on disk together with its indexes
+    log-start-offset-checkpoint          OffsetsFile: where a log begins, if that is within a segment
+    cleaner-offset-checkpoint            OffsetsFile: how far a compacted log is clean
+
+A topic may be deleted and created again under the same name. `forget` removes an entry from memory and, when the file
+is next written, from the file. `forget_for_good` removes it from the disk, and must return before a new log gets the
+name: after a power loss, the entry would hide the beginning of the new log, or vouch for batches that were not synced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+
+from fencepost.server.storage.checkpoints import (
+    RECOVERY_POINTS_NAME,
+    decode_offsets,
+    encode_offsets,
+    read_file,
+    replace_file,
+)
+
+
+class OffsetsFile:
+    """Written again with every change."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._offsets = decode_offsets(read_file(path))
+        self._in_file = set(self._offsets)  # The names that a start may find there, also after a power loss.
+
+    def get(self, name: str) -> int:
+        return self._offsets.get(name, 0)
+
+    def set(self, name: str, offset: int) -> None:
+        """Raises OSError, and then there is no change."""
+        offsets = {**self._offsets, name: offset}
+        self._in_file.add(name)
+        replace_file(self._path, encode_offsets(offsets), durable=False)
+        self._offsets = offsets
+
+    def forget(self, name: str) -> None:
+        if self._offsets.pop(name, None) is not None:
+            with suppress(OSError):
+                replace_file(self._path, encode_offsets(self._offsets), durable=False)
+
+    def forget_for_good(self, name: str) -> None:
+        """Raises OSError, and then the name may still be in the file."""
+        self.forget(name)
+        if name in self._in_file:
+            replace_file(self._path, encode_offsets(self._offsets), durable=True)
+            self._in_file = set(self._offsets)
+
+
+class RecoveryPoints:
+    """One thread changes the points. Another one may write the file, and holds the lock meanwhile."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = f"{folder}/{RECOVERY_POINTS_NAME}"
+        self._points = decode_offsets(read_file(self._path))
+        self._in_file = set(self._points)  # The names that a start may find there, also after a power loss.
+        self._lock = Lock()
+        self.is_closed = False
+
+    def get(self, name: str) -> int | None:
+        return self._points.get(name)
+
+    def set(self, name: str, offset: int) -> None:
+        self._points[name] = offset
+
+    def forget(self, name: str) -> None:
+        self._points.pop(name, None)
+
+    def forget_for_good(self, name: str) -> None:
+        """Raises OSError, and then the name may still be in the file."""
+        self.forget(name)
+        with self._lock:
+            if name in self._in_file:
+                self._write(dict(self._points))
+
+    def store(self, more_points: Callable[[], dict[str, int]]) -> None:
+        """Write the file, from any thread, with the points that `more_points` returns added. Raises OSError."""
+        with self._lock:
+            if not self.is_closed:
+                self._write({**self._points, **more_points()})
+
+    def store_last(self) -> None:
+        """Write the file; a `store` of another thread that comes later does nothing. Raises OSError."""
+        with self._lock:
+            self.is_closed = True
+            self._write(self._points)
+
+    def _write(self, points: dict[str, int]) -> None:
+        self._in_file |= points.keys()
+        replace_file(self._path, encode_offsets(points), durable=True)
+        self._in_file = set(points)
