@@ -1,7 +1,7 @@
 """The APIs that the broker serves: one module per API key, and one table with the versions of each.
 
-A module is imported when its API is first asked for. It has a function `handle(ctx, req)` that returns the
-response, or None when it has arranged for `ctx.reply` to be called later. Those of the hot path also have
+A module is imported at the first request for its API. Its function `handle(ctx, req)` returns the response, or None
+if it has arranged for `ctx.reply` to be called later. Modules on the hot path also have
 `handle_plain(cluster, frame, pos, version, now_ms)`, which answers the commonest form of a request straight from its
 bytes, and returns None for all others: nothing has happened then, and they are decoded in full.
 """
@@ -20,7 +20,7 @@ class Api(NamedTuple):
     name: str
     first: int
     last: int
-    # Produce must be advertised from v0: old librdkafka looks for that before it trusts the rest.
+    # Produce is advertised from v0, because old versions of librdkafka ignore the whole list otherwise.
     advertised_first: int
     is_advertised: bool = True
 
@@ -30,7 +30,7 @@ class Api(NamedTuple):
         return f"fencepost.broker.api.k{self.key:02d}_{words}"
 
     def load(self) -> tuple[Callable[..., Any], Callable[..., bytes | None] | None, Any]:
-        """The handler, the one for plain requests if there is one, and the class of the requests."""
+        """The handler, the faster one for the commonest form if there is one, and the class of the requests."""
         module = import_module(self.module)
         return module.handle, getattr(module, "handle_plain", None), getattr(messages, f"{self.name}Request")
 
