@@ -25,7 +25,7 @@ def handle(ctx: Context, req: ListTransactionsRequest) -> ListTransactionsRespon
     unknown = [name for name in req.state_filters if name not in BY_KAFKA_NAME]
     found = (
         []
-        if unknown and not states  # Kafka: unknown state names match nothing.
+        if unknown and not states  # Kafka: names that nobody knows match nothing.
         else ctx.cluster.txns.list_txns(states, set(req.producer_id_filters), req.duration_filter, ctx.now_ms)
     )
     if pattern is not None:
