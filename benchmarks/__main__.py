@@ -2,8 +2,8 @@
 
     python -m benchmarks [--repetitions N] [--seconds S] [--flush] [--json]
 
-The figures of one machine mean little; the ratios of one run do. Brokers take turns, so that noise meets both.
-Medians are shown, and the first repetition is dropped: it warms the JVM. Without Java, Fencepost runs alone.
+Compare the ratios of one run; the absolute figures depend on the machine. The brokers take turns, so that noise affects
+both. The output shows medians without the first repetition, which warms up the JVM. Without Java, Fencepost runs alone.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def fencepost(flush: bool, figures: Figures) -> Iterator[Broker]:
 def kafka(flush: bool, figures: Figures) -> Iterator[ApacheKafka]:
     settings = {"log_flush_interval_messages": 1} if flush else {}
     with apache_kafka(heap="1g", **settings) as broker:
-        # Formatting the folder is done once in its life; only the start is compared.
+        # The data folder is formatted once in its life, so that does not count as part of the start.
         broker.stop()
         began = time.perf_counter()
         broker.start(heap="1g")
@@ -80,7 +80,7 @@ def run_small_transactions(broker: Running, producers: int, seconds: float, figu
     name = f"small transactions/s, {producers} producer{'s' if producers > 1 else ''}"
     figures.setdefault(name, []).append(result["transactions_per_s"])
     figures.setdefault(f"  p99, ms, {producers}", []).append(result["p99_ms"])
-    # The client warms up for a second, which the broker works in too.
+    # The broker also works during the second in which the client warms up.
     done = result["transactions_per_s"] * (seconds + 1)
     cpu_us = (cpu_s(broker) - before) / done * 1e6
     figures.setdefault(f"  broker CPU per transaction, us, {producers}", []).append(cpu_us)
@@ -127,7 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--flush", action="store_true", help="every commit on disk (fsync), on both brokers")
+    parser.add_argument("--flush", action="store_true", help="sync every commit to disk (fsync), on both brokers")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = run(options.repetitions, options.seconds, options.flush)

@@ -1,15 +1,15 @@
-"""Many clients for a long time, and many ids and partitions: does the broker keep anything, and what does it cost?
+"""Many clients for a long time, and many ids and partitions: does the broker leak anything, and what does it use?
 
     python -m benchmarks.load [--seconds 600] [--connections 2000] [--producers 200]
     python -m benchmarks.load --ids 10000 --partitions 1000
 
-The first holds so many connections open. Some are transactional producers (aiokafka), each with a transaction of three
-records a second; a hundred readers wait for them, and the rest wait for topics to which nobody writes. Every minute
-says how long transactions took, and what the broker has: memory, files, share of a core. At the end all leave, and so
-must what the broker held for them. Exits with 1 if it grew, or kept a file.
+The first command holds that many connections open. Some are transactional producers (aiokafka), each with one
+transaction of three records a second. A hundred readers wait for their records; the other readers wait for a topic that
+gets none. Once a minute it prints how long transactions took, and the broker's memory, files and share of a core. At
+the end all clients disconnect. The exit code is 1 if the broker's memory grew or it kept files open.
 
-The second gives so many transactional ids a transaction each and creates so many partitions; then it measures the
-broker while nobody asks anything, and its starts after a clean stop and after kill -9.
+The second command runs one transaction for each transactional id and creates the partitions. Then it measures the idle
+broker, and its start after a clean stop and after kill -9.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ READ_COMMITTED = 1
 FETCH_VERSION = 12
 SETTLE_S = 15.0
 IDLE_S = 20.0
-# Memory may move by this much from the second minute to the last.
+# Memory may grow by this much from the second minute to the last.
 FLAT_MB = 24.0
 _LENGTH = struct.Struct(">i")
 
@@ -56,7 +56,7 @@ def say(text: str) -> None:
 
 
 class Health:
-    """What the broker's process has."""
+    """The memory, files, connections and CPU time of the broker's process."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)
@@ -76,7 +76,7 @@ class Health:
         return sum(c.status == psutil.CONN_ESTABLISHED for c in self._process.net_connections())
 
     def core_share(self) -> float:
-        """Since this was asked last."""
+        """The share since the last call."""
         before, then = self._cpu_s, self._at
         self._cpu_s, self._at = self._used(), time.monotonic()
         return (self._cpu_s - before) / (self._at - then)
@@ -185,7 +185,7 @@ async def hold(broker: Broker, connections: int, producers: int, seconds: float)
         await asyncio.sleep(min(60.0, max(0.1, ends - time.monotonic())))
         for task in tasks:
             if task.done():
-                task.result()  # Nobody leaves early but by an error.
+                task.result()  # A client ends early only because of an error, which this raises.
         took, crowd.latencies_ms = sorted(crowd.latencies_ms), []
         memory.append(health.memory_mb())
         say(
@@ -198,16 +198,16 @@ async def hold(broker: Broker, connections: int, producers: int, seconds: float)
     kept = await until_gone(health, files_before)
     say(f"after: {health.memory_mb():.0f} MB, {health.files()} files, {health.connections()} connections")
     grown = memory[-1] - memory[min(1, len(memory) - 1)]
-    say(f"{crowd.records_read:,} records read; memory moved by {grown:+.0f} MB from the second minute to the last")
+    say(f"{crowd.records_read:,} records read; memory changed by {grown:+.0f} MB from the second minute to the last")
     if kept > 0:
-        say(f"no: {kept} files are open that were not before")
+        say(f"failed: {kept} more files are open than before")
     if grown > FLAT_MB:
-        say(f"no: more than {FLAT_MB:.0f} MB")
+        say(f"failed: memory grew by more than {FLAT_MB:.0f} MB")
     return kept <= 0 and grown <= FLAT_MB
 
 
 async def until_gone(health: Health, files_before: int) -> int:
-    """How many files are left over. Those of logs that were written to since stay open, on purpose."""
+    """How many files stay open, without those of the logs that were written to, which the broker keeps open."""
     allowed = files_before + 4 * PARTITIONS
     deadline = time.monotonic() + SETTLE_S
     while (health.connections() or health.files() > allowed) and time.monotonic() < deadline:
@@ -259,7 +259,7 @@ def idle(broker: Broker) -> None:
 
 
 def restart(broker: Broker, end: Callable[[], None]) -> float:
-    """Until a client has its metadata."""
+    """The time until a client has its metadata."""
     end()
     began = time.perf_counter()
     broker.start()
@@ -273,7 +273,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--connections", type=int, default=2000)
     parser.add_argument("--producers", type=int, default=200)
-    parser.add_argument("--ids", type=int, help="measure so many transactional ids instead")
+    parser.add_argument("--ids", type=int, help="run the second command, with this many transactional ids")
     parser.add_argument("--partitions", type=int, default=1000, help="with --ids; in hundreds")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fencepost-load-") as data:

@@ -1,10 +1,10 @@
-"""How long a restart takes after a long history: with the cleaner and without, killed and stopped.
+"""How long a restart takes after a long history: with and without the cleaner, after kill -9 and after a clean stop.
 
     python -m benchmarks.recovery [--records N] [--ids N] [--open N]
 
-A broker's coordinators write N records to `__transaction_state`, as transactions of `--ids` producers do that also
-commit offsets, and leave `--open` transactions open. The clock of that broker runs ahead, so that its cleaner comes
-round as often as it would. Then a new process starts on the folder.
+A broker's coordinators write N records to `__transaction_state`, for transactions of `--ids` producers that also commit
+offsets, and leave `--open` transactions open. That broker has a simulated clock, so its cleaner runs as often as in a
+real one. Then a new process starts with the data folder.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.internal_topics import OFFSETS_TOPIC
 from fencepost.machines.group.offsets import Committer, OffsetToCommit
+from fencepost.protocol.transaction_version import TV0
 from fencepost.server.storage import DataFolder
 from fencepost.testing import Broker
 
@@ -45,11 +46,11 @@ def write_history(path: str, records: int, ids: int, open_count: int, cleans: bo
         cluster.txns.init_producer_id(transactional_id, -1, -1, TIMEOUT_MS, now_ms, reply)
 
     def work(transactional_id: str, number: int) -> None:
-        """A transaction up to its end: three records with it, and one with its offsets."""
+        """A transaction without its end: it commits one offset. With its end it takes three records of state."""
         producer_id, epoch = producers[transactional_id]
         group = f"group-of-{transactional_id}"
         where = (OFFSETS_TOPIC, cluster.groups.partition_of(group, now_ms))
-        assert not cluster.txns.add_partitions(transactional_id, producer_id, epoch, {where}, 0, now_ms)
+        assert not cluster.txns.add_partitions(transactional_id, producer_id, epoch, {where}, TV0, now_ms)
         offsets = [OffsetToCommit("orders", 0, number)]
         decision = cluster.groups.commit_txn_offsets(group, Committer(), offsets, producer_id, epoch, True, now_ms)
         assert not decision.error_code
@@ -60,7 +61,7 @@ def write_history(path: str, records: int, ids: int, open_count: int, cleans: bo
     for number in range(records // 3):
         name = names[number % ids]
         work(name, number)
-        cluster.txns.end_txn(name, *producers[name], True, 3, now_ms, lambda error, *_: _check(error))
+        cluster.txns.end_txn(name, *producers[name], True, TV0, now_ms, lambda error, *_: _check(error))
         now_ms += TXN_MS
         cluster.timers.advance(now_ms)
     for n in range(open_count):

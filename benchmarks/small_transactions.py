@@ -21,7 +21,7 @@ WARM_UP_S = 1.0
 
 
 class Window:
-    """The time that counts: it begins when all producers are ready, and warm."""
+    """The measured time: it begins when all producers are ready and have warmed up."""
 
     def __init__(self, producers: int, seconds: float) -> None:
         self.seconds = seconds

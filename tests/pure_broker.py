@@ -2,8 +2,8 @@
 
     broker = PureBroker({"fencepost.endtxn.reply": "prepare"})
     reply = broker.call(EndTxnRequest("t1", 1, 0, True), version=5)
-    broker.advance(60_000)      # Time passes, and timers run at their own moments.
-    broker.restart()            # kill -9: only what was appended is left.
+    broker.advance(60_000)      # Time passes, and timers run at their deadlines.
+    broker.restart()            # kill -9: only appended data is left.
 
 Requests go through real frames, so the codecs and the hand-written encoders are part of every test.
 """
@@ -28,7 +28,7 @@ START_MS = 1_700_000_000_000
 
 
 class PureConnection:
-    """A client's end of the conversation: what the broker said, and whether it hung up."""
+    """The client's end of a connection: the broker's replies, and why it closed the connection."""
 
     host = "127.0.0.1"
 
@@ -99,7 +99,7 @@ class PureBroker:
         self.cluster.start(self.now_ms)
 
     def restart(self, storage: MemoryStorage | None = None) -> None:
-        """kill -9 and a new process; `storage` says what it finds instead of all that was appended."""
+        """kill -9 and a new process. It finds all that was appended, or `storage` if that is given."""
         self.storage = self.storage.after_kill() if storage is None else storage
         self._start()
 
@@ -115,7 +115,7 @@ class PureBroker:
         return response
 
     def advance(self, ms: int) -> None:
-        """Let time pass. Every timer runs at its own moment, as it would with a real clock."""
+        """Let time pass. Every timer runs at its own deadline, as with a real clock."""
         end_ms = self.now_ms + ms
         timers = self.cluster.timers
         while (due_ms := timers.next_deadline_ms()) is not None and due_ms <= end_ms:
@@ -124,7 +124,7 @@ class PureBroker:
         self.now_ms = end_ms
 
     def sleep(self, ms: int) -> None:
-        """Let time pass as for a process that was stopped meanwhile: every timer that is due runs once, late."""
+        """Let time pass as for a process that was suspended: the timers that are due run afterwards, late."""
         self.now_ms += ms
         self.cluster.timers.advance(self.now_ms)
 
@@ -134,7 +134,7 @@ class PureBroker:
     is_apache = False
 
     def write_state(self, txn: Txn) -> None:
-        """Append a record to `__transaction_state` behind the coordinator's back; it counts after a restart."""
+        """Append a record to `__transaction_state` directly. The coordinator reads it after a restart."""
         shard = self.cluster.txns.shard_of(txn.transactional_id, self.now_ms)
         value = encode_value(txn, self.cluster.transaction_version)
         shard.log.partition.append_internal(encode_batch([(encode_key(txn.transactional_id), value)], self.now_ms))

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fencepost.broker.api import APIS
-from tests.transcripts.running import OTHERS, TV2, Mismatch, Stage, Step, Target, parse_step
+from tests.transcripts.running import OTHERS, TV2_REQUESTS, Mismatch, Stage, Step, Target, parse_step
 
 CHECKS = Path(__file__).with_name("checks.txt")
 # As checks.txt calls it, and as the broker knows it.
@@ -94,14 +94,14 @@ class CheckStage(Stage):
 
 def prepare(target: Target) -> None:
     """What all runs share: the topic, and the topics that the coordinators keep."""
-    stage = CheckStage(target, TV2 | OTHERS, "")
+    stage = CheckStage(target, TV2_REQUESTS | OTHERS, "")
     for command, *words in (("topic", SHARED_NAME, "3"), ("offsets", "nobody", "1/0", "group")):
         stage.run(Step(0, command, command, None, words, None))
 
 
 def run_check(check: Check, version: int, target: Target, prefix: str) -> None:
     """Raises Mismatch with the line that is not answered as it says."""
-    stage = CheckStage(target, TV2 | OTHERS, prefix)
+    stage = CheckStage(target, TV2_REQUESTS | OTHERS, prefix)
     for step in steps(check, version):
         try:
             stage.run(step)

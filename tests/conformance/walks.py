@@ -14,7 +14,7 @@ import random
 from dataclasses import dataclass, field
 
 from tests.pure_broker import PureBroker
-from tests.transcripts.running import OTHERS, TV2, Stage, Transcript, parse_step
+from tests.transcripts.running import OTHERS, TV2_REQUESTS, Stage, Transcript, parse_step
 
 IDS = ("t1", "t2", "t3")
 PLACES = ("orders-0", "orders-1")
@@ -40,7 +40,7 @@ class Walker:
     def __init__(self, seed: int, prefix: str) -> None:
         self.rng = random.Random(seed)
         self.broker = PureBroker()
-        self.stage = Stage(self.broker, TV2 | OTHERS, prefix)
+        self.stage = Stage(self.broker, TV2_REQUESTS | OTHERS, prefix)
         self.clients = [Client(name) for name in IDS]
         self.lines: list[str] = []
         self.values = 0

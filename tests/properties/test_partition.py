@@ -1,7 +1,7 @@
 """A partition under any mix of producers, transactions, retries, zombies, full disks and restarts.
 
-The model knows nothing of the log: it keeps the values that each transaction wrote. What must hold is what a
-consumer sees, so the test reads as Kafka's consumers do, fetch by fetch, and drops what is named as aborted.
+The model keeps the values that each transaction wrote and does not look at the log. The claims are about what a
+consumer sees, so the test reads as Kafka's consumers do: fetch by fetch, without the batches of aborted transactions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_committed(partition: Partition, max_bytes: int) -> list[bytes | None]:
 
 @dataclass
 class Client:
-    """A producer as it sees itself: a transaction of version 1 or 2."""
+    """A producer as it sees itself."""
 
     producer_id: int
     version: TransactionVersion
@@ -81,7 +81,7 @@ class PartitionRules(RuleBasedStateMachine):
     )
     def start(self, modes: list[TransactionVersion], near_the_end: bool) -> None:
         for n, version in enumerate(modes):
-            # A client of version 1 about to wrap around: its sequence runs on through transactions.
+            # Below TV2 the sequence continues from one transaction to the next, so it can wrap around.
             first = MAX_SEQUENCE - 3 if near_the_end and not version.bumps_epoch else 0
             self.clients.append(Client(100 + n, version, sequence=first))
 
@@ -147,7 +147,7 @@ class PartitionRules(RuleBasedStateMachine):
     @rule(who=st.integers(0, PRODUCERS - 1), commit=st.booleans(), fence=st.booleans())
     def end_a_transaction(self, who: int, commit: bool, fence: bool) -> None:
         client = self.clients[who]
-        # The coordinator bumps the epoch with every end in version 2, and in version 1 when it fences.
+        # With TV2 the coordinator bumps the epoch at every end, below TV2 only when it fences.
         bump = client.version.bumps_epoch or (fence and not commit)
         epoch = client.epoch + bump
         version = client.version
@@ -158,12 +158,12 @@ class PartitionRules(RuleBasedStateMachine):
         client.open_since = None
         client.written = []
         if bump or not client.last_batches:
-            # The partition knows this epoch by its marker alone, so it expects the first sequence.
+            # The partition knows this epoch from its marker only, so it expects the first sequence.
             client.epoch, client.sequence, client.last_batches = epoch, 0, []
 
     @rule(who=st.integers(0, PRODUCERS - 1), commit=st.booleans())
     def a_marker_comes_late(self, who: int, commit: bool) -> None:
-        """Version 2: the marker of the transaction before cannot end the one that is open."""
+        """With TV2, the marker of the previous transaction cannot end the one that is open."""
         client = self.clients[who]
         if client.version.bumps_epoch and client.open_since is not None:
             error = self.partition.write_marker(client.producer_id, client.epoch, commit, 0, NOW, TV2)

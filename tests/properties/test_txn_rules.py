@@ -1,12 +1,11 @@
-"""Producers of both transaction versions, zombies, timeouts, crashes at any append, a full disk, power cuts.
+"""TV1 and TV2 producers, zombies, timeouts, crashes at any append, a full disk, power losses, in any order.
 
-Whatever the order: no illegal move, the log rebuilds the state, a fenced producer never writes, readers of committed
-data see all of what was committed and nothing else, and in the end no transaction is open and no LSO is held back.
+The log rebuilds the state, a fenced producer never writes, and read_committed readers see all that was committed and
+nothing else. In the end no transaction is open and no LSO is held back.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import random
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from hypothesis.stateful import (
 
 from fencepost.broker.cluster import Broker, Cluster
 from fencepost.broker.config import parse
+from fencepost.broker.metadata import decode_metadata
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
 from fencepost.machines.txn.states import IDLE
 from fencepost.protocol import errors
@@ -43,6 +43,8 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.schema import Message
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
 from tests.pure_broker import PureBroker
 from tests.readers.isolation import Isolation
 
@@ -55,11 +57,11 @@ EXAMPLES = int(os.environ.get("FENCEPOST_EXAMPLES", "100"))
 
 
 class Crash(Exception):
-    """The process died here."""
+    """The process was killed at this point."""
 
 
 class CrashingLog(MemoryLog):
-    """Dies at an append, just before it or just after."""
+    """A log that kills the process at an append, just before it or just after."""
 
     __slots__ = ()
 
@@ -76,7 +78,7 @@ class CrashingLog(MemoryLog):
 
 
 class CrashingStorage(MemoryStorage):
-    appends_left = 0  # Until the crash; 0 or less: there is none.
+    appends_left = 0  # Until the crash; 0 or less means that none is planned.
     after = False
 
     def open_log(self, *args: Any) -> Any:
@@ -94,30 +96,30 @@ class CrashingStorage(MemoryStorage):
 
 
 class Transaction:
-    """What a producer thinks of one transaction: the values that were acknowledged, and how it ended."""
+    """One transaction as its producer sees it: the acknowledged values, and how it ended."""
 
     def __init__(self, transactional_id: str) -> None:
         self.transactional_id = transactional_id
-        self.values: dict[str, tuple[str, int]] = {}
+        self.values: dict[str, TopicPartition] = {}
         self.maybe: set[str] = set()  # Values whose Produce was never answered.
         self.offset: int | None = None
-        self.outcome = "open"  # Or "committed", "unknown"; whatever else happens, it must not be seen.
+        self.outcome = "open"  # Readers may see its values only if this is "committed" or "unknown".
 
 
 class Producer:
-    """One instance of a producer. `tv2`: it speaks transaction version 2."""
+    """One instance of a producer."""
 
-    def __init__(self, transactional_id: str, producer_id: int, epoch: int, tv2: bool) -> None:
+    def __init__(self, transactional_id: str, producer_id: int, epoch: int, version: TransactionVersion) -> None:
         self.transactional_id = transactional_id
         self.producer_id = producer_id
         self.epoch = epoch
-        self.tv2 = tv2
-        self.sequences: dict[tuple[str, int], int] = {}
+        self.version = version
+        self.sequences: dict[TopicPartition, int] = {}
         self.added: set[Any] = set()
         self.txn: Transaction | None = None
-        self.is_broken = False  # It got an error: it may abort, nothing else.
-        self.is_fenced = False  # A newer instance was given the id.
-        self.is_lost = False  # It does not know what was written, so it must not go on with its sequences.
+        self.is_broken = False  # It got an error and may only abort.
+        self.is_fenced = False  # A newer instance has the transactional id.
+        self.is_lost = False  # It does not know what was written, so it must not continue its sequences.
 
 
 class TxnRules(RuleBasedStateMachine):
@@ -128,7 +130,7 @@ class TxnRules(RuleBasedStateMachine):
         super().__init__()
         self.syncs: list[Callable[[], None]] = []
         self.settings = {
-            "log.retention.ms": "-1",  # Days pass, and what was committed is to be there.
+            "log.retention.ms": "-1",  # Days pass, and committed records must stay.
             "transaction.state.log.num.partitions": str(STATE_PARTITIONS),
             "offsets.topic.num.partitions": "2",
             "offsets.retention.minutes": str(10_000_000),
@@ -152,7 +154,7 @@ class TxnRules(RuleBasedStateMachine):
     # --- talking to the broker ----------------------------------------------------------------------------
 
     def call(self, request: Message, version: int) -> Any:
-        """The response; None if the broker died, or cannot answer yet."""
+        """The response; None if the broker died or has not answered yet."""
         try:
             pending = self.broker.send(request, version)
             if not self.is_disk_slow:
@@ -183,16 +185,16 @@ class TxnRules(RuleBasedStateMachine):
 
     # --- producers ----------------------------------------------------------------------------------------
 
-    @rule(transactional_id=st.sampled_from(IDS), tv2=st.booleans())
-    def start_producer(self, transactional_id: str, tv2: bool) -> None:
+    @rule(transactional_id=st.sampled_from(IDS), version=st.sampled_from((TV1, TV2)))
+    def start_producer(self, transactional_id: str, version: TransactionVersion) -> None:
         reply = self.call(InitProducerIdRequest(transactional_id, TIMEOUT_MS), 4)
         for older in self.producers:
             if older.transactional_id == transactional_id and (reply is None or reply.error_code == 0):
                 older.is_broken = True
-                older.is_fenced = reply is not None  # Else nobody knows.
+                older.is_fenced = reply is not None  # Without a reply it is unknown.
         if reply is None or reply.error_code:
             return
-        producer = Producer(transactional_id, reply.producer_id, reply.producer_epoch, tv2)
+        producer = Producer(transactional_id, reply.producer_id, reply.producer_epoch, version)
         for older in self.producers:
             same = (older.producer_id, older.epoch) == (producer.producer_id, producer.epoch)
             assert not same, "two producers were given the same epoch"
@@ -201,11 +203,12 @@ class TxnRules(RuleBasedStateMachine):
 
     @precondition(lambda self: self.producers)
     @rule(data=st.data(), where=st.sampled_from(PARTITIONS), adds=st.sampled_from((True, True, True, False)))
-    def produce(self, data: st.DataObject, where: tuple[str, int], adds: bool) -> None:
+    def produce(self, data: st.DataObject, where: TopicPartition, adds: bool) -> None:
         producer = data.draw(st.sampled_from(self.producers))
         if producer.is_broken and not producer.is_fenced:
             return
-        if not producer.tv2 and adds and where not in producer.added and not self.add(producer, where):
+        must_add = producer.version is TV1 and adds and where not in producer.added
+        if must_add and not self.add(producer, where):
             return
         txn = self.txn_of(producer)
         self.serial += 1
@@ -222,22 +225,22 @@ class TxnRules(RuleBasedStateMachine):
         partition = ProduceRequest.PartitionProduceData(where[1], batch)
         topic = ProduceRequest.TopicProduceData(where[0], partition_data=[partition])
         request = ProduceRequest(producer.transactional_id, -1, 1000, [topic])
-        reply = self.call(request, 12 if producer.tv2 else 11)
+        reply = self.call(request, 12 if producer.version is TV2 else 11)
         if reply is None:
             txn.maybe.add(value)
             producer.is_broken = True
-            producer.is_lost = not producer.tv2
+            producer.is_lost = producer.version is TV1
             return
         error = reply.responses[0].partition_responses[0].error_code
         if error:
             self.refused(producer, error)
             return
         assert not producer.is_fenced, f"a fenced producer wrote {value}"
-        assert producer.tv2 or where in producer.added, f"{value} was written where no marker would come"
+        assert producer.version is TV2 or where in producer.added, f"{value} was written where no marker would come"
         txn.values[value] = where
         producer.sequences[where] = sequence + 1
 
-    def add(self, producer: Producer, where: tuple[str, int]) -> bool:
+    def add(self, producer: Producer, where: TopicPartition) -> bool:
         kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
         request = AddPartitionsToTxnRequest(
             (), producer.transactional_id, producer.producer_id, producer.epoch, [kind(where[0], [where[1]])]
@@ -257,7 +260,7 @@ class TxnRules(RuleBasedStateMachine):
         producer = data.draw(st.sampled_from(self.producers))
         if producer.is_broken and not producer.is_fenced:
             return
-        if not producer.tv2 and "group" not in producer.added:
+        if producer.version is TV1 and "group" not in producer.added:
             group = AddOffsetsToTxnRequest(
                 producer.transactional_id, producer.producer_id, producer.epoch, producer.transactional_id
             )
@@ -277,7 +280,7 @@ class TxnRules(RuleBasedStateMachine):
             producer.epoch,
             topics=[kind("orders", [partition])],
         )
-        reply = self.call(request, 5 if producer.tv2 else 3)
+        reply = self.call(request, 5 if producer.version is TV2 else 3)
         error = reply.topics[0].partitions[0].error_code if reply else 1
         if error:
             self.refused(producer, error)
@@ -292,7 +295,7 @@ class TxnRules(RuleBasedStateMachine):
         if producer.is_broken and not producer.is_fenced:
             commit = False
         request = EndTxnRequest(producer.transactional_id, producer.producer_id, producer.epoch, commit)
-        reply = self.call(request, 5 if producer.tv2 else 4)
+        reply = self.call(request, 5 if producer.version is TV2 else 4)
         txn = producer.txn
         if reply is None:
             producer.is_broken = True
@@ -309,10 +312,10 @@ class TxnRules(RuleBasedStateMachine):
         producer.txn = None
         producer.added.clear()
         producer.is_broken = producer.is_fenced or producer.is_lost
-        if producer.tv2:
+        if producer.version is TV2:
             producer.producer_id, producer.epoch = reply.producer_id, reply.producer_epoch
             producer.sequences.clear()
-            if again:  # The reply was lost, and the client asks again: nothing must change.
+            if again:  # If the reply was lost, a retry must get the same answer.
                 repeated = self.call(request, 5)
                 if repeated is not None and repeated.error_code == 0:
                     assert (repeated.producer_id, repeated.producer_epoch) == (producer.producer_id, producer.epoch)
@@ -329,7 +332,7 @@ class TxnRules(RuleBasedStateMachine):
         self.advance(TIMEOUT_MS + 10_001)
         if self.pass_time(lambda: self.broker.sleep(days * DAY_MS)) and days >= 8:
             for producer in self.producers:
-                # Every id is forgotten: whoever comes back is refused, as after a newer instance.
+                # Every id is forgotten: a producer that comes back is refused, as after a newer instance.
                 producer.is_broken = producer.is_fenced = True
 
     def advance(self, ms: int) -> None:
@@ -366,7 +369,7 @@ class TxnRules(RuleBasedStateMachine):
     @precondition(lambda self: self.flush)
     @rule(kept=st.sets(st.sampled_from(("orders", "payments", "__transaction_state", "__consumer_offsets"))))
     def power_cut(self, kept: set[str]) -> None:
-        """What was not synced is lost, unless the system had written it out by itself. So are the clients."""
+        """Unsynced data is lost, except for the topics in `kept`, which the system had written to disk. Clients die."""
         for producer in self.producers:
             producer.is_broken = True
         self.producers.clear()
@@ -387,14 +390,14 @@ class TxnRules(RuleBasedStateMachine):
 
     @invariant()
     def replaying_the_logs_rebuilds_the_state(self) -> None:
-        """As the next process will see it; what is only in memory (the epoch before the last) left out."""
+        """Compares with the state that the next process would load. `last_producer_epoch` is kept in memory only."""
         live = self.broker.cluster
         found = self.broker.storage.after_kill()
         document = found.load_metadata()
         assert document is not None
         loaded = Cluster(found, parse(self.settings), random.Random(1))
         loaded.brokers = [Broker(1, "127.0.0.1", 9092)]
-        loaded._restore(json.loads(document), self.broker.now_ms)
+        loaded._restore(decode_metadata(document), self.broker.now_ms)
         loaded.txns.load(self.broker.now_ms)
         loaded.groups.load(self.broker.now_ms)
         assert [s.txns for s in loaded.txns.shards] == [
@@ -407,13 +410,13 @@ class TxnRules(RuleBasedStateMachine):
                 assert partition.producers.open_txns == copy.producers.open_txns
                 assert partition.last_stable_offset == copy.last_stable_offset
 
-    def read(self, where: tuple[str, int]) -> list[str]:
-        """What a consumer with isolation.level=read_committed gives to its application."""
+    def read(self, where: TopicPartition) -> list[str]:
+        """The values that a consumer with isolation.level=read_committed delivers to its application."""
         partition = FetchRequest.FetchPartition(where[1], -1, 0, partition_max_bytes=1 << 20)
         topics = [FetchRequest.FetchTopic(where[0], partitions=[partition])]
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=1, topics=topics)
         fetched = self.broker.call(request, 11).responses[0].partitions[0]
-        if fetched.error_code:  # The topic is not there yet.
+        if fetched.error_code:  # The topic does not exist yet.
             return []
         isolation = Isolation((a.first_offset, a.producer_id) for a in fetched.aborted_transactions)
         values = []

@@ -1,4 +1,4 @@
-"""What a consumer with isolation.level=read_committed leaves out of a fetch, by the rules of Kafka's clients."""
+"""Which batches of a fetch a consumer with isolation.level=read_committed drops, by the rules of Kafka's clients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fencepost.protocol.batch import BatchHeader, Buffer, decode_marker
 
 
 class Isolation:
-    """One fetch, batch by batch; `aborted` is its list, as pairs of a first offset and a producer id."""
+    """One fetch, batch by batch. `aborted` is its list of aborted transactions: first offset and producer id."""
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
         self._waiting = sorted(aborted)

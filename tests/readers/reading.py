@@ -1,4 +1,4 @@
-"""What is in a topic, as readers see it, and how far a group has come."""
+"""The records of a topic as readers see them, and the offsets of a group."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TIMEOUT_S = 30.0
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 LATEST = -1
 
-# Settings of confluent-kafka where its broker is killed.
+# Settings of confluent-kafka for tests that kill the broker.
 IMPATIENT: dict[str, str | int | float | bool] = {
-    # A broker that was killed is back in less than a second: ask often.
+    # A killed broker is back in less than a second, so ask often.
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
     "retry.backoff.ms": 20,
@@ -41,9 +41,9 @@ def read_all(
     until: Mapping[tuple[str, int], int] | None = None,
     more: Mapping[str, str | int | float | bool] | None = None,
 ) -> list[Seen]:
-    """Every record that is there now (or below the offsets `until`), partition by partition in order.
+    """Every record below the present end offsets (or below `until`), in order for each partition.
 
-    Records behind an open transaction are waited for until it ends: what is acknowledged is not lost while it waits.
+    Waits for open transactions to end, because records behind them are acknowledged but not readable yet.
     """
     if until is None:
         with connect(bootstrap_servers) as client:
@@ -65,7 +65,7 @@ def read_all(
         seen = []
         deadline = time.monotonic() + TIMEOUT_S
         while unread:
-            assert time.monotonic() < deadline, f"after {TIMEOUT_S:g} s, not everything is read of {sorted(unread)}"
+            assert time.monotonic() < deadline, f"after {TIMEOUT_S:g} s, not all records of {sorted(unread)} were read"
             message: Any
             for message in consumer.consume(5000, 0.01):
                 error = message.error()
@@ -89,7 +89,7 @@ def connect(bootstrap_servers: str) -> RawClient:
 def end_offsets(
     client: RawClient, topics: Iterable[str], isolation_level: int = READ_UNCOMMITTED
 ) -> dict[tuple[str, int], int]:
-    """Of every partition the high watermark, or the last stable offset."""
+    """The high watermark, or the last stable offset, of every partition."""
     partition = ListOffsetsRequest.ListOffsetsPartition
     asked = [
         ListOffsetsRequest.ListOffsetsTopic(name, [partition(index, timestamp=LATEST) for index in indexes])
@@ -106,10 +106,10 @@ def partitions_of(client: RawClient, topics: Iterable[str]) -> dict[str, list[in
 
 
 def committed_offsets(bootstrap_servers: str, group_id: str, topic: str) -> dict[int, int]:
-    """The group's offset of every partition of the topic that it has one of; those of open transactions are awaited."""
+    """The group's committed offset of each partition of the topic. Waits for pending offsets."""
     deadline = time.monotonic() + TIMEOUT_S
     with connect(bootstrap_servers) as client:
-        # Asked for all that there is, Apache Kafka says nothing of offsets that are the first of their partition.
+        # Asked for all partitions, Apache Kafka leaves out those whose first offset is still pending.
         kind = OffsetFetchRequest.OffsetFetchRequestTopic
         asked = [kind(name, indexes) for name, indexes in partitions_of(client, [topic]).items()]
         while True:
@@ -119,5 +119,5 @@ def committed_offsets(bootstrap_servers: str, group_id: str, topic: str) -> dict
             if not codes:
                 return {p.partition_index: p.committed_offset for p in found if p.committed_offset >= 0}
             assert codes == {errors.UNSTABLE_OFFSET_COMMIT}, f"OffsetFetch: errors {codes}"
-            assert time.monotonic() < deadline, "the offsets never get stable"
+            assert time.monotonic() < deadline, "the offsets stay pending"
             time.sleep(0.01)

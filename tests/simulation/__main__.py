@@ -1,7 +1,7 @@
-"""Runs seed after seed until a minute is over or a promise is broken: `make sim`.
+"""Runs seed after seed until the time is up or a check fails: `make sim`.
 
-python -m tests.simulation                    a minute, from a seed that nobody chose
-python -m tests.simulation --seed 7 -v        one seed again, with all that happened
+python -m tests.simulation                    a minute, beginning at a random seed
+python -m tests.simulation --seed 7 -v        one seed again, with its whole trace
 python -m tests.simulation --bug no-epoch-check --seconds 60
 """
 
@@ -26,11 +26,11 @@ from tests.simulation.world import World
 
 LAST_EVENTS = 60
 SEEDS_BETWEEN_COLLECTIONS = 25
-DONE = -1  # Instead of a seed: no more will come.
+DONE = -1  # In place of a seed: this process has finished.
 
 
 def run(seed: int) -> tuple[World, Exception | None]:
-    """Live through a seed; a bug in the simulation itself is no better than one in the broker."""
+    """Run one seed. An exception in the simulation itself counts as a failure too."""
     world = World(seed)
     try:
         world.run()
@@ -39,33 +39,33 @@ def run(seed: int) -> tuple[World, Exception | None]:
     return world, None
 
 
-def run_many(seeds: Iterator[int], until: float, told: Any) -> None:
-    """Tell of every seed that held, and which one did not: (1, None), (0, seed), at the end (0, DONE)."""
+def run_many(seeds: Iterator[int], until: float, results: Any) -> None:
+    """Put a result into the queue for each seed: (1, None) if it passed, (0, seed) if not; at the end (0, DONE)."""
     gc.freeze()
-    gc.disable()  # A seed makes much garbage at once, and nothing of it lives on.
+    gc.disable()  # A seed makes much garbage, and none of it outlives the seed.
     try:
         for number, seed in enumerate(seeds, 1):
             if time.monotonic() > until:
                 break
             if run(seed)[1] is not None:
-                told.put((0, seed))
+                results.put((0, seed))
                 return
-            told.put((1, None))
+            results.put((1, None))
             if number % SEEDS_BETWEEN_COLLECTIONS == 0:
                 gc.collect()
     except KeyboardInterrupt:
         pass
-    told.put((0, DONE))
+    results.put((0, DONE))
 
 
-def watch(told: Any, workers: list[Any], until: float) -> tuple[int, int | None]:
-    """How many seeds held, and the one that did not. Ctrl-C ends it early."""
+def watch(results: Any, workers: list[Any], until: float) -> tuple[int, int | None]:
+    """How many seeds passed, and the first that failed, if any. Ctrl-C ends it early."""
     held, ended = 0, 0
     began = time.monotonic()
     try:
         while ended < len(workers):
             try:
-                more, seed = told.get(timeout=5)
+                more, seed = results.get(timeout=5)
             except queue.Empty:
                 if not any(worker.is_alive() for worker in workers):
                     raise RuntimeError("the processes that run the seeds died") from None
@@ -94,7 +94,7 @@ def report(seed: int, world: World, error: Exception, verbose: bool, bug: str | 
         traceback.print_exception(error, file=sys.stdout)
         print(f"seed {seed}: {error}")
     again = f"{sys.executable} -m tests.simulation --bug {bug} --seed {seed}" if bug else f"make sim SEED={seed}"
-    print(f"\nhint: `{again}` repeats it; VERBOSE=1 shows all of it")
+    print(f"\nhint: `{again}` repeats it; VERBOSE=1 shows the whole trace")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -106,10 +106,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="run this seed and no other")
     parser.add_argument("--start", type=int, help="the first seed; a random one if it is not given")
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seeds", type=int, help="end after so many seeds")
+    parser.add_argument("--seeds", type=int, help="stop after this many seeds")
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the seeds")
-    parser.add_argument("--bug", choices=BUGS, help="plant this bug, which then must be found")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show everything that happened in the seed")
+    parser.add_argument("--bug", choices=BUGS, help="plant this bug, which the checks must find")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show the whole trace of the seed")
     return parser.parse_args()
 
 
@@ -133,15 +133,15 @@ def run_for_a_while(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     until = began + arguments.seconds
     context = multiprocessing.get_context("fork")
-    told = context.Queue()
+    results = context.Queue()
     workers = []
     for number in range(arguments.jobs):
         first = start + number
         all_of_them = range(first, start + arguments.seeds, arguments.jobs) if arguments.seeds else None
         seeds = iter(all_of_them) if all_of_them is not None else count(first, arguments.jobs)
-        workers.append(context.Process(target=run_many, args=(seeds, until, told), daemon=True))
+        workers.append(context.Process(target=run_many, args=(seeds, until, results), daemon=True))
         workers[-1].start()
-    held, seed = watch(told, workers, until)
+    held, seed = watch(results, workers, until)
     for worker in workers:
         worker.terminate()
     if sys.stderr.isatty():
@@ -151,7 +151,7 @@ def run_for_a_while(arguments: argparse.Namespace) -> int:
         return 0
     world, error = run(seed)
     if error is None:
-        print(f"seed {seed} failed, but not again: the simulation is not deterministic")
+        print(f"seed {seed} failed once and passed when it was repeated: the simulation is not deterministic")
         return 1
     report(seed, world, error, arguments.verbose, arguments.bug)
     print(f"found after {held + 1:,} seeds, from {start}")

@@ -1,6 +1,6 @@
-"""Bugs that brokers really had, or nearly had, to see whether the simulation finds them.
+"""Bugs that brokers had or nearly had. The simulation must find each of them.
 
-Each is put into the running code from outside, for as long as `planted` lasts.
+`planted` patches one into the running code and removes it again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Patch = tuple[Any, str, Any]
 
 
 def marker_before_decision() -> list[Patch]:
-    """Partitions hear of the decision before it is in the coordinator's log."""
+    """Markers are written before the decision is in the coordinator's log."""
     prepare = TwoPhaseCommit._prepare
 
     def _prepare(self: TwoPhaseCommit, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
@@ -42,7 +42,7 @@ def marker_before_decision() -> list[Patch]:
 
 
 def no_epoch_check() -> list[Patch]:
-    """A producer that was fenced goes on."""
+    """A fenced producer continues to write."""
 
     def check_owner(found: Txn | None, producer_id: int, epoch: int) -> int:
         return errors.INVALID_PRODUCER_ID_MAPPING if found is None or found.producer_id != producer_id else errors.NONE
@@ -56,7 +56,7 @@ def no_epoch_check() -> list[Patch]:
 
 
 def lso_off_by_one() -> list[Patch]:
-    """The first record of an open transaction is stable."""
+    """The last stable offset is one too high: read_committed readers see the first record of an open transaction."""
     advance = Partition._advance
 
     def _advance(self: Partition) -> None:
@@ -70,7 +70,7 @@ def lso_off_by_one() -> list[Patch]:
 
 
 def pending_offsets_visible() -> list[Patch]:
-    """Offsets of a transaction count at once."""
+    """The offsets of a transaction are visible before it commits."""
     apply_offset = Offsets.apply_offset
 
     def visible(self: Offsets, record: OffsetRecord, producer_id: int | None, record_offset: int) -> None:
@@ -80,7 +80,7 @@ def pending_offsets_visible() -> list[Patch]:
 
 
 def producer_id_reused() -> list[Patch]:
-    """A restart begins with the block of producer ids that the last process was using."""
+    """A restart hands out the last block of producer ids again."""
     restore = Cluster._restore
 
     def _restore(self: Cluster, found: Metadata, now_ms: int) -> None:
@@ -90,7 +90,7 @@ def producer_id_reused() -> list[Patch]:
 
 
 def unstable_offsets() -> list[Patch]:
-    """Who takes over from a zombie is told the old offsets, while the zombie can still commit new ones."""
+    """The successor of a zombie gets the old offsets while the zombie can still commit new ones."""
     return [(Offsets, "is_unstable", lambda self, group_id, topic, index: False)]
 
 

@@ -1,8 +1,11 @@
-"""What must hold, however things went. Everything here is asked when all is calm; each check raises Violation.
+"""The promises that must hold after every seed. The checks run when all faults are over; each raises Violation.
 
-A commit is all or nothing. Nothing of an aborted transaction is read. Nothing acknowledged is lost, nothing is there
-twice or out of order. A fenced epoch writes nothing. The group's offsets and the outputs say the same. Every
-transaction has ended, and nothing holds readers up. Readers that followed all the while saw what is there now.
+- A transaction is read whole or not at all; an aborted one is never read.
+- No acknowledged record is lost, doubled or out of order.
+- A fenced epoch writes nothing.
+- The group's offsets match the outputs.
+- Every transaction has ended, and the last stable offset of each partition is at its end.
+- A reader that followed from the beginning has delivered exactly the records that are in the log now.
 """
 
 from __future__ import annotations
@@ -88,7 +91,7 @@ def read_all(world: World, read_committed: bool) -> tuple[Reads, dict[TopicParti
             headers[where] += [header for header, _ in iter_batches(fetched.records or b"")]
             end = fetched.high_watermark
             if positions[where] == before[where] != end:
-                raise Violation("LSO", f"{where}: a reader gets to {before[where]}, and no further to {end}")
+                raise Violation("LSO", f"{where}: a reader stops at {before[where]}, the log ends at {end}")
         if positions == before:
             return reads, headers
 
@@ -96,7 +99,7 @@ def read_all(world: World, read_committed: bool) -> tuple[Reads, dict[TopicParti
 def group_offsets(world: World) -> dict[TopicPartition, int]:
     response = call(world, offset_fetch(world.group, INPUTS, require_stable=True), 8)
     if offset_fetch_error(response):
-        raise Violation("offsets", f"still {errors.name_of(offset_fetch_error(response))}, though nothing is open")
+        raise Violation("offsets", f"still {errors.name_of(offset_fetch_error(response))} with no transaction open")
     return {where: max(offset, 0) for where, offset in fetched_offsets(response).items()}
 
 
@@ -106,14 +109,14 @@ def group_offsets(world: World) -> dict[TopicPartition, int]:
 def check_nothing_is_open(cluster: Cluster) -> None:
     for txn in cluster.txns.all_txns():
         if txn.state not in IDLE:
-            raise Violation("no end", f"{txn.transactional_id} is {txn.state.kafka_name}, though its time is over")
+            raise Violation("no end", f"{txn.transactional_id} is {txn.state.kafka_name} after its timeout")
     for topic in cluster.topics.values():
         for partition in topic.partitions:
             if partition.last_stable_offset != partition.high_watermark:
                 raise Violation(
                     "LSO pinned",
                     f"{topic.name}-{partition.index}: the last stable offset is {partition.last_stable_offset}, "
-                    f"the high watermark {partition.high_watermark}, and nothing is open",
+                    f"the high watermark {partition.high_watermark}, and no transaction is open",
                 )
 
 
@@ -132,7 +135,7 @@ def check_epochs(where: TopicPartition, headers: Iterable[BatchHeader], grants: 
         for producer_id, granted, end in fences:
             if producer_id == header.producer_id and header.producer_epoch < granted and header.base_offset >= end:
                 raise Violation(
-                    "fenced write", f"{where}: {_who(header)} wrote, though epoch {granted} was given at offset {end}"
+                    "fenced write", f"{where}: {_who(header)} wrote after epoch {granted} was given at offset {end}"
                 )
 
 
@@ -150,12 +153,12 @@ def check_follower(follower: Follower, there: Mapping[TopicPartition, list[Read]
             raise Violation(
                 "reader",
                 f"{follower.name} (read_{'' if follower.read_committed else 'un'}committed) of {where}: "
-                f"delivered {delivered[at : at + 2]}, there is {expected[at : at + 2]}",
+                f"delivered {delivered[at : at + 2]}, the log has {expected[at : at + 2]}",
             )
 
 
 def check_order(where: TopicPartition, reads: list[Read]) -> None:
-    """Of each client instance, transactions and their records are in the order in which they were sent."""
+    """The transactions of a client instance, and the records in them, are in the order in which it sent them."""
     last: dict[str, tuple[int, int]] = {}
     for each in reads:
         key, number, *_ = each.value.split(":")
@@ -172,11 +175,11 @@ def check_attempt(attempt: Attempt, seen: Mapping[str, list[TopicPartition]]) ->
         if seen[value] != [attempt.sent[value]]:
             raise Violation("doubled", f"{value} was sent to {attempt.sent[value]}, and is in {seen[value]}")
     if there and not attempt.may_be_there:
-        raise Violation("aborted read", f"{attempt.key} ({attempt.told or 'never ended'}) is read: {there}")
+        raise Violation("aborted read", f"{attempt.key} ({attempt.told or 'never ended'}) was read: {there}")
     if there and len(there) != len(attempt.sent):
-        raise Violation("torn", f"{attempt.key}: {len(there)} of {len(attempt.sent)} records are there: {there}")
+        raise Violation("torn", f"{attempt.key}: {len(there)} of {len(attempt.sent)} records were read: {there}")
     if not there and attempt.sent and attempt.must_be_there:
-        raise Violation("commit lost", f"{attempt.key} was committed, and is not there")
+        raise Violation("commit lost", f"{attempt.key} was committed, but was not read")
 
 
 def check_plain(history: History, there: Mapping[TopicPartition, list[Read]]) -> None:
@@ -184,11 +187,11 @@ def check_plain(history: History, there: Mapping[TopicPartition, list[Read]]) ->
         values = {each.value for each in there[where]}
         for value in acknowledged:
             if value not in values:
-                raise Violation("lost", f"{where}: {value} was acknowledged, and is not there")
+                raise Violation("lost", f"{where}: {value} was acknowledged, but was not read")
 
 
 def _outputs(committed: Mapping[TopicPartition, list[Read]], where: TopicPartition) -> list[int]:
-    """The input offsets of a partition for which there is an output, in order."""
+    """The offsets of the input partition `where` that have an output, in order."""
     return sorted(
         int(words[3])
         for place, reads in committed.items()
@@ -202,7 +205,7 @@ def check_pipeline(where: TopicPartition, inputs: list[Read], offset: int, outpu
     expected = [each.offset for each in inputs if each.offset < offset]
     if outputs != expected:
         raise Violation(
-            "exactly once", f"{where}: the group is at {offset}, inputs up to it {expected}, outputs for {outputs}"
+            "exactly once", f"{where}: the group is at {offset}; inputs before it: {expected}; outputs for: {outputs}"
         )
 
 
@@ -210,7 +213,7 @@ def check_ids_can_go_on(world: World) -> None:
     for txn in list(world.cluster.txns.all_txns()):
         request = InitProducerIdRequest(txn.transactional_id, 1000)
         response = call(world, request, 5)
-        # With a sync to disk the answer comes later.
+        # No response yet: the answer waits for a sync to disk.
         if response is not None and response.error_code:
             raise Violation("stuck", f"{txn.transactional_id}: InitProducerId {errors.name_of(response.error_code)}")
 
@@ -219,7 +222,7 @@ def check_ids_can_go_on(world: World) -> None:
 
 
 def describe_state(cluster: Cluster) -> dict[str, Any]:
-    """What a recovery brought back, without what only this process remembers."""
+    """The state that a recovery restores, without what only the running process knows."""
     state: dict[str, Any] = {}
     for topic in cluster.topics.values():
         for partition in topic.partitions:
@@ -230,7 +233,7 @@ def describe_state(cluster: Cluster) -> dict[str, Any]:
             log = partition.log
             aborted = log.aborted(log.start_offset, log.end_offset)
             state[f"{topic.name}-{partition.index}"] = (producers, aborted)
-            if not topic.is_internal:  # A coordinator's log grows when it finishes what it finds.
+            if not topic.is_internal:  # A coordinator's log grows when it finishes the transactions that it finds.
                 state[f"{topic.name}-{partition.index} ends"] = (partition.last_stable_offset, log.end_offset)
     for txn in cluster.txns.all_txns():
         state[txn.transactional_id] = (txn.producer_id, txn.producer_epoch, txn.state, txn.partitions)

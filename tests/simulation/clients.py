@@ -1,8 +1,8 @@
-"""Clients as generators: each yields a request and gets the response, or None; or yields how long it sleeps.
+"""Clients as generators: each yields a request and gets the response or None, or yields how long to sleep.
 
-A `Role` is what there should always be one of, such as the producer with transactional.id `w1`; an `Instance` is one
-process that fills it. Instances die in the middle of anything, or freeze: then another takes over, and when the first
-wakes up it goes on as if nothing had happened.
+A `Role` is a job such as the producer with transactional.id `w1`; an `Instance` is one process that does it. An
+instance can die at any request, or freeze. Then another takes over, and when the first wakes up, it continues as if
+nothing had happened.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ErrorOf = Callable[[Any], int]
 
 
 class Over(Exception):
-    """This instance cannot go on."""
+    """This instance cannot continue."""
 
 
 class MustAbort(Exception):
@@ -85,7 +85,7 @@ class Instance:
         self.name = name
         self.world = role.world
         self.rng = role.world.rng
-        self.txn = 0  # The number of its transaction, the last one so far.
+        self.txn = 0  # The number of its latest transaction.
         self._steps = self._run()
 
     def steps(self) -> Steps:
@@ -95,7 +95,7 @@ class Instance:
         try:
             yield from self.steps()
         except Over as reason:
-            self.world.note(self.name, "cannot go on: %s", reason)
+            self.world.note(self.name, "cannot continue: %s", reason)
 
     def resume(self, value: Any) -> None:
         try:
@@ -130,16 +130,16 @@ class Instance:
     def _send(self, request: Message, version: int, answer: Callable[[Any], None]) -> Call:
         txn = self.txn
         timeout_ms = REQUEST_TIMEOUT_MS
-        for wait in ("max_wait_ms", "rebalance_timeout_ms"):  # The broker may take so long.
+        for wait in ("max_wait_ms", "rebalance_timeout_ms"):  # The broker may wait this long before it answers.
             timeout_ms += getattr(request, wait, 0)
         return Call(self.world, self.name, request, version, answer, lambda: self.is_stale(txn), timeout_ms)
 
     def is_stale(self, txn: int) -> bool:
-        """Whether a late request of transaction number `txn` must not reach the broker any more."""
+        """Whether to drop a late request of transaction number `txn`."""
         return False
 
     def ask(self, request: Message, version: int, error_of: ErrorOf, tries: int) -> Steps:
-        """Send until an answer means something: it, its error, and whether one before it was missing; or None."""
+        """Send until the answer is final. Return it (or None), its error, and whether an earlier one is missing."""
         doubted = False
         for _ in range(60 if self.world.is_calm else tries):
             response = yield request, version

@@ -1,14 +1,13 @@
-"""A disk in memory under the real storage code: it forgets what a real one may forget, and kills at any write.
+"""A disk in memory under the real storage code. It loses what a real disk may lose, and kills the process in a write.
 
-`fencepost.server.storage` runs on it as it is; only the module `os` that it sees is another one (`mounted`). A file
-knows what was synced of it and every write since; a directory the same of its names. So there are two deaths:
+`fencepost.server.storage` runs on it unchanged, with another module in place of `os` (`mounted`). A file knows its
+synced content and every write since; a directory knows the same about its names. The process can end in two ways:
 
-    kill -9      what was written stays, for the page cache outlives the process; the write that it happened in is
-                 torn at any byte
-    power loss   what was synced stays. Of what was written since, each file keeps any beginning, torn at any byte,
-                 or its length with zeros in it, or all; of each directory any beginning of its changes
+    kill -9      All writes stay, because the page cache outlives the process. The last write may be torn at any byte.
+    power loss   All that was synced stays. Of its later writes a file keeps all, none or the first few, of which the
+                 last may be torn at any byte and followed by zeros. A directory keeps the first few of its changes.
 
-Syncing a file says nothing of its name: POSIX wants its directory synced for that.
+Syncing a file does not sync its name: as in POSIX, that takes a sync of its directory.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ MODULES = (
 
 
 class Killed(BaseException):
-    """The process died here."""
+    """The simulated process was killed at this point."""
 
 
 class File:
-    """`changes` came since `durable` was synced: (position, bytes), or (size, None) for a cut."""
+    """`changes` are those since the last sync: (position, bytes), or (size, None) for a truncation."""
 
     __slots__ = ("changes", "data", "durable", "mtime_ms")
 
@@ -111,7 +110,7 @@ Names = dict[str, "File | Directory"]
 
 
 class Directory:
-    """`changes` came since `durable` was synced: (name, None) is gone, (name, what) is there."""
+    """`changes` are those since the last sync: (name, None) for a removed name, (name, node) for a new one."""
 
     __slots__ = ("changes", "durable", "names")
 
@@ -150,9 +149,9 @@ def _rename(names: Names, change: list[tuple[str, File | Directory | None]]) -> 
 
 
 class Disk:
-    """What is on it, the descriptors of the process that uses it, and when that process dies.
+    """The content of the disk, the open descriptors of the process, and when that process dies.
 
-    `fuse`: so many more changes, and the process dies in the next one. `full`: writes find no room.
+    `fuse` is the number of changes that still succeed; the process dies in the next one. If `full`, writes fail.
     """
 
     def __init__(self, rng: random.Random, root: Directory | None = None, has_syncfs: bool = True) -> None:
@@ -181,7 +180,7 @@ class Disk:
     # Death.
 
     def restart(self) -> None:
-        """After kill -9: a new process, over what the old one wrote."""
+        """A new process after kill -9, with all that the old one wrote."""
         self._open.clear()
         self.dead = self.full = False
         self.fuse = None
@@ -192,7 +191,7 @@ class Disk:
         self.restart()
 
     def copy(self) -> Disk:
-        """Another disk with the same bytes, for those who try something out."""
+        """An independent disk with the same content, for experiments."""
         disk = Disk(random.Random(1), self.root.copy(), self.has_syncfs)
         disk.boot = self.boot
         disk.now_ms = self.now_ms
@@ -343,7 +342,7 @@ class Disk:
         file = self._open[fd]
         assert isinstance(file, File)
         if self.full and self.rng.random() < 0.3:
-            # A disk fills up in the middle of a write.
+            # A disk can become full in the middle of a write.
             data = data[: self.rng.randrange(len(data))]
             file.change(position, data)
             return len(data)
@@ -389,7 +388,7 @@ class Disk:
 
     @contextmanager
     def open_file(self, path: str, mode: str) -> Iterator[Any]:
-        """The builtin `open`, as far as storage uses it."""
+        """The builtin `open`, with the features that storage uses."""
         fd = self.open(path, os.O_RDWR)
         file = self._open[fd]
         assert isinstance(file, File)
@@ -402,7 +401,7 @@ class Disk:
 
 
 class _Here:
-    """A pool of one thread: this one."""
+    """A thread pool that runs everything in the calling thread."""
 
     def __init__(self, threads: int) -> None:
         self.map = map
@@ -416,7 +415,7 @@ class _Here:
 
 @contextmanager
 def mounted(disk: Disk) -> Iterator[None]:
-    """Have the storage code use this disk, and nothing else of the machine."""
+    """Let the storage code use this disk in place of the machine's."""
     uuids = random.Random(7)
     new_uuid = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=uuids.randbytes(16).hex(), bytes=uuids.randbytes(16)))
     patches: list[tuple[Any, str, Any]] = [(module, "os", disk.os) for module in MODULES]

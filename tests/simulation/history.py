@@ -1,7 +1,7 @@
-"""What the clients did and were told, kept outside the broker: all that the checker believes.
+"""The clients' own record of what they sent and what the broker answered. The checks rely on nothing else.
 
-A client opens an `Attempt` for each transaction, notes what it sends before it sends it, and how it ended in the
-broker's words. Every record's value is unique and begins with the key of its attempt.
+A client opens an `Attempt` for each transaction. It notes each record before it sends it, and the broker's answer to
+the end of the transaction. Every record's value is unique and begins with the key of its attempt.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-TopicPartition = tuple[str, int]
+from fencepost.protocol.topic_partition import TopicPartition
 
 TOPICS = {"in": 2, "out": 2, "other": 2}
 INPUTS = [("in", 0), ("in", 1)]
@@ -38,11 +38,11 @@ class Attempt:
     """One transaction of one client."""
 
     key: str
-    sent: dict[str, TopicPartition] = field(default_factory=dict)  # Every value, and where it went.
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)  # Of the group, in the same transaction.
-    asked_to_commit: bool = False  # From here on nobody but the broker knows.
-    was_doubted: bool = False  # A request to commit was sent whose answer never came.
-    told: str = ""  # "committed", "aborted" or "refused": the last word of the broker.
+    sent: dict[str, TopicPartition] = field(default_factory=dict)  # Each value and its partition.
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)  # The group's offsets in this transaction.
+    asked_to_commit: bool = False  # The outcome is the broker's decision from here on.
+    was_doubted: bool = False  # The answer to a request to commit is missing.
+    told: str = ""  # The broker's last answer: "committed", "aborted" or "refused".
 
     @property
     def must_be_there(self) -> bool:
@@ -55,7 +55,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Grant:
-    """From `ends` on, no partition may have a record of this producer with an earlier epoch."""
+    """An epoch that the broker gave out. After the offsets in `ends`, earlier epochs of the producer may not write."""
 
     producer_id: int
     epoch: int
@@ -64,7 +64,7 @@ class Grant:
 
 @dataclass(slots=True)
 class Follower:
-    """A reader that goes through partitions, and all it ever delivered."""
+    """A reader of some partitions: its positions, and all records that it has delivered."""
 
     name: str
     read_committed: bool
@@ -77,11 +77,11 @@ class History:
         self.attempts: dict[str, Attempt] = {}
         self.grants: list[Grant] = []
         self.followers: list[Follower] = []
-        # Power was lost without a sync before: then a broker promises little.
+        # Power was lost and commits are not synced, so the broker may have lost acknowledged records.
         self.is_forgetful = False
         self.plain: dict[TopicPartition, list[str]] = {}  # Acknowledged records without a transaction, in order.
-        self._id_of: dict[int, str] = {}  # Producer id -> whose it is.
-        self._owner_of: dict[tuple[int, int], str] = {}  # Producer id and epoch -> which client instance.
+        self._id_of: dict[int, str] = {}  # Producer id -> transactional id, or the name of a client without one.
+        self._owner_of: dict[tuple[int, int], str] = {}  # Producer id and epoch -> client instance.
 
     def begin(self, key: str) -> Attempt:
         attempt = self.attempts[key] = Attempt(key)
@@ -90,29 +90,29 @@ class History:
     def note_grant(
         self, whose: str, instance: str, producer_id: int, epoch: int, ends: dict[TopicPartition, int]
     ) -> None:
-        """The broker says that a client has this producer id and epoch now."""
+        """The broker gave a client this producer id and epoch."""
         known = self._id_of.setdefault(producer_id, whose)
         if known != whose:
-            raise Violation("producer id reused", f"{producer_id} is given to {whose}, and was given to {known} before")
+            raise Violation("producer id reused", f"{producer_id} was given to {known}, and now to {whose}")
         owner = self._owner_of.setdefault((producer_id, epoch), instance)
         if owner != instance and not self.is_forgetful:
             raise Violation(
-                "epoch reused", f"producer {producer_id} epoch {epoch} is given to {instance}, and was given to {owner}"
+                "epoch reused", f"producer {producer_id} epoch {epoch} was given to {owner}, and now to {instance}"
             )
         self.grants.append(Grant(producer_id, epoch, ends))
 
     def note_offset(self, group: str, where: TopicPartition, offset: int) -> None:
-        """The broker says that this is the group's offset: then somebody must have asked to commit it."""
+        """The broker answered with this offset of the group, so a client must have asked to commit it."""
         if offset < 0:
             return
         for attempt in self.attempts.values():
             if attempt.offsets.get(where) == offset and attempt.may_be_there:
                 return
         if not self.is_forgetful:
-            raise Violation("pending offset read", f"{group} is at {offset} of {where}, which nobody committed")
+            raise Violation("pending offset read", f"{group} is at {offset} of {where}, which no client committed")
 
     def power_was_lost(self, kept: dict[TopicPartition, int]) -> None:
-        """Of each partition, what came before `kept` is as it was before; what came after is gone."""
+        """Each partition has lost its records from the offset in `kept` on."""
         for grant in self.grants:
             for where, end in grant.ends.items():
                 grant.ends[where] = min(end, kept[where])
@@ -124,4 +124,4 @@ class History:
                     lost = delivered.pop()
                     is_promised = lost.value.partition(":")[0] in self.attempts and not self.is_forgetful
                     if follower.read_committed and is_promised:
-                        raise Violation("commit lost", f"{follower.name} had read {lost.value}, and power was lost")
+                        raise Violation("commit lost", f"{follower.name} had read {lost.value} before the power loss")

@@ -1,8 +1,8 @@
-"""The clock, and a network that does what TCP and clients that try again can do, and no more.
+"""The clock, and a network with the faults that TCP and retrying clients can cause, and no others.
 
-A client has one request under way. It, or its reply, may be lost with the connection. Or it is late: its client gives
-up, connects anew and goes on, while the old request sits in some buffer and reaches the broker long after. So requests
-come twice and out of order, but a reply is always that to the request.
+A client has one request under way. The request or its reply may be lost with the connection. Or the request is late:
+the client gives up, reconnects and continues, while the old request sits in a buffer and reaches the broker much later.
+So requests can arrive twice and out of order, but a reply always belongs to its request.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 REQUEST_TIMEOUT_MS = 300
-# AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit: until version 2, nothing in them says which
-# transaction they mean.
+# AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit: below TV2 they do not identify their transaction.
 OF_A_TRANSACTION = frozenset({24, 25, 26, 28})
 
 
 class Clock:
-    """Events in the order of their times; those of the same time in the order in which they were set."""
+    """Events in the order of their times; events of the same time in the order in which they were added."""
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
@@ -63,7 +62,7 @@ class Weather:
 
 
 class Call:
-    """One request on its way, and for the broker the connection that it came on."""
+    """One request under way. To the broker it is also the connection on which the request came."""
 
     host = "127.0.0.1"
 
@@ -80,7 +79,7 @@ class Call:
         is_stale: Callable[[], bool],
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> None:
-        """`answer` gets the response, or None if the client has to do without one."""
+        """`answer` gets the response, or None if the client receives none."""
         self._world = world
         self._answer = answer
         self._closer: Callable[[], None] | None = None
@@ -89,8 +88,8 @@ class Call:
         self.who = who
         self.request = request
         self.version = version
-        self.is_answered = False  # By the broker.
-        self.is_over = False  # For the client.
+        self.is_answered = False  # The broker has answered.
+        self.is_over = False  # The client has an answer or has given up.
         clock, rng, weather = world.clock, world.rng, world.weather
         fate = rng.random()
         delay_ms = rng.randint(1, 4)
@@ -139,12 +138,12 @@ class Call:
             closer()
 
     def break_off(self) -> None:
-        """The broker's end is gone."""
+        """The broker's end of the connection is closed."""
         self._closer = None
         self.is_answered = True
         self._lose_soon()
 
-    # What the broker calls. See `fencepost.broker.node.Connection`.
+    # Called by the broker; see `fencepost.broker.node.Connection`.
 
     def reply(self, parts: list[bytes]) -> None:
         assert not self.is_answered, f"{self.request} is answered twice"

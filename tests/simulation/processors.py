@@ -1,8 +1,8 @@
-"""Consume, process, produce: the clients whose offsets are part of their transactions.
+"""Consume, process, produce: clients that commit their offsets in their transactions.
 
-Two ways to keep a zombie from doing the work twice: one transactional.id for the role, so that whoever takes over
-fences the one before (`Processor`); or a transactional.id for each instance, and the generation of the consumer group
-as the fence (`GroupProcessor`, KIP-447).
+There are two ways to keep a zombie from processing a record again. `Processor`: all instances share a transactional.id,
+so that a new instance fences the old one. `GroupProcessor` (KIP-447): each instance has its own, and the generation of
+the consumer group fences.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from fencepost.protocol import errors
 from fencepost.protocol.messages import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from fencepost.protocol.transaction_version import TransactionVersion
 from tests.simulation.clients import MustAbort, Over, Role, Steps, error_code
 from tests.simulation.history import INPUTS, Read, TopicPartition, Violation
 from tests.simulation.producers import Producer
@@ -29,12 +30,19 @@ REBALANCE_TIMEOUT_MS = 300
 
 
 class Processor(Producer):
-    """Each input record is answered by one output record, in the same transaction."""
+    """Writes one output record for each input record, in one transaction with the offsets."""
 
     letter = "p"
 
-    def __init__(self, role: Role, name: str, tv2: bool, inputs: list[TopicPartition], outputs: list[TopicPartition]):
-        super().__init__(role, name, tv2)
+    def __init__(
+        self,
+        role: Role,
+        name: str,
+        transaction_version: TransactionVersion,
+        inputs: list[TopicPartition],
+        outputs: list[TopicPartition],
+    ) -> None:
+        super().__init__(role, name, transaction_version)
         self.generation_id = -1
         self.member_id = ""
         self._inputs = inputs
@@ -55,7 +63,7 @@ class Processor(Producer):
                 yield from self._load_positions()
 
     def _process(self, taken: dict[TopicPartition, list[Read]]) -> Steps:
-        """One transaction; whether it was committed."""
+        """Run one transaction; return whether it was committed."""
         rng = self.rng
         attempt = self.begin()
         commit = rng.random() < 0.85
@@ -100,12 +108,14 @@ class Processor(Producer):
 
 
 class GroupProcessor(Processor):
-    """A member of the group, with the inputs that it is assigned, and a transactional.id of its own."""
+    """A member of the group: reads its assigned inputs and has its own transactional.id."""
 
     letter = "g"
 
-    def __init__(self, role: Role, name: str, tv2: bool, outputs: list[TopicPartition]) -> None:
-        super().__init__(role, name, tv2, [], outputs)
+    def __init__(
+        self, role: Role, name: str, transaction_version: TransactionVersion, outputs: list[TopicPartition]
+    ) -> None:
+        super().__init__(role, name, transaction_version, [], outputs)
         self.transactional_id = name
 
     def steps(self) -> Steps:
@@ -159,10 +169,10 @@ class GroupProcessor(Processor):
             else:
                 self._forget_membership(error)
             yield self.rng.randint(1, 50)
-        raise Over("the group does not let it in")
+        raise Over("it cannot join the group")
 
     def _sync(self, joined: Any) -> Steps:
-        """The input partitions that it gets, as text; None if it has to join again."""
+        """The indexes of its assigned input partitions, as text; None if it has to join again."""
         assignments = []
         if joined.leader == self.member_id:
             members = [member.member_id for member in joined.members]

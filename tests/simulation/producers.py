@@ -1,6 +1,6 @@
-"""Clients that write: transactional producers of both versions, and one without transactions.
+"""Clients that write: transactional producers (TV1 and TV2), and one without transactions.
 
-TV1 and TV2 clients do what Apache Kafka's producer does (KIP-98, 360, 890).
+They behave as Apache Kafka's producer does (KIP-98, 360, 890).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fencepost.protocol.messages import (
     TxnOffsetCommitRequest,
 )
 from fencepost.protocol.schema import Message
+from fencepost.protocol.transaction_version import TV2, TransactionVersion
 from tests.simulation.clients import ABORTABLE, ErrorOf, Instance, MustAbort, Over, Role, Steps, error_code
 from tests.simulation.history import Attempt, TopicPartition
 
@@ -25,23 +26,23 @@ from tests.simulation.history import Attempt, TopicPartition
 class Producer(Instance):
     """A transactional producer."""
 
-    def __init__(self, role: Role, name: str, tv2: bool) -> None:
+    def __init__(self, role: Role, name: str, transaction_version: TransactionVersion) -> None:
         super().__init__(role, name)
-        self.tv2 = tv2
+        self.transaction_version = transaction_version
         self.transactional_id = role.name
         self.producer_id = self.epoch = -1
         self._sequences: dict[TopicPartition, int] = {}
         self._added: set[TopicPartition | str] = set()
-        self._is_in_doubt = False  # Whether a batch of this transaction may still come to the broker.
+        self._is_in_doubt = False  # Whether a batch of this transaction may still reach the broker.
 
     def is_stale(self, txn: int) -> bool:
-        # KAFKA-17754: a late EndTxn of a TV1 client ends the transaction after its own, on any broker, and a late
-        # TxnOffsetCommit slips into it. That is the protocol's hole, so it is left out here.
-        return not self.tv2 and txn != self.txn
+        # KAFKA-17754: on any broker, a late EndTxn of a TV1 client ends that client's next transaction, and a late
+        # TxnOffsetCommit becomes part of it. This is a flaw of the protocol, so the simulation leaves it out.
+        return self.transaction_version is not TV2 and txn != self.txn
 
     def init(self, producer_id: int = -1, epoch: int = -1) -> Steps:
         request = InitProducerIdRequest(self.transactional_id, self.world.txn_timeout_ms, producer_id, epoch)
-        response, error, _ = yield from self.ask(request, 5 if self.tv2 else 4, error_code, 40)
+        response, error, _ = yield from self.ask(request, 5 if self.transaction_version is TV2 else 4, error_code, 40)
         if error:
             raise Over(f"InitProducerId {errors.name_of(error)}")
         self._take_identity(response)
@@ -61,7 +62,7 @@ class Producer(Instance):
         for payload in payloads:
             values.append(f"{attempt.key}:{len(attempt.sent)}{payload}")
             attempt.sent[values[-1]] = where
-        if not self.tv2 and where not in self._added:
+        if self.transaction_version is not TV2 and where not in self._added:
             yield from self._add(where)
         self._added.add(where)
         sequence = self._sequences.get(where, 0)
@@ -77,7 +78,7 @@ class Producer(Instance):
         request = ProduceRequest(
             self.transactional_id, -1, 1000, [ProduceRequest.TopicProduceData(where[0], partition_data=[data])]
         )
-        yield from self._must(request, 12 if self.tv2 else 11, produce_error)
+        yield from self._must(request, 12 if self.transaction_version is TV2 else 11, produce_error)
         self._sequences[where] = sequence + len(values)
 
     def _add(self, where: TopicPartition) -> Steps:
@@ -103,7 +104,7 @@ class Producer(Instance):
         member_id: str = "",
     ) -> Steps:
         attempt.offsets = dict(offsets)
-        if not self.tv2:
+        if self.transaction_version is not TV2:
             request: Message = AddOffsetsToTxnRequest(self.transactional_id, self.producer_id, self.epoch, group)
             yield from self._must(request, 3, error_code)
         self._added.add(group)
@@ -120,7 +121,7 @@ class Producer(Instance):
             member_id,
             topics=[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(*item) for item in topics.items()],
         )
-        yield from self._must(request, 5 if self.tv2 else 3, offset_commit_error)
+        yield from self._must(request, 5 if self.transaction_version is TV2 else 3, offset_commit_error)
 
     def end(self, attempt: Attempt, commit: bool) -> Steps:
         if not self._added and not self._is_in_doubt:
@@ -128,17 +129,19 @@ class Producer(Instance):
             return
         attempt.asked_to_commit = commit
         request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
-        response, error, attempt.was_doubted = yield from self.ask(request, 5 if self.tv2 else 4, error_code, 60)
+        response, error, attempt.was_doubted = yield from self.ask(
+            request, 5 if self.transaction_version is TV2 else 4, error_code, 60
+        )
         if response is None:
             raise Over("EndTxn was never answered")
         attempt.told = "refused" if error else "committed" if commit else "aborted"
         self.world.note(self.name, "%s is %s", attempt.key, attempt.told)
         if error:
             raise Over(f"EndTxn {errors.name_of(error)}")
-        if self.tv2:
+        if self.transaction_version is TV2:
             self._take_identity(response)
         elif self._is_in_doubt:
-            # KIP-360: a batch that may still come must not end up in the next transaction.
+            # KIP-360: a batch that is still under way must not become part of the next transaction.
             yield from self.init(self.producer_id, self.epoch)
 
 
@@ -158,12 +161,14 @@ def offset_commit_error(response: Any) -> int:
 
 
 class Writer(Producer):
-    """Transactions over some partitions; some of them are aborted."""
+    """Writes transactions to several partitions and aborts some of them."""
 
     letter = "w"
 
-    def __init__(self, role: Role, name: str, tv2: bool, places: list[TopicPartition]) -> None:
-        super().__init__(role, name, tv2)
+    def __init__(
+        self, role: Role, name: str, transaction_version: TransactionVersion, places: list[TopicPartition]
+    ) -> None:
+        super().__init__(role, name, transaction_version)
         self._places = places
 
     def steps(self) -> Steps:
@@ -184,7 +189,7 @@ class Writer(Producer):
 
 
 class PlainProducer(Instance):
-    """An idempotent producer without transactions: what was acknowledged is there, once and in order."""
+    """An idempotent producer without transactions: its acknowledged records are stored once and in order."""
 
     letter = "i"
 

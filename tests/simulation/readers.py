@@ -1,4 +1,4 @@
-"""Clients that only look."""
+"""Clients that only read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.simulation.reading import FETCH_VERSION, fetch_request, offset_fetch,
 
 
 class Reader(Instance):
-    """Follows partitions to their ends, and remembers all that it gave to its application."""
+    """Reads partitions to their ends, and keeps all records that it delivered to its application."""
 
     is_mortal = False
     letter = "r"
@@ -30,7 +30,7 @@ class Reader(Instance):
             request = fetch_request(follower.positions, follower.read_committed, max_bytes, wait_ms)
             response = yield request, FETCH_VERSION
             if response is None or losses != self.world.losses:
-                continue  # After a power loss, what was under way counts as lost: the positions are others now.
+                continue  # A power loss changes the positions, so a response from before it is dropped.
             before = dict(follower.positions)
             for where, fetched in partitions_of(response):
                 if fetched.error_code:
@@ -44,7 +44,7 @@ class Reader(Instance):
 
 
 class Observer(Instance):
-    """Asks for the group's offsets, as a dashboard would. The world looks at what it is told."""
+    """Asks for the group's offsets, as a dashboard would. `World.answered` checks the answers."""
 
     is_mortal = False
     letter = "o"

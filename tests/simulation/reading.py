@@ -1,4 +1,4 @@
-"""What consumers ask, and what they make of the answers: records for their application, offsets."""
+"""The requests of consumers, and how they read records and offsets from the responses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(where: TopicPartition, fetched: Any, position: int, read_committed: boo
     if fetched.last_stable_offset > fetched.high_watermark:
         raise Violation("LSO", f"{where}: {fetched.last_stable_offset} is above {fetched.high_watermark}")
     if (fetched.aborted_transactions is not None) != read_committed:
-        raise Violation("fetch", f"{where}: the list of aborted transactions is for readers of committed data")
+        raise Violation("fetch", f"{where}: only read_committed readers get a list of aborted transactions")
     isolation = Isolation((a.first_offset, a.producer_id) for a in fetched.aborted_transactions or ())
     reads = []
     for header, batch in iter_batches(fetched.records or b""):

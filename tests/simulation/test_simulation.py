@@ -13,6 +13,7 @@ import pytest
 
 from fencepost.machines.log.interface import LogConfig
 from fencepost.protocol.batch import BatchHeader, decode_header, encode_batch
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.server.storage import DataFolder
 from tests.simulation import checker
 from tests.simulation.bugs import BUGS
@@ -25,7 +26,7 @@ WHERE = ("in", 0)
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """As a user would, in a process of its own: there the order of sets is the same every time."""
+    """Run the command in a process of its own, where the order of sets is the same every time."""
     environment = os.environ | {"PYTHONPATH": f"{PROJECT / 'src'}{os.pathsep}{PROJECT}"}
     cmd = [sys.executable, "-m", "tests.simulation", *arguments]
     return subprocess.run(cmd, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=290)
@@ -137,7 +138,7 @@ def test_the_real_storage_runs_on_the_simulated_disk_and_on_nothing_else(tmp_pat
     assert DataFolder(str(tmp_path)).open_log("t", 0, bytes(16), LogConfig()).end_offset == 0
 
 
-# --- the checks: each has something to find -------------------------------------------------------------------------
+# --- the checks: each can fail --------------------------------------------------------------------------------------
 
 
 def attempt(told: str, asked: bool = True, doubted: bool = False) -> Attempt:
@@ -162,7 +163,7 @@ def attempt(told: str, asked: bool = True, doubted: bool = False) -> Attempt:
     ],
 )
 def test_what_a_client_was_told_decides_what_may_be_read(made: Attempt, there: list[str], kind: str | None) -> None:
-    seen: dict[str, list[tuple[str, int]]] = {}
+    seen: dict[str, list[TopicPartition]] = {}
     for value in there:
         seen.setdefault(value, []).append(made.sent[value])
     if kind is None:

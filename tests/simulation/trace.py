@@ -1,4 +1,4 @@
-"""Requests and responses in a few words, for people who read a trace."""
+"""Requests and responses in a few words, for readers of a trace."""
 
 from __future__ import annotations
 

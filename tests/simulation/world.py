@@ -1,8 +1,8 @@
-"""One seed: a broker on a disk, clients on a network, and what befalls them.
+"""One seed: a broker on a simulated disk, clients on a simulated network, and their faults.
 
-The seed decides everything: settings, clients, delays, faults, deaths. The broker is the real one, `Node` and `Cluster`
-over the real storage, on a disk in memory. It lives until the horizon among faults; then all is calm, clients finish,
-timeouts pass, and `checker` holds what the broker has against what clients were told.
+The seed decides everything: settings, clients, delays, faults and crashes. The broker is the real one, `Node` and
+`Cluster` over the real storage. Faults happen until the horizon. Then clients finish, timeouts pass, and `checker`
+compares the broker's data with the answers that clients received.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fencepost.protocol import errors
 from fencepost.protocol.messages import EndTxnRequest, InitProducerIdRequest, OffsetFetchRequest
 from fencepost.protocol.records import iter_batches
 from fencepost.protocol.schema import Message
+from fencepost.protocol.transaction_version import TV1, TV2
 from fencepost.server.crash import POINTS
 from fencepost.server.storage.deferring import Defer, run_at_once
 from fencepost.server.storage.folder import DataFolder
@@ -66,10 +67,10 @@ class World:
         self.settings = self._choose_settings()
         self.config: Config = parse(self.settings)
         self.horizon_ms = START_MS + rng.choice((500, 1000, 1500, 2000))
-        self.is_calm = False  # No faults any more.
-        self.is_settled = False  # Nothing is left to be done, but for readers.
-        self.losses = 0  # Grows with each loss of power, and again when it is known what is left.
-        self.late = 0  # Requests that their clients gave up on, and that are still to come.
+        self.is_calm = False  # The faults are over.
+        self.is_settled = False  # All clients except readers have finished.
+        self.losses = 0  # Grows with each power loss, and again when the start after it knows what was kept.
+        self.late = 0  # Requests under way whose clients have given up on them.
         self._writing: list[Role] = []
         # The process.
         self.is_up = False
@@ -104,7 +105,7 @@ class World:
     # --- the story ------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Live through the seed. Raises Violation."""
+        """Run the seed. Raises Violation."""
         self.note("world", "seed %s, last epoch %s: %s", self.seed, self.last_epoch, self.settings)
         with mounted(self.disk), ending_epochs(self.last_epoch):
             try:
@@ -117,20 +118,20 @@ class World:
                 self._calm_down()
                 while not self.is_up or self.late or any(role.alive for role in self._writing):
                     if self.clock.now_ms > self.horizon_ms + LONGEST_CALM_MS:
-                        raise Violation("no end", "some client still tries, though nothing is in its way")
+                        raise Violation("no end", "a client has not finished, although there are no faults any more")
                     self._run_until(self.clock.now_ms + 100)
                 self._run_until(self.clock.now_ms + self.txn_timeout_ms + 500)
                 self.is_settled = True
                 self._run_until(None)
                 check_all(self)
             except Killed:
-                raise AssertionError("it died, and nobody noticed") from None
+                raise AssertionError("the broker was killed outside `_enter`") from None
             finally:
                 self._bury()
 
     def _cast(self) -> None:
         rng = self.rng
-        knows_tv2 = self.settings["transaction.version"] == "2"
+        has_tv2 = self.settings["transaction.version"] == "2"
         roles: list[tuple[type[Instance], dict[str, Any]]] = []
         for _ in range(rng.choice((1, 2, 2, 3))):
             roles.append((Writer, {"places": rng.choice((INPUTS, INPUTS + OTHERS, PLACES[:3]))}))
@@ -145,8 +146,8 @@ class World:
             roles.append((Observer, {"places": INPUTS}))
         for kind, options in roles:
             if kind is not Observer:
-                options["tv2"] = knows_tv2 and rng.random() < 0.6
-        # What nobody synced is gone with the power, acknowledged or not: then nobody writes without transactions.
+                options["transaction_version"] = TV2 if has_tv2 and rng.random() < 0.6 else TV1
+        # With flush, power losses are frequent and lose plain writes, which are not synced. So there are none then.
         if not self.flush and rng.random() < 0.3:
             roles.append((PlainProducer, {"place": rng.choice(OTHERS)}))
         roles.append((Reader, {"places": PLACES, "read_committed": True}))
@@ -172,7 +173,7 @@ class World:
         self.disk.full = False
 
     def _run_until(self, end_ms: int | None) -> None:
-        """Events and the broker's timers, each at its time. None: until there are no events left."""
+        """Run events and the broker's timers in the order of their times, up to `end_ms`; None: until none is left."""
         clock = self.clock
         for _ in range(MOST_STEPS):
             event_ms = clock.next_ms()
@@ -206,7 +207,7 @@ class World:
             kept = {where: _common_end(before.get(where, b""), self.raw_log(where)) for where in PLACES}
             self.note("disk", "kept of the logs: %s", kept)
             self.history.power_was_lost(kept)
-            self.losses += 1  # What was asked for meanwhile was asked for at positions that are not there any more.
+            self.losses += 1  # Fetches since the power loss asked for positions that may be gone.
 
     def _recover(self) -> None:
         try:
@@ -218,7 +219,7 @@ class World:
             raise Killed from error
 
     def open_broker(self, disk: Disk, defer: Defer = run_at_once) -> tuple[Cluster, Node]:
-        """A broker on what the disk has; the disk has to be mounted."""
+        """Start a broker on a disk, which must be mounted."""
         folder = DataFolder(
             ROOT,
             flush=self.flush,
@@ -238,13 +239,13 @@ class World:
         return cluster, Node(1, cluster)
 
     def _enter(self, work: Callable[[], None]) -> None:
-        """Let the broker do something, and notice if it dies of it."""
+        """Run code of the broker, and handle its death."""
         try:
             work()
         except Killed:
             self._die(self._death)
         except LogTailUnknown:
-            self._die(self._death)  # The real process ends itself then.
+            self._die(self._death)  # The real process stops itself in this case.
         except Violation:
             raise
         except Exception as error:
@@ -255,7 +256,7 @@ class World:
         self._enter(lambda: self.node.handle(frame, call, self.clock.now_ms))
 
     def _defer(self, work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """The disk's thread: slow, and gone with the process."""
+        """The thread that syncs: it is slow, and ends with the process."""
         life = self.life
 
         def run() -> None:
@@ -268,9 +269,9 @@ class World:
                 work()
             except Exception as e:
                 error = e
-            self.clock.after(self.rng.randint(0, 3), lambda: tell(error))
+            self.clock.after(self.rng.randint(0, 3), lambda: finish(error))
 
-        def tell(error: Exception | None) -> None:
+        def finish(error: Exception | None) -> None:
             if life == self.life:
                 self._enter(lambda: done(error))
 
@@ -285,7 +286,7 @@ class World:
                 raise Killed
 
     def _strike(self) -> None:
-        """Death comes: now, in one of the next writes, or at one of the points between the steps of a commit."""
+        """Kill the broker: now, in one of the next writes, or at a crash point between the steps of a commit."""
         if not self.is_up or self.is_calm:
             return
         rng = self.rng
@@ -336,7 +337,7 @@ class World:
         self.clock.after(rng.choice((1, 5, 50, 300)), self._start_again)
 
     def _bury(self) -> None:
-        """What is left of the process must not touch the disk again, whenever Python collects it."""
+        """End the process, so that nothing of it touches the disk later, for example when Python collects it."""
         self.disk.dead = True
         self.is_up = False
         self.life += 1
@@ -356,7 +357,7 @@ class World:
         self._start()
 
     def _check_recovery(self) -> None:
-        """Recovery gives the same twice; and once more over what it left gives nothing new."""
+        """Two recoveries from copies of the disk give the same state, and so does a second recovery on each copy."""
         states = []
         point, self._point = self._point, None
         for disk in (self.disk.copy(), self.disk.copy()):
@@ -376,10 +377,10 @@ class World:
         files = sorted((name, node) for name, node in directory.names.items() if name.endswith(".log"))
         return b"".join([bytes(node.data) for _, node in files if isinstance(node, File)])
 
-    # --- what is said ---------------------------------------------------------------------------------------
+    # --- answers and the trace ------------------------------------------------------------------------------
 
     def answered(self, call: Call, response: Any) -> None:
-        """The broker has just decided this; whether anybody will hear of it does not matter."""
+        """Note an answer of the broker, whether or not it reaches the client."""
         self._calls.pop(call, None)
         request = call.request
         self.note(call.who, "-> %s", response)
@@ -396,7 +397,7 @@ class World:
         self.trace.append((self.clock.now_ms - START_MS, who, what, args))
 
     def lines(self, last: int | None = None) -> Iterator[str]:
-        """The trace, for people: when, who, what."""
+        """The trace as text: time, who, what."""
         for at_ms, who, what, args in self.trace[-last:] if last else self.trace:
             words = tuple(describe(arg) if isinstance(arg, Message) else arg for arg in args)
             yield f"{at_ms:>6} {who:<7} {what % words if words else what}"
@@ -407,7 +408,7 @@ class World:
 
 @contextmanager
 def ending_epochs(last_epoch: int) -> Iterator[None]:
-    """Have the epochs of a producer id run out after a few transactions, which would take weeks."""
+    """Let the epochs of a producer id run out after a few transactions; otherwise that would take weeks."""
     before = txn.MAX_EPOCH, txn.EXHAUSTED_EPOCH, producers.MAX_EPOCH
     txn.MAX_EPOCH = producers.MAX_EPOCH = last_epoch
     txn.EXHAUSTED_EPOCH = last_epoch - 1
@@ -418,9 +419,9 @@ def ending_epochs(last_epoch: int) -> Iterator[None]:
 
 
 def _common_end(before: bytes, after: bytes) -> int:
-    """The offset up to which two logs are the same."""
+    """The offset up to which two logs are equal."""
     end = 0
-    with suppress(ValueError):  # The tail of the one before may be torn.
+    with suppress(ValueError):  # The tail of the older log may be torn.
         for (header, batch), (_, other) in zip(iter_batches(before), iter_batches(after)):
             if bytes(batch) != bytes(other):
                 break

@@ -1,15 +1,18 @@
-"""Runs transcripts: one line per request, with the reply it must get and the state it must leave.
+"""Runs transcripts: one line per request, with the expected reply and the state after it.
 
     init     t1                  -> pid=1 epoch=0      Empty
     add      t1 1/0 orders-0     -> NONE               Ongoing
     end.v4   t1 1/0 commit       -> NONE               CompleteCommit
 
-Before the first request come `use tv1` or `use tv2` (which versions requests have when they name none), settings as
-`set NAME=VALUE`, and `only fencepost` with a reason if no other broker can run the transcript. A producer id is a
-name: the first reply that mentions it says which number it stands for. A line without `->` is a step of the stage.
-The last word of a reply is the state of the transactional id that the line begins with, if it is the name of one.
+Before the first request:
 
-`~ REPLY` at the end of a line is what Apache Kafka answers where that differs on purpose.
+- `use tv1` or `use tv2`: the default versions of the requests.
+- `set NAME=VALUE`: a setting.
+- `only fencepost`, with a reason: no other broker can run the transcript.
+
+A producer id is a name; the first reply that mentions it defines its number. A line without `->` has no reply to
+compare. If the last word of a reply is the name of a state, it is that of the transactional id that begins the line.
+`~ REPLY` at the end of a line is the answer of Apache Kafka, where it differs on purpose.
 """
 
 from __future__ import annotations
@@ -52,10 +55,13 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.schema import Message
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.protocol.transaction_version import TV2, TransactionVersion
 from tests.readers.isolation import Isolation
 
-TV1 = {"init": 4, "add": 3, "offsets": 3, "end": 4, "commit-offset": 3, "produce": 11}
-TV2 = {"init": 5, "add": 3, "offsets": 4, "end": 5, "commit-offset": 5, "produce": 12}
+# The versions of requests that TV1 and TV2 clients use.
+TV1_REQUESTS = {"init": 4, "add": 3, "offsets": 3, "end": 4, "commit-offset": 3, "produce": 11}
+TV2_REQUESTS = {"init": 5, "add": 3, "offsets": 4, "end": 5, "commit-offset": 5, "produce": 12}
 OTHERS = {"verify": 5, "marker": 2, "list": 2, "find": 4}
 UNSTABLE_STATES = ("PrepareCommit", "PrepareAbort")
 MAX_BYTES = 1 << 20
@@ -77,9 +83,9 @@ class Target(Protocol):
     @property
     def now_ms(self) -> int: ...
 
-    # Its markers come when they come, so that a state may be further than the transcript says.
+    # It writes markers at its own pace, so its state may be ahead of the transcript.
     is_independent: bool
-    # Where we differ on purpose, it answers otherwise.
+    # It gives Apache Kafka's answer (`~ REPLY`) where Fencepost differs on purpose.
     is_apache: bool
 
     def call(self, request: Message, version: int, client_id: str | None = ...) -> Any: ...
@@ -89,11 +95,11 @@ class Target(Protocol):
         ...
 
     def restart(self) -> None:
-        """kill -9, and a new process over the same data."""
+        """kill -9, then a new process with the same data."""
         ...
 
     def write_state(self, txn: Txn) -> None:
-        """Put a record into `__transaction_state` behind the coordinator's back; it counts after a restart."""
+        """Append a record to `__transaction_state` directly. The coordinator reads it after a restart."""
         ...
 
 
@@ -113,7 +119,7 @@ class Transcript:
     name: str
     settings: dict[str, str] = field(default_factory=dict)
     only_fencepost: str | None = None
-    versions: dict[str, int] = field(default_factory=lambda: TV2 | OTHERS)
+    versions: dict[str, int] = field(default_factory=lambda: TV2_REQUESTS | OTHERS)
     steps: list[Step] = field(default_factory=list)
 
 
@@ -125,7 +131,7 @@ def parse(path: Path) -> Transcript:
             continue
         first, _, rest = text.strip().partition(" ")
         if first == "use":
-            transcript.versions = (TV1 if rest.strip() == "tv1" else TV2) | OTHERS
+            transcript.versions = (TV1_REQUESTS if rest.strip() == "tv1" else TV2_REQUESTS) | OTHERS
         elif first == "set":
             name, _, value = rest.strip().partition("=")
             transcript.settings[name] = value
@@ -157,7 +163,7 @@ class Mismatch(AssertionError):
 
 
 def run(transcript: Transcript, target: Target, prefix: str = "") -> Stage:
-    """Run every step. `prefix` keeps the names of transcripts apart that share a broker."""
+    """Run every step. `prefix` separates the names of transcripts that share a broker."""
     stage = Stage(target, transcript.versions, prefix)
     for step in transcript.steps:
         try:
@@ -169,19 +175,19 @@ def run(transcript: Transcript, target: Target, prefix: str = "") -> Stage:
     return stage
 
 
-def partition_name(text: str) -> tuple[str, int]:
+def partition_name(text: str) -> TopicPartition:
     topic, _, index = text.rpartition("-")
     return topic, int(index)
 
 
 def options(words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Words, and `name=value` words apart."""
+    """The plain words, and the `name=value` words as a dictionary."""
     plain = [w for w in words if "=" not in w]
     return plain, dict(w.split("=", 1) for w in words if "=" in w)
 
 
 class Stage:
-    """One run of one transcript: the names it uses, and how each command becomes a request."""
+    """One run of one transcript: its names, and the request of each command."""
 
     def __init__(self, target: Target, versions: dict[str, int], prefix: str) -> None:
         self.target = target
@@ -206,7 +212,7 @@ class Stage:
         for _ in range(PATIENCE if self.target.is_independent else 1):
             actual = list(command(*step.words))
             is_right = words is None or self._agree(words, actual)
-            # An independent broker may be at work on the transaction before, or on its own start, and says so.
+            # An independent broker may still be busy with the previous transaction or with its start.
             is_busy = bool(BUSY.intersection(actual) - set(words or ()))
             if not is_busy and (is_right or step.command not in LOOKING):
                 break
@@ -217,7 +223,7 @@ class Stage:
             self._check_state(step.words[0], state)
 
     def _agree(self, expected: list[str], actual: list[str]) -> bool:
-        """Compare words. Names of producer ids that are new get their numbers, if all else is right."""
+        """Compare words. If all of them agree, new names of producer ids get their numbers."""
         known = dict(self.producer_ids)
         if len(expected) == len(actual) and all(self._is_same(*pair) for pair in zip(expected, actual)):
             return True
@@ -259,7 +265,7 @@ class Stage:
         return "" if name == '""' else self.prefix + name
 
     def _group(self, name: str) -> str:
-        """The group's name. As every client does, its coordinator is looked for first."""
+        """The full name of a group. Looks for its coordinator first, as every client does."""
         group = self._name(name)
         while group and group not in self._known_groups:
             reply = self.target.call(FindCoordinatorRequest(group, 0), 1)
@@ -272,7 +278,7 @@ class Stage:
     def _short(self, name: str) -> str:
         return name.removeprefix(self.prefix)
 
-    def _partition(self, text: str) -> tuple[str, int]:
+    def _partition(self, text: str) -> TopicPartition:
         topic, index = partition_name(text)
         return self._topic(topic), index
 
@@ -309,7 +315,7 @@ class Stage:
         latest = [ListOffsetsRequest.ListOffsetsPartition(index, -1, -1) for index in range(int(partitions))]
         wanted = [ListOffsetsRequest.ListOffsetsTopic(self._name(name), latest)]
         for _ in range(200):
-            # Not Metadata, which knows of leaders before they know of it themselves.
+            # Not Metadata, which can name a leader before that broker is ready to lead.
             found = self.target.call(ListOffsetsRequest(-1, 0, wanted), 5).topics[0]
             if all(p.error_code == 0 for p in found.partitions):
                 return
@@ -330,7 +336,7 @@ class Stage:
         yield "NONE"
 
     def do_markers(self, transactional_id: str) -> Iterator[str]:
-        """Give the coordinator the moment that it needs to write markers."""
+        """Give the coordinator time to write markers."""
         self.target.advance(0)
         yield "NONE"
 
@@ -339,9 +345,9 @@ class Stage:
         yield "NONE"
 
     def do_feature(self, level: str) -> Iterator[str]:
-        """Change `transaction.version`, and wait until clients get to hear of it."""
+        """Change `transaction.version`, and wait until ApiVersions shows it to clients."""
         kind = UpdateFeaturesRequest.FeatureUpdateKey
-        for how in (1, 2):  # An upgrade, or else a downgrade.
+        for how in (1, 2):  # An upgrade; if it is refused, a downgrade.
             update = kind("transaction.version", int(level), upgrade_type=how)
             reply = self.target.call(UpdateFeaturesRequest(10_000, [update], False), 1)
             if reply.error_code == 0:
@@ -354,7 +360,7 @@ class Stage:
             self.target.advance(20)
 
     def do_preset(self, transactional_id: str, producer: str, state: str, *rest: str) -> Iterator[str]:
-        """A transactional id as an earlier process left it."""
+        """A transactional id as an earlier process might have left it."""
         partitions, given = options(list(rest))
         producer_id, epoch = self._producer(producer)
         self.target.write_state(
@@ -369,7 +375,7 @@ class Stage:
                 self.target.now_ms,
                 int(given.get("previous", NO_ID)),
                 int(given.get("next", NO_ID)),
-                int(given.get("tv", 2)),
+                TransactionVersion(int(given.get("tv", TV2))),
             )
         )
         yield "NONE"
@@ -457,7 +463,7 @@ class Stage:
     def do_produce(
         self, transactional_id: str, producer: str, sequence: str, place: str, *values: str
     ) -> Iterator[str]:
-        """A batch of `values`. The id `-` is none: then the batch is not transactional."""
+        """Write a batch of `values`. With the transactional id `-` the batch is not transactional."""
         values = values or ("x",)
         producer_id, epoch = self._producer(producer)
         batch = encode_batch(
@@ -552,7 +558,7 @@ class Stage:
         yield f"node={found.node_id}" if not found.error_code else errors.name_of(found.error_code)
 
     def do_read(self, place: str, isolation: str = "uncommitted") -> Iterator[str]:
-        """The values that a consumer would give to its application."""
+        """The values that a consumer would deliver to its application."""
         fetched = self._fetch(place, isolation == "committed")
         rule = Isolation((a.first_offset, a.producer_id) for a in fetched.aborted_transactions or ())
         found = False
@@ -603,11 +609,11 @@ class Stage:
     # --- groups -------------------------------------------------------------------------------------------
 
     def do_join(self, group: str, member: str, instance: str | None = None) -> Iterator[str]:
-        """Join alone and take what the leader (oneself) assigns: a stable group of one."""
+        """Join as the only member, which is also the leader, and sync: the group is stable then."""
         protocol = JoinGroupRequest.JoinGroupRequestProtocol("range", b"")
         known = self.members.get(member, "")
         request = JoinGroupRequest(self._group(group), 30_000, 30_000, known, instance, "consumer", [protocol])
-        # From v4 on a new member is sent back once, with an id.
+        # From v4 on a new member without an instance has to join a second time, with the member id that it gets.
         reply = self.target.call(request, 5 if instance else 3)
         if reply.error_code:
             yield errors.name_of(reply.error_code)
@@ -636,7 +642,7 @@ class Stage:
         yield errors.name_of(reply.error_code or reply.topics[0].partitions[0].error_code)
 
     def do_commit_plain(self, group: str, place: str, *rest: str) -> Iterator[str]:
-        """`retention=` says after how many milliseconds it is to be forgotten, which v4 was the last to know."""
+        """`retention=` is the retention time of the offset in milliseconds, which v4 was the last version to have."""
         _, given = options(list(rest))
         place, _, offset = place.partition("@")
         topic, index = self._partition(place)

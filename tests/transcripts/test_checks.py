@@ -1,4 +1,4 @@
-"""The checks of transaction requests (tests/conformance/checks.txt), on the pure broker: nothing is left out."""
+"""The checks of transaction requests (tests/conformance/checks.txt), on the pure broker. No version is left out."""
 
 from __future__ import annotations
 

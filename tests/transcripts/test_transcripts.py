@@ -1,6 +1,6 @@
 """Every transcript in this folder, on the pure broker with a clock that jumps.
 
-`fencepost.endtxn.reply=prepare` is Apache Kafka's order: clients have to ask again more often, and that is all.
+With `fencepost.endtxn.reply=prepare`, Apache Kafka's order, clients have to retry more often. All else is the same.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def test_the_broker_answers_as_the_transcript_says(path: Path) -> None:
 
 
 class PatientBroker(PureBroker):
-    """Asked again where it says that it is busy, as every client does."""
+    """A broker whose busy answers are retried, as every client does."""
 
     is_independent = True
 
 
 def without_order(path: Path) -> bool:
-    """Whether it says nothing about the moment between decision and markers."""
+    """Whether the transcript is independent of the moment when EndTxn answers."""
     transcript = parse(path)
     return transcript.only_fencepost is None and "fencepost.endtxn.reply" not in transcript.settings
 

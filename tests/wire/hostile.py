@@ -2,10 +2,10 @@
 
     frames = HostileFrames(seed=7)
     frame = frames.next()                       # Without the length before it.
-    frames.learn(response, frames.identity)     # Later requests use the ids in a reply, so that they get somewhere.
+    frames.learn(response, frames.identity)     # Later requests use the ids in a reply, so that some are valid.
 
-A third of the frames are well formed, with values drawn from those that mean something and those at the edges; the
-others have bytes flipped, inserted, cut out or spliced in from another frame.
+A third of the frames are well formed, with meaningful values and values at the limits. The others have bytes flipped,
+inserted, removed or copied from another frame.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ WORDS = (
 )
 EDGES = (0, 1, -1, 2, -2, 3, 5, 7, 100, 1000, 30_000)
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 17, "uint32": 33}
-BUSY = (0, 1, 11, 14, 22, 24, 26, 28)  # What clients send most.
+BUSY = (0, 1, 11, 14, 22, 24, 26, 28)  # The API keys that clients send most.
 SESSION_MS = (6_000, 10_000, 30_000)
 CODECS = (lambda b: b, cramjam.gzip.compress, cramjam.snappy.compress_raw, cramjam.lz4.compress, cramjam.zstd.compress)
 
 
 @dataclass
 class Identity:
-    """Who a request claims to come from."""
+    """The ids that a request claims."""
 
     transactional_id: str = ""
     producer_id: int = -1
@@ -108,7 +108,7 @@ class HostileFrames:
         return frame
 
     def _new_identity(self) -> Identity:
-        """Mostly who was really let in, now and then with a wrong epoch or under a wrong name."""
+        """Mostly ids that the broker gave out, sometimes with a wrong epoch, generation or transactional id."""
         rng = self.rng
         producer, member = rng.choice(self._producers), rng.choice(self._members)
         identity = replace(
@@ -127,7 +127,7 @@ class HostileFrames:
         if not data:
             return
         at = rng.randrange(len(data))
-        # The header is left alone more often than not: what follows it is what has to be reached.
+        # Most mutations spare the header, so that the broker reads what follows it.
         if at < 8 and rng.random() < 0.8:
             at = rng.randrange(min(8, len(data) - 1), len(data))
         kind = rng.randrange(7)
@@ -150,10 +150,10 @@ class HostileFrames:
             value = rng.choice((0, 1, -1, 2 ** (8 * size - 1) - 1, -(2 ** (8 * size - 1)), 2 ** (8 * size - 2)))
             data[at : at + size] = value.to_bytes(size, "big", signed=True)
 
-    # --- what replies tell ---------------------------------------------------------------------------------
+    # --- learning from replies -----------------------------------------------------------------------------
 
     def learn(self, response: Any, asked_by: Identity) -> None:
-        """Take over what a reply says about the one who asked."""
+        """Remember the ids in a reply."""
         for at, known in enumerate(self._producers):
             if known.transactional_id == asked_by.transactional_id and getattr(response, "producer_id", -1) >= 0:
                 self._producers[at] = replace(
@@ -314,7 +314,7 @@ class HostileFrames:
     def _odd_batch(
         self, pairs: list[tuple[bytes | None, bytes | None]], producer_id: int, epoch: int, sequence: int, txn: bool
     ) -> bytes:
-        """A batch whose checksum is right, and whose header says things that may not be so."""
+        """A batch with a correct checksum and a header that may be wrong."""
         rng = self.rng
         payload = b"".join(encode_record(key, value, i) for i, (key, value) in enumerate(pairs))
         codec = rng.choice((0, 1, 2, 3, 4, 5, 7))

@@ -1,4 +1,4 @@
-"""Random messages for tests of the codec: any message of the definitions, with fields as wild or tame as asked for."""
+"""Random messages for tests of the codec: any message of the definitions, with extreme or ordinary values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMITS = {
     "uint32": (0, (1 << 32) - 1),
     "int64": (-(1 << 63), (1 << 63) - 1),
 }
-# Lengths around the places where a length takes one more byte.
+# Lengths around those where the encoded length takes one more byte.
 LENGTHS = (0, 1, 3, 126, 127, 128, 300)
 LETTERS = "abz-_.é€😀\0"
 
@@ -33,7 +33,7 @@ def message_class(definition: MessageDef) -> type[Message]:
 
 
 def fields_of(owner: MessageDef, f: Field) -> list[Field]:
-    """The fields of a struct, which may be spelled out elsewhere in the message."""
+    """The fields of a struct, which may be defined elsewhere in the message."""
     assert f.struct is not None
     return f.struct.fields or _find(owner, f.struct.name)
 
@@ -49,7 +49,7 @@ def _find(struct: StructDef, name: str) -> list[Field]:
 
 
 def random_message(definition: MessageDef, version: int, rng: Random, tame: bool = False) -> Message:
-    """A message with the fields that `version` has. Tame: numbers that mean something (times, error codes)."""
+    """A message with the fields of `version`. If `tame`, its numbers are plausible times, error codes and so on."""
     return Values(definition, version, rng, tame).message()
 
 
@@ -68,7 +68,7 @@ class Values:
         return {f.name: self._value(f) for f in fields if self.version in f.versions}
 
     def _value(self, f: Field) -> Any:
-        # A tagged field holds its default when it is not sent, so null is only worth sending elsewhere.
+        # Not for tagged fields: one that is not sent decodes to its default.
         if self.version in f.null_versions and f.tag is None and self.rng.random() < 0.3:
             return None
         if f.is_array:

@@ -1,10 +1,11 @@
-"""A network that loses things: between clients and one broker, and it knows where a request begins and ends.
+"""A proxy between clients and one broker that can lose, hold or change single requests and replies.
 
     with Proxy(broker.bootstrap_servers) as proxy:
-        proxy.lose_reply(EndTxnRequest)              # The broker carries it out, and nobody hears of it.
+        proxy.lose_reply(EndTxnRequest)              # The broker executes it, but the client gets no reply.
         KafkaClient({"bootstrap.servers": proxy.bootstrap_servers})
 
-Brokers tell clients where to go next; the proxy puts its own address there. One request at a time on a connection.
+The proxy replaces the broker's address in Metadata and FindCoordinator with its own. It passes on one request at a time
+on a connection.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Lost(Exception):
 
 
 class Held:
-    """A request, or its reply, that waits for the test."""
+    """A request or reply that the proxy holds until the test releases it."""
 
     def __init__(self) -> None:
         self.sender_port = 0  # Of the client's end of the connection.
@@ -46,7 +47,7 @@ class Held:
         self._go.set()
 
     def reply(self) -> bytes:
-        """The frame that the broker answered with, once it has."""
+        """The broker's reply; waits for it."""
         return self._reply.get(timeout=TIMEOUT_S)
 
     def arrive(self, sender_port: int) -> None:
@@ -56,9 +57,9 @@ class Held:
 
 
 class _Trap(NamedTuple):
-    """What becomes of a request (frame, version, port of the sender), and of its reply (frame, version).
+    """How to treat a request (frame, version, port of the sender) and its reply (frame, version).
 
-    What `on_request` returns is the reply in the broker's place.
+    If `on_request` returns a frame, that is the reply, and the broker does not get the request.
     """
 
     api_key: int
@@ -97,21 +98,21 @@ class Proxy:
         with self._lock:
             for sock in [self._listener, *self._sockets]:
                 with suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)  # Closing alone wakes nobody up.
+                    sock.shutdown(socket.SHUT_RDWR)  # Closing alone would not end a blocked accept or recv.
         self._listener.close()
 
-    # --- what is to be lost, each once ----------------------------------------------------------------------
+    # --- faults, each for one request -----------------------------------------------------------------------
 
     def lose_request(self, kind: type[Message]) -> None:
-        """The next one never reaches the broker; the connection ends."""
+        """The next request of this kind never reaches the broker; the connection ends."""
         self._set(kind, on_request=_lose)
 
     def lose_reply(self, kind: type[Message]) -> None:
-        """The broker carries the next one out, and its reply is lost; the connection ends."""
+        """The broker executes the next request of this kind, and its reply is lost; the connection ends."""
         self._set(kind, on_reply=_lose)
 
     def hold_request(self, kind: type[Message]) -> Held:
-        """The next one gets to the broker when the test says so, whatever has become of its sender."""
+        """The next request of this kind reaches the broker when the test releases it, even if its sender is gone."""
         held = Held()
 
         def on_request(_request: bytes, _version: int, sender_port: int) -> None:
@@ -125,7 +126,7 @@ class Proxy:
         return held
 
     def change_reply(self, kind: type[Message], change: Callable[[Any], None]) -> None:
-        """The broker carries the next one out, and the client is told something else."""
+        """The broker executes the next request of this kind, and the client gets a changed reply."""
         reply_kind = getattr(messages, kind.definition.name.removesuffix("Request") + "Response")
         self._set(kind, on_reply=lambda reply, version: _changed(reply_kind, reply, version, change))
 
@@ -141,7 +142,7 @@ class Proxy:
 
     @property
     def unsprung(self) -> int:
-        """How many of these have not happened."""
+        """How many of these faults have not happened yet."""
         with self._lock:
             return len(self._traps)
 
@@ -171,7 +172,7 @@ class Proxy:
 
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError, Lost), socket.create_connection(self._broker, timeout=TIMEOUT_S) as broker:
-            # A worker that nobody uses keeps its connection for as long as it lives.
+            # An idle worker keeps its connection for as long as it lives.
             client.settimeout(None)
             with self._lock:
                 self._sockets |= {client, broker}

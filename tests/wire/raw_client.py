@@ -1,9 +1,9 @@
-"""Requests and replies over a plain socket, with our own codec and nothing else: any version, also wrong ones.
+"""Requests and replies over a plain socket, with our own codec: any version, even an invalid one.
 
     with RawClient("127.0.0.1", 9092) as client:
         reply = client.call(EndTxnRequest("t1", 1, 0, True), version=5)
 
-`encode_frame` and `decode_reply` are the framing alone, for those who bring their own transport.
+`encode_frame` and `decode_reply` do the framing alone, for tests with another transport.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class RawClient:
 
 
 class SocketTarget(RawClient):
-    """A running broker as a stage for transcripts and placements: time passes by itself."""
+    """A running broker as the target of transcripts and placements. It has a real clock."""
 
     is_independent = True
     is_apache = False

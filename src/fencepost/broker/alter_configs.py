@@ -1,7 +1,7 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common: which changes are allowed, and how they are made.
+"""The rules that AlterConfigs and IncrementalAlterConfigs share: which changes are allowed, and how they are made.
 
-A resource changes as a whole or not at all. What topics get counts at once, and after a restart; the broker's own
-settings are those it was started with. Follows Kafka's ConfigAdminManager and ConfigurationControlManager.
+A resource changes as a whole or not at all. A topic's new settings take effect at once and survive a restart. The
+broker's settings cannot change while it runs. Follows Kafka's ConfigAdminManager and ConfigurationControlManager.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INTEGER = re.compile("[+-]?[0-9]{1,10}")
 
 
 class Change(NamedTuple):
-    """One resource of a request. `new_configs` makes the settings to have from those there are; raises TopicRefused."""
+    """One resource of a request. `new_configs` takes the present settings and returns the new; raises TopicRefused."""
 
     resource_type: int
     resource_name: str
@@ -99,7 +99,8 @@ def _decide_topic(cluster: Cluster, change: Change) -> tuple[Topic, dict[str, st
         raise TopicRefused(errors.INVALID_CONFIG, f"{too_long} has a value of more than {MAX_VALUE_LENGTH} characters")
     if topic is None:
         raise TopicRefused(errors.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    # Differs: Kafka lets an administrator drop what coordinators need to know.
+    # Differs: Kafka accepts settings for its internal topics that make it forget transactions or offsets. Fencepost
+    # refuses a `cleanup.policy` other than `compact` for them.
     if topic.is_internal:
         check_internal_settings(cluster.config, name, configs)
     return topic, configs
@@ -111,11 +112,11 @@ def _refuse_others(ctx: Context, change: Change) -> None:
     elif change.resource_type not in (METRICS_RESOURCE, GROUP_RESOURCE):
         raise TopicRefused(errors.INVALID_REQUEST, f"Unknown resource type {change.resource_type}")
     elif change.new_configs({}):
-        # Differs: Kafka has settings for groups and for metrics of clients.
+        # Differs: Kafka has settings for groups and for client metrics. Fencepost has none, and refuses to change them.
         raise TopicRefused(
             errors.INVALID_REQUEST,
             f"resource {change.resource_name} of type {change.resource_type} has no settings on this broker: "
-            "only topics (type 2) have",
+            "only topics (type 2) have settings",
         )
 
 
@@ -124,7 +125,8 @@ def _check_broker(ctx: Context, change: Change) -> None:
         _check_broker_id(ctx, change.resource_name)
     names = sorted(change.new_configs({}))
     if names:
-        # Differs: Kafka changes some of its settings while it runs, and takes any name that it does not know.
+        # Differs: Kafka can change some broker settings while it runs, and accepts unknown names. Fencepost takes its
+        # settings at the start only.
         known = "" if set(names) <= SETTINGS.keys() else "; not all of them are settings of this broker"
         raise TopicRefused(
             errors.INVALID_REQUEST,

@@ -1,7 +1,7 @@
 """The broker's settings: Kafka's names and defaults, and a few of our own that begin with `fencepost.`.
 
-`parse` turns `name=value` strings into a `Config` and refuses what it does not know, with the nearest name
-that it does. Topic settings fall back to the broker's setting named in `TOPIC_SETTINGS`.
+`parse` turns `name=value` strings into a `Config`. It refuses an unknown name and suggests the nearest known one.
+A topic setting falls back to the broker setting that `TOPIC_SETTINGS` names.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 
 class BadSetting(ValueError):
-    """A setting that cannot be used: the message says what was given and what would do."""
+    """A setting that cannot be used. The message has the given value and the allowed ones."""
 
 
 class Setting(NamedTuple):
-    # int (32 bits), long (64), float, bool, str, list, or the allowed words: one of `a|b`, any of `a,b`.
+    # int (32 bits), long (64), float, bool, str, list; or the allowed words: `a|b` for one of them, `a,b` for any of them.
     kind: str
     default: Any
     doc: str
@@ -29,72 +29,72 @@ class Setting(NamedTuple):
 
 
 SETTINGS: Mapping[str, Setting] = {
-    "transaction.state.log.num.partitions": Setting("int", 50, "Partitions of __transaction_state; fixed at first start.", 1),
+    "transaction.state.log.num.partitions": Setting("int", 50, "Partitions of __transaction_state. Cannot change once the topic exists.", 1),
     "transaction.state.log.segment.bytes": Setting("int", 104_857_600, "Segment size of __transaction_state.", 1024),
     "transaction.max.timeout.ms": Setting("int", 900_000, "The longest transaction.timeout.ms a client may ask for.", 1),
-    "transactional.id.expiration.ms": Setting("int", 604_800_000, "An idle transactional id is forgotten after this.", 1),
+    "transactional.id.expiration.ms": Setting("int", 604_800_000, "Forget a transactional id that has been idle for this long.", 1),
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": Setting("int", 10_000, "How often to look for timed-out transactions.", 1),
-    "transaction.remove.expired.transaction.cleanup.interval.ms": Setting("int", 3_600_000, "How often to look for expired ids.", 1),
-    "transaction.partition.verification.enable": Setting("bool", True, "Refuse writes that their coordinator knows nothing of (KIP-890)."),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": Setting("int", 3_600_000, "How often to look for expired transactional ids.", 1),
+    "transaction.partition.verification.enable": Setting("bool", True, "Refuse a transactional write to a partition that the coordinator has not added to the transaction (KIP-890)."),
     "transaction.two.phase.commit.enable": Setting("bool", False, "Allow InitProducerId with Enable2Pc (KIP-939)."),
-    "producer.id.expiration.ms": Setting("int", 86_400_000, "A silent producer's state is dropped after this.", 1),
-    "producer.id.expiration.check.interval.ms": Setting("int", 600_000, "How often to look for silent producers.", 1),
-    "offsets.topic.num.partitions": Setting("int", 50, "Partitions of __consumer_offsets; fixed at first start.", 1),
+    "producer.id.expiration.ms": Setting("int", 86_400_000, "Forget a producer that has written nothing to a partition for this long.", 1),
+    "producer.id.expiration.check.interval.ms": Setting("int", 600_000, "How often to look for expired producers.", 1),
+    "offsets.topic.num.partitions": Setting("int", 50, "Partitions of __consumer_offsets. Cannot change once the topic exists.", 1),
     "offsets.topic.segment.bytes": Setting("int", 104_857_600, "Segment size of __consumer_offsets.", 1024),
-    "offsets.retention.minutes": Setting("int", 10_080, "Offsets of an empty group are dropped after this.", 1),
+    "offsets.retention.minutes": Setting("int", 10_080, "How long the offsets of an empty group are kept.", 1),
     "offsets.retention.check.interval.ms": Setting("long", 600_000, "How often to look for expired offsets.", 1),
-    "offset.metadata.max.bytes": Setting("int", 4096, "The longest metadata string of an offset.", 0),
+    "offset.metadata.max.bytes": Setting("int", 4096, "The longest metadata string that can be committed with an offset.", 0),
     "group.min.session.timeout.ms": Setting("int", 6_000, "The shortest session timeout a member may ask for.", 1),
     "group.max.session.timeout.ms": Setting("int", 1_800_000, "The longest session timeout a member may ask for.", 1),
     "group.initial.rebalance.delay.ms": Setting("int", 0, "How long the first rebalance waits for more members.", 0),
-    "group.max.size": Setting("int", 2_147_483_647, "Members a group may have.", 1),
-    "group.consumer.session.timeout.ms": Setting("int", 45_000, "A member of the consumer protocol that is silent for this is out.", 1),
-    "group.consumer.heartbeat.interval.ms": Setting("int", 5_000, "How often members of the consumer protocol are told to show up.", 1),
-    "group.consumer.max.size": Setting("int", 2_147_483_647, "Members a group of the consumer protocol may have.", 1),
-    "group.consumer.assignors": Setting("uniform,range", "uniform,range", "Who reads what is found by one of these; the first one, if members do not ask for another.", 1),
-    "group.consumer.assignment.interval.ms": Setting("int", 1_000, "A group is not assigned anew more often than this.", 0),
-    "group.consumer.migration.policy": Setting("bidirectional|upgrade|downgrade|disabled", "bidirectional", "Which way a group may change its protocol while it has members."),
-    "num.partitions": Setting("int", 1, "Partitions of a topic that is created without a number.", 1),
+    "group.max.size": Setting("int", 2_147_483_647, "The most members that a classic group may have.", 1),
+    "group.consumer.session.timeout.ms": Setting("int", 45_000, "Remove a member of the consumer protocol after this long without a heartbeat.", 1),
+    "group.consumer.heartbeat.interval.ms": Setting("int", 5_000, "The heartbeat interval of members of the consumer protocol.", 1),
+    "group.consumer.max.size": Setting("int", 2_147_483_647, "The most members that a group of the consumer protocol may have.", 1),
+    "group.consumer.assignors": Setting("uniform,range", "uniform,range", "Assignors of the consumer protocol. The first is used unless the members choose another.", 1),
+    "group.consumer.assignment.interval.ms": Setting("int", 1_000, "The shortest time between two assignments of a group of the consumer protocol.", 0),
+    "group.consumer.migration.policy": Setting("bidirectional|upgrade|downgrade|disabled", "bidirectional", "Which way a group with members may change between the classic and the consumer protocol."),
+    "num.partitions": Setting("int", 1, "Partitions of a new topic whose creator gives no number.", 1),
     "default.replication.factor": Setting("int", 1, "Always 1: one broker keeps each partition.", 1),
     "auto.create.topics.enable": Setting("bool", True, "Create a topic when a client first asks for it."),
     "delete.topic.enable": Setting("bool", True, "Allow DeleteTopics."),
     "message.max.bytes": Setting("int", 1_048_588, "The largest record batch.", 0),
-    "log.message.timestamp.type": Setting("CreateTime|LogAppendTime", "CreateTime", "Who sets a record's time."),
-    "log.message.timestamp.before.max.ms": Setting("long", 9_223_372_036_854_775_807, "How far a record's time may lie in the past.", 0),
-    "log.message.timestamp.after.max.ms": Setting("long", 3_600_000, "How far a record's time may lie in the future.", 0),
+    "log.message.timestamp.type": Setting("CreateTime|LogAppendTime", "CreateTime", "Whether a record keeps its producer's timestamp or gets the time of the append."),
+    "log.message.timestamp.before.max.ms": Setting("long", 9_223_372_036_854_775_807, "How far a record's timestamp may lie in the past.", 0),
+    "log.message.timestamp.after.max.ms": Setting("long", 3_600_000, "How far a record's timestamp may lie in the future.", 0),
     "log.segment.bytes": Setting("int", 1_073_741_824, "The size at which a segment is closed.", 1024),
     "log.roll.ms": Setting("long", 604_800_000, "The age at which a segment is closed.", 1),
-    "log.roll.hours": Setting("int", 168, "The same in hours, where log.roll.ms is not given.", 1),
+    "log.roll.hours": Setting("int", 168, "log.roll.ms in hours; used if log.roll.ms is not given.", 1),
     "log.index.interval.bytes": Setting("int", 4096, "Bytes between two entries of the offset index.", 0),
-    "log.retention.ms": Setting("long", 604_800_000, "How long records are kept; -1 is for ever.", -1),
-    "log.retention.minutes": Setting("int", "", "The same in minutes, where log.retention.ms is not given.", -1),
-    "log.retention.hours": Setting("int", 168, "The same in hours, where neither of the others is given.", -1),
-    "log.retention.bytes": Setting("long", -1, "How much of a partition is kept; -1 is all.", -1),
-    "log.retention.check.interval.ms": Setting("long", 300_000, "How often old segments are looked for.", 1),
-    "log.cleanup.policy": Setting("compact,delete", "delete", "delete, compact, both, or (empty) neither."),
-    "log.cleaner.enable": Setting("bool", True, "Clean compacted topics, the broker's own among them."),
-    "log.cleaner.backoff.ms": Setting("long", 15_000, "How often to look for a log to clean.", 0),
-    "log.cleaner.min.cleanable.ratio": Setting("float", 0.5, "A log is cleaned when more than this part of it is dirty.", 0, 1),
-    "log.cleaner.min.compaction.lag.ms": Setting("long", 0, "Records that are younger are not cleaned.", 0),
-    "log.cleaner.max.compaction.lag.ms": Setting("long", 9_223_372_036_854_775_807, "Records that are older are cleaned, however few they are.", 1),
-    "log.cleaner.delete.retention.ms": Setting("long", 86_400_000, "How long tombstones and markers outlive their data.", 0),
-    "log.cleaner.dedupe.buffer.size": Setting("long", 134_217_728, "Memory for the keys of a log while it is cleaned, at 256 bytes each.", 1 << 20),
-    "compression.type": Setting("uncompressed|zstd|lz4|snappy|gzip|producer", "producer", "Batches are kept as the producer sent them, whatever this says."),
+    "log.retention.ms": Setting("long", 604_800_000, "How long records are kept; -1 for ever.", -1),
+    "log.retention.minutes": Setting("int", "", "log.retention.ms in minutes; used if log.retention.ms is not given.", -1),
+    "log.retention.hours": Setting("int", 168, "log.retention.ms in hours; used if neither log.retention.ms nor log.retention.minutes is given.", -1),
+    "log.retention.bytes": Setting("long", -1, "The size above which the oldest segments of a partition are deleted; -1 for no limit.", -1),
+    "log.retention.check.interval.ms": Setting("long", 300_000, "How often to look for segments to delete.", 1),
+    "log.cleanup.policy": Setting("compact,delete", "delete", "How logs are kept short: delete, compact, both, or (empty) neither."),
+    "log.cleaner.enable": Setting("bool", True, "Compact the topics with cleanup policy compact, including the internal topics."),
+    "log.cleaner.backoff.ms": Setting("long", 15_000, "How often to look for logs to compact.", 0),
+    "log.cleaner.min.cleanable.ratio": Setting("float", 0.5, "Compact a log when more than this fraction of it is dirty (not compacted yet).", 0, 1),
+    "log.cleaner.min.compaction.lag.ms": Setting("long", 0, "Records younger than this are not compacted.", 0),
+    "log.cleaner.max.compaction.lag.ms": Setting("long", 9_223_372_036_854_775_807, "Compact a log that has dirty records older than this, whatever its dirty fraction.", 1),
+    "log.cleaner.delete.retention.ms": Setting("long", 86_400_000, "How long tombstones and markers stay in a compacted log.", 0),
+    "log.cleaner.dedupe.buffer.size": Setting("long", 134_217_728, "Memory for the keys of a log during compaction, at 256 bytes a key.", 1 << 20),
+    "compression.type": Setting("uncompressed|zstd|lz4|snappy|gzip|producer", "producer", "Accepted, without effect: record batches are stored as the producer sent them."),
     "min.insync.replicas": Setting("int", 1, "Always 1: one broker keeps each partition.", 1),
-    "unclean.leader.election.enable": Setting("bool", False, "There is nobody else to elect."),
-    "socket.request.max.bytes": Setting("int", 104_857_600, "The largest request that is read.", 1024),
-    "queued.max.request.bytes": Setting("long", 536_870_912, "Bytes of requests held in memory before reading pauses.", 1024),
-    "max.connections": Setting("int", 20_000, "Connections that are accepted.", 1),
-    "connections.max.idle.ms": Setting("long", 600_000, "A silent connection is closed after this.", 1),
-    "fetch.max.bytes": Setting("int", 57_671_680, "The most that one fetch returns.", 1024),
-    "max.incremental.fetch.session.cache.slots": Setting("int", 1000, "Fetch sessions that are remembered.", 0),
+    "unclean.leader.election.enable": Setting("bool", False, "Accepted, without effect: a partition has one replica."),
+    "socket.request.max.bytes": Setting("int", 104_857_600, "The largest request that is accepted.", 1024),
+    "queued.max.request.bytes": Setting("long", 536_870_912, "Reading pauses while the requests in memory take more bytes than this.", 1024),
+    "max.connections": Setting("int", 20_000, "The most connections at one time.", 1),
+    "connections.max.idle.ms": Setting("long", 600_000, "Close a connection that has been idle for this long.", 1),
+    "fetch.max.bytes": Setting("int", 57_671_680, "The most bytes that one fetch returns.", 1024),
+    "max.incremental.fetch.session.cache.slots": Setting("int", 1000, "The most incremental fetch sessions that the broker keeps.", 0),
     "broker.id": Setting("int", 1, "The id of the first broker.", 0),
-    "transaction.version": Setting("0|1|2", "2", "The transaction.version feature of a new data folder."),
+    "transaction.version": Setting("0|1|2", "2", "The level of the transaction.version feature in a new data folder."),
     "fencepost.flush.on.commit": Setting("bool", False, "Sync a transaction's data and decision to disk before EndTxn answers."),
-    "fencepost.endtxn.reply": Setting("complete|prepare", "complete", "Answer EndTxn after all markers, or (as Apache Kafka) after the decision."),
-    "fencepost.state.clean.bytes": Setting("int", 262_144, "A partition of the broker's own topics is cleaned when it has this much to clean.", 1024),
-    "fencepost.recovery.ongoing": Setting("keep|abort", "keep", "What a restart does with open transactions."),
-    "fencepost.crash.at": Setting("str", "", "Kill the process at this point: for tests and demos."),
+    "fencepost.endtxn.reply": Setting("complete|prepare", "complete", "When EndTxn is answered: after all markers (complete), or after the decision as in Apache Kafka (prepare)."),
+    "fencepost.state.clean.bytes": Setting("int", 262_144, "Compact a partition of an internal topic when this many bytes of it are dirty.", 1024),
+    "fencepost.recovery.ongoing": Setting("keep|abort", "keep", "Whether a restart keeps or aborts open transactions."),
+    "fencepost.crash.at": Setting("str", "", "Kill the process at this crash point, for tests and demos."),
 }  # fmt: skip
 
 # Topic setting -> the broker setting it falls back to.
@@ -118,13 +118,13 @@ TOPIC_SETTINGS: Mapping[str, str] = {
     "unclean.leader.election.enable": "unclean.leader.election.enable",
 }
 
-# Setting -> what it may be given by instead, and how many of its own units one of those is.
+# Setting -> the settings in larger units that can stand in for it, and the factor of each.
 OTHER_UNITS: Mapping[str, tuple[tuple[str, int], ...]] = {
     "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
     "log.roll.ms": (("log.roll.hours", 3_600_000),),
 }
 
-# Kafka's topic settings that make no difference here; they are accepted and shown, as clients send them.
+# Kafka's topic settings that have no effect here. They are accepted and shown because clients send them.
 INERT_TOPIC_SETTINGS: Mapping[str, Setting] = {
     name: Setting(kind, default, "Accepted, and without effect on this broker.", minimum, maximum)
     for name, kind, default, minimum, maximum in (
@@ -170,19 +170,20 @@ class Config:
         return self._values[fallback]
 
     def warnings(self) -> list[str]:
-        """Settings that are allowed and dangerous."""
+        """Warnings about settings that are allowed but dangerous."""
         found = []
         retention_ms, timeout_ms = self["log.cleaner.delete.retention.ms"], self["transaction.max.timeout.ms"]
         if retention_ms < timeout_ms:
             found.append(
                 f"log.cleaner.delete.retention.ms={retention_ms} is shorter than transaction.max.timeout.ms={timeout_ms}: "
-                "what fences a producer may be forgotten before the producer wakes up"
+                "compaction may remove the records that fence a paused producer before it resumes"
             )
         expiration_ms = self["transactional.id.expiration.ms"]
         if expiration_ms < timeout_ms:
             found.append(
                 f"transactional.id.expiration.ms={expiration_ms} is shorter than transaction.max.timeout.ms={timeout_ms}: "
-                "a paused producer may find its id forgotten, and a new one takes a fresh producer id that fences nobody"
+                "the broker may forget the id of a paused producer, and a new producer with a fresh producer id would not "
+                "fence the paused one"
             )
         return found
 
@@ -238,7 +239,7 @@ def parse(pairs: Mapping[str, str]) -> Config:
 
 
 def topic_setting(name: str) -> Setting | None:
-    """What a topic setting may be set to; None if there is none of this name."""
+    """The type and limits of a topic setting; None if the name is unknown."""
     if name in TOPIC_SETTINGS:
         return SETTINGS[TOPIC_SETTINGS[name]]
     return INERT_TOPIC_SETTINGS.get(name)

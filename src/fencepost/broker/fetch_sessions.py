@@ -1,8 +1,8 @@
-"""Fetch sessions (KIP-227): the broker remembers what a consumer wants, and sends only what is new.
+"""Fetch sessions (KIP-227): the broker remembers the partitions that a consumer reads, and sends only what changed.
 
-A session has an id, and an epoch that counts its fetches; a fetch with another epoch was lost or repeated,
-and is refused. When all slots are taken, or the sessions remember too many partitions together, the one that was
-silent longest makes room; its client is told, and begins anew.
+A session has an id, and an epoch that counts its fetches. A fetch with any other epoch is refused: a request was lost
+or repeated. When all slots are taken, or all sessions together hold too many partitions, the session that was idle
+longest is dropped. Its client gets FETCH_SESSION_ID_NOT_FOUND and starts a new one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fencepost.machines.partition.partition import Fetched
 from fencepost.machines.rng import Rng
 from fencepost.protocol import errors
 
-FINAL_EPOCH = -1  # The client wants no session, or an end of it.
+FINAL_EPOCH = -1  # The client wants no session, or closes the one it has.
 MAX_EPOCH = 2**31 - 1
 # Over all sessions of a broker; one partition takes about half a kilobyte.
 MAX_PARTITIONS = 200_000
@@ -54,7 +54,7 @@ class FetchSession:
         self.last_used_ms = 0
         self.is_incremental = False  # From the second fetch on.
         self.wanted: dict[Place, Wanted] = {}
-        self.counted = 0  # The partitions that all sessions together were told of.
+        self.counted = 0  # The partitions of this session in the total of `FetchSessions`.
         self._sent: dict[Place, tuple[int, int]] = {}
 
     def update(self, wanted: Iterable[Wanted], forgotten: Iterable[Place]) -> None:
@@ -65,7 +65,7 @@ class FetchSession:
             self.wanted[w[:3]] = w
 
     def is_news(self, wanted: Wanted, fetched: Fetched) -> bool:
-        """Whether a partition has anything that the client does not know; it will know it now."""
+        """Whether a partition has anything new for the client. Remembers it as sent."""
         where = wanted[:3]
         offsets = (fetched.high_watermark, fetched.log_start_offset)
         before = self._sent.get(where)
@@ -74,7 +74,7 @@ class FetchSession:
             del self._sent[where]
             return True
         if fetched.records:
-            # The next partition that has data goes first next time, so that none is starved.
+            # This partition moves to the end, so that the others come first next time and none is starved.
             self.wanted[where] = self.wanted.pop(where, wanted)
             return True
         return before != offsets
@@ -108,11 +108,11 @@ class FetchSessions:
             return session, errors.FETCH_SESSION_TOPIC_ID_ERROR
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         session.last_used_ms = now_ms
-        self._sessions[session_id] = self._sessions.pop(session_id)  # Silent longest stays first.
+        self._sessions[session_id] = self._sessions.pop(session_id)  # To the end: the session idle longest is first.
         return session, errors.NONE
 
     def update(self, session: FetchSession, wanted: Iterable[Wanted], forgotten: Iterable[Place]) -> None:
-        """Bring a session up to date, and see that all of them together stay small enough."""
+        """Update a session, then drop the sessions idle longest while all together hold too many partitions."""
         session.update(wanted, forgotten)
         if session.session_id in self._sessions:
             self._partitions += len(session.wanted) - session.counted

@@ -1,8 +1,8 @@
-"""Fetches that wait for data: the long polls, and the sessions of incremental fetches (KIP-227).
+"""Fetches that wait for data (long polls).
 
-A waiting fetch hangs on its partitions and on a timer. The partition wakes it the moment its readers could see
-more: at the high watermark for read_uncommitted, at the last stable offset for read_committed. Who wakes it is a
-writer, often in the middle of a transaction, so nothing that goes wrong with the reader may come back to him.
+A waiting fetch is registered with its partitions and has a timer. A partition wakes it as soon as its reader can see
+more: when the high watermark moves for read_uncommitted, when the last stable offset moves for read_committed. The
+wake-up runs inside a write, often in the middle of a transaction, so a failure of the reader must not reach the writer.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fencepost.machines.timers import Timer, Timers
 
 
 class WaitingFetch:
-    """`run(force)` answers and returns True once there is enough to send, or when it is forced to.
+    """`run(force)` answers the client and returns True if there is enough to send, or in any case if `force` is true.
 
-    `give_up` ends a client that cannot be answered.
+    `give_up` closes the connection of a client that cannot be answered.
     """
 
     __slots__ = ("give_up", "is_done", "partitions", "read_committed", "run", "timer")
@@ -67,7 +67,7 @@ class WaitingFetches:
         return fetch
 
     def cancel(self, fetch: WaitingFetch) -> None:
-        """The client went away: nobody waits any more."""
+        """Stop waiting, because the client has disconnected."""
         if not fetch.is_done:
             self._remove(fetch)
 
@@ -95,7 +95,7 @@ class WaitingFetches:
                 self._remove(fetch)
         except LogTailUnknown:
             raise
-        except Exception as e:  # A bug must cost the reader's connection, not the writer's transaction.
+        except Exception as e:  # A bug may cost the reader its connection, but not the writer its transaction.
             self._remove(fetch)
             fetch.give_up(e)
 

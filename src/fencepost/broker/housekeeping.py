@@ -1,7 +1,7 @@
-"""What keeps logs short: retention deletes old segments, the cleaner compacts (`machines/retention`, `compaction`).
+"""Retention deletes old segments and the cleaner compacts logs; the rules are in `machines/log/`.
 
-Both come round at their intervals, and then work in small pieces with pauses between them, so that requests hardly
-notice. A log that fails, whatever it is, is told about once, and left alone until the next time.
+Both run at their intervals, in small steps with pauses between them, so that requests are hardly delayed. If a log
+fails, the job prints one warning, skips that log and tries it again in its next run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fencepost.broker.cluster import Cluster, Topic
 
 PAUSE_MS = 3
-# Logs that are looked at between two pauses. How old a segment is, its index may have to say.
+# Logs that are examined between two pauses. Retention is slower: it may have to read an index for a segment's age.
 LOGS_TO_CLEAN = 512
 LOGS_TO_SHORTEN = 32
 KEY_BYTES = 256
@@ -41,7 +41,7 @@ class Housekeeping:
             timers.every(max(1, self._config["log.cleaner.backoff.ms"]), now_ms, self.clean)
 
     def stop(self) -> None:
-        """Leave off. What a cleaner has not swapped in, was never there."""
+        """Stop both jobs. Segments that the cleaner has not swapped in yet are discarded."""
         while self._jobs:
             job = self._jobs.popitem()[1]
             job.close()  # type: ignore[attr-defined]
@@ -54,7 +54,7 @@ class Housekeeping:
 
     def _begin(self, name: str, job: Iterator[None], now_ms: int) -> None:
         self._told = {key: text for key, text in self._told.items() if self._is_there(key[0])}
-        if name not in self._jobs:  # Else it is still at it from the last time.
+        if name not in self._jobs:  # Otherwise its last run is still under way.
             self._jobs[name] = job
             self._go_on(name, now_ms)
 
@@ -73,7 +73,7 @@ class Housekeeping:
             self._cluster.timers.at(now_ms + PAUSE_MS, partial(self._go_on, name))
 
     def _partitions(self, at_a_time: int) -> Iterator[tuple[Topic, Partition] | None]:
-        """Every partition there is, while topics come and go; None now and then, for a pause."""
+        """Every partition, although topics come and go meanwhile; None after every `at_a_time`, for a pause."""
         count = 0
         for topic in list(self._cluster.topics.values()):
             for partition in list(topic.partitions):
@@ -88,7 +88,7 @@ class Housekeeping:
 
     @contextmanager
     def _one_of_many(self, partition: Partition, what: str) -> Iterator[None]:
-        """What goes wrong with one log must not keep the others from their turn, be it a bug."""
+        """Report a failure with one log, even one caused by a bug, so that the job continues with the others."""
         try:
             yield
         except LogTailUnknown:
@@ -100,7 +100,7 @@ class Housekeeping:
 
     def _tell(self, partition: Partition, what: str, error: Exception) -> None:
         if not self._is_there(partition):
-            return  # Its topic was deleted meanwhile.
+            return  # Its topic has been deleted.
         why = str(error) if isinstance(error, StorageFailed) else f"{type(error).__name__}: {error}"
         text = f"warning: {partition.topic}-{partition.index} cannot be {what} now: {why}"
         if self._told.get((partition, what)) != text:
@@ -147,7 +147,7 @@ class Housekeeping:
                 yield from self._clean_log(topic, partition, now_ms)
 
     def _clean_log(self, topic: Topic, partition: Partition, now_ms: int) -> Iterator[None]:
-        """As many rounds as it takes: one may have no room for all keys."""
+        """Compact in as many rounds as it takes: the memory for keys may be too small for one."""
         log = partition.log
         while self._cluster.topics.get(topic.name) is topic:
             dirt = self._find_dirt(topic, partition, now_ms)
@@ -159,9 +159,9 @@ class Housekeeping:
                 return
 
     def _find_dirt(self, topic: Topic, partition: Partition, now_ms: int) -> Dirt | None:
-        """What there is to clean, if it is enough to be worth it."""
+        """The dirty part of a log, if it is large or old enough to compact."""
         if partition.unindexed:
-            return None  # Which transactions were aborted is not written down yet.
+            return None  # The index of aborted transactions is not complete yet.
         try:
             if topic.is_internal:
                 return self._find_dirt_of_our_own(partition, now_ms)
@@ -183,8 +183,9 @@ class Housekeeping:
         return dirt if dirt.dirty_bytes >= max(enough, dirt.clean_bytes) else None
 
     def _close_segment(self, partition: Partition) -> bool:
-        """A restart reads the broker's own topics whole, so they are cleaned early; only closed segments can be."""
-        # Differs: Kafka waits until a segment of `__transaction_state` or `__consumer_offsets` is full, at 100 MiB.
+        """Close the last segment of an internal topic early. Only closed segments are compacted."""
+        # Differs: Kafka compacts a segment of `__transaction_state` or `__consumer_offsets` only when it is full, at
+        # 100 MiB. Fencepost closes it at `fencepost.state.clean.bytes`, because a restart reads these topics whole.
         segments = partition.log.segments()
         if not segments or segments[-1].size < self._config["fencepost.state.clean.bytes"]:
             return False
@@ -201,7 +202,8 @@ class Housekeeping:
             delete_retention_ms=settings(topic.configs, "delete.retention.ms"),
             segment_bytes=settings(topic.configs, "segment.bytes"),
             max_keys=self._config["log.cleaner.dedupe.buffer.size"] // KEY_BYTES,
-            # Differs: in the broker's own topics a marker goes together with its data. Nobody follows them but a
-            # coordinator that loads, which reads all of them at once.
+            # Differs: Kafka keeps the markers of a compacted topic for `delete.retention.ms` after their data. In
+            # internal topics Fencepost removes both together: only a coordinator that loads reads these topics, and it
+            # reads them whole.
             keeps_markers=not topic.is_internal,
         )

@@ -1,8 +1,8 @@
-"""One broker: request frames in, reply frames out. Knows no socket and no clock.
+"""One broker: request frames in, reply frames out, without a socket or a clock.
 
-`Node.handle` takes one whole frame from a connection, finds its API (`api/`), and sees to it that the
-connection gets exactly one answer: at once, or when the handler's reason to wait has passed (a long poll, a
-rebalance, a sync to disk). The shell feeds a connection's next frame only after the answer to the one before.
+`Node.handle` takes one whole frame from a connection and calls the handler of its API (`api/`). The connection gets
+exactly one answer: at once, or later if the handler has to wait (for a long poll, a rebalance, a sync to disk). The
+shell passes on a connection's next frame only after that answer.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _FRAME_V1 = struct.Struct(">iib")
 API_VERSIONS = 18
 # handle, answer_from_bytes, the class of requests, first and last version, the first flexible one
 Entry = tuple[Any, Any, Any, int, int, int]
-# Produce, JoinGroup and SyncGroup carry what clients made; the others only names and numbers.
-# Differs: Kafka takes any request up to socket.request.max.bytes; here, to read millions of names would keep everybody
-# else waiting.
+# Produce, JoinGroup and SyncGroup carry data of the client; the others only names and numbers.
+# Differs: Kafka accepts any request up to `socket.request.max.bytes`. Fencepost accepts 16 MiB, except for Produce,
+# JoinGroup and SyncGroup: all clients share one thread, and decoding millions of names would delay the others.
 BULKY = frozenset({0, 11, 14})
 MAX_NAMES_REQUEST_BYTES = 1 << 24
 
 
 class Connection(Protocol):
-    """A client, as far as the broker needs to know it."""
+    """The connection of one client, as the shell provides it."""
 
     host: str
 
     def reply(self, parts: list[bytes]) -> None:
-        """Send the answer to the request last handled. No parts: the request wanted no answer."""
+        """Send the answer to the last request; an empty list if that request expects none."""
         ...
 
     def close(self, reason: str) -> None: ...
@@ -85,7 +85,7 @@ class Context:
             response.encode_into(out, self.version)  # type: ignore[union-attr]
             parts = [bytes(out)]
         size = sum(map(len, parts))
-        # Kafka: ApiVersions always answers with the old header, as the client cannot know better yet.
+        # Kafka: ApiVersions always answers with the old header, because the client does not know the versions yet.
         if self.is_flexible and self.api_key != API_VERSIONS:
             head = _FRAME_V1.pack(size + 5, self.correlation_id, 0)
         else:
@@ -107,7 +107,7 @@ class Node:
         self._handlers: dict[int, Entry] = {}
 
     def handle(self, frame: bytes, connection: Connection, now_ms: int) -> None:
-        """Answer one request. Raises Malformed if it cannot be understood: the connection is then beyond help."""
+        """Answer one request. Raises Malformed if it cannot be decoded; the connection must be closed then."""
         try:
             api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
         except struct.error:
@@ -175,7 +175,7 @@ class Node:
         return entry
 
     def _storage_failed(self, ctx: Context, error: StorageFailed) -> None:
-        """The disk refused what the handler could not do without, such as a coordinator's topic at its first use."""
+        """Answer when the disk refused a write that the handler needed, such as the creation of an internal topic."""
         response_class = getattr(messages, f"{APIS[ctx.api_key].name}Response")
         fields = response_class.definition.fields
         if any(f.name == "error_code" and ctx.version in f.versions for f in fields):
@@ -184,7 +184,7 @@ class Node:
             ctx.close_connection(f"{APIS[ctx.api_key].name} could not be served: {error}")
 
     def _refuse_version(self, ctx: Context) -> None:
-        """Kafka: only ApiVersions has an answer for a version it does not know, in v0; else the connection ends."""
+        """Kafka: only ApiVersions answers an unknown version, in v0. Any other API closes the connection."""
         api = APIS[ctx.api_key]
         if ctx.api_key != API_VERSIONS:
             raise Malformed(f"{api.name} v{ctx.version} is not supported, only v{api.first} to v{api.last}")

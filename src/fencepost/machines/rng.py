@@ -1,4 +1,4 @@
-"""Chance, as the pure code asks for it: `random.Random` in the broker, a seeded one in a simulation."""
+"""The source of randomness for pure code: `random.Random` in the broker, a seeded one in a simulation."""
 
 from __future__ import annotations
 

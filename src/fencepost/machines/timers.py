@@ -1,4 +1,4 @@
-"""Things to do later, in the order of their deadlines. The shell owns the clock and calls `advance`."""
+"""Actions to run later, in the order of their deadlines. The shell owns the clock and calls `advance`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Timers:
         self._heap: list[tuple[int, int, Timer]] = []
         self._count = 0
         self._sweep_at = SWEEP_AT
-        # Told the new earliest deadline, so that the shell can sleep exactly as long as it may.
+        # Called with a new earliest deadline, so that the shell wakes up in time.
         self.on_earlier: Callable[[int], None] | None = None
 
     def __len__(self) -> int:
@@ -44,13 +44,13 @@ class Timers:
 
     def every(self, interval_ms: int, now_ms: int, action: Callable[[int], None]) -> None:
         def run(at_ms: int) -> None:
-            self.at(at_ms + interval_ms, run)  # First: an action that fails is tried again, too.
+            self.at(at_ms + interval_ms, run)  # Before the action, so that one that raises runs again.
             action(at_ms)
 
         self.at(now_ms + interval_ms, run)
 
     def _sweep(self) -> None:
-        """Drop the cancelled ones, which would otherwise stay until their deadline, however far that is."""
+        """Drop cancelled timers, which would otherwise stay until their deadlines."""
         self._heap = [entry for entry in self._heap if entry[2].action is not None]
         heapq.heapify(self._heap)
         self._sweep_at = max(SWEEP_AT, 2 * len(self._heap))
@@ -62,7 +62,7 @@ class Timers:
         return heap[0][0] if heap else None
 
     def advance(self, now_ms: int) -> None:
-        """Run everything that is due, also what becomes due while running."""
+        """Run all actions that are due, including those that become due meanwhile."""
         while (deadline_ms := self.next_deadline_ms()) is not None and deadline_ms <= now_ms:
             timer = heapq.heappop(self._heap)[2]
             action, timer.action = timer.action, None

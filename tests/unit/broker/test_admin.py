@@ -1,4 +1,4 @@
-"""What administrators change counts at once, survives a restart, and is left alone when the disk refuses."""
+"""Administrators' changes take effect at once and survive a restart; if the disk refuses one, nothing changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of administrators, on the pure broker; `tests/conformance` asks Apache Kafka the same."""
+"""Requests of administrators, on the pure broker; `tests/conformance` sends the same to Apache Kafka."""
 
 from __future__ import annotations
 

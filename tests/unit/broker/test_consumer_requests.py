@@ -1,6 +1,6 @@
-"""Stories of consumer groups, on the pure broker; `tests/conformance` tells them to Apache Kafka.
+"""Stories of consumer groups, on the pure broker; `tests/conformance` runs the same on Apache Kafka.
 
-What comes back is in `consumer_stories.txt`. To write it anew: python -m tests.unit.broker.test_consumer_requests
+The expected answers are in `consumer_stories.txt`; `python -m tests.unit.broker.test_consumer_requests` rewrites it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fetches: a reader's trouble is the reader's alone, and a session reads the topic that it began with."""
+"""Fetches: a reader's failure does not reach writers, and a session keeps reading the topic that it began with."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def codes(reply: Any) -> list[int]:
 
 
 class Unreadable(MemoryLog):
-    """A log that takes everything, and gives nothing back once it has an `error`."""
+    """A log that accepts appends but cannot be read once it has an `error`."""
 
     error: Exception | None = None
 
@@ -81,7 +81,7 @@ class Unreadable(MemoryLog):
 
 
 class Transaction:
-    """A transaction with data in two topics, and a reader of committed data that waits at each."""
+    """A transaction with data in two topics, and a waiting read_committed reader of each."""
 
     def __init__(self, min_bytes: int, error: Exception) -> None:
         self.broker = PureBroker()
@@ -156,7 +156,7 @@ def test_a_session_does_not_read_another_topic_of_the_same_name() -> None:
     assert [(t.topic_id, p.error_code, p.records) for t in reply.responses for p in t.partitions] == [
         (old, errors.UNKNOWN_TOPIC_ID, b"")
     ]
-    # As clients do then: the one goes, the other comes.
+    # A client then replaces the old topic with the new one in its session.
     request = fetch(topic_id=new, session_id=session_id, session_epoch=2)
     request.forgotten_topics_data = [FetchRequest.ForgottenTopic(topic_id=old, partitions=[0])]
     reply = broker.call(request, 13)

@@ -1,4 +1,4 @@
-"""Replies on the hot path are encoded by hand: byte for byte as the definitions say, in every version."""
+"""Hand-written encoders of the hot path give the same bytes as the definitions, in every version."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_state_record_is_laid_out_as_defined(transaction_version: TransactionV
     )
     value = encode_value(txn, transaction_version)
     assert value == version.to_bytes(2, "big") + expected.encode(version)
-    if version == 0:  # The old layout has no room for these.
+    if version == 0:  # The old layout has no fields for these.
         txn = txn._replace(previous_producer_id=-1, next_producer_id=-1, client_transaction_version=TV0)
     assert decode_value(txn.transactional_id, value) == txn
 

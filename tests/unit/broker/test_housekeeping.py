@@ -1,4 +1,4 @@
-"""Retention and the cleaner in a broker: when they come round, what they touch, and what a restart finds."""
+"""Retention and the cleaner in a broker: when they run, what they change, and what a restart finds."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_delete_records_refuses_as_kafka_does() -> None:
 
 
 def store(broker: PureBroker, topic: str, batch: bytes) -> None:
-    """Append a batch that clients could once produce."""
+    """Append a batch that clients can no longer produce."""
     log = broker.cluster.topics[topic].partitions[0].log
     header = decode_header(batch)
     last_offset = log.end_offset + header.last_offset_delta
@@ -258,7 +258,7 @@ def test_a_compacted_topic_is_cleaned_when_it_is_dirty_enough() -> None:
     left = fetch(broker, "prices", 0)[1]
     assert len(left) < 30
     assert left[-2:] == [(98, b"a", b"49"), (99, b"b", b"49")]
-    # A little more dirt is not worth the work.
+    # A little more dirty data is not worth a compaction.
     fill(broker, "prices", 5)
     broker.advance(60_000)
     assert len(fetch(broker, "prices", 0)[1]) == len(left) + 10
@@ -289,7 +289,7 @@ def test_a_broker_without_a_cleaner_keeps_everything() -> None:
 
 
 def commit_offsets(broker: PureBroker, offsets: range, commit: bool = True) -> None:
-    """Transactions of one producer that do nothing but commit an offset."""
+    """Transactions of one producer that only commit an offset."""
     reply = broker.call(InitProducerIdRequest("t", 600_000), version=1)
     assert reply.error_code == errors.NONE
     identity = reply.producer_id, reply.producer_epoch

@@ -1,4 +1,4 @@
-"""Valid requests that ask for too much: each has a limit, and none keeps the others waiting for long."""
+"""Valid requests that ask for too much: each has a limit, and none delays other requests for long."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_ten_thousand_fetches_that_wait_for_one_partition_are_answered_quickly(b
 
 
 class Read(bytes):
-    """A frame that counts how often one of its bytes is looked at."""
+    """A frame that counts how often one of its bytes is read."""
 
     count = 0
 

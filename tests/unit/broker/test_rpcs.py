@@ -1,4 +1,4 @@
-"""What is read from the beginning of a request and its answer: every version of it, cut off anywhere, or nonsense."""
+"""Decoding the first bytes of requests and answers: every version, cut off anywhere, or damaged."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ VERSIONS = [
     (api.name, version)
     for api in APIS.values()
     if api.name in REQUESTS
-    # From v4 on AddPartitionsToTxn is between brokers.
+    # Only brokers send AddPartitionsToTxn from v4 on.
     for version in range(api.first, 4 if api.name == "AddPartitionsToTxn" else api.last + 1)
 ]
 
@@ -189,7 +189,7 @@ def test_a_long_list_is_told_as_far_as_it_was_kept() -> None:
 
 @pytest.mark.parametrize(("name", "version"), VERSIONS)
 def test_whatever_was_kept_nothing_breaks(name: str, version: int) -> None:
-    """What a client sent may be cut off anywhere, and may be nonsense; so may, in a test, the answer."""
+    """Requests may be cut off anywhere and may be garbage; so may answers, in this test."""
     rng = Random(f"{name} {version}")
     at_ms, frame, _, done_ns = kept(name, version)
     for size in range(10, len(frame)):

@@ -1,4 +1,4 @@
-"""Requests that need no story, on the pure broker; `tests/conformance` asks Apache Kafka the same."""
+"""Requests that need no preparation, on the pure broker; `tests/conformance` sends the same to Apache Kafka."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Api(NamedTuple):
     name: str
     first: int
     last: int
-    # Produce must be advertised from v0: old librdkafka looks for that before it trusts the rest.
+    # Produce is advertised from v0, because old versions of librdkafka ignore the whole list otherwise.
     advertised_first: int
     is_advertised: bool = True
 
@@ -30,7 +30,7 @@ class Api(NamedTuple):
         return f"fencepost.broker.api.k{self.key:02d}_{words}"
 
     def load(self) -> tuple[Callable[..., Any], Callable[..., bytes | None] | None, Any]:
-        """The handler, the one for plain requests if there is one, and the class of the requests."""
+        """The handler, the faster one for the commonest form if there is one, and the class of the requests."""
         module = import_module(self.module)
         return module.handle, getattr(module, "answer_from_bytes", None), getattr(messages, f"{self.name}Request")
 

@@ -25,7 +25,7 @@ TRANSACTIONAL_BIT = 0x10
 BATCH_ATTRIBUTES_AT = 22
 _PRODUCER = struct.Struct(">qh")
 PRODUCER_AT = 43
-# What the coordinator's refusals look like to a producer: only these pass as they are.
+# The errors of the coordinator that a producer sees under another code; all others pass unchanged.
 _AS_SEEN_BY_PRODUCER = {
     errors.COORDINATOR_LOAD_IN_PROGRESS: errors.NOT_ENOUGH_REPLICAS,
     errors.COORDINATOR_NOT_AVAILABLE: errors.NOT_ENOUGH_REPLICAS,
@@ -71,7 +71,8 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
             elif topic is None or not 0 <= index < len(topic.partitions):
                 result = _refused(missing if topic is None else errors.UNKNOWN_TOPIC_OR_PARTITION)
             elif topic.name in INTERNAL_TOPICS:
-                # Differs: for the broker's own topics Kafka asks the coordinator too, which adds them from v12 on.
+                # Differs: Kafka refuses a Produce to an internal topic after asking the coordinator, so from v12 on it
+                # adds the partition to the transaction. Fencepost refuses first and adds nothing.
                 result = _refused(errors.INVALID_TOPIC_EXCEPTION, f"clients may not produce to {topic.name}")
             else:
                 result = append(
@@ -82,7 +83,7 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
         if flexible:
             results += b"\0"
     if req.acks == 0:
-        # Nobody waits for the answer; the only way to say that something failed is to close the connection.
+        # The client expects no answer, so closing the connection is the only way to report an error.
         if failed:
             ctx.close_connection("a Produce request with acks=0 failed")
         ctx.reply_nothing()
@@ -99,7 +100,7 @@ def answer_from_bytes(cluster: Cluster, frame: bytes, pos: int, version: int, no
     if not 9 <= version <= 12 or frame[-3:] != b"\0\0\0":
         return None
     try:
-        size = frame[pos + 1]  # After the header's tags: of the transactional id, one more than its length.
+        size = frame[pos + 1]  # After the header's tags: one more than the length of the transactional id.
         name_at = pos + 9 + size
         name_size = frame[name_at - 1]
         index_at = name_at + name_size
@@ -117,7 +118,7 @@ def answer_from_bytes(cluster: Cluster, frame: bytes, pos: int, version: int, no
             shift += 7
             if shift > 28:
                 return None  # No length has more than five bytes.
-        # A transactional id, so that nobody has to look whether one is needed; and nothing left over.
+        # With a transactional id the batch needs no check for one. No bytes may be left over.
         if topics != 2 or not size or acks not in WAITING_ACKS or records_at + records_size + 2 != len(frame):
             return None
         transactional_id = frame[pos + 2 : pos + 1 + size].decode()
@@ -141,9 +142,10 @@ def append(
     version: int,
     now_ms: int,
 ) -> AppendResult:
-    """Append one batch, after asking the coordinator where a transaction's first write to a partition needs that."""
+    """Append one batch. Before a transaction's first write to a partition, ask the coordinator."""
     if records is None:
-        # Differs: Kafka never answers a request that has no records for a partition.
+        # Differs: Kafka never answers a Produce that has no record batch for a partition. Fencepost answers
+        # INVALID_RECORD.
         return _refused(errors.INVALID_RECORD, "there is no record batch for the partition")
     if len(records) < 61 or not records[BATCH_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
         return partition.append(records, now_ms)
@@ -152,17 +154,17 @@ def append(
     producer = partition.producers.by_id.get(producer_id)
     if producer is not None:
         if epoch == producer.epoch and producer.txn_first_offset >= 0:
-            # Its transaction has data here, so all is verified.
+            # Its transaction already has data here, so the partition is verified.
             return partition.append(records, now_ms, transaction_version=transaction_version)
         if epoch < producer.epoch:
-            # Kafka: a late one is refused before the log is asked, and where the log starts is not said.
+            # Kafka: a batch with an old epoch is refused before the log is read, without the log start offset.
             return partition.append(records, now_ms, transaction_version=transaction_version)._replace(
                 log_start_offset=-1
             )
     assert transactional_id is not None
-    # Differs: Kafka verifies in the background, and also refuses a batch behind the lowest sequence that it was to
-    # verify, so that with version 1 a duplicate of the transaction before, or a stranger's batch, costs the next one.
-    # Here nothing can be overtaken while it is verified.
+    # Differs: Kafka verifies asynchronously, remembers the lowest sequence that it was asked to verify, and refuses
+    # batches above it. With TV1, a duplicate from the previous transaction, or a batch that it refused, can make it
+    # refuse the next transaction. Fencepost verifies in the same call, so no batch can overtake another.
     where = (partition.topic, partition.index)
     if transaction_version.bumps_epoch:
         error = cluster.txns.add_partitions(transactional_id, producer_id, epoch, {where}, TV2, now_ms)

@@ -52,7 +52,7 @@ def handle(ctx: Context, req: FetchRequest) -> list[bytes] | None:
 
     def run(force: bool) -> bool:
         if min_bytes > 1 and not force and _available(cluster, wanted, read_committed) < min_bytes:
-            return False  # Without reading what would be read again and again until it is enough.
+            return False  # Too little data: do not read it now, only to read it again later.
         results = _read(cluster, wanted, max_bytes, read_committed)
         if force or _is_enough(results, min_bytes):
             ctx.reply(_answer(version, session, results))
@@ -86,13 +86,13 @@ def _wanted_by(req: FetchRequest) -> list[Wanted]:
                 )
             )
     if len(wanted) > 1:
-        # Kafka: of a partition that is named more than once, the last counts.
+        # Kafka: if a partition is named more than once, the last entry counts.
         wanted = list({w[:3]: w for w in wanted}.values())
     return wanted
 
 
 def _partition_of(cluster: Cluster, wanted: Wanted) -> Partition | None:
-    """By name or by id, as the client asked: another topic of the name is not the one that a session began with."""
+    """Find a partition by name or by topic id, as the client asked. An id does not find a later topic of that name."""
     topic_id = wanted.topic_id
     topic = cluster.topics.get(wanted.topic) if topic_id == NO_UUID else cluster.topics_by_id.get(topic_id)
     if topic is None or not 0 <= wanted.partition < len(topic.partitions):
@@ -101,7 +101,7 @@ def _partition_of(cluster: Cluster, wanted: Wanted) -> Partition | None:
 
 
 def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:
-    """The session that this fetch belongs to, brought up to date; without a session, a throw-away one."""
+    """The session of this fetch, updated; a temporary one if the client uses none."""
     sessions = ctx.node.fetch_sessions
     if ctx.version < 7 or req.session_epoch == FINAL_EPOCH:
         if req.session_id:
@@ -130,18 +130,18 @@ def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_commi
     for w in wanted:
         partition = _partition_of(cluster, w)
         if partition is None:
-            # Differs: if another topic has the name of a session's topic now, Kafka says INCONSISTENT_TOPIC_ID. Clients
-            # do the same about both.
+            # Differs: Kafka answers INCONSISTENT_TOPIC_ID if a topic of a fetch session was deleted and created again.
+            # Fencepost answers UNKNOWN_TOPIC_ID. Clients handle both alike.
             unknown_id = w.topic_id != NO_UUID and w.topic_id not in cluster.topics_by_id
             error = errors.UNKNOWN_TOPIC_ID if unknown_id else errors.UNKNOWN_TOPIC_OR_PARTITION
-            # Kafka: whatever the isolation level, the list of aborted transactions is there and empty, as nowhere else.
+            # Kafka: here the list of aborted transactions is empty and not null, whatever the isolation level.
             results.append(Result(w, _nothing(error)._replace(aborted=[])))
             continue
         error = partition.leader_epochs.check(w.leader_epoch)
         if error:
             results.append(Result(w, _nothing(error)))
             continue
-        # Kafka: the first batch of a response is sent whole, however large; later partitions fit in or wait.
+        # Kafka: the first batch of a response is sent whole, however large; a later one only if it fits.
         limit = max(min(w.max_bytes, max_bytes), 0)
         if is_empty or limit:
             fetched = _fetch(partition, w.offset, limit, read_committed)
@@ -150,7 +150,7 @@ def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_commi
             elif len(fetched.records) > limit and not is_empty:
                 fetched = fetched._replace(records=b"", aborted=[] if read_committed else None)
                 if limit == max_bytes:
-                    max_bytes = 0  # Or all that follow are read as well, and do not fit either.
+                    max_bytes = 0  # Do not read the later partitions, which would not fit either.
         else:
             fetched = _only_offsets(partition, read_committed)
         if fetched.records:
@@ -168,7 +168,7 @@ def _fetch(partition: Partition, offset: int, max_bytes: int, read_committed: bo
 
 
 def _available(cluster: Cluster, wanted: Iterable[Wanted], read_committed: bool) -> int:
-    """How much there is to read at most; a partition with an error counts as enough, as its reader must hear of it."""
+    """The most bytes that can be read now. A partition with an error counts as enough, so that it is reported."""
     size = 0
     for w in wanted:
         partition = _partition_of(cluster, w)

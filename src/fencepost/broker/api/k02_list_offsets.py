@@ -1,4 +1,4 @@
-"""ListOffsets (key 2), v1-11: the offset for a time: the earliest, the latest, or the first not before a timestamp.
+"""ListOffsets (key 2), v1-11: the earliest offset, the latest, or the first one at or after a timestamp.
 
 v2 isolation level: for read_committed the latest offset is the last stable one. v4 leader epochs. v7 max timestamp.
 """
@@ -25,7 +25,7 @@ def handle(ctx: Context, req: ListOffsetsRequest) -> ListOffsetsResponse:
     for topic in req.topics:
         found: dict[int, PartitionResponse] = {}
         for p in topic.partitions:
-            # Kafka: a partition may be asked for once.
+            # Kafka: a request may name a partition once only.
             if times[topic.name, p.partition_index] > 1:
                 found[p.partition_index] = PartitionResponse(p.partition_index, errors.INVALID_REQUEST)
             else:

@@ -1,7 +1,7 @@
-"""Metadata (key 3), v0-13: brokers, topics, and who leads each partition. A topic may be created on the way.
+"""Metadata (key 3), v0-13: brokers, topics, and the leader of each partition; may create missing topics.
 
-v1 null asks for all topics, an empty list for none (v0: empty asks for all); v4 the client says whether to create;
-v10 topic ids; v13 a top-level error.
+v1 null asks for all topics, an empty list for none (v0: empty asks for all); v4 the client says whether to create
+missing topics; v10 topic ids; v13 a top-level error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def handle(ctx: Context, req: MetadataRequest) -> MetadataResponse:
     if req.topics is None or (ctx.version == 0 and not req.topics):
         topics = [_describe(ctx, topic) for topic in cluster.topics.values()]
     else:
-        # Kafka: a topic that is named more than once is described once.
+        # Kafka: describes a topic once, however often the request names it.
         distinct = {(wanted.name, wanted.topic_id): wanted for wanted in req.topics}.values()
         missing = errors.UNKNOWN_TOPIC_OR_PARTITION
         refused: dict[str, int] = {}
@@ -47,7 +47,7 @@ def handle(ctx: Context, req: MetadataRequest) -> MetadataResponse:
 
 
 def _create_missing(ctx: Context, names: Iterable[str | None]) -> dict[str, int]:
-    """Create the topics that are missing, where that is allowed; return the error of each that was refused."""
+    """Create the missing topics as far as that is allowed; return the errors of those that were refused."""
     cluster = ctx.cluster
     missing = [name for name in names if name is not None and name not in cluster.topics]
     refused: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""DescribeRpcs (key 10000), v0: the last requests of some transactional ids, with who sent them and what came of it.
+"""DescribeRpcs (key 10000), v0: the last requests of transactional ids, with their senders and results.
 
-Not Kafka's: keys from 10000 on are for vendors, and clients that do not know one pass over it.
+Not an API of Kafka. Keys from 10000 on are for vendors; clients ignore keys that they do not know.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ RpcsOfTransaction = DescribeRpcsResponse.RpcsOfTransaction
 Rpc = DescribeRpcsResponse.Rpc
 
 
-# Each is looked for in all that is kept.
+# For each id, all kept requests are searched.
 MAX_IDS = 100
 
 

@@ -1,7 +1,7 @@
-"""ApiVersions (key 18), v0-5: which APIs and versions this broker serves, and its features.
+"""ApiVersions (key 18), v0-4: the APIs, versions and features of this broker.
 
-v3 flexible, with features: a client speaks transaction version 2 only if `transaction.version` is finalized
-at 2 here. Below v4 a supported feature whose minimum is 0 is left out, since old clients choke on it.
+v3 flexible, with features: a client uses TV2 only if `transaction.version` is finalized at 2 here. Below v4 a
+supported feature whose minimum is 0 is left out, because old clients fail on it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def feature_levels(cluster: Cluster) -> dict[str, int]:
 
 
 def unsupported_version() -> ApiVersionsResponse:
-    """The answer, in v0, to a version of ApiVersions that this broker does not know."""
+    """The answer, in v0, to an unknown version of ApiVersions."""
     api = APIS[18]
     return ApiVersionsResponse(
         error_code=errors.UNSUPPORTED_VERSION,
@@ -61,5 +61,5 @@ def handle(ctx: Context, req: ApiVersionsRequest) -> ApiVersionsResponse:
 
 
 def _is_name(text: str) -> bool:
-    """Kafka: a client's name begins and ends with a letter or digit; '.' and '-' may stand between."""
+    """Kafka: a client's name begins and ends with a letter or digit and may have '.' and '-' in between."""
     return bool(text) and text[0].isalnum() and text[-1].isalnum() and all(c.isalnum() or c in ".-" for c in text)

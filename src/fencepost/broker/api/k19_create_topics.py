@@ -1,4 +1,7 @@
-"""CreateTopics (key 19), v2-7: create topics. v4 -1 asks for the default number; v5 shows the settings."""
+"""CreateTopics (key 19), v2-7: create topics.
+
+v4 -1 asks for the default number of partitions; v5 answers with the settings.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def handle(ctx: Context, req: CreateTopicsRequest) -> CreateTopicsResponse:
             error = "the request names this topic more than once"
             results[wanted.name] = Result(wanted.name, error_code=errors.INVALID_REQUEST, error_message=error)
         elif is_too_much:
-            # Kafka: its limit and its words.
+            # Kafka: has the same limit and message.
             error = "Excessively large number of partitions per request."
             results[wanted.name] = Result(wanted.name, error_code=errors.POLICY_VIOLATION, error_message=error)
         else:

@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20), v1-6: by name, from v6 on also by id."""
+"""DeleteTopics (key 20), v1-6: delete topics by name, from v6 on also by id."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _delete_all(ctx: Context, draft: MetadataDraft, req: DeleteTopicsRequest) ->
         responses.append(_delete(ctx, draft, topics.get(name), name, NO_UUID))
     for wanted in req.topics if ctx.version >= 6 else ():
         if wanted.name is not None and wanted.topic_id != NO_UUID:
-            message = "a topic is named by its name or its id, not by both"
+            message = "give the name or the id of a topic, not both"
             responses.append(Result(wanted.name, wanted.topic_id, errors.INVALID_REQUEST, message))
             continue
         topic = ctx.cluster.topics_by_id.get(wanted.topic_id) if wanted.name is None else topics.get(wanted.name)
@@ -47,6 +47,6 @@ def _delete(ctx: Context, draft: MetadataDraft, topic: Topic | None, name: str |
     if not ctx.cluster.config["delete.topic.enable"]:
         return Result(topic.name, topic.topic_id, errors.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     if topic.is_internal:
-        return Result(topic.name, topic.topic_id, errors.INVALID_REQUEST, f"{topic.name} is the broker's own")
+        return Result(topic.name, topic.topic_id, errors.INVALID_REQUEST, f"{topic.name} is an internal topic")
     draft.delete(topic.name)
     return Result(topic.name, topic.topic_id)

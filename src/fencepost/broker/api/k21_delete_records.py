@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21), v0-2: let partitions begin at a later offset; -1 deletes all that is there."""
+"""DeleteRecords (key 21), v0-2: delete the records of partitions below an offset; -1 deletes all records."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""InitProducerId (key 22), v0-5: give a producer its id and epoch, and fence whoever had the transactional id.
+"""InitProducerId (key 22), v0-5: give a producer its id and epoch, and fence the previous one of its transactional id.
 
-v3 the producer may name the id and epoch it has (KIP-360); v4 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH.
+v3 the producer may send its present id and epoch (KIP-360); v4 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH.
 v6 (KIP-939) is unstable in Kafka, so it is not served.
 """
 
@@ -34,7 +34,7 @@ def handle(ctx: Context, req: InitProducerIdRequest) -> InitProducerIdResponse |
 
 
 def _idempotent(ctx: Context) -> InitProducerIdResponse:
-    """A producer without transactions: any new id will do."""
+    """Give a new id to a producer without transactions."""
     try:
         return InitProducerIdResponse(producer_id=ctx.cluster.allocate_producer_id(), producer_epoch=0)
     except StorageFailed:

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23), v2-4: where a leader's epoch ended, so that a client can see a truncated log."""
+"""OffsetForLeaderEpoch (key 23), v2-4: the end offset of a leader epoch, for clients to detect a truncated log."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""AddPartitionsToTxn (key 24), v0-5: make partitions part of a transaction.
+"""AddPartitionsToTxn (key 24), v0-5: add partitions to a transaction.
 
-v0-3 come from clients, one transaction each; v4-5 from brokers, several at once, and may only ask (verify_only).
+Clients send v0-3, for one transaction. Brokers send v4-5, for several transactions; verify_only asks without adding.
 v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. The response to clients is encoded here: it is on the hot path.
 """
 
@@ -26,7 +26,7 @@ TxnResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
 # One error code for all partitions, or one for each.
 Outcome = int | dict[TopicPartition, int]
 
-# Larger requests are not remembered, so that what is remembered stays small.
+# Larger requests are not cached, so that the cache stays small.
 MAX_REMEMBERED_BYTES = 512
 
 _COUNT = struct.Struct(">i")
@@ -47,7 +47,7 @@ def handle(ctx: Context, req: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRe
             TV0,
         )
         return encode(ctx.version, topics, outcome)
-    # Differs: Kafka never answers a request that has no transactions in it.
+    # Differs: Kafka never answers an AddPartitionsToTxn without transactions. Fencepost answers with an empty list.
     results = []
     for txn in req.transactions:
         who = (txn.transactional_id, txn.producer_id, txn.producer_epoch)
@@ -77,7 +77,7 @@ def answer_from_bytes(cluster: Cluster, frame: bytes, pos: int, version: int, no
 def _remembered(
     version: int, body: bytes
 ) -> tuple[str, int, int, frozenset[TopicPartition], Sequence[Topic], bytes] | None:
-    """What the request says, and the answer that grants it."""
+    """The decoded request and the encoded answer without errors."""
     if version >= 3 and body[:1] != b"\0":
         return None  # The header has tags.
     try:
@@ -132,14 +132,14 @@ def _partitions_of(topics: Sequence[Topic]) -> set[TopicPartition]:
 def _check(ctx: Context, partitions: set[TopicPartition]) -> Outcome:
     refused = {where: error for where in partitions if (error := _check_partition(ctx, *where))}
     if refused:
-        # All or nothing: the partitions that could be added are not added either.
+        # All or nothing: the other partitions are not added either.
         return {where: refused.get(where, errors.OPERATION_NOT_ATTEMPTED) for where in partitions}
     return errors.NONE
 
 
 def _check_partition(ctx: Context, topic: str, index: int) -> int:
     if topic in INTERNAL_TOPICS and ctx.version < 4:
-        return errors.TOPIC_AUTHORIZATION_FAILED  # Clients have AddOffsetsToTxn for that.
+        return errors.TOPIC_AUTHORIZATION_FAILED  # Clients must use AddOffsetsToTxn.
     return errors.NONE if ctx.cluster.partition(topic, index) else errors.UNKNOWN_TOPIC_OR_PARTITION
 
 

@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn (key 25), v0-4: make a group's offsets part of a transaction.
+"""AddOffsetsToTxn (key 25), v0-4: add a group's offsets to a transaction.
 
-The same as adding the group's partition of `__consumer_offsets`. v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH.
+This adds the group's partition of `__consumer_offsets`. v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fencepost.protocol.transaction_version import TV0
 
 def handle(ctx: Context, req: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     index = ctx.cluster.groups.partition_of(req.group_id, ctx.now_ms)
-    # Kafka: here every client counts as TV0.
+    # Kafka: treats every client as TV0 here.
     error = ctx.cluster.txns.add_partitions(
         req.transactional_id, req.producer_id, req.producer_epoch, {(OFFSETS_TOPIC, index)}, TV0, ctx.now_ms
     )

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (key 27), v1-2: write the markers that end transactions. Brokers send it, and `abort` tools.
+"""WriteTxnMarkers (key 27), v1-2: write the markers that end transactions. Sent by brokers and by tools that abort.
 
 v2 names the transaction version, which decides whether a marker must have a newer epoch than the data (KIP-1228).
 """

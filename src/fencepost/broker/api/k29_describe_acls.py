@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29), v1-3: who may do what. There is no authorizer, so everybody may do everything."""
+"""DescribeAcls (key 29), v1-3: refused, because there is no authorizer: every client may do everything."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from fencepost.protocol.messages import DescribeAclsRequest, DescribeAclsRespons
 
 
 def handle(ctx: Context, req: DescribeAclsRequest) -> DescribeAclsResponse:
-    # Kafka: its words for a broker without one.
+    # Kafka: has this message for a broker without an authorizer.
     message = "No Authorizer is configured on the broker"
     return DescribeAclsResponse(error_code=errors.SECURITY_DISABLED, error_message=message)

@@ -1,4 +1,4 @@
-"""CreateAcls (key 30), v1-3: refused, as there is no authorizer that would heed them."""
+"""CreateAcls (key 30), v1-3: refused, because there is no authorizer."""
 
 from __future__ import annotations
 

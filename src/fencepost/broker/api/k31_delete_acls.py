@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31), v1-3: refused, as there is no authorizer that has any."""
+"""DeleteAcls (key 31), v1-3: refused, because there is no authorizer."""
 
 from __future__ import annotations
 

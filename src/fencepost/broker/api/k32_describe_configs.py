@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32), v1-4: the settings of topics and of the broker, with where each value comes from."""
+"""DescribeConfigs (key 32), v1-4: the settings of topics and of the broker, with the source of each value."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fencepost.broker.topic_rules import TopicRefused, check_topic_name
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 
-# Where a value comes from.
+# The sources of a value.
 SOURCE_TOPIC, SOURCE_STATIC_BROKER, SOURCE_DEFAULT = 1, 4, 5
 STRING, LIST = 2, 7
 TYPES = {"bool": 1, "int": 3, "long": 5, "float": 6}
@@ -71,7 +71,7 @@ def _text(value: Any) -> str:
 
 
 def handle(ctx: Context, req: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    # Differs: what is named more than once is described once.
+    # Differs: Fencepost describes a resource once, however often a DescribeConfigs names it.
     distinct = {(wanted.resource_type, wanted.resource_name): wanted for wanted in req.resources}.values()
     return DescribeConfigsResponse(results=[_describe(ctx, wanted, req) for wanted in distinct])
 
@@ -91,12 +91,14 @@ def _describe(ctx: Context, wanted: Wanted, req: DescribeConfigsRequest) -> Resu
         ids = {str(broker.node_id) for broker in ctx.cluster.brokers}
         if wanted.resource_name not in ids | {""}:
             return _refused(
-                wanted, errors.INVALID_REQUEST, f"broker {wanted.resource_name} was asked for, there is {ids}"
+                wanted,
+                errors.INVALID_REQUEST,
+                f"there is no broker {wanted.resource_name}, only {', '.join(sorted(ids))}",
             )
-        # Without a name, the settings that were changed for all brokers at run time: none.
+        # Without a name the client asks for settings that were changed for all brokers while they run: there are none.
         found = _broker_settings(ctx.cluster) if wanted.resource_name else []
     elif wanted.resource_type in (LOGGER_RESOURCE, METRICS_RESOURCE, GROUP_RESOURCE):
-        # Differs: Kafka has loggers, and settings for groups and for metrics of clients.
+        # Differs: Kafka has settings for loggers, for groups and for client metrics. Fencepost lists none.
         found = []
     else:
         return _refused(wanted, errors.INVALID_REQUEST, f"resource type {wanted.resource_type} is unknown")

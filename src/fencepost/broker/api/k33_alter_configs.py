@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33), v0-2: give topics new settings in place of all they had. Clients now prefer key 44."""
+"""AlterConfigs (key 33), v0-2: replace all settings of topics. Newer clients use IncrementalAlterConfigs (key 44)."""
 
 from __future__ import annotations
 

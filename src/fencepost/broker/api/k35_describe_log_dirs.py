@@ -1,6 +1,6 @@
-"""DescribeLogDirs (key 35), v1-5: the data folder, and how much of it each partition takes.
+"""DescribeLogDirs (key 35), v1-5: the data folder, and the size of each partition in it.
 
-v4 adds the size of the disk; v5 whether new partitions are kept away from it, which they never are.
+v4 adds the size of the disk; v5 whether the folder is cordoned off from new partitions, which it never is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def handle(ctx: Context, req: DescribeLogDirsRequest) -> DescribeLogDirsResponse
 
 
 def _sizes(ctx: Context, name: str, wanted: set[int] | None) -> list[PartitionResult]:
-    """Of the partitions that this broker keeps; None asks for all."""
+    """The sizes of the wanted partitions that this broker leads; None asks for all."""
     topic = ctx.cluster.topics.get(name)
     return [
         PartitionResult(index, partition.log.end_address - partition.log.start_address)

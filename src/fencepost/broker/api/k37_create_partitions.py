@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), v0-3: let topics grow to a number of partitions."""
+"""CreatePartitions (key 37), v0-3: add partitions to topics, up to a given number."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _grow(draft: MetadataDraft, wanted: Wanted) -> Result:
         return Result(
             wanted.name,
             errors.INVALID_REQUEST,
-            f"the partitions of {wanted.name} are fixed: keys are found by their number",
+            f"{wanted.name} cannot get more partitions: their number decides which partition has a key",
         )
     if not have < wanted.count <= MAX_PARTITIONS_PER_TOPIC:
         return Result(
@@ -46,7 +46,7 @@ def _grow(draft: MetadataDraft, wanted: Wanted) -> Result:
         return Result(
             wanted.name,
             errors.INVALID_REPLICA_ASSIGNMENT,
-            f"{wanted.count - have} partitions are new, {len(wanted.assignments)} are assigned",
+            f"the request adds {wanted.count - have} partitions but assigns {len(wanted.assignments)}",
         )
     try:
         check_room(draft, wanted.count - have)

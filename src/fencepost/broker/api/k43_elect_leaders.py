@@ -1,6 +1,6 @@
-"""ElectLeaders (key 43), v0-2: every partition has one replica, which leads it, so there is never need of an election.
+"""ElectLeaders (key 43), v0-2: answers that no election is needed, because a partition's only replica leads it.
 
-v1 says which kind of election, the preferred replica's (0) or an unclean one (1).
+v1 adds the kind of election: of the preferred replica (0) or unclean (1).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def handle(ctx: Context, req: ElectLeadersRequest) -> ElectLeadersResponse:
     is_known = req.election_type in ELECTION_TYPES
     error = errors.NONE if is_known else errors.INVALID_REQUEST
     if req.topic_partitions is None:
-        # Kafka: of all partitions, those that need no election are left out.
+        # Kafka: asked for all partitions, it leaves out those that need no election.
         results = [Result(name) for name in ctx.cluster.topics] if is_known else []
         return ElectLeadersResponse(error_code=error, replica_election_results=results)
     results = []

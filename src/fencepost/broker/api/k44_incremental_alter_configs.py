@@ -63,7 +63,8 @@ def _apply(cluster: Cluster, configs: dict[str, str], config: Config) -> None:
             parts = [word for word in parts if word not in given]
         configs[name] = ",".join(parts)
     else:
-        # Differs: Kafka has no answer of its own and says UNKNOWN_SERVER_ERROR.
+        # Differs: Kafka answers UNKNOWN_SERVER_ERROR to an unknown operation in IncrementalAlterConfigs. Fencepost
+        # answers INVALID_REQUEST.
         raise TopicRefused(
-            errors.INVALID_REQUEST, f"{name}: operation {config.config_operation} is unknown, there are 0 to 3"
+            errors.INVALID_REQUEST, f"{name}: operation {config.config_operation} is unknown, only 0 to 3 are known"
         )

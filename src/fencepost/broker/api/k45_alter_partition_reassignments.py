@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments (key 45), v0-1: a partition stays with the one broker that has it.
+"""AlterPartitionReassignments (key 45), v0-1: refused, unless it names the broker that has the partition already.
 
-v1 says whether the number of replicas may change.
+v1 adds whether the number of replicas may change.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def _reassign(ctx: Context, topic: str, wanted: Wanted) -> tuple[int, str | None
     if unknown is not None:
         error = f"The manual partition assignment includes broker {unknown}, but no such broker is registered."
     else:
-        # Differs: the brokers of one process share a disk, so there is nothing to move.
-        error = f"partition {topic}-{index} stays with broker {leader}; it was asked to move to {list(replicas)}"
+        # Differs: Kafka moves partitions between brokers. Fencepost refuses: its brokers share one process and one
+        # disk, so a move would have no purpose.
+        error = f"partition {topic}-{index} stays with broker {leader}; the request would move it to {list(replicas)}"
     return errors.INVALID_REPLICA_ASSIGNMENT, error

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46), v0: none, as partitions stay where they are."""
+"""ListPartitionReassignments (key 46), v0: always an empty list, because partitions do not move."""
 
 from __future__ import annotations
 

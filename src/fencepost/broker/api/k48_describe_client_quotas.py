@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48), v0-1: there are none."""
+"""DescribeClientQuotas (key 48), v0-1: always an empty list, because there are no quotas."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _check(components: Sequence[Component]) -> tuple[int, str]:
         if component.match_type not in (EXACT, DEFAULT, SPECIFIED):
             return errors.INVALID_REQUEST, f"Unknown match type {component.match_type}"
         if (component.match is not None) is not (component.match_type == EXACT):
-            return errors.INVALID_REQUEST, "a name to match belongs to match type 0 (exact), and to no other"
+            return errors.INVALID_REQUEST, "match type 0 (exact) takes a name, the others take none"
         seen.add(kind)
     if "ip" in seen and len(seen) > 1:
-        return errors.INVALID_REQUEST, "quotas of an ip cannot be asked for together with those of users or clients"
+        return errors.INVALID_REQUEST, "a filter for ip cannot be combined with one for user or client-id"
     return errors.NONE, ""

@@ -1,4 +1,4 @@
-"""AlterClientQuotas (key 49), v0-1: refused, as nothing here would heed a quota."""
+"""AlterClientQuotas (key 49), v0-1: refused, because there are no quotas."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from fencepost.protocol.messages import AlterClientQuotasRequest, AlterClientQuo
 
 Result = AlterClientQuotasResponse.EntryData
 Entity = AlterClientQuotasResponse.EntityData
-# Differs: Kafka keeps quotas and slows clients down; a broker for one machine has nobody to protect from whom.
-REFUSED = "this broker has no quotas, and would not heed one"
+# Differs: Kafka has quotas and throttles clients. Fencepost has none: one machine has one user, so quotas would protect
+# nothing.
+REFUSED = "this broker has no quotas"
 
 
 def handle(ctx: Context, req: AlterClientQuotasRequest) -> AlterClientQuotasResponse:

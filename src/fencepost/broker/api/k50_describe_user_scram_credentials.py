@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50), v0: no user has any, as nobody logs in here."""
+"""DescribeUserScramCredentials (key 50), v0: finds none, because clients do not log in."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""DescribeQuorum (key 55), v0-2: who decides about the cluster. The first broker does, alone.
+"""DescribeQuorum (key 55), v0-2: the quorum that keeps the metadata: the first broker alone.
 
-v1 adds times; v2 listeners, and the ids of folders, which there are none of here.
+v1 adds timestamps; v2 listeners and directory ids, which do not exist here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from fencepost.broker.node import Context
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeQuorumRequest, DescribeQuorumResponse
 
-# Kafka: the only topic that has a quorum. Here nothing is kept in it.
+# Kafka: the only topic that has a quorum. Here the topic does not exist.
 METADATA_TOPIC = "__cluster_metadata"
 TopicData = DescribeQuorumResponse.TopicData
 PartitionData = DescribeQuorumResponse.PartitionData

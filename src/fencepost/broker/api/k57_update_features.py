@@ -1,8 +1,6 @@
 """UpdateFeatures (key 57), v0-2: change `transaction.version` or `group.version` while the broker runs.
 
-All updates are made, or none.
-
-v1 says whether a downgrade is meant; v2 answers for all features together.
+All updates are made, or none. v1 adds whether a downgrade is intended; v2 answers once for all features.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ Result = UpdateFeaturesResponse.UpdatableFeatureResult
 
 
 def handle(ctx: Context, req: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    # Kafka: of two updates of one feature the later counts.
+    # Kafka: if a feature is updated twice, the later update counts.
     updates = {update.feature: update for update in req.feature_updates}
     for update in updates.values():
         reason = _why_not(ctx, update)
@@ -46,7 +44,7 @@ def handle(ctx: Context, req: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
 
 
 def _why_not(ctx: Context, update: Update) -> str | None:
-    """What is wrong with an update, in Kafka's words."""
+    """The reason to refuse an update, in Kafka's words; None if there is none."""
     level, kind = update.max_version_level, update.upgrade_type
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return "The controller does not support the given upgrade type."

@@ -14,7 +14,7 @@ def handle(ctx: Context, req: DescribeClusterRequest) -> DescribeClusterResponse
     if req.endpoint_type != BROKERS:
         return DescribeClusterResponse(
             error_code=errors.MISMATCHED_ENDPOINT_TYPE if req.endpoint_type == 2 else errors.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message=f"endpoint type {req.endpoint_type} was asked for, this is a broker (type {BROKERS})",
+            error_message=f"the request is for endpoint type {req.endpoint_type}, this is a broker (type {BROKERS})",
             endpoint_type=req.endpoint_type,
         )
     return DescribeClusterResponse(

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61), v0: the producers that a partition remembers, with their open transactions."""
+"""DescribeProducers (key 61), v0: the active producers of partitions, with their open transactions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ProducerState = DescribeProducersResponse.ProducerState
 
 
 def handle(ctx: Context, req: DescribeProducersRequest) -> DescribeProducersResponse:
-    # Differs: a partition that is named more than once is described once.
+    # Differs: Fencepost describes a partition once, however often a DescribeProducers names it.
     wanted: dict[str, dict[int, None]] = {}
     for topic in req.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

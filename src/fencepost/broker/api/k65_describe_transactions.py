@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65), v0: everything the coordinator knows of some transactional ids."""
+"""DescribeTransactions (key 65), v0: the state of transactional ids at their coordinator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TopicData = DescribeTransactionsResponse.TopicData
 
 
 def handle(ctx: Context, req: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
-    # Differs: an id that is named more than once is described once.
+    # Differs: Fencepost describes a transactional id once, however often a DescribeTransactions names it.
     ids = dict.fromkeys(req.transactional_ids)
     return DescribeTransactionsResponse(transaction_states=[_describe(ctx, id_) for id_ in ids])
 

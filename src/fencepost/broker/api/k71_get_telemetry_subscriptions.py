@@ -1,6 +1,6 @@
-"""GetTelemetrySubscriptions (key 71), v0: no metrics of clients are wanted (KIP-714).
+"""GetTelemetrySubscriptions (key 71), v0: the broker wants no client metrics (KIP-714).
 
-Kafka: not advertised while nothing would take the metrics, so clients do not ask; who asks is answered.
+Kafka: does not advertise this API without a receiver for the metrics, but answers a client that calls it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PUSH_INTERVAL_MS = 300_000
 MAX_BYTES = 1_048_576
 # Kafka: zstd, lz4, gzip, snappy.
 COMPRESSIONS = (4, 3, 1, 2)
-# Kafka: a checksum of what is wanted. Nothing ever is.
+# Kafka: a checksum of the subscriptions. Here there are none.
 SUBSCRIPTION_ID = 0
 
 

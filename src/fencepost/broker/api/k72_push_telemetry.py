@@ -1,4 +1,4 @@
-"""PushTelemetry (key 72), v0: metrics of clients are taken and not kept (KIP-714)."""
+"""PushTelemetry (key 72), v0: accepts client metrics and discards them (KIP-714)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74), v0-1: what can have settings. v0 asks for metrics of clients alone; v1 for any type."""
+"""ListConfigResources (key 74), v0-1: the resources that have settings. v0 lists client metrics only; v1 any type."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 
 MAX_PARTITIONS = 2000  # Kafka: max.request.partition.size.limit.
-# Kafka: the operations that everybody may do where there is no authorizer, as bits: read, write, create, delete,
-# alter, describe, and the same of its settings.
+# Kafka: the operations that every client may do without an authorizer, as bits: read, write, create, delete, alter,
+# describe, and alter and describe of the settings.
 AUTHORIZED_OPERATIONS = 3576
 TopicResult = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 PartitionResult = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
