@@ -36,7 +36,7 @@ from tests.crash.power import DurableDisk, WatchedBroker
 from tests.readers.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
 from tests.wire.raw_client import Closed, RawClient
 
-ROUNDS = 20
+FEW_ROUNDS, MANY_ROUNDS = 8, 40
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
 
 POWER_LOSSES = 6
@@ -93,13 +93,14 @@ def under_load(broker: Broker) -> Iterator[Loop]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120 + 10 * ROUNDS)
-def test_nothing_acknowledged_is_lost_in_a_loop_of_kills(tmp_path: Path) -> None:
+@pytest.mark.timeout(120 + 10 * MANY_ROUNDS)
+@pytest.mark.parametrize("rounds", [FEW_ROUNDS, pytest.param(MANY_ROUNDS, marks=pytest.mark.engines)])
+def test_nothing_acknowledged_is_lost_in_a_loop_of_kills(rounds: int, tmp_path: Path) -> None:
     rng = random.Random(SEED)
     broker = Broker(data=tmp_path, settings=SETTINGS)
     restarts_s: list[float] = []
     with under_load(broker) as loop:
-        for number in range(ROUNDS):
+        for number in range(rounds):
             time.sleep(rng.uniform(0.05, 1.5))
             broker.kill()
             broker.settings |= {name: rng.choice(values) for name, values in CHOICES.items()}
