@@ -32,7 +32,7 @@ from fencepost.cli.progress import say
 from fencepost.spark.connector import connector_jars
 from fencepost.spark.sink import ExactlyOnceSink
 from fencepost.testing import Broker
-from tests.engines.apache_kafka import apache_kafka
+from tests.engines.apache_kafka import SERVER_JVM, apache_kafka
 from tests.engines.java import java_home, why_no_java
 
 PARTITIONS = 6
@@ -224,7 +224,7 @@ def main() -> None:
         if options.memory:
             print(json.dumps(measure_memory(spark, ours.bootstrap_servers)))
             return
-        kafka = stack.enter_context(apache_kafka(heap="1g"))
+        kafka = stack.enter_context(apache_kafka(jvm=SERVER_JVM))
         found: Found = {}
         for broker, servers in (("Apache Kafka", kafka.bootstrap_servers), ("Fencepost", ours.bootstrap_servers)):
             found |= measure_frames(spark, servers, broker, options.repetitions, options.scale)

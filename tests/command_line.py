@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fencepost.testing.child import child_environment, python_module
@@ -22,12 +25,29 @@ def run_fencepost(*arguments: str | Path, timeout_s: float = 100) -> subprocess.
 
 
 def start_fencepost(*arguments: str | Path) -> subprocess.Popen[str]:
-    """Start a command; its stdout and stderr are pipes. The caller ends it."""
-    return subprocess.Popen(
-        python_module("fencepost", *map(str, arguments)),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=child_environment(),
-    )
+    """Start a command; its stdout and stderr are pipes. The caller ends it.
+
+    Signals end it as in a terminal, also where the tests run in the background or under `nohup`.
+    """
+    with _heeded_signals():
+        return subprocess.Popen(
+            python_module("fencepost", *map(str, arguments)),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=child_environment(),
+        )
+
+
+@contextmanager
+def _heeded_signals() -> Iterator[None]:
+    """A process inherits which signals are ignored, and a handler becomes the default."""
+    ignored = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)

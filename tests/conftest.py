@@ -1,6 +1,11 @@
-"""Which tests may run side by side with `--dist loadfile`: those of different files, and those with Spark never.
+"""Which tests may run side by side with `--dist loadfile`, and in which order.
 
-The tests of a file share what it starts. All tests with Spark share one, and several at once would starve each other.
+The tests of a file share what it starts, and some files share more:
+
+- All tests with Spark share one, and several at once would starve each other.
+- Most questions to Apache Kafka share one broker, the fixture `oracle`.
+
+What takes longest begins first, so that no worker is left with a long file when the others are done.
 """
 
 from __future__ import annotations
@@ -9,15 +14,50 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling, Scheduling
 
-SPARK = ("tests/e2e/spark/", "tests/e2e/test_refunds.py")
+TOGETHER = {
+    "spark": ("tests/e2e/spark/", "tests/e2e/test_refunds.py"),
+    "oracle": tuple(
+        f"tests/conformance/test_{name}.py"
+        for name in ("checks", "groups", "placements", "replies", "sequences", "single_requests", "walks")
+    ),
+}
+LONGEST_FIRST = (
+    "spark",
+    "tests/conformance/test_against_apache_kafka.py",
+    "oracle",
+    "tests/e2e/test_crashes.py",
+    "tests/e2e/test_demos.py",
+    "tests/e2e/test_guides.py",
+    "tests/e2e/clients/test_transactions.py",
+    "tests/e2e/clients/test_java.py",
+)
 
 
-class ByFile(LoadScopeScheduling):
+def scope_of(nodeid: str) -> str:
+    """The tests of a scope run in one process, one after the other."""
+    file = nodeid.partition("::")[0]
+    return next((scope for scope, files in TOGETHER.items() if file.startswith(files)), file)
+
+
+def rank(item: pytest.Item) -> int:
+    scope = scope_of(item.nodeid)
+    return LONGEST_FIRST.index(scope) if scope in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+class ByScope(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "spark" if file.startswith(SPARK) else file
+        return scope_of(nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=rank)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling | None:
-    return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
+    if config.getvalue("dist") != "loadfile":
+        return None
+    # Not by the number of tests in a scope, which says little about its time.
+    config.option.loadscopereorder = False
+    return ByScope(config, log)

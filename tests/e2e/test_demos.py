@@ -15,12 +15,15 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from fencepost.cli.demo import stopped_once
 from fencepost.demo.brew import play_brew
-from fencepost.demo.isolation import play_isolation
+from fencepost.demo.isolation import BEFORE, BEHIND, SETTINGS, play_isolation
+from fencepost.demo.read import play_read
 from fencepost.demo.report import DemoFailed
-from fencepost.demo.topics import TOPICS
+from fencepost.demo.topics import TOPICS, Topics
+from fencepost.protocol.messages import EndTxnRequest, EndTxnResponse, ListOffsetsRequest
 from fencepost.testing import Broker
 from tests.command_line import run_fencepost, start_fencepost
-from tests.engines.apache_kafka import apache_kafka
+from tests.engines.apache_kafka import ApacheKafka
+from tests.wire.proxy import Proxy
 
 
 def play(*arguments: str) -> dict[str, Any]:
@@ -169,6 +172,32 @@ def test_an_open_transaction_holds_the_reader_until_its_timeout() -> None:
     assert document["waited_s"] < 100
 
 
+def test_brew_and_isolation_wait_for_markers_that_come_after_the_commit_was_answered() -> None:
+    """Apache Kafka answers EndTxn first and writes the markers then; here the first look comes in between, always."""
+    with Broker(settings=SETTINGS) as broker, Proxy(broker.bootstrap_servers) as proxy:
+        proxy.answer_before(EndTxnRequest, EndTxnResponse(), later=ListOffsetsRequest)
+        assert play_brew(proxy.bootstrap_servers, 1, 1.0, 1, lambda _: None).holds
+        for _ in (BEFORE, BEHIND):
+            proxy.answer_before(EndTxnRequest, EndTxnResponse(), later=ListOffsetsRequest)
+        # The transaction times out as soon as the demo has looked at it.
+        timeout_ms = 60_000
+        report = play_isolation(
+            proxy.bootstrap_servers,
+            timeout_ms,
+            lambda line: broker.advance_clock(timeout_ms) if line.endswith("and waits") else None,
+        )
+        assert report.holds, [(check.claim, check.expected, check.found) for check in report.checks]
+        assert proxy.unsprung == 0
+
+
+def test_isolation_says_which_marker_it_waited_for_in_vain() -> None:
+    with Broker() as broker:
+        topics = Topics(broker.bootstrap_servers, ["orders"])
+        topics.create()
+        with pytest.raises(DemoFailed, match=r"its marker is not on orders-0 after 0 s: the end offset is 0, 3 was"):
+            topics.await_end(("orders", 0), 3, timeout_s=0)
+
+
 def test_a_timeout_that_is_over_before_anybody_could_look_is_said() -> None:
     with Broker() as broker, pytest.raises(DemoFailed, match="and its timeout is 1000 ms") as caught:
         # As on a machine that takes longer than that from one step to the next.
@@ -220,6 +249,23 @@ def test_read_says_who_holds_it_and_shows_what_is_not_text() -> None:
         producer.commit_transaction(20)
         [record] = play("read", *arguments, "--count", "1")["records"]
         assert (record["key"], record["value"]) == ("\ufffd", "\ufffd\0")
+
+
+def test_read_does_not_take_a_record_that_was_just_written_for_one_that_waits() -> None:
+    with Broker() as broker, Proxy(broker.bootstrap_servers) as proxy:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+        def write(_: object) -> None:
+            producer.produce("orders", "without a transaction")
+            assert producer.flush(20) == 0
+
+        write(None)
+        # The demo asks for the end, its consumer for the beginning, and the demo for the end and the LSO.
+        for meanwhile in (lambda _: None, lambda _: None, write):
+            proxy.change_reply(ListOffsetsRequest, meanwhile)
+        report = play_read(proxy.bootstrap_servers, ["orders"], True, 1, 0.5, lambda _: None)
+        assert proxy.unsprung == 0
+        assert report.sections[0].sentences == ["1 records, read_committed."]
 
 
 def test_read_needs_a_cluster_and_topics_that_are_there() -> None:
@@ -313,20 +359,18 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 
 @pytest.mark.java
 @pytest.mark.slow
-def test_brew_holds_on_apache_kafka_too() -> None:
-    with apache_kafka() as kafka:
-        document = play("brew", "--attempts", "20", "--bootstrap", kafka.bootstrap_servers, "--seed", "7")
-        assert checks(document)[2:] == [(60, 60), (120, 120)]
-        play("brew", "--no-transactions", "--crash", "--bootstrap", kafka.bootstrap_servers)
+def test_brew_holds_on_apache_kafka_too(apache: ApacheKafka) -> None:
+    document = play("brew", "--attempts", "20", "--bootstrap", apache.bootstrap_servers, "--seed", "7")
+    assert checks(document)[2:] == [(60, 60), (120, 120)]
+    play("brew", "--no-transactions", "--crash", "--bootstrap", apache.bootstrap_servers)
 
 
 @pytest.mark.java
 @pytest.mark.slow
-def test_zombie_isolation_and_read_hold_on_apache_kafka_too() -> None:
-    with apache_kafka() as kafka:
-        servers = ("--bootstrap", kafka.bootstrap_servers)
-        play("zombie", *servers)
-        play("isolation", "--timeout", "5s", *servers)
-        # The first of the topic was committed, the second timed out, and the third waited for it.
-        seen = play("read", "--idle", "3s", *servers, "brew.isolation.v1")["records"]
-        assert [record["key"] for record in seen] == ["before", "behind"]
+def test_zombie_isolation_and_read_hold_on_apache_kafka_too(apache: ApacheKafka) -> None:
+    servers = ("--bootstrap", apache.bootstrap_servers)
+    play("zombie", *servers)
+    play("isolation", "--timeout", "10s", *servers)
+    # The first of the topic was committed, the second timed out, and the third waited for it.
+    seen = play("read", "--idle", "3s", *servers, "brew.isolation.v1")["records"]
+    assert [record["key"] for record in seen] == ["before", "behind"]

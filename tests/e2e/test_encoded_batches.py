@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from fencepost.protocol.records import Record
 from fencepost.spark.encode import EncodedBatch, encode_rows, finish_batch, halve_batch
 from fencepost.spark.partitioning import murmur2, partitions_for
 from fencepost.testing import Broker
-from tests.engines.apache_kafka import apache_kafka
+from tests.engines.apache_kafka import ApacheKafka
 from tests.engines.java import run_java
 from tests.unit.spark.partitioner import partition_for
 
@@ -38,14 +37,10 @@ TRY_AGAIN = {
 }
 
 
-@pytest.fixture(scope="module", params=["fencepost", pytest.param("apache", marks=pytest.mark.java)])
-def bootstrap(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "apache":
-        with apache_kafka() as kafka:
-            yield kafka.bootstrap_servers
-    else:
-        with Broker() as broker:
-            yield broker.bootstrap_servers
+@pytest.fixture(scope="module", params=["broker", pytest.param("apache", marks=pytest.mark.java)])
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    kafka: Broker | ApacheKafka = request.getfixturevalue(request.param)
+    return kafka.bootstrap_servers
 
 
 def create(bootstrap: str, topic: str, **config: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -283,6 +284,44 @@ def test_a_mistake_is_explained(broker: Broker) -> None:
 # --- what librdkafka forgets ------------------------------------------------------------------------------
 
 
+def abort(producer: Producer) -> None:
+    """Call `abort_transaction` for as long as it says "retriable", as librdkafka's manual asks for.
+
+    It first empties its queues and then waits for what is on its way. A request that fails in between puts its records
+    back into a queue, and a transaction that is being aborted sends nothing: the call would wait for them until
+    message.timeout.ms. The next call empties the queues again.
+    """
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            return producer.abort_transaction(1)
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
+
+
+def test_an_abort_that_waits_for_a_record_which_librdkafka_put_back_ends_with_the_next_call(broker: Broker) -> None:
+    producer = producer_of(broker)
+    begin_and_send(producer, "kept")
+    producer.commit_transaction(TIMEOUT_S)
+    producer.begin_transaction()
+    unanswered = broker.faults.drop_on("Produce")
+    producer.produce("orders", "aborted")
+    unanswered.wait_for_hits()
+    # The connection breaks while the abort waits for the record.
+    cut = threading.Timer(0.2, unanswered.clear)
+    cut.start()
+    with pytest.raises(KafkaException, match=r"1 message\(s\) remaining") as caught:
+        producer.abort_transaction(1)
+    assert caught.value.args[0].retriable()
+    cut.join()
+    abort(producer)
+    successor = producer_of(broker)
+    begin_and_send(successor, "the end")
+    successor.commit_transaction(TIMEOUT_S)
+    assert committed(broker, 2) == ["kept", "the end"]
+
+
 def test_an_abort_with_a_lost_reply_does_not_cost_the_records_of_the_next_transaction(broker: Broker) -> None:
     """librdkafka then gives the same sequences to other records. To say "stored already" would lose them silently."""
     producer = producer_of(broker, linger_ms=20)
@@ -292,7 +331,7 @@ def test_an_abort_with_a_lost_reply_does_not_cost_the_records_of_the_next_transa
     lost = broker.faults.disconnect_on("Produce")
     producer.produce("orders", "aborted")
     lost.wait_for_hits()
-    producer.abort_transaction(TIMEOUT_S)
+    abort(producer)
     expected = ["the first of all", "new", "the end"]
     producer.begin_transaction()
     try:

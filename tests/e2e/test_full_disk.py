@@ -26,6 +26,7 @@ from fencepost.protocol.messages import (
     AddPartitionsToTxnRequest,
     ApiVersionsRequest,
     CreateTopicsRequest,
+    DescribeTransactionsRequest,
     EndTxnRequest,
     FetchRequest,
     InitProducerIdRequest,
@@ -121,6 +122,12 @@ def latest_stable(client: RawClient, topic: str) -> int:
     return offset
 
 
+def state_of(client: RawClient, transactional_id: str) -> str:
+    found = client.call(DescribeTransactionsRequest([transactional_id]), 0).transaction_states[0]
+    assert found.error_code == errors.NONE
+    return str(found.transaction_state)
+
+
 def begin(client: RawClient, transactional_id: str, topic: str) -> tuple[int, int]:
     init = client.call(InitProducerIdRequest(transactional_id, 60_000), 4)
     assert init.error_code == errors.NONE
@@ -214,7 +221,10 @@ def test_a_kill_between_decision_and_marker_on_a_full_disk_is_finished_by_the_ne
     limit_files(broker, 64 * KB)
     thread = threading.Thread(target=_ignore_end, args=(broker, EndTxnRequest("txn", *producer, True)))
     thread.start()
-    time.sleep(0.3)
+    deadline = time.monotonic() + 30
+    while (state := state_of(client, "txn")) != "PrepareCommit":
+        assert time.monotonic() < deadline, f"still {state}"
+        time.sleep(0.01)
     broker.kill()
     thread.join()
     broker.restart()

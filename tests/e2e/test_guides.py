@@ -34,7 +34,7 @@ def test_the_examples_of_a_guide_run(guide: str, tests: int, tmp_path: Path) -> 
     for n, block in enumerate(blocks_of(GUIDES / f"{guide}.md")):
         named = re.match(r"# (\w+\.py)\n", block)
         (tmp_path / (named[1] if named else f"test_guide_{n}.py")).write_text(block)
-    done = run_pytest(tmp_path, "-n", "2")
+    done = run_pytest(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{tests} passed" in done.stdout
 

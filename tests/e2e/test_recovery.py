@@ -33,7 +33,7 @@ from fencepost.testing import Broker
 from fencepost.testing.broker import BrokerFailed
 from tests.crash.ledger import Checker, Ledger
 from tests.crash.load import Tv2Client, TxnWriter
-from tests.readers.reading import READ_COMMITTED, committed_offsets, connect, end_offsets, read_all
+from tests.readers.reading import READ_COMMITTED, TIMEOUT_S, committed_offsets, connect, end_offsets, read_all
 
 TXN_ID = "t1"
 GROUP = "group"
@@ -543,7 +543,10 @@ def test_with_flush_on_commit_many_producers_share_a_sync(tmp_path: Path) -> Non
         writers = [TxnWriter(f"writer-{number}", *common, topics={"orders": 2}) for number in range(8)]
         for writer in writers:
             writer.start()
-        time.sleep(1)
+        deadline = time.monotonic() + TIMEOUT_S
+        while len(ledger.over()) < len(writers):
+            assert time.monotonic() < deadline, "they do not get on"
+            time.sleep(0.05)
         stop.set()
         for writer in writers:
             writer.join(30)
@@ -552,4 +555,4 @@ def test_with_flush_on_commit_many_producers_share_a_sync(tmp_path: Path) -> Non
         broker.kill()
         broker.start()
         assert Checker(ledger).check(over, read_all(broker.bootstrap_servers, ["orders"])) == []
-        assert len(over) >= 8
+        assert len(over) >= len(writers)

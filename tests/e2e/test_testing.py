@@ -229,7 +229,7 @@ def test_the_examples_of_the_guide_run(tmp_path: Path) -> None:
     assert len(tests) >= 4
     for n, block in enumerate(tests):
         (tmp_path / f"test_guide_{n}.py").write_text(block)
-    done = run_pytest(tmp_path, "-n", "2")
+    done = run_pytest(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

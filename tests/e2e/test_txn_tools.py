@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,12 +22,14 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.settings import INSTEAD_OF, KNOWN
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
+from fencepost.protocol.messages import ListOffsetsRequest
 from fencepost.testing import Broker
 from tests.command_line import start_fencepost
 from tests.engines.apache_kafka import apache_kafka
 from tests.engines.java import run_java
 from tests.examples import FOLDER, ORDER, comparable, example_broker, hang, transcript
 from tests.readers.reading import TIMEOUT_S, read_all
+from tests.wire.proxy import Proxy
 
 JAVA = Path(__file__).parent / "clients" / "java"
 SETTINGS = {
@@ -96,6 +98,15 @@ def write(producer: Producer, topic: str, value: str, partitions: tuple[int, ...
     assert producer.flush(TIMEOUT_S) == 0
 
 
+def await_markers(run: Run, transactional_ids: Sequence[str]) -> None:
+    """Until their transactions are committed and marked: Apache Kafka answers EndTxn before the markers are written."""
+    deadline = time.monotonic() + TIMEOUT_S
+    states: dict[str, str] = {}
+    while not all(states.get(id_) == "CompleteCommit" for id_ in transactional_ids):
+        assert time.monotonic() < deadline, f"no markers: {states}"
+        states = {t["transactional_id"]: t["state"] for t in run("list", "--json").document["transactions"]}
+
+
 @pytest.fixture
 def stuck(servers: str, topic: str, unique: Callable[[str], str]) -> tuple[str, Producer]:
     """A transactional id with a transaction that is open on both partitions of the topic."""
@@ -118,6 +129,7 @@ def test_one_stuck_producer_among_twenty_is_named_explained_and_fenced(
         write(producer, topic, transactional_id)
         if transactional_id != guilty:
             producer.commit_transaction(TIMEOUT_S)
+    await_markers(run, [id_ for id_ in ids if id_ != guilty])
 
     named = run("lso", topic, "--json").document
     assert [pin["transactional_id"] for pin in named["pins"]] == [guilty]
@@ -193,9 +205,8 @@ def test_list_shows_what_the_filters_let_through(
         assert result.exit_code == 0, result.err
         return {t["transactional_id"]: t for t in result.document["transactions"]}
 
+    await_markers(run, [idle])
     everything = listed()
-    while everything[idle]["state"] != "CompleteCommit":  # Kafka answers before the markers are written.
-        everything = listed()
     open_ = everything[transactional_id]
     assert (open_["state"], open_["partition_count"], open_["timeout_ms"]) == ("Ongoing", 2, 600_000)
     assert 0 <= open_["timeout_share"] < 1
@@ -335,6 +346,23 @@ def test_lso_has_an_exit_code_for_monitoring(run: Run, topic: str, stuck: tuple[
     assert f"fencepost txn explain {stuck[0]}" in late.err
     assert run("lso", topic, "--max-age", "1d").exit_code == 0
     assert run("lso", "no-such-topic").exit_code == 3
+
+
+def test_lso_does_not_take_a_record_that_was_just_written_for_one_that_waits(
+    servers: str, run: Run, topic: str
+) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+
+    def write_meanwhile(_: object) -> None:
+        producer.produce(topic, "without a transaction", partition=0)
+        assert producer.flush(TIMEOUT_S) == 0
+
+    with Proxy(servers) as proxy:
+        proxy.change_reply(ListOffsetsRequest, write_meanwhile)
+        shown = run("lso", topic, "--json", "--bootstrap", proxy.bootstrap_servers).document
+        assert proxy.unsprung == 0
+    assert shown["waiting_count"] == 0
+    assert [(row["last_stable_offset"], row["high_watermark"]) for row in shown["partitions"]] == [(1, 1), (0, 0)]
 
 
 def test_an_id_that_does_not_exist_is_not_created(run: Run, stuck: tuple[str, Producer]) -> None:

@@ -22,7 +22,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -30,9 +30,13 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.engines.java import KAFKA_VERSION, SHORT_LIVED, java_command, java_home
+from tests.engines.java import KAFKA_VERSION, SHORT_LIVED, java_command, java_home, quick_start
 
 START_TIMEOUT_S = 60.0
+# A broker of a test lives for a minute: a quick compiler and a simple collector halve what its start takes.
+IMPATIENT_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# As in the field, for measurements.
+SERVER_JVM = ("-Xmx1g", "-Xms1g", "-XX:+UseG1GC")
 USER, PASSWORD = "alice", "correct horse"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 SECURED = ("SASL_PLAINTEXT", "SASL_SSL", "SSL")
@@ -65,7 +69,7 @@ def run_tool(
     name: str, *arguments: str | Path, check: bool = True, timeout_s: float = 60, version: str = KAFKA_VERSION
 ) -> str:
     """Run one of Kafka's tools and return its stdout. Fails if it fails, unless `check` is off."""
-    command = java_command(TOOLS[name], *arguments, options=SHORT_LIVED, version=version)
+    command = java_command(TOOLS[name], *arguments, options=quick_start(SHORT_LIVED, version), version=version)
     TOOLS_RUN.append(name)
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s, check=False
@@ -84,12 +88,14 @@ class ApacheKafka:
         port: int,
         secured_ports: Mapping[str, int] | None = None,
         version: str = KAFKA_VERSION,
+        jvm: Sequence[str] | None = None,
     ) -> None:
         self.directory = directory
         self.port = port
         self.version = version
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self._secured_ports = dict(secured_ports or {})
+        self._jvm = quick_start(IMPATIENT_JVM, version) if jvm is None else jvm
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -106,17 +112,16 @@ class ApacheKafka:
     def is_running(self) -> bool:
         return self._process is not None
 
-    def start(self, heap: str = "512m") -> None:
+    def start(self) -> None:
         """Start the broker and wait until a client gets metadata."""
-        self.launch(heap)
+        self.launch()
         self.await_ready()
 
-    def launch(self, heap: str) -> None:
+    def launch(self) -> None:
         """Start the broker. One of a cluster is not ready before others are."""
         assert self._process is None, "the broker is running already"
-        options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:+UseG1GC"]
         properties = self.directory / "server.properties"
-        command = java_command("kafka.Kafka", properties, options=options, version=self.version)
+        command = java_command("kafka.Kafka", properties, options=self._jvm, version=self.version)
         with (self.directory / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
@@ -173,12 +178,17 @@ class ApacheKafka:
 
 
 @contextmanager
-def apache_kafka(*, heap: str = "512m", secured: bool = False, **overrides: object) -> Iterator[ApacheKafka]:
-    """Run one broker for the length of a block; `overrides` are its settings, `_` for `.`."""
+def apache_kafka(
+    *, jvm: Sequence[str] | None = None, secured: bool = False, **overrides: object
+) -> Iterator[ApacheKafka]:
+    """Run one broker for the length of a block; `overrides` are its settings, `_` for `.`.
+
+    `jvm` are options of its JVM; without them it is one that starts quickly.
+    """
     with ExitStack() as cleanup:
         directory = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
-        port, controller_port, *secured_ports = free_ports(2 + len(SECURED) * secured)
+        port, controller_port, *secured_ports = cleanup.enter_context(held_ports(2 + len(SECURED) * secured))
         settings = default_settings(directory / "data", port, controller_port)
         listeners = dict(zip(SECURED, secured_ports))
         if secured:
@@ -191,20 +201,19 @@ def apache_kafka(*, heap: str = "512m", secured: bool = False, **overrides: obje
         users = [f"{mechanism}=[name={USER},password={PASSWORD}]" for mechanism in SCRAM if secured]
         scram = [word for user in users for word in ("--add-scram", user)]
         run_tool("kafka-storage", "format", "--standalone", "-t", cluster_id, "-c", properties, *scram)
-        kafka = ApacheKafka(directory, port, listeners)
+        kafka = ApacheKafka(directory, port, listeners, jvm=jvm)
         # The folder goes away with the block, so there is nothing worth a clean stop.
         cleanup.callback(kafka.kill)
-        kafka.start(heap)
+        kafka.start()
         yield kafka
 
 
 class ApacheKafkaCluster:
     """Several brokers, each of them a controller too, by their node ids."""
 
-    def __init__(self, nodes: Mapping[int, ApacheKafka], heap: str) -> None:
+    def __init__(self, nodes: Mapping[int, ApacheKafka]) -> None:
         self.nodes = dict(nodes)
         self.bootstrap_servers = ",".join(node.bootstrap_servers for node in nodes.values())
-        self._heap = heap
 
     def kill(self, node_id: int) -> None:
         """kill -9."""
@@ -214,7 +223,7 @@ class ApacheKafkaCluster:
         """Start those that do not run, and wait until every replica of everything is in sync."""
         started = [node for node in self.nodes.values() if not node.is_running]
         for node in started:
-            node.launch(self._heap)
+            node.launch()
         for node in started:
             node.await_ready()
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -251,15 +260,13 @@ class ApacheKafkaCluster:
 
 
 @contextmanager
-def apache_kafka_cluster(
-    *, heap: str = "384m", version: str = KAFKA_VERSION, **overrides: object
-) -> Iterator[ApacheKafkaCluster]:
+def apache_kafka_cluster(*, version: str = KAFKA_VERSION, **overrides: object) -> Iterator[ApacheKafkaCluster]:
     """Three brokers, three replicas of everything, of which two have to be in sync; `overrides` as for one."""
     with ExitStack() as cleanup:
         directory = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
         node_ids = (1, 2, 3)
-        free = free_ports(2 * len(node_ids))
+        free = cleanup.enter_context(held_ports(2 * len(node_ids)))
         ports, controller_ports = dict(zip(node_ids, free)), dict(zip(node_ids, free[len(node_ids) :]))
         voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in controller_ports.items())
         cluster_id = new_cluster_id()
@@ -275,7 +282,7 @@ def apache_kafka_cluster(
             properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
             run_tool("kafka-storage", "format", "-t", cluster_id, "-c", properties, version=version)
             nodes[node_id] = ApacheKafka(home, port, version=version)
-        cluster = ApacheKafkaCluster(nodes, heap)
+        cluster = ApacheKafkaCluster(nodes)
         cleanup.callback(cluster.stop)
         cluster.start()
         yield cluster
@@ -376,15 +383,20 @@ def new_cluster_id() -> str:
     return cluster_id
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses at this moment, all different."""
+@contextmanager
+def held_ports(count: int) -> Iterator[list[int]]:
+    """Free ports that no other process is given during the block; a server that reuses addresses, as Java's do, can.
+
+    They stay bound here without listening. A port that was only looked up may be somebody else's when the JVM is ready.
+    """
     with ExitStack() as held:
         ports = []
         for _ in range(count):
             holder = held.enter_context(socket.socket())
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             holder.bind(("127.0.0.1", 0))
             ports.append(holder.getsockname()[1])
-        return ports
+        yield ports
 
 
 def gives_metadata(port: int) -> bool:

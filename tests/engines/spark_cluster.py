@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.engines.apache_kafka import free_ports
+from tests.engines.apache_kafka import held_ports
 from tests.engines.java import OLDEST_JAVA, java_home
 
 START_TIMEOUT_S = 90.0
@@ -28,8 +28,8 @@ DEPLOY = "org.apache.spark.deploy"
 class SparkCluster:
     """`master` is its address; workers are known by their hosts."""
 
-    def __init__(self, folder: Path, spark_home: Path, environment: Mapping[str, str]) -> None:
-        (self._port,) = free_ports(1)
+    def __init__(self, folder: Path, spark_home: Path, environment: Mapping[str, str], port: int) -> None:
+        self._port = port
         self.master = f"spark://{HOSTS[0]}:{self._port}"
         self._folder = folder
         self._command = spark_home / "bin" / "spark-class"
@@ -112,7 +112,8 @@ def standalone_cluster(folder: Path) -> Iterator[SparkCluster]:
         "SPARK_LOCAL_DIRS": str(local),
     }
     with ExitStack() as running:
-        cluster = SparkCluster(folder, spark_home, environment)
+        [port] = running.enter_context(held_ports(1))
+        cluster = SparkCluster(folder, spark_home, environment, port)
         running.callback(cluster.stop)
         cluster.start()
         yield cluster

@@ -134,9 +134,25 @@ class Proxy:
         """The next one never reaches the broker, and the client is answered all the same."""
 
         def on_request(request: bytes, version: int, _sender_port: int) -> bytes:
-            out = bytearray(request[4:8] + (b"\0" if reply.is_flexible(version) else b""))
-            reply.encode_into(out, version)
-            return bytes(out)
+            return _encoded(request, version, reply)
+
+        self._set(kind, on_request)
+
+    def answer_before(self, kind: type[Message], reply: Message, later: type[Message]) -> None:
+        """The next one is answered at once, and reaches the broker only after it has answered a request of `later`.
+
+        With EndTxn and ListOffsets: the client finds a committed transaction without its marker, as on Apache Kafka.
+        """
+
+        def on_request(request: bytes, version: int, _sender_port: int) -> bytes:
+            def deliver(later_reply: bytes, _version: int) -> bytes:
+                with socket.create_connection(self._broker, timeout=TIMEOUT_S) as broker:
+                    broker.sendall(_LENGTH.pack(len(request)) + request)
+                    _receive_frame(broker)
+                return later_reply
+
+            self._set(later, on_reply=deliver)
+            return _encoded(request, version, reply)
 
         self._set(kind, on_request)
 
@@ -202,6 +218,12 @@ class Proxy:
         is_metadata = isinstance(response, MetadataResponse)
         for place in response.brokers if is_metadata else [response, *response.coordinators]:
             place.host, place.port = "127.0.0.1", self.port
+
+
+def _encoded(request: bytes, version: int, reply: Message) -> bytes:
+    out = bytearray(request[4:8] + (b"\0" if reply.is_flexible(version) else b""))
+    reply.encode_into(out, version)
+    return bytes(out)
 
 
 def _changed(kind: type[Message], frame: bytes, version: int, change: Callable[[Any], None]) -> bytes:

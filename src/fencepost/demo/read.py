@@ -29,8 +29,10 @@ def play_read(
     readable = topics.ends(committed)
     partitions = list(readable)
     seen = _read(bootstrap_servers, readable, committed, count, idle_s, tell)
-    # Asked afterwards: both only grow.
-    stable, ends = topics.ends(committed=True), topics.ends()
+    # Asked after reading, since both only grow; and the LSO last, or a record written between the two questions would
+    # look like one that waits.
+    ends = topics.ends()
+    stable = topics.ends(committed=True)
     limits = stable if committed else ends
     too_far = [str(record) for record in seen if record.offset >= limits[record.topic, record.partition]]
     by_topic = Counter(record.topic for record in seen)

@@ -136,6 +136,23 @@ class Topics:
                 )
             time.sleep(0.02)
 
+    def await_end(self, partition: tuple[str, int], offset: int, timeout_s: float = 30.0) -> int:
+        """Wait until the end offset of a partition is at least `offset`; return it.
+
+        For a commit whose marker `await_stable` cannot wait for, because another transaction holds the LSO.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (end := self.ends()[partition]) < offset:
+            if time.monotonic() > deadline:
+                topic, index = partition
+                raise DemoFailed(
+                    f"a transaction was committed, and its marker is not on {topic}-{index} after {timeout_s:g} s: "
+                    f"the end offset is {end}, {offset} was expected",
+                    SEE_LOG,
+                )
+            time.sleep(0.02)
+        return end
+
     def read(self, start: Offsets, committed: bool) -> list[Seen]:
         """Read all partitions from `start` to their ends, as a reader of this isolation level."""
         consumer = Consumer(

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from fencepost.server.control import Control
     from fencepost.server.metrics import MetricsServer
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 class CannotListen(Exception):
     """The address is in use, or is not an address of this machine."""
@@ -285,14 +287,17 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 async def _run(app: App, ready: Callable[[list[Broker]], None]) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for sig in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sig, stopping.set)
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set))
     brokers = await app.start()
     if app.settings.control is not None:
         app.settings.control.serve(app)
     ready(brokers)
     loop.call_later(memory.SHORTEST_INTERVAL_S, _collect_now_and_then, loop)
     await stopping.wait()
+    # Another signal must not turn the clean end into a kill. The loop's own handlers would go with the loop.
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     await app.stop()
 
 

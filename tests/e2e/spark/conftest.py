@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,17 +37,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.engines)
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    pytest.importorskip("pyspark", reason="no PySpark; `uv sync --group engines` installs it")
-    if java_home() is None:
-        pytest.skip(f"no Java {OLDEST_JAVA} or newer; `make setup` says how to get one")
+class Sparks:
+    """Spark in one JVM, which is started by the first test that needs it."""
+
+    def __init__(self) -> None:
+        self._session: Any = None
+
+    def running(self) -> Any:
+        """The session; a new one where there is none, or where a test broke the one before."""
+        if self._session is None:
+            self._session = _start_session()
+        return self._session
+
+    def is_whole(self) -> bool:
+        """Whether the driver still knows its own block manager.
+
+        Spark forgets it where it thinks that an executor has lost files, and with `local` it is never registered again:
+        every heartbeat fails from then on, and after sixty of them, ten minutes, the JVM ends itself with 56.
+        """
+        environment = self._session._jvm.org.apache.spark.SparkEnv.get()
+        return int(environment.blockManager().master().getMemoryStatus().size()) == 1
+
+    def stop(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            java = session.sparkContext._gateway.proc
+            assert java.poll() is None, f"Spark's JVM ended by itself, with {java.returncode}"
+            session.stop()
+
+
+def _start_session() -> Any:
     from pyspark.sql import SparkSession
 
-    os.environ["JAVA_HOME"] = str(java_home())
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Py4J logs whatever a foreachBatch function raises; the tests look at the query instead.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
@@ -61,15 +81,37 @@ def spark() -> Iterator[Any]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
-    java = session.sparkContext._gateway.proc  # type: ignore[union-attr]
-    yield session
-    if java.poll() is None:
-        session.stop()
-    else:  # 56: its heartbeats failed sixty times, which takes ten minutes. The tests were over long before.
-        warnings.warn(f"Spark's JVM ended by itself, with {java.returncode}", stacklevel=1)
+    return session
 
 
 @pytest.fixture(scope="session")
+def sparks() -> Iterator[Sparks]:
+    pytest.importorskip("pyspark", reason="no PySpark; `uv sync --group engines` installs it")
+    if java_home() is None:
+        pytest.skip(f"no Java {OLDEST_JAVA} or newer; `make setup` says how to get one")
+    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Py4J logs whatever a foreachBatch function raises; the tests look at the query instead.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    found = Sparks()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def spark(sparks: Sparks) -> Iterator[Any]:
+    yield sparks.running()
+    assert sparks.is_whole(), "use `spark_to_break`: Spark's heartbeats fail after this test"
+
+
+@pytest.fixture
+def spark_to_break(sparks: Sparks) -> Iterator[Any]:
+    """For a test after which Spark is not as it was: the next test gets another."""
+    yield sparks.running()
+    sparks.stop()
+
+
+@pytest.fixture
 def kafka_source(spark: Any) -> Any:
     """A Spark session that knows `format("kafka")`."""
     if connector_jars() is None:

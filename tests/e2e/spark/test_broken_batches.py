@@ -187,9 +187,9 @@ def test_a_timeout_that_the_broker_does_not_allow_is_named_with_its_limit(
 
 
 def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path
+    spark_to_break: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path
 ) -> None:
-    servers = broker.bootstrap_servers
+    spark, servers = spark_to_break, broker.bootstrap_servers
     topic, reached = create_topic(servers, unique("shuffle")), tmp_path / "reached"
     sink = sinks(servers, unique("shuffle"), topic=topic)
     folders = list(spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirsString())

@@ -124,7 +124,7 @@ def run_all(spark: Any, successors: list[Successor]) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("target", ["apache TV2", "apache TV1"], indirect=True)
+@pytest.mark.parametrize("target", ["apache TV2", pytest.param("apache TV1", marks=pytest.mark.engines)], indirect=True)
 def test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_writes_every_batch_once(
     spark: Any, broker: Broker, target: Target, unique: Callable[[str], str], tmp_path: Path
 ) -> None:

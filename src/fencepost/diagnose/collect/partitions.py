@@ -79,14 +79,15 @@ def collect_ends(client: KafkaClient, partitions: Collection[NamedPartition]) ->
 
 
 def ends_of(client: KafkaClient, partitions: Collection[NamedPartition]) -> Answers[NamedPartition, Ends]:
-    # The last stable offset first: the high watermark only grows, so it is never the smaller of the two.
-    stable = list_offsets(client, partitions, READ_COMMITTED)
-    high = list_offsets(client, list(stable.found), READ_UNCOMMITTED)
+    # The last stable offset comes second: a record that is written between the two requests must not look as if it
+    # waited.
+    high = list_offsets(client, partitions, READ_UNCOMMITTED)
+    stable = list_offsets(client, list(high.found), READ_COMMITTED)
     found = {
-        where: Ends(high_watermark=offset, last_stable_offset=stable.found[where])
-        for where, offset in high.found.items()
+        where: Ends(high_watermark=max(high.found[where], offset), last_stable_offset=offset)
+        for where, offset in stable.found.items()
     }
-    return Answers(found, [*stable.problems, *high.problems])
+    return Answers(found, [*high.problems, *stable.problems])
 
 
 def _txns_of(
