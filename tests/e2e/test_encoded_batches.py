@@ -18,12 +18,12 @@ from fencepost.protocol import errors
 from fencepost.protocol.batch import CODECS
 from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.records import Record
-from fencepost.spark.encode import EncodedBatch, encode_rows, finish_batch, halve_batch
-from fencepost.spark.partitioning import murmur2, partitions_for
+from fencepost.spark.encode.partitioning import murmur2, partitions_for
+from fencepost.spark.encode.record_batches import EncodedBatch, encode_rows, finish_batch, halve_batch
 from fencepost.testing import Broker
 from tests.engines.apache_kafka import apache_kafka
 from tests.engines.java import run_java
-from tests.unit.spark.partitioner import partition_for
+from tests.unit.spark.encode.partitioner import partition_for
 
 PARTITIONS = 3
 NOW_MS = 1_700_000_000_000

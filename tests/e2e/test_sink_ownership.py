@@ -17,14 +17,14 @@ from confluent_kafka import Consumer
 
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.spark.batch import BatchTransaction
+from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.driver.lag_group import LagGroup
+from fencepost.spark.driver.owner import MARKER_GROUP
 from fencepost.spark.failures import BatchRefused, SinkError
-from fencepost.spark.lag_group import LagGroup
-from fencepost.spark.lease_client import LeaseClient
-from fencepost.spark.leases import TaskAttempt
-from fencepost.spark.owner import MARKER_GROUP
+from fencepost.spark.lease.client import LeaseClient
+from fencepost.spark.lease.rules import TaskAttempt
 from fencepost.spark.sink import ExactlyOnceSink
-from fencepost.spark.task import write_rows
+from fencepost.spark.task.run import write_rows
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker
 from tests.e2e.spark.streams import create_topic

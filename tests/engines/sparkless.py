@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from fencepost.client.client import KafkaClient
 from fencepost.protocol.messages import UpdateFeaturesRequest
-from fencepost.spark.batch import BatchTransaction
-from fencepost.spark.leases import TaskAttempt
+from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.lease.rules import TaskAttempt
 from fencepost.spark.sink import ExactlyOnceSink
-from fencepost.spark.task import WriteFailed, write_rows
+from fencepost.spark.task.run import WriteFailed, write_rows
 from fencepost.testing import Broker
 
 OUTPUT = "out"

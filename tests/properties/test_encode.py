@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol.batch import CODECS, TRANSACTIONAL, decode_batch
 from fencepost.protocol.records import Record, encode_records, iter_records
-from fencepost.spark.encode import EncodedBatch, encode_rows, finish_batch
-from fencepost.spark.partitioning import murmur2
-from tests.unit.spark.partitioner import murmur2 as murmur2_of
-from tests.unit.spark.partitioner import partition_for
+from fencepost.spark.encode.partitioning import murmur2
+from fencepost.spark.encode.record_batches import EncodedBatch, encode_rows, finish_batch
+from tests.unit.spark.encode.partitioner import murmur2 as murmur2_of
+from tests.unit.spark.encode.partitioner import partition_for
 
 NOW_MS = 1_700_000_000_000
 WHO = ProducerIdentity("sink", 12, 3)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fencepost.protocol.batch import MAX_SEQUENCE, advance_sequence
-from fencepost.spark.leases import (
+from fencepost.spark.lease.rules import (
     Broken,
     Busy,
     Effect,

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fencepost.spark.batch import BatchTransaction
+    from fencepost.spark.driver.batch_transaction import BatchTransaction
+    from fencepost.spark.driver.progress import BatchProgress
     from fencepost.spark.failures import BatchBroken, BatchRefused, SinkError, SinkFenced
-    from fencepost.spark.progress import BatchProgress
     from fencepost.spark.sink import ExactlyOnceSink
 
 __all__ = [

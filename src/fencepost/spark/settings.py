@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from fencepost.client.failures import BadClientSetting
 from fencepost.client.settings import KNOWN, parse_settings
 from fencepost.protocol.batch import CODECS
-from fencepost.spark.encode import DEFAULT_MAX_BATCH_BYTES
-from fencepost.spark.lease_port import parse_ports
+from fencepost.spark.encode.record_batches import DEFAULT_MAX_BATCH_BYTES
+from fencepost.spark.lease.port import parse_ports
 
 DEFAULT_TIMEOUT_MS = 300_000
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000

@@ -38,12 +38,12 @@ from dataclasses import asdict
 from typing import Any
 
 from fencepost.client.failures import BadClientSetting, Fenced
-from fencepost.spark.batch import BatchTransaction
+from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.driver.metrics import Metrics, metrics_at
+from fencepost.spark.driver.progress import BatchProgress
+from fencepost.spark.driver.runner import Choices, StartedSink, Write
 from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError, SinkFenced
-from fencepost.spark.metrics import Metrics, metrics_at
-from fencepost.spark.progress import BatchProgress
 from fencepost.spark.settings import SINK_SETTINGS, parse_sink_settings
-from fencepost.spark.started import Choices, StartedSink, Write
 
 __all__ = [
     "SINK_SETTINGS",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.spark.checkpoint import (
+from fencepost.spark.checkpoint.offsets import (
     LocalFiles,
     RunningQuery,
     SessionFiles,

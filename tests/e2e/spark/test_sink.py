@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from fencepost.client.failures import BadClientSetting
-from fencepost.spark.frames import UnwritableFrame
+from fencepost.spark.driver.dataframes import UnwritableFrame
 from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink, SinkError
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker, Target
@@ -36,7 +36,7 @@ from tests.e2e.spark.streams import (
     written,
 )
 from tests.readers.reading import committed_offsets
-from tests.unit.spark.partitioner import partition_for
+from tests.unit.spark.encode.partitioner import partition_for
 
 pytestmark = [pytest.mark.java]
 

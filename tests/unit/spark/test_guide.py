@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fencepost.spark.encode import DEFAULT_MAX_BATCH_BYTES
+from fencepost.spark.encode.record_batches import DEFAULT_MAX_BATCH_BYTES
 from fencepost.spark.settings import (
     DEFAULT_DELIVERY_TIMEOUT_MS,
     DEFAULT_TIMEOUT_MS,
@@ -52,7 +52,7 @@ def test_the_defaults_are_those_of_the_sink() -> None:
 
 
 def test_every_message_that_the_guide_explains_is_one_that_the_sink_has() -> None:
-    files = [*(ROOT / "src/fencepost/spark").glob("*.py"), *(ROOT / "src/fencepost/client").glob("*.py")]
+    files = [*(ROOT / "src/fencepost/spark").rglob("*.py"), *(ROOT / "src/fencepost/client").glob("*.py")]
     # Strings over several lines, as one.
     source = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text() for path in files))
     said = [row[0] for row in table_after("When the sink refuses")]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.spark.checkpoint import (
+from fencepost.spark.checkpoint.offsets import (
     BadCheckpoint,
     LocalFiles,
     has_state,

@@ -30,9 +30,9 @@ from fencepost.protocol.batch import (
 )
 from fencepost.protocol.crc import crc32c
 from fencepost.protocol.records import Record, compress, encode_records, iter_records, uncompressed_records
-from fencepost.spark.columns import BadRecord, BinaryColumn, Columns, Ints, binary_column, timestamps_ms
-from fencepost.spark.layout import Part, Taken, constant, lay_out, varint_width, varints, zigzag
-from fencepost.spark.partitioning import RowGroups, group_rows
+from fencepost.spark.encode.columns import BadRecord, BinaryColumn, Columns, Ints, binary_column, timestamps_ms
+from fencepost.spark.encode.layout import Part, Taken, constant, lay_out, varint_width, varints, zigzag
+from fencepost.spark.encode.partitioning import RowGroups, group_rows
 
 # Kafka's default `max.message.bytes` is 1 MiB and twelve bytes.
 DEFAULT_MAX_BATCH_BYTES = (1 << 20) - 1024

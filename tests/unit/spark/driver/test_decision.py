@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.spark.decide import (
+from fencepost.spark.driver.decision import (
     HOUR_MS,
     MAX_MARKER_BYTES,
     RUN,

@@ -9,7 +9,7 @@ import logging
 import threading
 from typing import Any
 
-from fencepost.spark.progress import COMMITTED, BatchProgress
+from fencepost.spark.driver.progress import COMMITTED, BatchProgress
 
 log = logging.getLogger("fencepost.spark")
 

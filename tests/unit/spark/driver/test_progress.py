@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.spark.progress import COMMITTED, EMPTY, SKIPPED, BatchProgress
+from fencepost.spark.driver.progress import COMMITTED, EMPTY, SKIPPED, BatchProgress
 
 
 def test_a_committed_batch_says_how_much_and_how_long() -> None:

@@ -24,11 +24,11 @@ from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, 
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ProduceRequest
-from fencepost.spark.columns import BadRecord
-from fencepost.spark.encode import EncodedBatch, encode_rows, finish_batch, halve_batch
-from fencepost.spark.lease_client import AlreadyWritten, LeaseAddress, LeaseClient
-from fencepost.spark.leases import Granted, OutputPartition, TaskAttempt, TaskResult, Want
-from fencepost.spark.worker import reused
+from fencepost.spark.encode.columns import BadRecord
+from fencepost.spark.encode.record_batches import EncodedBatch, encode_rows, finish_batch, halve_batch
+from fencepost.spark.lease.client import AlreadyWritten, LeaseAddress, LeaseClient
+from fencepost.spark.lease.rules import Granted, OutputPartition, TaskAttempt, TaskResult, Want
+from fencepost.spark.task.worker import reused
 
 RESULT_SCHEMA = (
     "write int, input int, attempt long, topics map<string,binary>, "

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fencepost.open_files import room_for_connections
-from fencepost.spark.lease_client import (
+from fencepost.spark.lease.client import (
     MAX_FRAME_BYTES,
     PROTOCOL_VERSION,
     BadFrame,
@@ -30,8 +30,8 @@ from fencepost.spark.lease_client import (
     keep_alive,
     take_frame,
 )
-from fencepost.spark.lease_port import listen
-from fencepost.spark.leases import (
+from fencepost.spark.lease.port import listen
+from fencepost.spark.lease.rules import (
     Broken,
     Busy,
     Effect,

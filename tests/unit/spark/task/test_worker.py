@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.spark.worker import forget_archives, reused
+from fencepost.spark.task.worker import forget_archives, reused
 
 
 @pytest.fixture

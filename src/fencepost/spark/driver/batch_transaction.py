@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fencepost.spark.driver.dataframes import select_columns
 from fencepost.spark.failures import BatchBroken
-from fencepost.spark.frames import select_columns
-from fencepost.spark.leases import TaskResult
-from fencepost.spark.task import RESULT_SCHEMA, PinnedTopic, WritePlan, spark_task
+from fencepost.spark.lease.rules import TaskResult
+from fencepost.spark.task.run import RESULT_SCHEMA, PinnedTopic, WritePlan, spark_task
 
 
 class BatchTransaction:

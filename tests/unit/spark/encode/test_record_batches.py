@@ -13,9 +13,9 @@ import pytest
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol.batch import CODECS, HEADER_BYTES, TRANSACTIONAL, decode_batch
 from fencepost.protocol.records import Record, encode_records, iter_records
-from fencepost.spark import encode
-from fencepost.spark.columns import BadRecord
-from fencepost.spark.encode import (
+from fencepost.spark.encode import record_batches as encode
+from fencepost.spark.encode.columns import BadRecord
+from fencepost.spark.encode.record_batches import (
     DEFAULT_MAX_BATCH_BYTES,
     EncodedBatch,
     encode_rows,

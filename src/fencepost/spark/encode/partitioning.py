@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fencepost.spark.columns import BadRecord, BinaryColumn, Columns, Flags, Ints, binary_column
+from fencepost.spark.encode.columns import BadRecord, BinaryColumn, Columns, Flags, Ints, binary_column
 
 MULTIPLIER = 0x5BD1E995
 SEED = 0x9747B28C

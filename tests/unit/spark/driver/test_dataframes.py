@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.spark.frames import HEADERS_TYPE, UnwritableFrame, check_frame
+from fencepost.spark.driver.dataframes import HEADERS_TYPE, UnwritableFrame, check_frame
 
 ALL = {
     "value": "binary",

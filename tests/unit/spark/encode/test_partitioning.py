@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fencepost.spark.columns import BadRecord, Columns
-from fencepost.spark.partitioning import RowGroups, group_rows, murmur2, partitions_for
-from tests.unit.spark.partitioner import murmur2 as murmur2_of
-from tests.unit.spark.partitioner import partition_for
+from fencepost.spark.encode.columns import BadRecord, Columns
+from fencepost.spark.encode.partitioning import RowGroups, group_rows, murmur2, partitions_for
+from tests.unit.spark.encode.partitioner import murmur2 as murmur2_of
+from tests.unit.spark.encode.partitioner import partition_for
 
 # From Apache Kafka's own test of Utils.murmur2.
 KAFKAS_VECTORS = {

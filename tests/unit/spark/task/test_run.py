@@ -10,10 +10,10 @@ import pytest
 
 from fencepost.client.failures import BrokerError, DeadlinePassed, Unreachable
 from fencepost.protocol import errors
-from fencepost.spark import task
-from fencepost.spark.encode import EncodedBatch
-from fencepost.spark.leases import Busy, FirstTouch, Granted, LeaseTable, OutputPartition, Reply, TaskAttempt, Want
-from fencepost.spark.task import WANTS_AT_ONCE, TaskWriter, Verdict, first_turn, in_turn, judge, patiently
+from fencepost.spark.encode.record_batches import EncodedBatch
+from fencepost.spark.lease.rules import Busy, FirstTouch, Granted, LeaseTable, OutputPartition, Reply, TaskAttempt, Want
+from fencepost.spark.task import run as task
+from fencepost.spark.task.run import WANTS_AT_ONCE, TaskWriter, Verdict, first_turn, in_turn, judge, patiently
 
 
 @pytest.mark.parametrize(

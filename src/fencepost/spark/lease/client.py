@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fencepost.spark.leases import Granted, OutputPartition, TaskAttempt, TaskResult, Want
+from fencepost.spark.lease.rules import Granted, OutputPartition, TaskAttempt, TaskResult, Want
 
 PROTOCOL_VERSION = 1
 LENGTH = struct.Struct(">I")

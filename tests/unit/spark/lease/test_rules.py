@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from fencepost.protocol.batch import MAX_SEQUENCE
-from fencepost.spark.leases import (
+from fencepost.spark.lease.rules import (
     Broken,
     Busy,
     Effect,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fencepost.spark.columns import BinaryColumn, Ints
+from fencepost.spark.encode.columns import BinaryColumn, Ints
 
 WORD_BYTES = 8
 

@@ -16,7 +16,7 @@ from fencepost.client.failures import BrokerError, ClientError, Fenced, OutcomeU
 from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest
-from fencepost.spark import decide
+from fencepost.spark.driver import decision as decide
 from fencepost.spark.failures import BatchBroken, SinkError
 from fencepost.spark.settings import SOURCE_PREFIX
 

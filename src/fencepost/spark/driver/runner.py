@@ -11,10 +11,10 @@ from typing import Any
 
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import Fenced
-from fencepost.spark import checkpoint, decide
-from fencepost.spark.batch import BatchTransaction
-from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError
-from fencepost.spark.jobs import (
+from fencepost.spark.checkpoint import offsets as checkpoint
+from fencepost.spark.driver import decision as decide
+from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.driver.jobs import (
     STOPPED,
     Jobs,
     TimeoutAlarm,
@@ -24,13 +24,14 @@ from fencepost.spark.jobs import (
     stopped_by_sigterm,
     was_stopped,
 )
-from fencepost.spark.lag_group import LagGroup
-from fencepost.spark.lease_server import LeaseServer
-from fencepost.spark.leases import Broken, LeaseTable
-from fencepost.spark.owner import Owner
-from fencepost.spark.progress import COMMITTED, EMPTY, SKIPPED, BatchProgress, name_of
+from fencepost.spark.driver.lag_group import LagGroup
+from fencepost.spark.driver.owner import Owner
+from fencepost.spark.driver.progress import COMMITTED, EMPTY, SKIPPED, BatchProgress, name_of
+from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError
+from fencepost.spark.lease.rules import Broken, LeaseTable
+from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.settings import SinkSettings
-from fencepost.spark.task import WritePlan, patiently, pin
+from fencepost.spark.task.run import WritePlan, patiently, pin
 
 log = logging.getLogger("fencepost.spark")
 

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from fencepost import __version__
-from fencepost.spark import checkpoint
+from fencepost.spark.checkpoint import offsets as checkpoint
+from fencepost.spark.driver.progress import name_of
 from fencepost.spark.failures import QueryStopped
-from fencepost.spark.progress import name_of
 
 log = logging.getLogger("fencepost.spark")
 
@@ -34,7 +34,7 @@ _OTHER_VERSION = re.compile(
     r"|ImportError: cannot import name [^\n]* from 'fencepost\.[^\n]*"
     r"|AttributeError: Can't get attribute [^\n]* on <module 'fencepost\.[^\n]*"
 )
-_UNREACHABLE = re.compile(r"lease_client\.DriverUnreachable: ([^\n]*\n\nhint: [^\n]*)")
+_UNREACHABLE = re.compile(r"lease\.client\.DriverUnreachable: ([^\n]*\n\nhint: [^\n]*)")
 _EXCEPTION_LINE = re.compile(r"^[A-Za-z_][\w.]*: .*", re.MULTILINE)
 _JAVA_TRACE = re.compile(r"JVM stacktrace|^\s+at [\w.$]+\(", re.MULTILINE)
 

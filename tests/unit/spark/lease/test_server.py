@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.spark import lease_server
-from fencepost.spark.lease_client import (
+from fencepost.spark.lease import server as lease_server
+from fencepost.spark.lease.client import (
     LENGTH,
     AlreadyWritten,
     DriverUnreachable,
@@ -29,9 +29,8 @@ from fencepost.spark.lease_client import (
     TransactionBroken,
     encode_frame,
 )
-from fencepost.spark.lease_port import LeasePortTaken, parse_ports
-from fencepost.spark.lease_server import LeaseServer
-from fencepost.spark.leases import (
+from fencepost.spark.lease.port import LeasePortTaken, parse_ports
+from fencepost.spark.lease.rules import (
     Broken,
     Finished,
     Granted,
@@ -41,8 +40,9 @@ from fencepost.spark.leases import (
     TaskResult,
     Want,
 )
+from fencepost.spark.lease.server import LeaseServer
 
-SOURCE = Path(__file__).resolve().parents[3] / "src"
+SOURCE = Path(__file__).resolve().parents[4] / "src"
 REFUNDS, AUDIT = ("refunds", 0), ("audit", 0)
 WAIT_S = 20.0
 
@@ -245,8 +245,8 @@ def test_a_task_whose_connection_ends_before_its_first_batch_is_tried_again(
 def test_a_task_killed_in_the_middle_of_a_batch_breaks_the_transaction(batch: Batch) -> None:
     program = (
         "import sys, time\n"
-        "from fencepost.spark.lease_client import LeaseAddress, LeaseClient\n"
-        "from fencepost.spark.leases import TaskAttempt, Want\n"
+        "from fencepost.spark.lease.client import LeaseAddress, LeaseClient\n"
+        "from fencepost.spark.lease.rules import TaskAttempt, Want\n"
         "client = LeaseClient(LeaseAddress(sys.argv[1], int(sys.argv[2]), sys.argv[3]), TaskAttempt(1, 0, 1))\n"
         "client.acquire([Want('refunds', 0, 10)])\n"
         "print('writing', flush=True)\n"
@@ -539,8 +539,8 @@ def driver_with(limits: str, then: str = "pass") -> Iterator[subprocess.Popen[st
     whole = (
         "import os, resource, sys\n"
         "from contextlib import suppress\n"
-        "from fencepost.spark.lease_server import LeaseServer\n"
-        "from fencepost.spark.leases import LeaseTable\n"
+        "from fencepost.spark.lease.server import LeaseServer\n"
+        "from fencepost.spark.lease.rules import LeaseTable\n"
         "class Counting(LeaseServer):\n"
         "    calls = 0\n"
         "    def _accept(self):\n"

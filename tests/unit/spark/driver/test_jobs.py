@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost import __version__
-from fencepost.spark.jobs import sentence_of, setup_problem
+from fencepost.spark.driver.jobs import sentence_of, setup_problem
 
 CLASSIC = """
   An exception was thrown from the Python worker. Please see the stack trace below.
@@ -53,9 +53,9 @@ class TestTextOfAWorker:
     @pytest.mark.parametrize(
         "said",
         [
-            "ModuleNotFoundError: No module named 'fencepost.spark.task'",
-            "ImportError: cannot import name 'PinnedTopic' from 'fencepost.spark.task' (/opt/task.py)",
-            "AttributeError: Can't get attribute 'PinnedTopic' on <module 'fencepost.spark.task' from '/opt/task.py'>",
+            "ModuleNotFoundError: No module named 'fencepost.spark.task.run'",
+            "ImportError: cannot import name 'PinnedTopic' from 'fencepost.spark.task.run' (/opt/run.py)",
+            "AttributeError: Can't get attribute 'PinnedTopic' on <module 'fencepost.spark.task.run' from '/run.py'>",
         ],
     )
     def test_another_version_of_the_package_is_told_from_none(self, text: str, said: str) -> None:
@@ -66,7 +66,7 @@ class TestTextOfAWorker:
 
     def test_a_driver_that_cannot_be_reached_is_told_with_its_hint_and_nothing_else(self, text: str) -> None:
         said = "task 3 cannot reach the driver at host:99: refused\n\nhint: open it"
-        assert setup_problem(failed(text, f"fencepost.spark.lease_client.DriverUnreachable: {said}")) == said
+        assert setup_problem(failed(text, f"fencepost.spark.lease.client.DriverUnreachable: {said}")) == said
 
 
 def test_a_text_without_an_exception_is_its_first_line() -> None:
