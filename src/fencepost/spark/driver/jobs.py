@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from fencepost import __version__
-from fencepost.spark.checkpoint import offsets as checkpoint
+from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.driver.progress import name_of
 from fencepost.spark.failures import QueryStopped
 
@@ -85,7 +85,7 @@ def setup_problem(error: BaseException) -> str | None:
 @contextmanager
 def stopped_by_sigterm(session: Any) -> Iterator[None]:
     """Spark Connect stops a query by ending the process that runs its foreachBatch function: time to abort first."""
-    is_ours = threading.current_thread() is threading.main_thread() and not checkpoint.has_gateway(session)
+    is_ours = threading.current_thread() is threading.main_thread() and not has_gateway(session)
     if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
@@ -123,7 +123,7 @@ class Jobs:
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self._context = session.sparkContext if checkpoint.has_gateway(session) else None
+        self._context = session.sparkContext if has_gateway(session) else None
         self._tag = f"fencepost-{uuid.uuid4().hex}"
         self._is_over = False
 

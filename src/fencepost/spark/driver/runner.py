@@ -11,7 +11,9 @@ from typing import Any
 
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import Fenced
-from fencepost.spark.checkpoint import offsets as checkpoint
+from fencepost.spark.checkpoint.files import files_of, has_gateway
+from fencepost.spark.checkpoint.offsets import MicroBatchOffsets, has_state, read_offsets
+from fencepost.spark.checkpoint.query import RunningQuery, connect_query, running_query
 from fencepost.spark.driver import decision as decide
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.jobs import (
@@ -58,7 +60,7 @@ class Planned:
     """What Spark wrote down about a batch of a query."""
 
     query_id: str
-    offsets: checkpoint.BatchOffsets
+    offsets: MicroBatchOffsets
     is_stateful: bool
 
 
@@ -125,10 +127,10 @@ class StartedSink:
         self._owner.settle()
         if self.group is not None:
             self.group.check_sources(query.kafka_servers)
-        files = checkpoint.files_of(session, query.checkpoint)
-        offsets = checkpoint.read_batch(files, batch_id, query.sources)
+        files = files_of(session, query.checkpoint)
+        offsets = read_offsets(files, batch_id, query.sources)
         consumed = offsets.consumed if self.group and not self.group.is_elsewhere else {}
-        planned = Planned(query.query_id, offsets, checkpoint.has_state(files))
+        planned = Planned(query.query_id, offsets, has_state(files))
         work = Work(frame, batch_id, write, consumed, planned)
         is_skipped = self._is_committed(batch_id, planned)
         self._last_run = (query.run_id, batch_id)
@@ -140,10 +142,10 @@ class StartedSink:
             self.group.commit_afterwards(offsets.consumed, batch_id)
         return progress
 
-    def _query(self, session: Any) -> checkpoint.RunningQuery:
-        if not checkpoint.has_gateway(session):
-            return checkpoint.connect_query(session, self._settings.checkpoint_location)
-        query = checkpoint.running_query(session)
+    def _query(self, session: Any) -> RunningQuery:
+        if not has_gateway(session):
+            return connect_query(session, self._settings.checkpoint_location)
+        query = running_query(session)
         if query is None:
             raise SinkError("foreachBatch was called outside a streaming query: use sink.write(frame) there")
         return query

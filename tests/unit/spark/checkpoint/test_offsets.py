@@ -1,4 +1,4 @@
-"""What is read out of Spark's checkpoint; the samples are what Spark 4.0.5 and 4.3.0 wrote."""
+"""Reading Spark's checkpoint. The samples were written by Spark 4.0.5 and 4.3.0."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.spark.checkpoint.files import LocalFiles
 from fencepost.spark.checkpoint.offsets import (
     BadCheckpoint,
-    LocalFiles,
     has_state,
-    is_committed,
     parse_kafka_ends,
     parse_offsets,
-    read_batch,
+    read_offsets,
     read_query_id,
 )
 
@@ -82,12 +81,12 @@ def test_a_batch_without_metadata_has_no_time() -> None:
 @pytest.mark.parametrize("text", ["", "v1", "v3\n{}\n7", "1\n{}\n7", "v2\n{}\nno colon"])
 def test_a_file_that_spark_did_not_write_is_refused(text: str) -> None:
     with pytest.raises(BadCheckpoint, match="offsets/7: "):
-        read_batch(Files({"offsets/7": text}), 7)
+        read_offsets(Files({"offsets/7": text}), 7)
 
 
-def test_a_batch_that_spark_did_not_plan_is_refused() -> None:
+def test_a_micro_batch_that_spark_did_not_plan_is_refused() -> None:
     with pytest.raises(BadCheckpoint, match="no offsets/8"):
-        read_batch(Files({"offsets/7": V1}), 8)
+        read_offsets(Files({"offsets/7": V1}), 8)
 
 
 def test_a_line_separator_of_unicode_inside_an_offset_ends_no_line() -> None:
@@ -150,11 +149,8 @@ def test_the_query_id_is_in_the_metadata_file() -> None:
             read_query_id(Files(bad))
 
 
-def test_what_spark_has_committed_and_whether_it_keeps_state() -> None:
-    files = Files({"commits/3": "v1\n{}", "state/0/0/1.delta": ""})
-    assert is_committed(files, 3)
-    assert not is_committed(files, 4)
-    assert has_state(files)
+def test_a_query_with_a_state_folder_keeps_state() -> None:
+    assert has_state(Files({"commits/3": "v1\n{}", "state/0/0/1.delta": ""}))
     assert not has_state(Files({"commits/3": ""}))
 
 
@@ -162,7 +158,7 @@ def test_local_files_are_read_and_missing_ones_are_none(tmp_path: Path) -> None:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text(V1)
     files = LocalFiles(tmp_path)
-    assert read_batch(files, 0) == parse_offsets(V1)
+    assert read_offsets(files, 0) == parse_offsets(V1)
     assert files.read("offsets/1") is None
     assert files.exists("offsets")
     assert not files.exists("state")
