@@ -22,7 +22,7 @@ from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import MARKER_GROUP
 from fencepost.spark.failures import BatchRefused, SinkError
 from fencepost.spark.lease.client import LeaseClient
-from fencepost.spark.lease.rules import TaskAttempt
+from fencepost.spark.lease.messages import TaskAttempt
 from fencepost.spark.sink import ExactlyOnceSink
 from fencepost.spark.task.run import write_rows
 from fencepost.testing import Broker
@@ -199,8 +199,8 @@ def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as
 
     def write(frame: Any, transaction: BatchTransaction) -> None:
         assert sink._started is not None
-        server: Any = sink._started._leases
-        touch = server._batch.on_first_touch
+        server: Any = sink._started._leases._service
+        touch = server.transaction.on_first_touch
         is_touching, may_touch = threading.Event(), threading.Event()
 
         def touch_slowly(partitions: Any) -> None:
@@ -208,13 +208,13 @@ def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as
             may_touch.wait(30)
             touch(partitions)
 
-        server._batch.on_first_touch = touch_slowly
+        server.transaction.on_first_touch = touch_slowly
         first = LeaseClient(transaction._plan.address, TaskAttempt(0, 0, 1), 0)
         first._tell({"op": "acquire", "wants": [[OUTPUT, 0, 1]]})
         assert is_touching.wait(30)
         first.close()
         deadline = time.monotonic() + 30
-        while server._batch.connections and time.monotonic() < deadline:
+        while server.transaction.connections and time.monotonic() < deadline:
             time.sleep(0.01)
         may_touch.set()
         with LeaseClient(transaction._plan.address, TaskAttempt(0, 0, 2), 1) as second:

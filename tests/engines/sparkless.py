@@ -23,7 +23,7 @@ import pyarrow as pa
 from fencepost.client.client import KafkaClient
 from fencepost.protocol.messages import UpdateFeaturesRequest
 from fencepost.spark.driver.batch_transaction import BatchTransaction
-from fencepost.spark.lease.rules import TaskAttempt
+from fencepost.spark.lease.messages import TaskAttempt
 from fencepost.spark.sink import ExactlyOnceSink
 from fencepost.spark.task.run import WriteFailed, write_rows
 from fencepost.testing import Broker

@@ -13,27 +13,27 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fencepost.protocol.batch import MAX_SEQUENCE, advance_sequence
-from fencepost.spark.lease.rules import (
-    Broken,
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.lease.messages import (
     Busy,
     Effect,
     Finished,
     FirstTouch,
     Granted,
-    LeaseTable,
+    LeaseRefused,
+    MustAbort,
     Outcome,
-    OutputPartition,
-    Refused,
     Reply,
     TaskAttempt,
     TaskResult,
     Want,
     Written,
 )
+from fencepost.spark.lease.rules import LeaseTable
 
 TIMEOUT_MS = 1_000
 INPUTS = 6
-OUTPUTS: list[OutputPartition] = [("a", 0), ("a", 1), ("b", 0)]
+OUTPUTS: list[TopicPartition] = [("a", 0), ("a", 1), ("b", 0)]
 which = st.integers(0, 30)
 some_outputs = st.lists(st.sampled_from(OUTPUTS), min_size=1, max_size=3, unique=True)
 # Near the end of the numbers one batch wraps them around.
@@ -46,8 +46,8 @@ class Attempt:
 
     task: TaskAttempt
     ticket: int | None = None  # Of the question that it waits to have answered.
-    held: dict[OutputPartition, int] = field(default_factory=dict)
-    written: dict[OutputPartition, int] = field(default_factory=dict)
+    held: dict[TopicPartition, int] = field(default_factory=dict)
+    written: dict[TopicPartition, int] = field(default_factory=dict)
     was_granted: bool = False
     result: TaskResult | None = None
     is_alive: bool = True
@@ -69,11 +69,11 @@ class LeaseRules(RuleBasedStateMachine):
         self.attempts = [Attempt(TaskAttempt(1, n, n)) for n in range(INPUTS)]
         self.asking: dict[int, Attempt] = {}
         self.tickets = 0
-        self.to_touch: list[OutputPartition] = []
-        self.touched: set[OutputPartition] = set()
+        self.to_touch: list[TopicPartition] = []
+        self.touched: set[TopicPartition] = set()
         self.next_sequence = dict.fromkeys(OUTPUTS, 0)
         self.acknowledged = dict.fromkeys(OUTPUTS, 0)
-        self.broken: Broken | None = None
+        self.broken: MustAbort | None = None
         self.should_break = False
 
     # --- what the table says ------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class LeaseRules(RuleBasedStateMachine):
                     self.hear(self.asking.pop(ticket), outcome)
                 case FirstTouch(partitions):
                     self.to_touch += partitions
-                case Broken():
+                case MustAbort():
                     assert self.broken is None, "said once"
                     assert self.should_break, effect.reason
                     self.broken = effect
@@ -107,7 +107,7 @@ class LeaseRules(RuleBasedStateMachine):
                 assert attempt.held
             case Written(result):
                 attempt.result = result
-            case Refused():
+            case LeaseRefused():
                 assert self.should_break
                 attempt.was_refused = True
 
@@ -117,16 +117,16 @@ class LeaseRules(RuleBasedStateMachine):
     # --- what tasks do ------------------------------------------------------------------------------------
 
     @rule(partition_id=st.integers(0, INPUTS - 1), wanted=some_outputs)
-    def spark_starts_another_attempt(self, partition_id: int, wanted: list[OutputPartition]) -> None:
+    def spark_starts_another_attempt(self, partition_id: int, wanted: list[TopicPartition]) -> None:
         self.attempts.append(Attempt(TaskAttempt(1, partition_id, len(self.attempts))))
         self.ask_for(self.attempts[-1], wanted, 1)
 
     @rule(n=which, wanted=some_outputs, count=counts)
-    def ask(self, n: int, wanted: list[OutputPartition], count: int) -> None:
+    def ask(self, n: int, wanted: list[TopicPartition], count: int) -> None:
         if attempt := self.pick(n, [a for a in self.attempts if a.may_act]):
             self.ask_for(attempt, wanted, count)
 
-    def ask_for(self, attempt: Attempt, wanted: list[OutputPartition], count: int) -> None:
+    def ask_for(self, attempt: Attempt, wanted: list[TopicPartition], count: int) -> None:
         self.tickets += 1
         attempt.ticket = self.tickets
         self.asking[self.tickets] = attempt

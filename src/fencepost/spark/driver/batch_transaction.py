@@ -7,7 +7,7 @@ from typing import Any
 
 from fencepost.spark.driver.dataframes import select_columns
 from fencepost.spark.failures import BatchBroken
-from fencepost.spark.lease.rules import TaskResult
+from fencepost.spark.lease.messages import TaskResult
 from fencepost.spark.task.run import RESULT_SCHEMA, PinnedTopic, WritePlan, spark_task
 
 

@@ -30,7 +30,8 @@ from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import Owner
 from fencepost.spark.driver.progress import COMMITTED, EMPTY, SKIPPED, BatchProgress, name_of
 from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError
-from fencepost.spark.lease.rules import Broken, LeaseTable
+from fencepost.spark.lease.messages import MustAbort
+from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.settings import SinkSettings
 from fencepost.spark.task.run import WritePlan, patiently, pin
@@ -252,7 +253,7 @@ class StartedSink:
                         "Spark ran a stage of the batch again, which may give other rows than the first time"
                     )
                 verdict = leases.finish(batch.results, batch.input_partitions)
-                if isinstance(verdict, Broken):
+                if isinstance(verdict, MustAbort):
                     raise BatchBroken(verdict.reason)
                 has_something = bool(verdict.counts or work.consumed)
                 if has_something:
@@ -271,7 +272,7 @@ class StartedSink:
             COMMITTED if has_something else EMPTY,
             records=sum(verdict.counts.values()),
             bytes=table.bytes,
-            record_batches=table.batches,
+            record_batches=table.record_batches,
             transaction_ms=took_ms,
             timeout_share=took_ms / self._settings.timeout_ms,
             producer_id=identity.producer_id,

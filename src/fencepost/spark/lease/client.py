@@ -1,30 +1,22 @@
-"""A task's side of the lease service: asks the driver before every batch, and blocks until it is answered.
+"""A task's side of the lease service: asks the driver before every record batch, and blocks until the answer.
 
 LeaseError                     everything below
 +-- DriverUnreachable          no connection to the driver, or it ended: where, and which setting to change
-+-- TransactionBroken          the driver refused: the transaction is over, and why
-AlreadyWritten                 not an error: another attempt of this task wrote the rows; yield its result
-
-A frame is four bytes of length and a JSON document. A task asks one question at a time; `release` and `fail` are
-statements and get no answer.
++-- RefusedByDriver            the transaction is over, and why
+AlreadyWritten                 not an error: another attempt at this task wrote the rows; yield its result
 """
 
 from __future__ import annotations
 
-import json
 import socket
-import struct
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fencepost.spark.lease.rules import Granted, OutputPartition, TaskAttempt, TaskResult, Want
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.lease.messages import Granted, TaskAttempt, TaskResult, Want
+from fencepost.spark.lease.wire import MAX_FRAME_BYTES, PROTOCOL_VERSION, encode_frame, keep_alive, take_frame
 
-PROTOCOL_VERSION = 1
-LENGTH = struct.Struct(">I")
-MAX_FRAME_BYTES = 4 << 20
 CONNECT_TIMEOUT_S = 10.0
-# A peer that is gone without a word is noticed after about half a minute.
-KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES = 15, 5, 4
 
 
 class LeaseError(Exception):
@@ -35,7 +27,7 @@ class DriverUnreachable(LeaseError):
     pass
 
 
-class TransactionBroken(LeaseError):
+class RefusedByDriver(LeaseError):
     def __init__(self, reason: str, is_fatal: bool) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -52,7 +44,7 @@ class AlreadyWritten(Exception):
 
 
 class LeaseAddress(NamedTuple):
-    """Where a batch's tasks find the driver, and how it knows them. Travels with the tasks; keep it out of logs."""
+    """Where the tasks of a transaction find the driver, and their token. Travels with the job; keep it out of logs."""
 
     host: str
     port: int
@@ -63,9 +55,9 @@ class LeaseAddress(NamedTuple):
 
 
 class LeaseClient:
-    """Connects at once, so that a task which cannot reach its driver says so before its first row.
+    """Connects at once, so that a task that cannot reach its driver fails before its first row.
 
-    attempt_number: as Spark counts the tries at one partition, within one try at a stage.
+    attempt_number: Spark's number of this attempt at the input partition, within one attempt at its stage.
     """
 
     def __init__(
@@ -84,7 +76,7 @@ class LeaseClient:
             raise self._unreachable(e) from e
         try:
             keep_alive(self._socket)
-            # The greeting has a deadline; later answers take as long as others hold the lease.
+            # The greeting has a deadline. Later answers have none: a lease may be held by another task.
             hello = {"op": "hello", "version": PROTOCOL_VERSION, "token": address.token, "task": list(task)}
             self._ask(hello if attempt_number is None else {**hello, "attempt": attempt_number})
             self._socket.settimeout(None)
@@ -99,25 +91,25 @@ class LeaseClient:
         self.close()
 
     def close(self) -> None:
-        """Leave. Without `done` before it, this says that the task is lost."""
+        """Disconnect. For the driver the task is lost, unless it has called `done`."""
         self._socket.close()
 
     def acquire(self, wants: Iterable[Want]) -> Granted | None:
-        """The lease of one of these partitions. None: nothing is free now, and this task holds another lease.
+        """The lease of one of these partitions. None: no partition is free, and this task holds another lease.
 
-        Then give back what is held first. A task that holds nothing waits here for as long as it takes.
+        The task then has to give back its leases first. A task that holds no lease waits here until it gets one.
         """
         answer = self._ask({"op": "acquire", "wants": [list(want) for want in wants]})
         granted = answer.get("granted")
         return None if granted is None else Granted(*granted)
 
     def release(self, lease: Granted, size_bytes: int = 0) -> None:
-        """The brokers acknowledged every record of the lease, which were this many bytes."""
+        """Give the lease back: the brokers acknowledged all its records, which took `size_bytes`."""
         where, count = [lease.topic, lease.partition], lease.record_count
         self._tell({"op": "release", "lease": where, "count": count, "bytes": size_bytes})
 
-    def done(self, counts: Mapping[OutputPartition, int]) -> TaskResult:
-        """Report how much was written; the result is for the task to yield. It may be that of another attempt."""
+    def done(self, counts: Mapping[TopicPartition, int]) -> TaskResult:
+        """Report the number of records written. Returns the result to yield, which may be that of another attempt."""
         try:
             self._ask({"op": "done", "counts": [[*partition, count] for partition, count in counts.items()]})
         except AlreadyWritten as e:
@@ -125,12 +117,12 @@ class LeaseClient:
         raise LeaseError("the driver gave no result for a task that is done")
 
     def fail(self, reason: str, *, is_fatal: bool) -> None:
-        """Give up, and say why. `is_fatal`: so would every other attempt, so Spark need not try."""
+        """Give up, and say why. `is_fatal`: every other attempt would fail as well."""
         self._tell({"op": "fail", "reason": reason[:10_000], "fatal": is_fatal})
         self.close()
 
     def dispute(self, reason: str) -> None:
-        """After AlreadyWritten: that cannot be all. Ends the transaction, and the batch is run again."""
+        """After AlreadyWritten: that result is not complete. Breaks the transaction, so the micro-batch runs again."""
         self._tell({"op": "dispute", "reason": reason})
         self.close()
 
@@ -143,7 +135,7 @@ class LeaseClient:
         except OSError as e:
             raise self._unreachable(e) from e
         if "broken" in answer:
-            raise TransactionBroken(answer["broken"], answer["fatal"])
+            raise RefusedByDriver(answer["broken"], answer["fatal"])
         if "written" in answer:
             write_number, partition_id, task_attempt_id, counts = answer["written"]
             rows = tuple((topic, partition, count) for topic, partition, count in counts)
@@ -174,49 +166,3 @@ class LeaseClient:
             "set fencepost.lease.port to a port (or a range FROM-TO) that is open, fencepost.lease.host to a name of "
             "the driver that executors can resolve, fencepost.lease.bind to the address of the driver to listen on"
         )
-
-
-class BadFrame(ValueError):
-    """The peer does not speak this protocol."""
-
-
-def encode_frame(message: Mapping[str, object]) -> bytes:
-    body = json.dumps(message, separators=(",", ":")).encode()
-    return LENGTH.pack(len(body)) + body
-
-
-def take_frame(buffer: bytearray, max_bytes: int) -> dict[str, Any] | None:
-    """Take the first frame out of what was received; None: it is not complete yet."""
-    if len(buffer) < LENGTH.size:
-        return None
-    (length,) = LENGTH.unpack_from(buffer)
-    if length > max_bytes:
-        raise BadFrame(f"a frame of {length} bytes; {max_bytes} are allowed")
-    end = LENGTH.size + length
-    if len(buffer) < end:
-        return None
-    body = bytes(buffer[LENGTH.size : end])
-    del buffer[:end]
-    try:
-        message = json.loads(body)
-    except (ValueError, RecursionError) as e:
-        raise BadFrame(f"not JSON: {e}") from e
-    if not isinstance(message, dict):
-        raise BadFrame("not a JSON object")
-    return message
-
-
-def keep_alive(sock: socket.socket) -> None:
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # macOS calls the first of them by another name.
-    for names, value in (
-        (("TCP_KEEPIDLE", "TCP_KEEPALIVE"), KEEPALIVE_IDLE_S),
-        (("TCP_KEEPINTVL",), KEEPALIVE_INTERVAL_S),
-        (("TCP_KEEPCNT",), KEEPALIVE_PROBES),
-        # Probes are not sent while there is something else to be acknowledged.
-        (("TCP_USER_TIMEOUT",), (KEEPALIVE_IDLE_S + KEEPALIVE_PROBES * KEEPALIVE_INTERVAL_S) * 1000),
-    ):
-        option = next((getattr(socket, name) for name in names if hasattr(socket, name)), None)
-        if option is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)

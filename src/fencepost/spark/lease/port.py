@@ -1,4 +1,4 @@
-"""The port that the lease service listens on: which ones it may take, and the first of them that is free."""
+"""The port that the lease service listens on: the first free one of those that it may use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 
 
 class LeasePortTaken(Exception):
-    """The service could not listen anywhere it was allowed to."""
+    """The service could not listen on any port that it may use."""
 
 
 def parse_ports(text: str) -> range:
@@ -22,7 +22,7 @@ def parse_ports(text: str) -> range:
 
 
 def listen(host: str, ports: range) -> socket.socket:
-    """On the first port that is free. Raises LeasePortTaken."""
+    """Listen on the first port that is free. Raises LeasePortTaken."""
     problem: OSError | None = None
     for port in ports:
         try:

@@ -1,122 +1,44 @@
-"""Who may write to which partition, at which sequence, in one attempt at one transaction. Pure: told the time.
+"""The rules of leases: which task may write to which partition, at which sequence, in one transaction. Pure.
 
-Many tasks write under one producer id and epoch, and a broker takes a partition's batches only in the order of
-their sequences. So a task asks for the lease of an output partition, gets the base sequence of its next batch, and
-gives the lease back once the brokers acknowledged the batch. Two promises carry everything else:
+Many tasks write under one producer id and epoch, and a broker accepts the record batches of a partition only in the
+order of their sequences. So a task asks for the lease of an output partition, gets the base sequence of its next
+record batch, and gives the lease back once the brokers acknowledged it. Two promises carry everything else:
 
-- A sequence that was granted counts as written and is never granted again: what cannot be told ends the transaction.
-- The rows of an input partition are written by one attempt, its owner. A copy waits, and then reports what its owner
-  wrote; an owner that is lost after it was granted anything breaks the transaction.
+- A sequence that was granted counts as written and is never granted again. If it is unclear whether a record batch was
+  written, the transaction is broken.
+- The rows of an input partition are written by one attempt, its owner. Another attempt waits, and then reports the
+  result of the owner. An owner that is lost after its first lease breaks the transaction.
 
-Every method returns effects for the shell to carry out: replies to tickets (of its own choosing), partitions to add.
+Every method returns effects for the caller to carry out: replies to tickets, which the caller chose, and partitions
+to add.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
 
 from fencepost.protocol.batch import MAX_SEQUENCE, advance_sequence
-
-Ticket = Hashable
-OutputPartition = tuple[str, int]
-InputPartition = tuple[int, int]
-
-
-class TaskAttempt(NamedTuple):
-    """One try of Spark at one input partition of one write.
-
-    Spark counts `attemptNumber` from 0 again when it runs a stage again; only the task attempt id is unique.
-    """
-
-    write_number: int
-    partition_id: int
-    task_attempt_id: int
-
-    @property
-    def input(self) -> InputPartition:
-        return self.write_number, self.partition_id
-
-    def __str__(self) -> str:
-        return f"task {self.task_attempt_id} (write {self.write_number}, input partition {self.partition_id})"
-
-
-class Want(NamedTuple):
-    topic: str
-    partition: int
-    record_count: int
-
-
-class TaskResult(NamedTuple):
-    """What the owner of an input partition wrote. Every task yields one; a copy yields that of the owner."""
-
-    write_number: int
-    partition_id: int
-    task_attempt_id: int
-    counts: tuple[tuple[str, int, int], ...]  # Topic, partition and records, in order.
-
-
-# --- what a ticket is answered with -------------------------------------------------------------------------
-
-
-class Granted(NamedTuple):
-    topic: str
-    partition: int
-    base_sequence: int
-    record_count: int
-    within_ms: int  # Stop trying to send by then, so that the task says what is wrong before its time is up.
-
-
-class Busy(NamedTuple):
-    """Nothing is free now, and who holds a lease may not wait for another: two who did could wait for ever."""
-
-
-class Written(NamedTuple):
-    """The input partition is written, by the asker or by another attempt: yield this, write nothing more."""
-
-    result: TaskResult
-
-
-class Refused(NamedTuple):
-    reason: str
-    is_fatal: bool  # Running the batch again would end the same way.
-
-
-Outcome = Granted | Busy | Written | Refused
-
-
-# --- what the shell is to do --------------------------------------------------------------------------------
-
-
-class Reply(NamedTuple):
-    ticket: Ticket
-    outcome: Outcome
-
-
-class FirstTouch(NamedTuple):
-    """Add these to the transaction, then call `touched`."""
-
-    partitions: tuple[OutputPartition, ...]
-
-
-class Broken(NamedTuple):
-    """The transaction can only be aborted. Said once; from now on everybody is refused."""
-
-    reason: str
-    is_fatal: bool
-
-
-Effect = Reply | FirstTouch | Broken
-
-
-class Finished(NamedTuple):
-    counts: Mapping[OutputPartition, int]
-
-
-# --- state --------------------------------------------------------------------------------------------------
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.lease.messages import (
+    Busy,
+    Effect,
+    Finished,
+    FirstTouch,
+    Granted,
+    InputPartition,
+    LeaseRefused,
+    MustAbort,
+    Outcome,
+    Reply,
+    TaskAttempt,
+    TaskResult,
+    Ticket,
+    Want,
+    Written,
+)
 
 
 class Touch(Enum):
@@ -127,13 +49,13 @@ class Touch(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Ask:
-    """A question without an answer: for a lease (`wants`), or whether a task's counts are right (`counts`)."""
+    """A question that waits for its answer: for a lease (`wants`), or whether a task's counts are right (`counts`)."""
 
     ticket: Ticket
     task: TaskAttempt
-    wants: Mapping[OutputPartition, int] | None
-    counts: Mapping[OutputPartition, int] | None = None
-    is_over: bool = False  # Answered, or its task is gone. Queues drop such entries when they come across them.
+    wants: Mapping[TopicPartition, int] | None
+    counts: Mapping[TopicPartition, int] | None = None
+    is_over: bool = False  # Answered, or its task is gone. A queue drops such entries when it reaches them.
 
 
 @dataclass(slots=True)
@@ -155,22 +77,23 @@ class _Output:
 class _Input:
     owner: TaskAttempt | None = None
     has_written: bool = False
-    held: set[OutputPartition] = field(default_factory=set)
-    acknowledged: dict[OutputPartition, int] = field(default_factory=dict)
+    held: set[TopicPartition] = field(default_factory=set)
+    acknowledged: dict[TopicPartition, int] = field(default_factory=dict)
     result: TaskResult | None = None
     ask: _Ask | None = None
     parked: list[_Ask] = field(default_factory=list)
 
 
 class LeaseTable:
-    """The leases of one attempt at a transaction.
+    """The leases of one transaction.
 
-    first_touches_at_once: how many partitions may have their first batch in flight. With transaction version 2 the
-    first batch adds its partition, and the coordinator turns concurrent additions away (51, seen by some as 19), so
-    one; with version 1 the driver adds partitions itself, so None: any number.
+    first_touches_at_once: how many partitions may have their first record batch in flight.
+        TV2: one. The first record batch adds its partition, and the coordinator rejects concurrent additions with
+        error 51, which some brokers turn into 19.
+        TV1: None, which means any number. The driver adds the partitions itself.
 
-    transaction_timeout_ms: how long after the first of them the broker aborts the transaction. There is nothing to be
-    had from tasks that go on then, and some may never end by themselves.
+    transaction_timeout_ms: the broker aborts the transaction this long after its first partition was added. Tasks that
+    go on after that work for nothing, and some never end by themselves.
     """
 
     def __init__(
@@ -183,29 +106,29 @@ class LeaseTable:
         assert lease_timeout_ms > 0
         assert first_touches_at_once is None or first_touches_at_once > 0
         self.lease_timeout_ms = lease_timeout_ms
-        self.broken: Broken | None = None
+        self.broken: MustAbort | None = None
         self.finished: Finished | None = None
-        self.batches = 0
+        self.record_batches = 0
         self.bytes = 0
         self._at_once = first_touches_at_once
         self._transaction_timeout_ms = transaction_timeout_ms
-        self._ends_ms: int | None = None  # When the broker aborts what is open then.
-        self._outputs: dict[OutputPartition, _Output] = {}
+        self._ends_ms: int | None = None  # When the broker aborts the transaction.
+        self._outputs: dict[TopicPartition, _Output] = {}
         self._inputs: dict[InputPartition, _Input] = {}
         self._met: dict[tuple[InputPartition, int], TaskAttempt] = {}
-        self._deadlines: dict[OutputPartition, int] = {}  # Of the leases that are out, oldest first.
-        self._first_touches: set[OutputPartition] = set()
-        self._untouched: deque[OutputPartition] = deque()
-        self._to_touch: list[OutputPartition] = []
+        self._deadlines: dict[TopicPartition, int] = {}  # Of the granted leases, oldest first.
+        self._first_touches: set[TopicPartition] = set()
+        self._untouched: deque[TopicPartition] = deque()
+        self._to_touch: list[TopicPartition] = []
         self._effects: list[Effect] = []
 
-    # --- what a task says -----------------------------------------------------------------------------------
+    # --- requests of a task ---------------------------------------------------------------------------------
 
     def met(self, task: TaskAttempt, attempt_number: int) -> list[Effect]:
-        """A task has begun. Two attempts with the same number at an input partition are of two attempts at its stage.
+        """A task has begun. If two attempts at an input partition have the same number, Spark runs the stage again.
 
-        Spark runs a stage again when a shuffle before it was lost. The rows may come out differently then, and in
-        another order, while some tasks of the first attempt have written theirs.
+        Spark does so when the output of an earlier shuffle is lost. The new run may give other rows, or the same rows
+        in another order, while some tasks of the first run have already written theirs.
         """
         earlier = self._met.setdefault((task.input, attempt_number), task)
         if earlier != task:
@@ -216,10 +139,10 @@ class LeaseTable:
         return self._take()
 
     def acquire(self, ticket: Ticket, task: TaskAttempt, wants: Sequence[Want], now_ms: int) -> list[Effect]:
-        """Ask for the lease of any one of the partitions that a task has a batch for; earlier ones are preferred.
+        """Ask for the lease of one of the partitions that a task has a record batch for; earlier ones are preferred.
 
-        The reply may come at once or as an effect of a later call. Naming several keeps tasks from queueing up
-        behind each other for the same partition.
+        The reply may come at once or as an effect of a later call. A task names several partitions, so that tasks do
+        not queue up behind each other for the same one.
         """
         self._admit(_Ask(ticket, task, _counts_by_partition(wants)), now_ms)
         if self._to_touch and self._ends_ms is None and self._transaction_timeout_ms is not None:
@@ -227,9 +150,9 @@ class LeaseTable:
         return self._take()
 
     def release(
-        self, task: TaskAttempt, partition: OutputPartition, acknowledged: int, now_ms: int, size_bytes: int = 0
+        self, task: TaskAttempt, partition: TopicPartition, acknowledged: int, now_ms: int, size_bytes: int = 0
     ) -> list[Effect]:
-        """The brokers acknowledged the batch of a lease, in full: anything less cannot be repaired."""
+        """The brokers acknowledged the record batch of a lease. If not all of it, the transaction is broken."""
         if self.broken or self.finished:
             return []
         output = self._outputs.get(partition)
@@ -244,9 +167,9 @@ class LeaseTable:
         return self._take()
 
     def done(
-        self, ticket: Ticket, task: TaskAttempt, counts: Mapping[OutputPartition, int], now_ms: int
+        self, ticket: Ticket, task: TaskAttempt, counts: Mapping[TopicPartition, int], now_ms: int
     ) -> list[Effect]:
-        """A task has no more rows, and wrote this many. Its result is not to be yielded before the reply."""
+        """A task has no more rows, and wrote this many. It must not yield its result before the reply."""
         self._admit(_Ask(ticket, task, None, counts), now_ms)
         return self._take()
 
@@ -259,19 +182,19 @@ class LeaseTable:
         return self._take()
 
     def dispute(self, reason: str) -> list[Effect]:
-        """A task that was told to yield another attempt's result does not agree with it."""
+        """A task got the result of another attempt, and its own rows show that the result is wrong."""
         self._break(reason)
         return self._take()
 
-    # --- what happens to a task -----------------------------------------------------------------------------
+    # --- lost tasks, and time -------------------------------------------------------------------------------
 
     def lost(self, task: TaskAttempt, now_ms: int) -> list[Effect]:
-        """The connection to a task is gone, and so, for all that anybody can tell, is the task."""
+        """The connection to a task has ended, so the task counts as dead."""
         self._lose(task, "its connection was lost", now_ms)
         return self._take()
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """To be called when `next_deadline_ms` has come."""
+        """To be called at `next_deadline_ms`: breaks the transaction if a lease or the transaction has expired."""
         for partition, deadline_ms in self._deadlines.items():
             if now_ms >= deadline_ms:
                 holder = self._outputs[partition].holder
@@ -279,7 +202,7 @@ class LeaseTable:
                     f"{holder} held the lease of {_name(partition)} for {self.lease_timeout_ms} ms without an "
                     "acknowledgement"
                 )
-            break  # All leases last equally long, so the oldest is the first to expire.
+            break  # All leases last equally long, so the oldest expires first.
         if self._ends_ms is not None and now_ms >= self._ends_ms:
             self._break(f"the transaction was open for transaction.timeout.ms={self._transaction_timeout_ms}")
         return self._take()
@@ -291,10 +214,10 @@ class LeaseTable:
         deadlines = [next(iter(self._deadlines.values()), None), self._ends_ms]
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
-    # --- what the driver says -------------------------------------------------------------------------------
+    # --- calls of the driver ----------------------------------------------------------------------------------
 
-    def touched(self, partitions: Iterable[OutputPartition], now_ms: int) -> list[Effect]:
-        """What `FirstTouch` asked for is done."""
+    def touched(self, partitions: Iterable[TopicPartition], now_ms: int) -> list[Effect]:
+        """The partitions of a `FirstTouch` are added to the transaction."""
         for partition in partitions:
             output = self._outputs[partition]
             if output.touch is not Touch.PENDING:
@@ -302,7 +225,7 @@ class LeaseTable:
             output.touch = Touch.DONE
             self._serve(output, partition, now_ms)
             if output.holder is None and self._at_once is not None:
-                # Who asked is gone or was served elsewhere: somebody else's first batch may go first.
+                # The task that asked is gone or got another lease, so another partition may have its first touch.
                 output.touch = Touch.NOT_YET
                 self._first_touches.discard(partition)
         self._start_first_touches()
@@ -314,10 +237,10 @@ class LeaseTable:
 
     def finish(
         self, results: Iterable[TaskResult], input_partitions: Mapping[int, int] | None = None
-    ) -> tuple[Finished | Broken, list[Effect]]:
-        """Before EndTxn: is what Spark accepted exactly what the brokers acknowledged? After it nobody may write.
+    ) -> tuple[Finished | MustAbort, list[Effect]]:
+        """Before EndTxn: did Spark accept exactly what the brokers acknowledged? No task may write after this.
 
-        input_partitions: by write number, how many input partitions it has.
+        input_partitions: the number of input partitions of each write.
         """
         if self.finished:
             return self.finished, []
@@ -332,31 +255,32 @@ class LeaseTable:
 
     def _admit(self, ask: _Ask, now_ms: int) -> None:
         if self.broken:
-            return self._reply(ask, Refused(*self.broken))
+            return self._reply(ask, LeaseRefused(*self.broken))
         if self.finished:
-            return self._reply(ask, Refused("the transaction is being committed: nothing more can be written", True))
+            reason = "the transaction is being committed: nothing more can be written"
+            return self._reply(ask, LeaseRefused(reason, is_fatal=True))
         of = self._inputs.setdefault(ask.task.input, _Input())
         if any(other.task == ask.task and not other.is_over for other in [of.ask, *of.parked] if other):
             raise ValueError(f"{ask.task} asks before its last question was answered")
         if of.owner is None:
             of.owner = ask.task
         if of.owner != ask.task and of.result is None:
-            # Not refused: that would use up Spark's task failures, and a copy does no harm while it waits.
+            # Not refused: a refusal would count as a task failure for Spark, and a waiting copy does no harm.
             of.parked.append(ask)
             return None
         if of.result is not None:
             if of.owner == ask.task and ask.wants is not None:
-                return self._reply(ask, Refused(f"{ask.task} is done and may write nothing more", True))
+                return self._reply(ask, LeaseRefused(f"{ask.task} is done and may write nothing more", True))
             return self._reply(ask, Written(of.result))
         of.ask = ask
         if ask.wants is None:
             return self._complete(of, ask)
         return self._queue(of, ask, ask.wants, now_ms)
 
-    def _queue(self, of: _Input, ask: _Ask, wants: Mapping[OutputPartition, int], now_ms: int) -> None:
+    def _queue(self, of: _Input, ask: _Ask, wants: Mapping[TopicPartition, int], now_ms: int) -> None:
         outputs = {partition: self._outputs.setdefault(partition, _Output()) for partition in wants}
         for partition, output in outputs.items():
-            # Whoever waits for a partition was served when it became free: a free one has no queue.
+            # A partition that becomes free goes to the next task in its queue, so a free one has no queue.
             if output.touch is Touch.DONE and output.holder is None:
                 return self._grant(output, partition, ask, wants[partition], now_ms)
         if of.held:
@@ -376,16 +300,16 @@ class LeaseTable:
                 self._first_touches.add(partition)
                 self._to_touch.append(partition)
 
-    def _serve(self, output: _Output, partition: OutputPartition, now_ms: int) -> None:
-        """Give a free partition to whoever has waited longest for it."""
+    def _serve(self, output: _Output, partition: TopicPartition, now_ms: int) -> None:
+        """Give a free partition to the task that has waited longest for it."""
         ask = output.oldest_ask()
         if ask is not None and ask.wants is not None and output.holder is None and output.touch is Touch.DONE:
             self._grant(output, partition, ask, ask.wants[partition], now_ms)
 
-    def _grant(self, output: _Output, partition: OutputPartition, ask: _Ask, count: int, now_ms: int) -> None:
+    def _grant(self, output: _Output, partition: TopicPartition, ask: _Ask, count: int, now_ms: int) -> None:
         of = self._inputs[ask.task.input]
         base_sequence = output.next_sequence
-        # From here on these sequences are used up, whatever becomes of the task.
+        # From here on these sequences are used, whatever happens to the task.
         output.next_sequence = advance_sequence(base_sequence, count)
         output.holder = ask.task
         output.granted = count
@@ -394,14 +318,14 @@ class LeaseTable:
         self._deadlines[partition] = now_ms + self.lease_timeout_ms
         self._reply(ask, Granted(*partition, base_sequence, count, self.lease_timeout_ms * 9 // 10))
 
-    def _settle(self, output: _Output, partition: OutputPartition, now_ms: int) -> None:
+    def _settle(self, output: _Output, partition: TopicPartition, now_ms: int) -> None:
         assert output.holder is not None
         of = self._inputs[output.holder.input]
         of.held.discard(partition)
         of.acknowledged[partition] = of.acknowledged.get(partition, 0) + output.granted
         output.acknowledged += output.granted
         output.holder, output.granted = None, 0
-        self.batches += 1
+        self.record_batches += 1
         del self._deadlines[partition]
         self._serve(output, partition, now_ms)
         if partition in self._first_touches:
@@ -436,7 +360,7 @@ class LeaseTable:
             if of.ask is not None:
                 of.ask.is_over = True
             of.owner = of.ask = None
-            # The copy that waited longest takes over; what it says may in turn answer the others.
+            # The copy that waited longest takes over. Its question may in turn answer the others.
             waiting, of.parked = of.parked, []
             for ask in waiting:
                 self._admit(ask, now_ms)
@@ -444,17 +368,17 @@ class LeaseTable:
     def _break(self, reason: str, is_fatal: bool = False) -> None:
         if self.broken or self.finished:
             return
-        self.broken = Broken(reason, is_fatal)
+        self.broken = MustAbort(reason, is_fatal)
         self._effects.append(self.broken)
         self._to_touch.clear()
         for of in self._inputs.values():
             for ask in [*([of.ask] if of.ask else []), *of.parked]:
                 if not ask.is_over:
-                    self._reply(ask, Refused(reason, is_fatal))
+                    self._reply(ask, LeaseRefused(reason, is_fatal))
             of.parked.clear()
 
     def _problem(self, results: list[TaskResult], input_partitions: Mapping[int, int]) -> str | None:
-        """What is wrong between the results that Spark accepted and what was written; None: nothing."""
+        """The difference between the results that Spark accepted and the records written; None if there is none."""
         seen: set[InputPartition] = set()
         for result in results:
             task = TaskAttempt(*result[:3])
@@ -489,8 +413,8 @@ class LeaseTable:
         return effects
 
 
-def _counts_by_partition(wants: Sequence[Want]) -> dict[OutputPartition, int]:
-    """Raises ValueError: a task that asks for something senseless is not to be believed in anything else."""
+def _counts_by_partition(wants: Sequence[Want]) -> dict[TopicPartition, int]:
+    """Raises ValueError for a senseless question: such a task is disconnected."""
     counts = {(want.topic, want.partition): want.record_count for want in wants}
     if not counts or len(counts) != len(wants):
         raise ValueError("a lease is asked for one or more different partitions")
@@ -500,7 +424,7 @@ def _counts_by_partition(wants: Sequence[Want]) -> dict[OutputPartition, int]:
     return counts
 
 
-def _name(partition: OutputPartition) -> str:
+def _name(partition: TopicPartition) -> str:
     return f"{partition[0]}-{partition[1]}"
 
 
@@ -508,7 +432,7 @@ def _input_name(input_: InputPartition) -> str:
     return f"input partition {input_[1]} of write {input_[0]}"
 
 
-def _listed(counts: Mapping[OutputPartition, int]) -> str:
+def _listed(counts: Mapping[TopicPartition, int]) -> str:
     return ", ".join(f"{_name(p)}: {n}" for p, n in sorted(counts.items())) or "nothing"
 
 

@@ -24,10 +24,11 @@ from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, 
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ProduceRequest
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.encode.columns import BadRecord
 from fencepost.spark.encode.record_batches import EncodedBatch, encode_rows, finish_batch, halve_batch
 from fencepost.spark.lease.client import AlreadyWritten, LeaseAddress, LeaseClient
-from fencepost.spark.lease.rules import Granted, OutputPartition, TaskAttempt, TaskResult, Want
+from fencepost.spark.lease.messages import Granted, TaskAttempt, TaskResult, Want
 from fencepost.spark.task.worker import reused
 
 RESULT_SCHEMA = (
@@ -231,13 +232,13 @@ def first_turn(*task: int) -> int:
     return hash(task) & 0x7FFFFFFF
 
 
-def in_turn(batches: Iterable[EncodedBatch], turn: int) -> dict[OutputPartition, deque[EncodedBatch]]:
+def in_turn(batches: Iterable[EncodedBatch], turn: int) -> dict[TopicPartition, deque[EncodedBatch]]:
     """The batches of each partition, and the partitions in the order in which they are named.
 
     Every task has an order of its own where not all can be named at once: otherwise all tasks would wait for the same
     few, while nobody writes to the others.
     """
-    queues: dict[OutputPartition, deque[EncodedBatch]] = {}
+    queues: dict[TopicPartition, deque[EncodedBatch]] = {}
     for batch in batches:
         queues.setdefault((batch.topic, batch.partition), deque()).append(batch)
     if len(queues) <= WANTS_AT_ONCE:
@@ -259,7 +260,7 @@ class TaskWriter:
         self._client = _client(plan.settings)
         self.topics = dict(plan.topics)
         self._turn = first_turn(plan.identity.producer_epoch, plan.write_number, partition_id)
-        self.counts: dict[OutputPartition, int] = {}
+        self.counts: dict[TopicPartition, int] = {}
 
     def write(self, table: Any) -> None:
         batches = encode_rows(
@@ -281,13 +282,13 @@ class TaskWriter:
             self.topics[topic] = pin(self._client, topic)
         return self.topics[topic].partition_count
 
-    def _send_some(self, waiting: dict[OutputPartition, deque[EncodedBatch]]) -> None:
+    def _send_some(self, waiting: dict[TopicPartition, deque[EncodedBatch]]) -> None:
         """Take the leases that are free for the next batches, send those, give the leases back.
 
         Partitions are named a few at a time, so that what a task asks grows with its batches and not with their square.
         """
         sending: list[_Sending] = []
-        held: dict[OutputPartition, deque[EncodedBatch]] = {}
+        held: dict[TopicPartition, deque[EncodedBatch]] = {}
         asked_in_vain = 0
         while waiting:
             named = list(islice(waiting, WANTS_AT_ONCE))
@@ -360,7 +361,7 @@ class TaskWriter:
         )
         self._send([_Sending(second, rest)])
 
-    def _give_up(self, where: OutputPartition, size_bytes: int, code: int, message: str, verdict: Verdict) -> None:
+    def _give_up(self, where: TopicPartition, size_bytes: int, code: int, message: str, verdict: Verdict) -> None:
         id_, producer_id, epoch = self._plan.identity
         reason = (
             f"{where[0]}-{where[1]} refused {size_bytes} bytes of transaction `{id_}` "
@@ -371,9 +372,9 @@ class TaskWriter:
         self._leases.fail(reason, is_fatal=verdict is Verdict.FATAL)
         raise WriteFailed(reason)
 
-    def _produce(self, batches: Mapping[OutputPartition, bytes]) -> dict[OutputPartition, tuple[int, str]]:
+    def _produce(self, batches: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, tuple[int, str]]:
         """One request to each leader; the code and message for each partition. No answer is an answer too."""
-        answers: dict[OutputPartition, tuple[int, str]] = {}
+        answers: dict[TopicPartition, tuple[int, str]] = {}
         by_leader: dict[Connection, dict[str, list[int]]] = {}
         for topic, partition in batches:
             try:
@@ -407,7 +408,7 @@ class TaskWriter:
             self._refresh(topic)
         return code, message or errors.name_of(code)
 
-    def _request(self, batches: Mapping[OutputPartition, bytes], topics: Mapping[str, list[int]]) -> ProduceRequest:
+    def _request(self, batches: Mapping[TopicPartition, bytes], topics: Mapping[str, list[int]]) -> ProduceRequest:
         data, entry = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData
         return ProduceRequest(
             self._plan.identity.transactional_id,

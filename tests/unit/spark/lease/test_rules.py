@@ -7,22 +7,22 @@ from collections.abc import Iterable
 import pytest
 
 from fencepost.protocol.batch import MAX_SEQUENCE
-from fencepost.spark.lease.rules import (
-    Broken,
+from fencepost.spark.lease.messages import (
     Busy,
     Effect,
     Finished,
     FirstTouch,
     Granted,
-    LeaseTable,
+    LeaseRefused,
+    MustAbort,
     Outcome,
-    Refused,
     Reply,
     TaskAttempt,
     TaskResult,
     Want,
     Written,
 )
+from fencepost.spark.lease.rules import LeaseTable
 
 TIMEOUT_MS = 10_000
 REFUNDS, OTHER_REFUNDS, AUDIT = ("refunds", 0), ("refunds", 1), ("audit", 0)
@@ -41,7 +41,7 @@ class Driver:
         self.now_ms = 0
         self.answers: dict[object, Outcome] = {}
         self.touches: list[tuple[str, int]] = []
-        self.breaks: list[Broken] = []
+        self.breaks: list[MustAbort] = []
         self.tickets = 0
 
     def take(self, effects: Iterable[Effect]) -> None:
@@ -85,7 +85,7 @@ class Driver:
     def lose(self, who: TaskAttempt) -> None:
         self.take(self.table.lost(who, self.now_ms))
 
-    def finish(self, results: Iterable[TaskResult], partitions: dict[int, int] | None = None) -> Finished | Broken:
+    def finish(self, results: Iterable[TaskResult], partitions: dict[int, int] | None = None) -> Finished | MustAbort:
         verdict, effects = self.table.finish(results, partitions)
         self.take(effects)
         return verdict
@@ -238,7 +238,7 @@ def test_a_partition_that_cannot_be_added_breaks_the_transaction() -> None:
     driver = Driver(adds=False)
     ticket = driver.ask(task(0), REFUNDS)
     driver.take(driver.table.break_transaction("AddPartitionsToTxn: PRODUCER_FENCED", is_fatal=True))
-    assert driver.answers[ticket] == Refused("AddPartitionsToTxn: PRODUCER_FENCED", True)
+    assert driver.answers[ticket] == LeaseRefused("AddPartitionsToTxn: PRODUCER_FENCED", True)
 
 
 # --- owners -------------------------------------------------------------------------------------------------
@@ -315,10 +315,10 @@ def test_an_owner_lost_after_it_was_granted_anything_breaks_the_transaction_for_
     (broken,) = driver.breaks
     assert "task 100 (write 1, input partition 0) was lost after it had begun to write" in broken.reason
     assert not broken.is_fatal
-    assert driver.answers[parked] == Refused(*broken)
-    assert acknowledged or driver.answers[waiting] == Refused(*broken)
-    assert driver.acquire(task(5), AUDIT) == Refused(*broken)
-    assert driver.done(task(6), {}) == Refused(*broken)
+    assert driver.answers[parked] == LeaseRefused(*broken)
+    assert acknowledged or driver.answers[waiting] == LeaseRefused(*broken)
+    assert driver.acquire(task(5), AUDIT) == LeaseRefused(*broken)
+    assert driver.done(task(6), {}) == LeaseRefused(*broken)
     assert driver.finish([]) == broken
 
 
@@ -342,7 +342,7 @@ def test_two_attempts_with_the_same_number_are_of_two_attempts_at_the_stage_and_
     assert "tasks 1 and 6 are both attempt 0" in broken.reason
     assert not broken.is_fatal
     assert driver.answers[waiting] == Granted(*REFUNDS, 0, 10, TIMEOUT_MS * 9 // 10)
-    assert driver.acquire(task(8, 4), AUDIT) == Refused(*broken)
+    assert driver.acquire(task(8, 4), AUDIT) == LeaseRefused(*broken)
 
 
 def test_the_same_partition_of_another_write_is_another_task() -> None:
@@ -377,7 +377,7 @@ def test_a_transaction_that_the_broker_has_aborted_by_now_is_broken_whatever_its
     driver.take(driver.table.tick(64_999))
     assert driver.breaks == []
     driver.take(driver.table.tick(65_000))
-    assert driver.breaks == [Broken("the transaction was open for transaction.timeout.ms=60000", False)]
+    assert driver.breaks == [MustAbort("the transaction was open for transaction.timeout.ms=60000", False)]
     assert driver.table.next_deadline_ms is None
 
 
@@ -422,14 +422,14 @@ def test_a_task_that_is_done_with_a_lease_in_its_hand_breaks_the_transaction() -
     driver = Driver()
     driver.acquire(task(0), REFUNDS)
     refused = driver.done(task(0), {REFUNDS: 10})
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, LeaseRefused)
     assert "holds refunds-0" in refused.reason
 
 
 def test_a_fatal_failure_breaks_the_transaction_even_before_the_first_batch() -> None:
     driver = Driver()
     driver.take(driver.table.fail(task(0), "topic refunds: a record of 2 MB; 1 MB allowed", True, 0))
-    assert driver.breaks == [Broken("topic refunds: a record of 2 MB; 1 MB allowed", True)]
+    assert driver.breaks == [MustAbort("topic refunds: a record of 2 MB; 1 MB allowed", True)]
 
 
 def test_a_task_that_throws_before_its_first_batch_may_be_tried_again() -> None:
@@ -451,7 +451,7 @@ def test_a_task_that_is_done_may_write_nothing_more() -> None:
     driver = Driver()
     driver.write(task(0), REFUNDS)
     driver.done(task(0), {REFUNDS: 10})
-    assert isinstance(driver.acquire(task(0), REFUNDS), Refused)
+    assert isinstance(driver.acquire(task(0), REFUNDS), LeaseRefused)
     assert not driver.breaks
 
 
@@ -471,7 +471,7 @@ def test_a_transaction_finishes_with_what_the_brokers_acknowledged() -> None:
     driver = Driver()
     results = written(driver)
     assert driver.finish(results, {1: 2}) == Finished({REFUNDS: 3, AUDIT: 3})
-    assert driver.table.batches == 4
+    assert driver.table.record_batches == 4
 
 
 def test_an_input_partition_without_rows_has_a_result_too() -> None:
@@ -484,7 +484,7 @@ def test_an_input_partition_without_rows_has_a_result_too() -> None:
 def test_after_the_end_nobody_may_write() -> None:
     driver = Driver()
     driver.finish(written(driver))
-    assert isinstance(driver.acquire(task(9), REFUNDS), Refused)
+    assert isinstance(driver.acquire(task(9), REFUNDS), LeaseRefused)
     driver.lose(task(0))
     assert not driver.breaks
 
@@ -503,14 +503,14 @@ def test_after_the_end_nobody_may_write() -> None:
 def test_a_transaction_does_not_finish_with_results_that_nobody_wrote(change, reason: str) -> None:  # type: ignore[no-untyped-def]
     driver = Driver()
     broken = driver.finish(change(written(driver)))
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, MustAbort)
     assert reason in broken.reason
 
 
 def test_a_transaction_does_not_finish_before_every_input_partition_has_a_result() -> None:
     driver = Driver()
     broken = driver.finish(written(driver), {1: 3})
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, MustAbort)
     assert "no result for input partition 2 of write 1 (1 of 3)" in broken.reason
 
 
@@ -519,5 +519,5 @@ def test_a_transaction_does_not_finish_while_a_task_is_writing() -> None:
     results = written(driver)
     driver.acquire(task(5), REFUNDS)
     broken = driver.finish(results)
-    assert isinstance(broken, Broken)
+    assert isinstance(broken, MustAbort)
     assert "no result for input partition 5" in broken.reason

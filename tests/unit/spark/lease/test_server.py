@@ -19,28 +19,20 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.spark.lease import server as lease_server
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.lease import connections
 from fencepost.spark.lease.client import (
-    LENGTH,
     AlreadyWritten,
     DriverUnreachable,
     LeaseAddress,
     LeaseClient,
-    TransactionBroken,
-    encode_frame,
+    RefusedByDriver,
 )
+from fencepost.spark.lease.messages import Finished, Granted, MustAbort, TaskAttempt, TaskResult, Want
 from fencepost.spark.lease.port import LeasePortTaken, parse_ports
-from fencepost.spark.lease.rules import (
-    Broken,
-    Finished,
-    Granted,
-    LeaseTable,
-    OutputPartition,
-    TaskAttempt,
-    TaskResult,
-    Want,
-)
+from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
+from fencepost.spark.lease.wire import LENGTH, encode_frame
 
 SOURCE = Path(__file__).resolve().parents[4] / "src"
 REFUNDS, AUDIT = ("refunds", 0), ("audit", 0)
@@ -52,12 +44,12 @@ class Batch:
 
     def __init__(self, server: LeaseServer, *, timeout_ms: int = 30_000, at_once: int | None = 1) -> None:
         self.server = server
-        self.touched: list[OutputPartition] = []
-        self.broken: queue.Queue[Broken] = queue.Queue()
+        self.touched: list[TopicPartition] = []
+        self.broken: queue.Queue[MustAbort] = queue.Queue()
         table = LeaseTable(lease_timeout_ms=timeout_ms, first_touches_at_once=at_once)
         self.address = server.open(table, self.add, self.broken.put)
 
-    def add(self, partitions: Sequence[OutputPartition]) -> None:
+    def add(self, partitions: Sequence[TopicPartition]) -> None:
         self.touched += partitions
 
     def client(
@@ -84,13 +76,13 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield running
 
 
-def acquire(client: LeaseClient, *partitions: OutputPartition, count: int = 10) -> Granted:
+def acquire(client: LeaseClient, *partitions: TopicPartition, count: int = 10) -> Granted:
     granted = client.acquire([Want(*partition, count) for partition in partitions])
     assert granted is not None
     return granted
 
 
-def write(client: LeaseClient, partition: OutputPartition, count: int = 10) -> int:
+def write(client: LeaseClient, partition: TopicPartition, count: int = 10) -> int:
     granted = acquire(client, partition, count=count)
     client.release(granted)
     return granted.base_sequence
@@ -117,7 +109,7 @@ def test_hundreds_of_tasks_write_to_a_few_partitions_without_a_gap(server: Lease
     next_sequence = [0] * partitions
 
     def run(partition_id: int) -> TaskResult:
-        counts: dict[OutputPartition, int] = {}
+        counts: dict[TopicPartition, int] = {}
         with batch.client(partition_id) as client:
             left = {("t", n): batches for n in range(partitions)}
             while left:
@@ -146,14 +138,14 @@ def test_tasks_that_die_while_they_wait_and_copies_of_those_that_live_change_not
     adds = threading.Event()
 
     class SlowToStart(Batch):
-        def add(self, partitions: Sequence[OutputPartition]) -> None:
+        def add(self, partitions: Sequence[TopicPartition]) -> None:
             assert adds.wait(WAIT_S)
 
     batch = SlowToStart(server)
     for partition_id in range(tasks):
         with batch.client(partition_id) as dying:
             dying._tell({"op": "acquire", "wants": [["t", 0, 10]]})
-    assert eventually(lambda: not server._connections)
+    assert eventually(lambda: not server._service.connections.open)
     adds.set()
 
     def attempt(number: int) -> TaskResult:
@@ -213,14 +205,14 @@ def test_a_task_whose_connection_ends_after_its_first_batch_breaks_the_transacti
     answer = pool.submit(acquire, waiting, REFUNDS)
     assert is_waiting(answer)
     dying.close()
-    with pytest.raises(TransactionBroken, match=r"input partition 0.*lost after it had begun to write") as broken:
+    with pytest.raises(RefusedByDriver, match=r"input partition 0.*lost after it had begun to write") as broken:
         answer.result(WAIT_S)
     assert not broken.value.is_fatal
     assert batch.broken.get(timeout=WAIT_S).reason == broken.value.reason
     assert batch.server.broken == (broken.value.reason, False)
-    with batch.client(2) as late, pytest.raises(TransactionBroken, match="lost after"):
+    with batch.client(2) as late, pytest.raises(RefusedByDriver, match="lost after"):
         acquire(late, AUDIT)
-    assert isinstance(batch.server.finish([]), Broken)
+    assert isinstance(batch.server.finish([]), MustAbort)
 
 
 def test_a_task_whose_connection_ends_before_its_first_batch_is_tried_again(
@@ -246,7 +238,7 @@ def test_a_task_killed_in_the_middle_of_a_batch_breaks_the_transaction(batch: Ba
     program = (
         "import sys, time\n"
         "from fencepost.spark.lease.client import LeaseAddress, LeaseClient\n"
-        "from fencepost.spark.lease.rules import TaskAttempt, Want\n"
+        "from fencepost.spark.lease.messages import TaskAttempt, Want\n"
         "client = LeaseClient(LeaseAddress(sys.argv[1], int(sys.argv[2]), sys.argv[3]), TaskAttempt(1, 0, 1))\n"
         "client.acquire([Want('refunds', 0, 10)])\n"
         "print('writing', flush=True)\n"
@@ -278,7 +270,7 @@ def test_a_stage_that_is_run_again_breaks_the_transaction_when_its_first_task_co
             assert batch.broken.empty()
         with batch.client(0, attempt=4, number=0) as again:
             assert "Spark runs the stage" in batch.broken.get(timeout=WAIT_S).reason
-            with pytest.raises(TransactionBroken, match="are both attempt 0"):
+            with pytest.raises(RefusedByDriver, match="are both attempt 0"):
                 acquire(again, REFUNDS)
 
 
@@ -288,7 +280,7 @@ def test_the_reason_of_a_task_that_gives_up_reaches_the_driver_and_the_other_tas
         broken = batch.broken.get(timeout=WAIT_S)
         assert broken.is_fatal
         assert "a record has 2000000 bytes" in broken.reason
-        with pytest.raises(TransactionBroken, match="a record has 2000000 bytes") as refused:
+        with pytest.raises(RefusedByDriver, match="a record has 2000000 bytes") as refused:
             acquire(other, REFUNDS)
         assert refused.value.is_fatal
 
@@ -311,7 +303,7 @@ def test_a_lease_waits_for_its_partition_to_be_added_and_other_tasks_do_not(
     adds = threading.Event()
 
     class SlowForAudit(Batch):
-        def add(self, partitions: Sequence[OutputPartition]) -> None:
+        def add(self, partitions: Sequence[TopicPartition]) -> None:
             super().add(partitions)
             assert AUDIT not in partitions or adds.wait(WAIT_S)
 
@@ -327,13 +319,13 @@ def test_a_lease_waits_for_its_partition_to_be_added_and_other_tasks_do_not(
 
 
 def test_a_partition_that_cannot_be_added_breaks_the_transaction_and_the_error_is_kept(server: LeaseServer) -> None:
-    def refuse(partitions: Sequence[OutputPartition]) -> None:
+    def refuse(partitions: Sequence[TopicPartition]) -> None:
         raise PermissionError("TOPIC_AUTHORIZATION_FAILED (29)")
 
     table = LeaseTable(lease_timeout_ms=30_000)
     address = server.open(table, refuse)
     problem = r"refunds-0 could not be added.*TOPIC_AUTHORIZATION_FAILED \(29\)"
-    with LeaseClient(address, TaskAttempt(1, 0, 1)) as client, pytest.raises(TransactionBroken, match=problem):
+    with LeaseClient(address, TaskAttempt(1, 0, 1)) as client, pytest.raises(RefusedByDriver, match=problem):
         acquire(client, REFUNDS)
     assert isinstance(server.failure, PermissionError)
 
@@ -342,9 +334,9 @@ def test_a_transaction_is_ended_after_a_partition_that_is_being_added_and_none_i
     server: LeaseServer, pool: ThreadPoolExecutor
 ) -> None:
     is_adding, adds = threading.Event(), threading.Event()
-    added: list[OutputPartition] = []
+    added: list[TopicPartition] = []
 
-    def slow(partitions: Sequence[OutputPartition]) -> None:
+    def slow(partitions: Sequence[TopicPartition]) -> None:
         is_adding.set()
         assert adds.wait(WAIT_S)
         added.extend(partitions)
@@ -357,7 +349,7 @@ def test_a_transaction_is_ended_after_a_partition_that_is_being_added_and_none_i
         assert is_waiting(asked[1])
         ended = pool.submit(server.break_transaction, "the batch is being aborted")
         for answer in asked:
-            with pytest.raises(TransactionBroken, match="the batch is being aborted"):
+            with pytest.raises(RefusedByDriver, match="the batch is being aborted"):
                 answer.result(WAIT_S)
         assert is_waiting(ended), "an abort now would be followed by the partition"
         adds.set()
@@ -377,14 +369,14 @@ def test_the_next_batch_has_the_same_port_and_another_token(server: LeaseServer,
     waiting = pool.submit(acquire, zombie, REFUNDS)
     assert is_waiting(waiting)
     server.close()
-    with pytest.raises(TransactionBroken, match="the batch is over"):
+    with pytest.raises(RefusedByDriver, match="the micro-batch is over"):
         waiting.result(WAIT_S)
     second = Batch(server)
     assert first.address[:2] == second.address[:2]
     assert first.address.token != second.address.token
-    with pytest.raises(TransactionBroken, match="this batch is over"):
+    with pytest.raises(RefusedByDriver, match="this micro-batch is over"):
         first.client(2)
-    with pytest.raises((TransactionBroken, DriverUnreachable)):
+    with pytest.raises((RefusedByDriver, DriverUnreachable)):
         acquire(holder, REFUNDS)
     with second.client(0) as client:
         assert write(client, REFUNDS) == 0
@@ -397,7 +389,7 @@ def test_a_driver_that_gives_up_sends_its_tasks_away_with_the_reason(batch: Batc
         answer = pool.submit(acquire, waiting, REFUNDS)
         assert is_waiting(answer)
         batch.server.break_transaction("the query was stopped", is_fatal=True)
-        with pytest.raises(TransactionBroken, match="the query was stopped"):
+        with pytest.raises(RefusedByDriver, match="the query was stopped"):
             answer.result(WAIT_S)
 
 
@@ -407,7 +399,7 @@ def test_a_driver_that_gives_up_sends_its_tasks_away_with_the_reason(batch: Batc
 def test_a_wrong_token_is_refused_and_logged_once(batch: Batch, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for attempt in range(3):
-            with pytest.raises(TransactionBroken):
+            with pytest.raises(RefusedByDriver):
                 LeaseClient(batch.address._replace(token="guess"), TaskAttempt(1, 0, attempt))
     assert sum("does not have the token" in record.message for record in caplog.records) == 1
     assert batch.address.token not in caplog.text
@@ -421,7 +413,7 @@ def test_a_task_with_another_version_of_the_package_is_told_so(batch: Batch) -> 
 
 
 def test_the_same_attempt_is_let_in_once(batch: Batch) -> None:
-    with batch.client(0, attempt=1), pytest.raises(TransactionBroken, match="connected already"):
+    with batch.client(0, attempt=1), pytest.raises(RefusedByDriver, match="connected already"):
         batch.client(0, attempt=1)
 
 
@@ -476,7 +468,7 @@ def test_no_more_connections_than_allowed_are_open() -> None:
         batch = Batch(server)
         with batch.client(0), batch.client(1), pytest.raises(DriverUnreachable):
             batch.client(2)
-        assert eventually(lambda: not server._connections)
+        assert eventually(lambda: not server._service.connections.open)
         with batch.client(2) as client:
             assert write(client, REFUNDS) == 0
 
@@ -488,7 +480,7 @@ def test_whoever_connects_and_says_nothing_is_disconnected() -> None:
         with socket.create_connection(batch.address[:2], timeout=WAIT_S) as silent, batch.client(0):
             now_ms = 11_000
             assert silent.recv(1) == b""
-            assert server._current().connections
+            assert server._service.current().connections
 
 
 def test_a_connection_that_is_gone_before_it_is_accepted_does_not_end_the_service(
@@ -500,7 +492,7 @@ def test_a_connection_that_is_gone_before_it_is_accepted_does_not_end_the_servic
         if problems:
             raise problems.pop()
 
-    monkeypatch.setattr(lease_server, "keep_alive", refuse_once)
+    monkeypatch.setattr(connections, "keep_alive", refuse_once)
     with socket.create_connection(batch.address[:2], timeout=WAIT_S) as gone, suppress(ConnectionResetError):
         assert gone.recv(1) == b""
     with batch.client(0) as client:
@@ -516,10 +508,10 @@ def test_who_has_not_said_who_it_is_gives_way_the_oldest_first_and_a_task_does_n
     with LeaseServer("127.0.0.1", max_connections=4) as server, ExitStack() as open_:
         batch = Batch(server)
         first = open_.enter_context(batch.client(0))
-        silent = []
+        silent, open_now = [], server._service.connections.open
         for number in range(2, 5):
             silent.append(open_.enter_context(socket.create_connection(batch.address[:2], timeout=WAIT_S)))
-            assert eventually(lambda number=number: len(server._connections) == number)  # type: ignore[misc]
+            assert eventually(lambda number=number: len(open_now) == number)  # type: ignore[misc]
         for number, gives_way in enumerate(silent, 1):
             task = open_.enter_context(batch.client(number))
             assert gives_way.recv(1) == b""
@@ -541,20 +533,22 @@ def driver_with(limits: str, then: str = "pass") -> Iterator[subprocess.Popen[st
         "from contextlib import suppress\n"
         "from fencepost.spark.lease.server import LeaseServer\n"
         "from fencepost.spark.lease.rules import LeaseTable\n"
-        "class Counting(LeaseServer):\n"
-        "    calls = 0\n"
-        "    def _accept(self):\n"
-        "        self.calls += 1\n"
-        "        super()._accept()\n"
+        "from fencepost.spark.lease.connections import Connections\n"
+        "calls, accept = 0, Connections.accept\n"
+        "async def count_and_accept(self):\n"
+        "    global calls\n"
+        "    calls += 1\n"
+        "    await accept(self)\n"
+        "Connections.accept = count_and_accept\n"
         f"{limits}\n"
-        "with Counting('127.0.0.1') as server:\n"
+        "with LeaseServer('127.0.0.1') as server:\n"
         "    address = server.open(LeaseTable(lease_timeout_ms=60_000), lambda partitions: None)\n"
         f"    {then}\n"
         "    print(*address, flush=True)\n"
         "    sys.stdin.readline()\n"
         "    files = None\n"
         "    sys.stdin.readline()\n"
-        "    print(server.calls)\n"
+        "    print(calls)\n"
     )
     pipe = subprocess.PIPE
     command = [sys.executable, "-c", whole]

@@ -10,8 +10,10 @@ import pytest
 
 from fencepost.client.failures import BrokerError, DeadlinePassed, Unreachable
 from fencepost.protocol import errors
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.encode.record_batches import EncodedBatch
-from fencepost.spark.lease.rules import Busy, FirstTouch, Granted, LeaseTable, OutputPartition, Reply, TaskAttempt, Want
+from fencepost.spark.lease.messages import Busy, FirstTouch, Granted, Reply, TaskAttempt, Want
+from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.task import run as task
 from fencepost.spark.task.run import WANTS_AT_ONCE, TaskWriter, Verdict, first_turn, in_turn, judge, patiently
 
@@ -87,8 +89,8 @@ class Leases:
     def __init__(self, table: LeaseTable, number: int = 0) -> None:
         self.table = table
         self.task = TaskAttempt(1, number, number)
-        self.asked: list[list[OutputPartition]] = []
-        self.granted: list[OutputPartition] = []
+        self.asked: list[list[TopicPartition]] = []
+        self.granted: list[TopicPartition] = []
 
     def acquire(self, given: Iterable[Want]) -> Granted | None:
         wants = list(given)
