@@ -14,7 +14,7 @@ import pytest
 from fencepost.client.failures import ClientError
 from fencepost.spark.failures import BatchRefused, SinkError, SinkFenced
 from fencepost.spark.sink import ExactlyOnceSink
-from fencepost.spark.task.run import WriteFailed
+from fencepost.spark.task.sender import WriteFailed
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker
 from tests.e2e.spark.streams import create_topic

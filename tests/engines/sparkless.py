@@ -25,7 +25,8 @@ from fencepost.protocol.messages import UpdateFeaturesRequest
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.lease.messages import TaskAttempt
 from fencepost.spark.sink import ExactlyOnceSink
-from fencepost.spark.task.run import WriteFailed, write_rows
+from fencepost.spark.task.run import write_rows
+from fencepost.spark.task.sender import WriteFailed
 from fencepost.testing import Broker
 
 OUTPUT = "out"

@@ -12,7 +12,7 @@ from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol.batch import CODECS, TRANSACTIONAL, decode_batch
 from fencepost.protocol.records import Record, encode_records, iter_records
 from fencepost.spark.encode.partitioning import murmur2
-from fencepost.spark.encode.record_batches import EncodedBatch, encode_rows, finish_batch
+from fencepost.spark.encode.record_batches import EncodedRecordBatch, encode_rows, finish_record_batch
 from tests.unit.spark.encode.partitioner import murmur2 as murmur2_of
 from tests.unit.spark.encode.partitioner import partition_for
 
@@ -102,8 +102,8 @@ def expected_records(given: list[Row], null_start: int) -> dict[tuple[str, int],
     return found
 
 
-def finished(batch: EncodedBatch) -> bytes:
-    complete = finish_batch(batch, WHO, 9)
+def finished(batch: EncodedRecordBatch) -> bytes:
+    complete = finish_record_batch(batch, WHO, 9)
     assert decode_batch(complete)[1] == len(complete)
     return complete
 
@@ -115,7 +115,7 @@ def finished(batch: EncodedBatch) -> bytes:
     value_layout=layouts(),
     absent=st.frozensets(st.sampled_from(["key", "partition", "headers", "timestamp"])),
     null_start=st.integers(0, 2**40),
-    max_batch_bytes=st.sampled_from([100, 300, 9_000, 1 << 20]),
+    max_record_batch_bytes=st.sampled_from([100, 300, 9_000, 1 << 20]),
     codec=st.sampled_from(range(5)),
 )
 def test_batches_are_those_of_a_producer_that_takes_rows_one_by_one(
@@ -124,7 +124,7 @@ def test_batches_are_those_of_a_producer_that_takes_rows_one_by_one(
     value_layout: Any,
     absent: frozenset[str],
     null_start: int,
-    max_batch_bytes: int,
+    max_record_batch_bytes: int,
     codec: int,
 ) -> None:
     batches = list(
@@ -135,7 +135,7 @@ def test_batches_are_those_of_a_producer_that_takes_rows_one_by_one(
             now_ms=NOW_MS,
             null_start=null_start,
             compression=CODECS[codec],
-            max_batch_bytes=max_batch_bytes,
+            max_record_batch_bytes=max_record_batch_bytes,
         )
     )
     expected = expected_records([without(row, absent) for row in given_rows], null_start)
@@ -144,8 +144,8 @@ def test_batches_are_those_of_a_producer_that_takes_rows_one_by_one(
         records = list(iter_records(finished(batch), max_bytes=1 << 20))
         assert [record.offset for record in records] == list(range(batch.record_count))
         assert batch.max_timestamp == max(record.timestamp for record in records)
-        assert batch.oversized == (batch.size_bytes > max_batch_bytes)
-        assert batch.record_count == 1 or batch.uncompressed_bytes <= max_batch_bytes
+        assert batch.oversized == (batch.size_bytes > max_record_batch_bytes)
+        assert batch.record_count == 1 or batch.uncompressed_bytes <= max_record_batch_bytes
         if batch.attributes == TRANSACTIONAL:
             plain = bytearray(encode_records(records, 0, TRANSACTIONAL, WHO.producer_id, WHO.producer_epoch, 9))
             plain[12:16] = b"\xff" * 4

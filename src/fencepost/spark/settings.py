@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fencepost.client.failures import BadClientSetting
 from fencepost.client.settings import KNOWN, parse_settings
 from fencepost.protocol.batch import CODECS
-from fencepost.spark.encode.record_batches import DEFAULT_MAX_BATCH_BYTES
+from fencepost.spark.encode.record_batches import DEFAULT_MAX_RECORD_BATCH_BYTES
 from fencepost.spark.lease.port import parse_ports
 
 DEFAULT_TIMEOUT_MS = 300_000
@@ -46,7 +46,7 @@ class SinkSettings:
     group_id: str | None
     topic: str | None
     compression: str
-    max_batch_bytes: int
+    max_record_batch_bytes: int
     checkpoint_location: str | None
     lease_host: str | None
     lease_bind: str
@@ -100,7 +100,7 @@ def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
         group_id=own.get("group.id"),
         topic=own.get("topic"),
         compression=compression,
-        max_batch_bytes=_whole_number(own, "max.request.size", DEFAULT_MAX_BATCH_BYTES),
+        max_record_batch_bytes=_whole_number(own, "max.request.size", DEFAULT_MAX_RECORD_BATCH_BYTES),
         checkpoint_location=own.get("fencepost.checkpoint.location"),
         lease_host=own.get("fencepost.lease.host"),
         lease_bind=own.get("fencepost.lease.bind", "0.0.0.0"),

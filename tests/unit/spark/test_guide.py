@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fencepost.spark.encode.record_batches import DEFAULT_MAX_BATCH_BYTES
+from fencepost.spark.encode.record_batches import DEFAULT_MAX_RECORD_BATCH_BYTES
 from fencepost.spark.settings import (
     DEFAULT_DELIVERY_TIMEOUT_MS,
     DEFAULT_TIMEOUT_MS,
@@ -35,7 +35,7 @@ def test_the_defaults_are_those_of_the_sink() -> None:
     settings = parse_sink_settings({"bootstrap.servers": "kafka:9092", "transactional.id": "t"})
     assert defaults["transaction.timeout.ms"] == str(settings.timeout_ms) == str(DEFAULT_TIMEOUT_MS)
     assert defaults["delivery.timeout.ms"] == str(DEFAULT_DELIVERY_TIMEOUT_MS)
-    assert defaults["max.request.size"] == str(settings.max_batch_bytes) == str(DEFAULT_MAX_BATCH_BYTES)
+    assert defaults["max.request.size"] == str(settings.max_record_batch_bytes) == str(DEFAULT_MAX_RECORD_BATCH_BYTES)
     assert defaults["compression.type"] == settings.compression
     assert defaults["fencepost.lease.port"] == str(settings.lease_ports[0])
     assert defaults["fencepost.lease.bind"] == settings.lease_bind

@@ -8,7 +8,9 @@ from typing import Any
 from fencepost.spark.driver.dataframes import select_columns
 from fencepost.spark.failures import BatchBroken
 from fencepost.spark.lease.messages import TaskResult
-from fencepost.spark.task.run import RESULT_SCHEMA, PinnedTopic, WritePlan, spark_task
+from fencepost.spark.task.plan import WritePlan
+from fencepost.spark.task.run import RESULT_SCHEMA, spark_task
+from fencepost.spark.task.topics import PinnedTopic
 
 
 class BatchTransaction:

@@ -34,7 +34,8 @@ from fencepost.spark.lease.messages import MustAbort
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.settings import SinkSettings
-from fencepost.spark.task.run import WritePlan, patiently, pin
+from fencepost.spark.task.plan import WritePlan
+from fencepost.spark.task.topics import patiently, pin
 
 log = logging.getLogger("fencepost.spark")
 
@@ -241,7 +242,7 @@ class StartedSink:
             topic=None,
             topics={},
             compression=self._settings.compression,
-            max_batch_bytes=self._settings.max_batch_bytes,
+            max_record_batch_bytes=self._settings.max_record_batch_bytes,
         )
         batch = BatchTransaction(work.batch_id, self._settings.topic, plan, partial(pin, self._client))
         try:

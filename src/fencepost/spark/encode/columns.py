@@ -1,7 +1,7 @@
-"""The columns of the rows that Spark hands over, in the one form in which the rest works on them.
+"""The columns of a DataFrame's rows, brought into one form for the encoder.
 
-Keys and values come as strings or as bytes, with narrow or wide offsets, sliced, in chunks or as dictionaries. Here
-they become one array of bytes from offset 0 on, mostly without a copy, and numpy looks at its offsets.
+Keys and values come as strings or as bytes, with 32-bit or 64-bit offsets, sliced, in chunks or as dictionaries. Here
+each becomes one array of bytes that starts at offset 0, mostly without a copy, with its offsets as a numpy array.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import pyarrow as pa
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-# Eight bytes of a varint hold this many milliseconds; Spark's own timestamps end before.
+# The most milliseconds that a varint of eight bytes can hold. Spark's own timestamps end earlier.
 MAX_TIMESTAMP_MS = 2**54 - 1
 
-# All that one call encodes is addressed by 32-bit offsets, with room to spare. No Kafka takes a record of this size.
+# One call addresses all its bytes with 32-bit offsets, with room to spare. No Kafka accepts a record of this size.
 MAX_COLUMN_BYTES = 1 << 28
 
 
 class BadRecord(ValueError):
-    """A row that cannot become a record: its values, not their types, are wrong."""
+    """A row that cannot become a record, because of its values and not because of their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class BinaryColumn:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What records are made of. None is a column that is not there."""
+    """The columns that make up records. None: the DataFrame does not have the column."""
 
     value: BinaryColumn
     key: BinaryColumn | None = None
@@ -98,13 +98,13 @@ def binary_column(array: Any, name: str = "column") -> BinaryColumn:
         return BinaryColumn(data, offsets.astype(np.int32, copy=False))
     valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
     if np.diff(offsets)[~valid].any():
-        # Arrow allows bytes behind a null.
+        # Arrow allows a null to have bytes.
         data, offsets = _data_and_offsets(array.fill_null(b"" if _holds_bytes(array.type) else ""))
     return BinaryColumn(data, offsets.astype(np.int32, copy=False), valid)
 
 
 def _data_and_offsets(array: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
-    """The bytes of an array, which may be a slice of a larger one, and its offsets among them."""
+    """The bytes of an array, which may be a slice of a larger one, and its offsets into these bytes."""
     _, offsets_buffer, data = array.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int64 if _is_large(array.type) else np.int32)
     offsets = offsets[array.offset : array.offset + len(array) + 1]
@@ -131,11 +131,11 @@ def _is_view(type_: Any) -> bool:
 
 
 def timestamps_ms(array: Any, now_ms: int) -> Ints | None:
-    """Milliseconds row by row, `now_ms` where there is none. None if that is everywhere."""
+    """The timestamp of each row, `now_ms` for null. None if all are null."""
     if array is None or array.null_count == len(array):
         return None
     if pa.types.is_timestamp(array.type):
-        # Arrow refuses to multiply seconds out of range; the finer units are divided below.
+        # Arrow's cast from seconds detects an overflow. Finer units are divided below.
         array = array.cast(pa.timestamp("ms")) if array.type.unit == "s" else array
         units_per_ms = {"ms": 1, "us": 1_000, "ns": 1_000_000}[array.type.unit]
     elif pa.types.is_integer(array.type):

@@ -1,7 +1,7 @@
-"""Varints and bytes, laid out record by record into one buffer, without a Python step for each record.
+"""Varints and bytes, laid out record by record in one buffer, without a Python step for each record.
 
-Numpy packs the varints that are neighbours in a record into one 64-bit word. Then a single `take` of Arrow's copies
-words, keys and values, in the order in which they are wanted, to where they belong.
+Numpy packs neighbouring varints of a record into one 64-bit word. Then a single `take` of Arrow copies words, keys and
+values into their final order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Packed(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Bytes that exist already, and the order in which their rows are wanted."""
+    """Bytes of a column, and the order in which its rows are taken."""
 
     column: BinaryColumn
     rows: npt.NDArray[Any]
@@ -48,12 +48,12 @@ def zigzag(values: Ints) -> Ints:
 
 
 def varint_width(value: int) -> int:
-    """How many bytes the varint of a number that is not negative takes."""
+    """The number of bytes of the varint of a non-negative number."""
     return max(1, -(-value.bit_length() // 7))
 
 
 def varints(values: Ints) -> Packed:
-    """Numbers of at most 56 bits as varints: seven bits a byte, and the eighth says that more follow."""
+    """Numbers of at most 56 bits as varints: seven bits in each byte; the eighth bit says that more bytes follow."""
     plain = values.view(np.uint64)
     width = varint_width(int(plain.max()))
     assert width <= WORD_BYTES, f"{int(plain.max())} does not fit a word"
@@ -74,7 +74,7 @@ def varints(values: Ints) -> Packed:
 
 
 def lay_out(count: int, parts: Iterable[Part]) -> tuple[memoryview, npt.NDArray[np.int32]]:
-    """The bytes of the parts, record by record, and where each record begins (and the last one ends)."""
+    """The bytes of the parts, record by record, and the offset of each record (and the end of the last)."""
     columns = [_as_taken(part, count) for part in _merged(parts)]
     everything = _concatenated([column for column, _ in columns], count * len(columns))
     picks = np.empty((count, len(columns)), np.int32)
@@ -91,8 +91,8 @@ def _concatenated(columns: list[BinaryColumn], picks: int) -> Any:
     """One Arrow array of all rows of the columns, from which `picks` elements will be taken."""
     elements = sum(map(len, columns))
     size = sum(len(column.data) for column in columns)
-    # Arrow reserves as if what is taken were of average length. A last element, which nobody takes and nobody fills,
-    # brings the average up, so that it does not find itself short and copy everything to a larger place.
+    # Arrow reserves memory for the elements taken by their average length. A last element, which is never taken, raises
+    # that average: otherwise Arrow might run out of space and copy everything to a larger buffer.
     spare = max(0, size * (elements + 1) // picks - size) + 1
     assert size + spare < 1 << 31, "offsets have 32 bits"
     data = np.empty(size + spare, np.uint8)
@@ -108,7 +108,7 @@ def _concatenated(columns: list[BinaryColumn], picks: int) -> Any:
 
 
 def _merged(parts: Iterable[Part]) -> Iterator[Part]:
-    """The same bytes in fewer parts: neighbouring varints share a word while there is room."""
+    """The same bytes in fewer parts: neighbouring varints share a word if they fit."""
     last: Packed | None = None
     for part in parts:
         if last is not None and isinstance(part, Packed) and last.width + part.width <= WORD_BYTES:
@@ -129,7 +129,7 @@ def _joined(first: Packed, second: Packed) -> Packed:
 
 
 def _as_taken(part: Part, count: int) -> Taken:
-    """A word holds bytes and, after them, room: every second element of the array is only that room."""
+    """A word holds its bytes and then unused bytes: every second element of the array is the unused rest."""
     if isinstance(part, Taken):
         return part
     if part.word.ndim == 0:

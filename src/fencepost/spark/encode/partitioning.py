@@ -1,7 +1,7 @@
-"""Which rows go where: the partition of each row as Java's default partitioner chooses it, and rows grouped by it.
+"""The partition of each row, chosen as Java's default partitioner does, and the rows grouped by partition.
 
 Follows Kafka's `Utils.murmur2`, `Utils.toPositive` and `BuiltInPartitioner.partitionForKey`. A partition that a row
-names wins; rows without a key are dealt out in turn.
+names wins; rows without a key go to the partitions in turn.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.encode.columns import BadRecord, BinaryColumn, Columns, Flags, Ints, binary_column
 
 MULTIPLIER = 0x5BD1E995
 SEED = 0x9747B28C
-# Below this many keys that go on, a loop over Python's integers is faster than numpy.
+# For fewer long keys than this, a loop over Python's integers is faster than numpy.
 FEW = 16
 
 _M = np.uint32(MULTIPLIER)
-# The bytes of a little-endian word that belong to a key which ends 0 to 3 bytes into it.
+# A mask for the bytes of a little-endian word that belong to a key, if 0 to 3 of them do.
 _TAIL = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
 
 Words = npt.NDArray[np.uint32]
@@ -33,15 +34,15 @@ class RowGroups(NamedTuple):
 
     order: Ints
     bounds: Ints
-    destinations: list[tuple[str, int]]
+    destinations: list[TopicPartition]
 
 
 def murmur2(keys: Any) -> npt.NDArray[np.int32]:
-    """Kafka's hash of each key. That of a null is undefined."""
+    """Kafka's hash of each key; undefined for null."""
     column = keys if isinstance(keys, BinaryColumn) else binary_column(keys, "key")
     if not len(column):
         return np.zeros(0, np.int32)
-    # The word that begins at each byte, wherever that lies.
+    # words[n] is the word that begins at byte n, aligned or not.
     padded = np.concatenate((column.data, np.zeros(4, np.uint8)))
     words: Words = np.ndarray((len(column.data) + 1,), "<u4", padded, 0, (1,))
 
@@ -49,7 +50,7 @@ def murmur2(keys: Any) -> npt.NDArray[np.int32]:
     lengths = np.diff(column.offsets).astype(np.uint32)
     whole = lengths >> np.uint32(2)
     shared = int(whole.min())
-    # Keys of one length, say UUIDs, have their words at equal distances.
+    # The words of keys of equal length, such as UUIDs, are at equal distances.
     distance = int(lengths[0]) if shared and (lengths == lengths[0]).all() else 0
     hashes = np.uint32(SEED) ^ lengths
     for n in range(shared):
@@ -74,7 +75,7 @@ def _scrambled(k: Words) -> Words:
 
 
 def _hash_longer(hashes: Words, at: Ints, whole: Words, words: Words, done: int) -> None:
-    """Take the words after the first `done` into the hashes of the keys that have more."""
+    """Add the words after the first `done` to the hashes of the longer keys."""
     rows = np.flatnonzero(whole > done)
     while len(rows) > FEW:
         hashes[rows] = hashes[rows] * _M ^ _scrambled(words[at[rows]])
@@ -91,7 +92,7 @@ def _hash_longer(hashes: Words, at: Ints, whole: Words, words: Words, done: int)
 
 
 def partitions_for(keys: Any, count: int, *, null_start: int = 0) -> Partitions:
-    """The partition of each key among `count`; null keys get `null_start`, the one after it, and so on."""
+    """The partition of each key among `count`. Null keys get `null_start`, then the next partition, and so on."""
     column = keys if isinstance(keys, BinaryColumn) else binary_column(keys, "key")
     chosen = _hashed(column, np.int32(count))
     if column.valid is not None:
@@ -132,7 +133,7 @@ class _Topics(NamedTuple):
 
 
 def _topics(column: Any) -> tuple[list[str], Ints | None]:
-    """The topics that the column names and, if they are several, which one it is for each row."""
+    """The topics that the column names and, if there are several, the index of each row's topic."""
     if column is None or column.null_count:
         raise BadRecord("null topic present in the data. Use the topic option for setting a topic.")
     if not pa.types.is_dictionary(column.type):
@@ -147,7 +148,7 @@ def _topics(column: Any) -> tuple[list[str], Ints | None]:
 
 
 def _choose(columns: Columns, topics: _Topics, null_start: int) -> Partitions:
-    """The partition of each row: the one that it names, else by its key, else the next in turn."""
+    """The partition of each row: the one that it names, or by its key, or the next in turn."""
     count = topics.counts[0] if topics.of_row is None else topics.counts[topics.of_row]
     key = columns.key
     if key is None:
@@ -191,8 +192,8 @@ def _turn_within(group: Ints) -> Ints:
 
 
 def _sorted_by(group: npt.NDArray[Any], limit: int) -> tuple[Ints, Ints]:
-    """Row numbers by group, each group in its order, and where groups begin and end. Groups are below `limit`."""
-    # numpy sorts small integers in one or two passes over their bytes, and larger ones by comparing.
+    """Row numbers sorted by group, stable, and the bounds of the groups. Group numbers are below `limit`."""
+    # numpy sorts 8-bit and 16-bit integers by radix, and larger ones by comparison.
     small = np.uint8 if limit <= 1 << 8 else np.uint16 if limit <= 1 << 16 else np.int64
     narrow = group.astype(small)
     order = np.argsort(narrow, kind="stable")

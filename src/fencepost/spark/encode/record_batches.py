@@ -1,10 +1,10 @@
 """Rows as complete v2 record batches, without a Python step for each record.
 
-    rows -> Columns -> group_rows -> encode_batches -> EncodedBatch -> finish_batch -> bytes for Produce
+    rows -> Columns -> group_rows -> encode_record_batches -> EncodedRecordBatch -> finish_record_batch -> Produce
 
-All records of all groups are laid out in one buffer, of which each batch is a slice (`layout.py`). What is known only
-when a batch may be sent (producer id, epoch, sequence) is in the header, which `finish_batch` adds: the same arguments
-give the same bytes, so a resend is a duplicate to the broker.
+`layout.py` lays out all records of all groups in one buffer, and each record batch is a slice of it. Producer id, epoch
+and sequence are known only when a record batch may be sent. They are in the header, which `finish_record_batch` adds.
+The same arguments give the same bytes, so a broker recognizes a resend as a duplicate.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from fencepost.spark.encode.layout import Part, Taken, constant, lay_out, varint
 from fencepost.spark.encode.partitioning import RowGroups, group_rows
 
 # Kafka's default `max.message.bytes` is 1 MiB and twelve bytes.
-DEFAULT_MAX_BATCH_BYTES = (1 << 20) - 1024
-# Rows are encoded in slices of this size, which bounds the memory whatever size the Arrow batches have.
+DEFAULT_MAX_RECORD_BATCH_BYTES = (1 << 20) - 1024
+# Rows are encoded in slices of this size, which bounds the memory for Arrow batches of any size.
 MAX_SLICE_BYTES = 32 << 20
 NO_LEADER_EPOCH = -1
 
@@ -45,8 +45,8 @@ _CHECKED = struct.Struct(">hiqqqhii")
 
 
 @dataclass(frozen=True, slots=True)
-class EncodedBatch:
-    """All of a batch that does not depend on who sends it and at which sequence."""
+class EncodedRecordBatch:
+    """The parts of a record batch that do not depend on its producer and its sequence."""
 
     topic: str
     partition: int
@@ -55,9 +55,8 @@ class EncodedBatch:
     attributes: int
     base_timestamp: int
     max_timestamp: int
-    # With the header, before compression.
-    uncompressed_bytes: int
-    # One record that is larger than the limit, even compressed. The topic may allow it all the same.
+    uncompressed_bytes: int  # With the header.
+    # True for a single record that is larger than the limit, even compressed. Its topic may allow it all the same.
     oversized: bool = False
 
     @property
@@ -73,14 +72,14 @@ def encode_rows(
     now_ms: int,
     null_start: int = 0,
     compression: str = "none",
-    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
-) -> Iterator[EncodedBatch]:
-    """The rows of a pyarrow RecordBatch or Table as batches: those of a destination follow each other, in order."""
+    max_record_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES,
+) -> Iterator[EncodedRecordBatch]:
+    """The rows of a pyarrow RecordBatch or Table as record batches. Those of a partition are in order."""
     for part in _slices(rows, MAX_SLICE_BYTES):
         columns = Columns.of(part)
         groups = group_rows(columns, topic, partition_count, null_start=null_start)
-        yield from encode_batches(
-            columns, groups, now_ms=now_ms, compression=compression, max_batch_bytes=max_batch_bytes
+        yield from encode_record_batches(
+            columns, groups, now_ms=now_ms, compression=compression, max_record_batch_bytes=max_record_batch_bytes
         )
         null_start += len(columns)
 
@@ -95,7 +94,7 @@ def _slices(rows: Any, max_bytes: int) -> Iterator[Any]:
 
 
 def _size_bytes(array: Any) -> int:
-    """How many bytes the rows of a column take, those of a dictionary as often as they occur."""
+    """The size of a column. A value of a dictionary counts as often as it occurs."""
     if isinstance(array, pa.ChunkedArray):
         return sum(map(_size_bytes, array.chunks))
     if not pa.types.is_dictionary(array.type):
@@ -103,15 +102,15 @@ def _size_bytes(array: Any) -> int:
     return int(pc.sum(pc.binary_length(array.dictionary).take(array.indices)).as_py() or 0) + 8 * len(array)
 
 
-def encode_batches(
+def encode_record_batches(
     columns: Columns,
     groups: RowGroups,
     *,
     now_ms: int,
     compression: str = "none",
-    max_batch_bytes: int = DEFAULT_MAX_BATCH_BYTES,
-) -> Iterator[EncodedBatch]:
-    """The batches of each group. A group is cut where its next record could make a batch larger than the limit."""
+    max_record_batch_bytes: int = DEFAULT_MAX_RECORD_BATCH_BYTES,
+) -> Iterator[EncodedRecordBatch]:
+    """The record batches of each group. A group is cut where the next record could exceed the size limit."""
     if compression not in CODECS:
         raise ValueError(f"unknown compression {compression!r}; it can be {', '.join(CODECS)}")
     codec = CODECS.index(compression)
@@ -123,7 +122,7 @@ def encode_batches(
     if times is not None:
         times = times[groups.order]
 
-    starts, destinations = _cut(groups, _largest_sizes(fields, groups, times), max_batch_bytes - HEADER_BYTES)
+    starts, destinations = _cut(groups, _largest_sizes(fields, groups, times), max_record_batch_bytes - HEADER_BYTES)
     counts = np.diff(starts)
     if times is None:
         first_times = last_times = np.full(len(counts), now_ms)
@@ -133,7 +132,7 @@ def encode_batches(
         delta = varints(zigzag(times - np.repeat(first_times, counts)))
     offset = varints((np.arange(count) - np.repeat(starts[:-1], counts)) << 1)
 
-    before = (constant(0), delta, offset)  # Attributes, of which none is in use; timestamp; offset.
+    before = (constant(0), delta, offset)  # Attributes (all unused), timestamp delta, offset delta.
     size = fields.size + sum(field.size for field in before)
     data, ends = lay_out(count, [varints(size << 1), *before, *fields.parts])
 
@@ -141,7 +140,7 @@ def encode_batches(
         plain = data[ends[begin] : ends[end]]
         payload, used = _compressed(codec, plain)
         topic, partition = groups.destinations[group]
-        yield EncodedBatch(
+        yield EncodedRecordBatch(
             topic,
             partition,
             end - begin,
@@ -150,12 +149,12 @@ def encode_batches(
             int(first_times[n]),
             int(last_times[n]),
             HEADER_BYTES + len(plain),
-            oversized=HEADER_BYTES + len(payload) > max_batch_bytes,
+            oversized=HEADER_BYTES + len(payload) > max_record_batch_bytes,
         )
 
 
 def _compressed(codec: int, plain: memoryview) -> tuple[Buffer, int]:
-    """The records as they are sent, and the codec that they are in: what compression makes larger is sent without."""
+    """The records as they are sent, and their codec. Records that compression makes larger are sent uncompressed."""
     if codec:
         smaller = compress(codec, bytes(plain))
         if len(smaller) < len(plain):
@@ -163,8 +162,8 @@ def _compressed(codec: int, plain: memoryview) -> tuple[Buffer, int]:
     return plain, 0
 
 
-def finish_header(batch: EncodedBatch, identity: ProducerIdentity, base_sequence: int) -> bytes:
-    """The header that goes before the payload: whose the batch is, what comes before it, and the checksum."""
+def finish_header(batch: EncodedRecordBatch, identity: ProducerIdentity, base_sequence: int) -> bytes:
+    """The header, which goes before the payload: producer, sequence and checksum."""
     checked = _CHECKED.pack(
         batch.attributes,
         batch.record_count - 1,
@@ -179,25 +178,25 @@ def finish_header(batch: EncodedBatch, identity: ProducerIdentity, base_sequence
     return _HEAD.pack(0, batch.size_bytes - PREFIX_BYTES, NO_LEADER_EPOCH, 2, crc) + checked
 
 
-def finish_batch(batch: EncodedBatch, identity: ProducerIdentity, base_sequence: int) -> bytes:
-    """The batch as it is sent."""
+def finish_record_batch(batch: EncodedRecordBatch, identity: ProducerIdentity, base_sequence: int) -> bytes:
+    """The record batch as it is sent."""
     return b"".join((finish_header(batch, identity, base_sequence), batch.payload))
 
 
-def halve_batch(batch: EncodedBatch) -> tuple[EncodedBatch, EncodedBatch]:
-    """The batch in two, for a topic that allows less than we thought. The second's sequence follows the first's."""
+def halve_record_batch(batch: EncodedRecordBatch) -> tuple[EncodedRecordBatch, EncodedRecordBatch]:
+    """Two halves, for a topic that allows less than max.request.size. The second follows the first in sequence."""
     assert batch.record_count > 1, "a record cannot be cut"
-    records = list(iter_records(finish_batch(batch, ProducerIdentity("", -1, -1), -1)))
+    records = list(iter_records(finish_record_batch(batch, ProducerIdentity("", -1, -1), -1)))
     middle = len(records) // 2
     first, second = (_encoded_again(batch, half) for half in (records[:middle], records[middle:]))
     return first, second
 
 
-def _encoded_again(batch: EncodedBatch, records: list[Record]) -> EncodedBatch:
+def _encoded_again(batch: EncodedRecordBatch, records: list[Record]) -> EncodedRecordBatch:
     codec = batch.attributes & CODEC_MASK
     encoded = encode_records(records, codec, TRANSACTIONAL)
     header = decode_header(encoded)
-    return EncodedBatch(
+    return EncodedRecordBatch(
         batch.topic,
         batch.partition,
         header.record_count,
@@ -209,11 +208,11 @@ def _encoded_again(batch: EncodedBatch, records: list[Record]) -> EncodedBatch:
     )
 
 
-# --- how large -------------------------------------------------------------------------------------------
+# --- sizes -----------------------------------------------------------------------------------------------
 
 
 def _largest_sizes(fields: _Fields, groups: RowGroups, times: Ints | None) -> Ints:
-    """What each record takes at most. Its exact size depends on the batch it will be in, by a few bytes."""
+    """The largest size of each record. Its exact size differs by a few bytes, depending on its record batch."""
     most_records = int(np.diff(groups.bounds).max())
     span = 0 if times is None else int(times.max() - times.min())
     around = 1 + varint_width(2 * most_records) + varint_width(2 * span)
@@ -222,7 +221,7 @@ def _largest_sizes(fields: _Fields, groups: RowGroups, times: Ints | None) -> In
 
 
 def _cut(groups: RowGroups, sizes: Ints, room: int) -> tuple[Ints, list[int]]:
-    """Where each batch begins (and the last one ends) in the order of the groups, and the group of each."""
+    """Where each record batch begins (and the last one ends) in the order of the groups, and the group of each."""
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=ends[1:])
     starts, group_of = [], []
@@ -262,7 +261,7 @@ def _fields(columns: Columns, order: Ints) -> _Fields:
 
 
 def _append_bytes(parts: list[Part], column: BinaryColumn | None, order: Ints) -> Ints | int:
-    """Append a length and its bytes, -1 and nothing for null, to the parts; return how long both are."""
+    """Append each length and its bytes to the parts, or -1 for null. Returns the size of both together."""
     if column is None:
         parts.append(constant(1))
         return 1
@@ -276,7 +275,7 @@ def _append_bytes(parts: list[Part], column: BinaryColumn | None, order: Ints) -
 
 
 def _headers(lists: Any) -> tuple[Ints, BinaryColumn] | None:
-    """How many headers each row has, and their bytes. None if no row has any."""
+    """The number of headers of each row, and their bytes. None if no row has any."""
     if lists is None or lists.null_count == len(lists):
         return None
     kind = lists.type
@@ -294,6 +293,6 @@ def _headers(lists: Any) -> tuple[Ints, BinaryColumn] | None:
     _append_bytes(parts, binary_column(names, "headers.key"), every)
     _append_bytes(parts, binary_column(values, "headers.value"), every)
     data, ends = lay_out(len(headers), parts)
-    # The headers of a row are neighbours, so a row's bytes are a range of the whole.
+    # The headers of a row follow each other, so the bytes of a row are one range.
     offsets = ends[np.concatenate(([0], np.cumsum(counts)))]
     return counts, BinaryColumn(np.frombuffer(data, np.uint8), offsets)

@@ -1,4 +1,4 @@
-"""The Python worker of an executor, which runs one task after another: what it need not do again for each."""
+"""Work that a Python worker of an executor need not repeat for each of its tasks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from fencepost.malloc import keep_freed
 
 KEPT_BYTES = 64 << 20
-# Without it a new finder would take over what an older one had read.
+# A cache inside zipimport: a new finder would take the directory that an older one had read.
 _directories: MutableMapping[str, Any] = getattr(zipimport, "_zip_directory_cache", {})
 
 
 @contextmanager
 def reused() -> Iterator[None]:
-    """Around a task, in a worker that will have others."""
+    """Wraps a task in a worker that will run other tasks after it."""
     _keep_memory()
     try:
         yield
@@ -32,10 +32,10 @@ def _keep_memory() -> None:
 
 
 def forget_archives() -> None:
-    """Let what is known of the archives on `sys.path` go; an import that looks into one reads it again, as it is then.
+    """Forget the archives on `sys.path`. The next import that looks into an archive reads its directory again.
 
-    Before every task PySpark calls `importlib.invalidate_caches()`, which up to Python 3.12 reads the directory of
-    every known archive at once, and Spark's own jar is among them: 0.15 s for each task, more than a small batch takes.
+    Before every task PySpark calls `importlib.invalidate_caches()`. Up to Python 3.12 that reads the directory of every
+    known archive at once, Spark's own jar among them: 0.15 s for each task, longer than a small micro-batch takes.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if isinstance(finder, zipimport.zipimporter):

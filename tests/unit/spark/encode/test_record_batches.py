@@ -16,12 +16,12 @@ from fencepost.protocol.records import Record, encode_records, iter_records
 from fencepost.spark.encode import record_batches as encode
 from fencepost.spark.encode.columns import BadRecord
 from fencepost.spark.encode.record_batches import (
-    DEFAULT_MAX_BATCH_BYTES,
-    EncodedBatch,
+    DEFAULT_MAX_RECORD_BATCH_BYTES,
+    EncodedRecordBatch,
     encode_rows,
-    finish_batch,
     finish_header,
-    halve_batch,
+    finish_record_batch,
+    halve_record_batch,
 )
 
 NOW_MS = 1_700_000_000_000
@@ -29,22 +29,22 @@ WHO = ProducerIdentity("sink", 4_000, 7)
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-def encoded(partitions: int = 1, **columns: Any) -> list[EncodedBatch]:
-    """The batches of a table of these columns; `compression` and `max_batch_bytes` are options."""
-    options = {name: columns.pop(name) for name in ("compression", "max_batch_bytes") if name in columns}
+def encoded(partitions: int = 1, **columns: Any) -> list[EncodedRecordBatch]:
+    """The batches of a table of these columns; `compression` and `max_record_batch_bytes` are options."""
+    options = {name: columns.pop(name) for name in ("compression", "max_record_batch_bytes") if name in columns}
     rows = pa.table(columns)
     return list(encode_rows(rows, topic="t", partition_count=lambda _: partitions, now_ms=NOW_MS, **options))
 
 
-def records_in(batch: EncodedBatch) -> list[Record]:
-    finished = finish_batch(batch, WHO, 0)
+def records_in(batch: EncodedRecordBatch) -> list[Record]:
+    finished = finish_record_batch(batch, WHO, 0)
     header, end = decode_batch(finished)
     assert end == len(finished) == batch.size_bytes
     assert header.record_count == batch.record_count == header.last_offset_delta + 1
     return list(iter_records(finished))
 
 
-def only(batches: list[EncodedBatch]) -> EncodedBatch:
+def only(batches: list[EncodedRecordBatch]) -> EncodedRecordBatch:
     (batch,) = batches
     return batch
 
@@ -58,17 +58,17 @@ def test_a_batch_is_what_the_plain_encoder_writes_but_for_the_leader_epoch() -> 
     ]
     plain = bytearray(encode_records(records, 0, TRANSACTIONAL, WHO.producer_id, WHO.producer_epoch, 41))
     plain[12:16] = b"\xff" * 4  # No leader has seen it yet.
-    assert finish_batch(batch, WHO, 41) == plain
+    assert finish_record_batch(batch, WHO, 41) == plain
 
 
 def test_the_header_carries_identity_and_sequence_and_a_resend_is_the_same_bytes() -> None:
     batch = only(encoded(value=[b"a", b"b"]))
-    header, _ = decode_batch(finish_batch(batch, WHO, 2**31 - 1))
+    header, _ = decode_batch(finish_record_batch(batch, WHO, 2**31 - 1))
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4_000, 7, 2**31 - 1)
     assert header.is_transactional
     assert (header.base_offset, header.leader_epoch, header.magic) == (0, -1, 2)
-    assert finish_batch(batch, WHO, 5) == finish_batch(batch, WHO, 5)
-    assert finish_header(batch, WHO, 5) + bytes(batch.payload) == finish_batch(batch, WHO, 5)
+    assert finish_record_batch(batch, WHO, 5) == finish_record_batch(batch, WHO, 5)
+    assert finish_header(batch, WHO, 5) + bytes(batch.payload) == finish_record_batch(batch, WHO, 5)
 
 
 @pytest.mark.parametrize("column", ["key", "value"])
@@ -152,7 +152,7 @@ def test_bytes_behind_a_null_are_not_written() -> None:
     data = [pa.py_buffer(bytes([0b101])), pa.py_buffer(np.array([0, 1, 3, 4], np.int32)), pa.py_buffer(b"abbc")]
     for kind in (pa.binary(), pa.string()):
         array = pa.Array.from_buffers(kind, 3, data)
-        found = records_in(only(encoded(key=array, value=array, max_batch_bytes=10_000, partitions=1)))
+        found = records_in(only(encoded(key=array, value=array, max_record_batch_bytes=10_000, partitions=1)))
         assert [(record.key, record.value) for record in found] == [(b"a", b"a"), (None, None), (b"c", b"c")]
 
 
@@ -207,7 +207,7 @@ def test_no_rows_make_no_batches() -> None:
 
 def test_batches_stay_within_the_limit_and_are_filled() -> None:
     values = [random.Random(n).randbytes(random.Random(n).randrange(200)) for n in range(20_000)]
-    batches = encoded(value=values, max_batch_bytes=50_000)
+    batches = encoded(value=values, max_record_batch_bytes=50_000)
     assert all(batch.size_bytes <= 50_000 and not batch.oversized for batch in batches)
     assert all(batch.size_bytes > 48_000 for batch in batches[:-1])
     assert [record.value for batch in batches for record in records_in(batch)] == values
@@ -215,7 +215,7 @@ def test_batches_stay_within_the_limit_and_are_filled() -> None:
 
 def test_every_batch_counts_its_offsets_and_timestamps_from_its_own_first_record() -> None:
     times = pa.array(range(1_000_000, 1_003_000), pa.int64())
-    batches = encoded(value=["v" * 20] * 3_000, timestamp=times, max_batch_bytes=5_000)
+    batches = encoded(value=["v" * 20] * 3_000, timestamp=times, max_record_batch_bytes=5_000)
     assert len(batches) > 10
     row = 0
     for batch in batches:
@@ -227,7 +227,7 @@ def test_every_batch_counts_its_offsets_and_timestamps_from_its_own_first_record
 
 def test_a_record_larger_than_the_limit_is_alone_and_says_how_large_it_is() -> None:
     values = [b"a", b"b" * 2_000, b"c" * 2_000, b"d", b"e"]
-    batches = encoded(value=values, max_batch_bytes=1_000)
+    batches = encoded(value=values, max_record_batch_bytes=1_000)
     assert [(batch.record_count, batch.oversized) for batch in batches] == [
         (1, False),
         (1, True),
@@ -238,15 +238,15 @@ def test_a_record_larger_than_the_limit_is_alone_and_says_how_large_it_is() -> N
 
 
 def test_a_large_record_that_compression_makes_small_is_not_flagged() -> None:
-    batch = only(encoded(value=[b"b" * 2_000], max_batch_bytes=1_000, compression="zstd"))
+    batch = only(encoded(value=[b"b" * 2_000], max_record_batch_bytes=1_000, compression="zstd"))
     assert not batch.oversized
     assert batch.size_bytes < 1_000 < batch.uncompressed_bytes
 
 
 def test_a_record_that_just_fits_is_not_flagged_and_one_byte_more_is() -> None:
     fits = only(encoded(value=[b"v" * 500]))
-    assert not only(encoded(value=[b"v" * 500], max_batch_bytes=fits.size_bytes)).oversized
-    assert only(encoded(value=[b"v" * 501], max_batch_bytes=fits.size_bytes)).oversized
+    assert not only(encoded(value=[b"v" * 500], max_record_batch_bytes=fits.size_bytes)).oversized
+    assert only(encoded(value=[b"v" * 501], max_record_batch_bytes=fits.size_bytes)).oversized
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -262,7 +262,7 @@ def test_each_codec_gives_the_records_back(codec: str) -> None:
 def test_what_compression_makes_larger_is_sent_as_it_is(codec: str) -> None:
     values = [random.Random(n).randbytes(10_000) for n in range(300)]
     batches = encoded(value=values, compression=codec)
-    assert all(batch.size_bytes <= DEFAULT_MAX_BATCH_BYTES and not batch.oversized for batch in batches)
+    assert all(batch.size_bytes <= DEFAULT_MAX_RECORD_BATCH_BYTES and not batch.oversized for batch in batches)
     assert [record.value for batch in batches for record in records_in(batch)] == values
 
 
@@ -275,7 +275,8 @@ def test_rows_of_several_destinations_keep_their_order_in_each() -> None:
     topics = [f"t{n % 3}" for n in range(3_000)]
     keys = [str(n % 50) for n in range(3_000)]
     rows = pa.table({"topic": topics, "key": keys, "value": [str(n) for n in range(3_000)]})
-    batches = list(encode_rows(rows, topic=None, partition_count=lambda _: 4, now_ms=NOW_MS, max_batch_bytes=1_000))
+    limits = {"now_ms": NOW_MS, "max_record_batch_bytes": 1_000}
+    batches = list(encode_rows(rows, topic=None, partition_count=lambda _: 4, **limits))
     found: dict[tuple[str, int], list[int]] = {}
     for batch in batches:
         assert batch.size_bytes <= 1_000
@@ -315,7 +316,7 @@ def test_a_halved_batch_holds_the_same_records_in_two(codec: str) -> None:
     times = pa.array(range(101, 0, -1), pa.int64())
     values = [f"value {n}" * 3 for n in range(101)]
     whole = only(encoded(value=values, headers=pa.array(given, HEADERS), timestamp=times, compression=codec))
-    first, second = halve_batch(whole)
+    first, second = halve_record_batch(whole)
     assert (first.record_count, second.record_count) == (50, 51)
     assert (second.base_timestamp, second.max_timestamp) == (51, 51)
     assert first.attributes == second.attributes == whole.attributes

@@ -28,7 +28,7 @@ from fencepost.spark.lease.client import (
     LeaseClient,
     RefusedByDriver,
 )
-from fencepost.spark.lease.messages import Finished, Granted, MustAbort, TaskAttempt, TaskResult, Want
+from fencepost.spark.lease.messages import Effect, Finished, Granted, MustAbort, TaskAttempt, TaskResult, Want
 from fencepost.spark.lease.port import LeasePortTaken, parse_ports
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
@@ -283,6 +283,19 @@ def test_the_reason_of_a_task_that_gives_up_reaches_the_driver_and_the_other_tas
         with pytest.raises(RefusedByDriver, match="a record has 2000000 bytes") as refused:
             acquire(other, REFUNDS)
         assert refused.value.is_fatal
+
+
+def test_a_bug_in_the_service_breaks_the_transaction_instead_of_keeping_its_tasks_waiting(
+    batch: Batch, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> list[Effect]:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(batch.server._service.current().table, "tick", fail)
+    assert batch.broken.get(timeout=WAIT_S).reason == "the lease service failed: RuntimeError('a bug')"
+    with batch.client(0) as client, pytest.raises(RefusedByDriver, match="a bug"):
+        acquire(client, REFUNDS)
+    assert "the lease service failed" in caplog.text
 
 
 def test_a_task_may_leave_once_it_is_done(batch: Batch) -> None:
