@@ -18,8 +18,8 @@ from confluent_kafka import Consumer
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.driver.commit_note import note_group
 from fencepost.spark.driver.lag_group import LagGroup
-from fencepost.spark.driver.owner import MARKER_GROUP
 from fencepost.spark.failures import BatchRefused, SinkError
 from fencepost.spark.lease.client import LeaseClient
 from fencepost.spark.lease.messages import TaskAttempt
@@ -74,7 +74,7 @@ def values(broker: Broker) -> list[str]:
 # --- commits without a clear answer -------------------------------------------------------------------------
 
 
-def test_a_batch_whose_commit_was_unclear_is_not_written_again_though_its_marker_could_not_be_read(
+def test_a_micro_batch_whose_commit_was_unclear_is_not_written_again_though_its_note_could_not_be_read(
     broker: Broker, query: Query
 ) -> None:
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
@@ -90,33 +90,33 @@ def test_a_batch_whose_commit_was_unclear_is_not_written_again_though_its_marker
     assert values(broker) == ["a", "b"]
 
 
-def test_a_commit_that_left_its_marker_stands_whatever_else_is_in_the_markers_group(
+def test_a_commit_that_left_its_note_stands_whatever_else_is_in_the_group_of_notes(
     broker: Broker, query: Query
 ) -> None:
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
     with closing(sink), KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         query.run(sink, 0, ["a"])
-        client.commit(MARKER_GROUP + TRANSACTIONAL_ID, {("other", 0): 5})  # As a tool that resets offsets does.
+        client.commit(note_group(TRANSACTIONAL_ID), {("other", 0): 5})  # As a tool that resets offsets does.
         broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
         assert query.run(sink, 1, ["b"]) == "committed"
     assert values(broker) == ["a", "b"]
 
 
-def test_markers_count_on_after_one_that_could_not_be_read(broker: Broker, query: Query) -> None:
+def test_commit_notes_count_on_after_one_that_could_not_be_read(broker: Broker, query: Query) -> None:
     """Where several are found the highest number is the last: one that began anew would be taken for an old one."""
     first = sink_of(broker.bootstrap_servers, query.checkpoint)
     with closing(first), KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         for batch_id in range(3):
             query.run(first, batch_id, [str(batch_id)])
         first.close()
-        client.commit(MARKER_GROUP + TRANSACTIONAL_ID, {("other", 0): 5})
+        client.commit(note_group(TRANSACTIONAL_ID), {("other", 0): 5})
         second = ExactlyOnceSink(first._given, run_batch=3)
         with closing(second):
             query.restart()
             query.run(second, 3, ["3"])
-            assert second._started is not None
-            marker: Any = second._started._owner.marker
-            assert marker.number == 4
+            assert second._runner is not None
+            note: Any = second._runner.owner.note
+            assert note.number == 4
 
 
 # --- an id that the cluster has forgotten -------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_a_driver_that_slept_in_a_batch_until_its_id_was_forgotten_does_not_writ
     assert values(broker) == ["a", "b", "c"]
 
 
-def test_a_driver_that_slept_before_its_batch_decides_by_the_marker_that_is_there_when_it_wakes(
+def test_a_driver_that_slept_before_its_micro_batch_decides_by_the_note_that_is_there_when_it_wakes(
     start_broker: StartBroker, query: Query
 ) -> None:
     """Version 1: it asks for an epoch, and gets one of a new producer id, since nobody knows the old one."""
@@ -164,8 +164,8 @@ def test_a_driver_that_slept_before_its_batch_decides_by_the_marker_that_is_ther
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
     with closing(sink):
         query.run(sink, 0, ["a"])
-        assert sink._started is not None
-        owner = sink._started._owner
+        assert sink._runner is not None
+        owner = sink._runner.owner
         begin: Callable[[], Any] = owner.begin
 
         def sleepy() -> Any:
@@ -173,7 +173,7 @@ def test_a_driver_that_slept_before_its_batch_decides_by_the_marker_that_is_ther
             return begin()
 
         owner.begin = sleepy  # type: ignore[method-assign]
-        with pytest.raises(BatchRefused, match="Kafka has batch 2 of this query"):
+        with pytest.raises(BatchRefused, match="Kafka has micro-batch 2 of this query"):
             query.run(sink, 1, ["b"])
     assert values(broker) == ["a", "b", "c"]
 
@@ -198,8 +198,8 @@ def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
 
     def write(frame: Any, transaction: BatchTransaction) -> None:
-        assert sink._started is not None
-        server: Any = sink._started._leases._service
+        assert sink._runner is not None
+        server: Any = sink._runner.attempts.leases._service
         touch = server.transaction.on_first_touch
         is_touching, may_touch = threading.Event(), threading.Event()
 

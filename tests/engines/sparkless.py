@@ -78,7 +78,7 @@ class Query:
                 (write or write_values)(frame, transaction)
             except WriteFailed:
                 # Spark hears of it from the task, and the driver of that later than from the lease.
-                leases: Any = sink._started and sink._started._leases
+                leases: Any = sink._runner and sink._runner.attempts.leases
                 deadline = time.monotonic() + 30
                 while leases.broken is None and time.monotonic() < deadline:
                     time.sleep(0.001)

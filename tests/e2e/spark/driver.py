@@ -23,7 +23,7 @@ POINTS = {
     "begun": "in the transaction, before the first write",
     "task": "in a task; another one has written",
     "written": "after the last write",
-    "marked": "after the marker is in the transaction, before EndTxn",
+    "marked": "after the commit note is in the transaction, before EndTxn",
     "committed": "after EndTxn, before Spark's own note of the commit",
 }
 

@@ -113,7 +113,7 @@ def written(bootstrap_servers: str, topic: str) -> int:
         return sum(end_offsets(client, [topic]).values())
 
 
-def markers(bootstrap_servers: str, transactional_id: str) -> dict[tuple[str, int], tuple[int, str]]:
+def commit_notes(bootstrap_servers: str, transactional_id: str) -> dict[tuple[str, int], tuple[int, str]]:
     with KafkaClient({"bootstrap.servers": bootstrap_servers}) as client:
         return client.all_committed(f"fencepost-marker-{transactional_id}")
 

@@ -153,7 +153,7 @@ def test_a_batch_that_outlives_its_transaction_is_run_again_where_the_broker_tel
         finally:
             sink.close()
     for share in (50, 80):
-        assert f"batch 0 has used {share} % of transaction.timeout.ms={timeout_ms}" in caplog.text
+        assert f"micro-batch 0 has used {share} % of transaction.timeout.ms={timeout_ms}" in caplog.text
     assert "Raise the setting" in caplog.text
     if target.version == 2:
         assert failure is None
@@ -319,7 +319,7 @@ def test_a_checkpoint_that_says_otherwise_than_kafka_is_refused_and_writes_nothi
         forget(checkpoint, log, 1)
     with pytest.raises(Exception, match="BatchRefused") as refused:
         run(stream(spark, lines), sink, checkpoint)
-    assert "batch 1 is committed with source offsets" in str(refused.value)
+    assert "micro-batch 1 is committed with source offsets" in str(refused.value)
     assert "run_batch=1" in str(refused.value)
     assert "skip_batch=1" in str(refused.value)
 
@@ -327,7 +327,7 @@ def test_a_checkpoint_that_says_otherwise_than_kafka_is_refused_and_writes_nothi
     for log in ("commits", "offsets"):
         forget(backup, log, 1)
     forget(backup, "commits", 0)
-    with pytest.raises(Exception, match="Kafka has batch 1 of this query, but Spark runs batch 0"):
+    with pytest.raises(Exception, match="Kafka has micro-batch 1 of this query, but Spark runs micro-batch 0"):
         run(stream(spark, lines), sink, backup)
     assert values(servers, topic) == once
     assert is_free(servers, topic)

@@ -189,7 +189,7 @@ def assert_refused(sleeping: list[Case]) -> None:
         said = Path(case.held.ended).read_text()
         if case.point == "start":
             # It knew of no successor, and took the id from it; then it read what the successor had left.
-            assert "Kafka has batch 4 of this query, but Spark runs batch 0" in said
+            assert "Kafka has micro-batch 4 of this query, but Spark runs micro-batch 0" in said
         else:
             assert "SinkFenced" in said, (case.point, said)
             old = re.search(r"this producer has id (\d+) and epoch (\d+)", said)

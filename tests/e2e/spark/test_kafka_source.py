@@ -259,7 +259,7 @@ def test_offsets_follow_the_commit_where_the_sources_are_in_another_cluster(
     with member_of(source.bootstrap_servers, group, orders.topic):
         run(query, sink, checkpoint)
     assert orders.committed(group) == {0: 3, 1: 3}
-    assert "batch 1 is committed, but its source offsets could not be committed" in caplog.text
+    assert "micro-batch 1 is committed, but its source offsets could not be committed" in caplog.text
 
     # A crash before the offsets were committed: the batch is skipped, and they follow.
     for note in ("1", ".1.crc"):

@@ -22,11 +22,11 @@ from tests.e2e.conftest import StartBroker, Target
 from tests.e2e.spark.streams import (
     Lines,
     MakeSink,
+    commit_notes,
     create_anew,
     create_topic,
     is_free,
     is_soon_free,
-    markers,
     outcomes,
     read,
     run,
@@ -250,7 +250,7 @@ def test_several_outputs_are_in_one_transaction(
     assert values(servers, refunds) == sorted(lines.all)
     assert len(values(servers, audit)) == 3
     assert (written(servers, refunds), written(servers, audit)) == (41, 4), "one commit marker each"
-    assert markers(servers, id_).keys() == {(refunds, 0), (audit, 0)}
+    assert commit_notes(servers, id_).keys() == {(refunds, 0), (audit, 0)}
 
 
 def test_a_new_checkpoint_is_refused_until_the_user_adopts_it(
@@ -285,12 +285,12 @@ def test_a_batch_is_one_call(
         sink(frame, batch_id)
 
     lines.add_batch()
-    with pytest.raises(Exception, match="a batch is one transaction, and one call"):
+    with pytest.raises(Exception, match="a micro-batch is one transaction, and one call"):
         run(stream(spark, lines), twice, tmp_path / "twice")
     assert values(servers, topic) == sorted(lines.all), "the first call stands"
     other = sinks(servers, unique("once"), topic=topic)
 
-    with pytest.raises(Exception, match="in the middle of another batch"):
+    with pytest.raises(Exception, match="in the middle of another micro-batch"):
         run(stream(spark, lines), other.batch(lambda frame, _: other.write(frame)), tmp_path / "nested")
     with pytest.raises(SinkError, match="outside a streaming query"):
         other(spark.range(3).selectExpr("'x' AS value"), 0)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.failures import BrokerError
-from fencepost.spark.driver.jobs import STOPPED
+from fencepost.spark.driver.query_stop import STOPPED
 from fencepost.spark.sink import ExactlyOnceSink, SinkError, SinkFenced
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker, Target

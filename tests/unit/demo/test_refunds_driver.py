@@ -20,7 +20,7 @@ pyspark.errors.exceptions.base.PySparkRuntimeError: [JAVA_GATEWAY_EXITED] Java g
 REFUSED = """\
 Traceback (most recent call last):
   File "job.py", line 1, in main
-fencepost.spark.failures.BatchRefused: Kafka has batch 4 of this query, but Spark runs batch 2
+fencepost.spark.failures.BatchRefused: Kafka has micro-batch 4 of this query, but Spark runs micro-batch 2
 pyspark.errors.exceptions.captured.StreamingQueryException: [STREAM_FAILED] Query terminated with exception: no
 === Streaming Query ===
 Logical Plan: and so on

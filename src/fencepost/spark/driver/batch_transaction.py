@@ -1,4 +1,4 @@
-"""The open transaction of one batch, as the user's function sees it: any number of frames can be written to it."""
+"""The open transaction of one micro-batch, as the user's function sees it. Takes any number of DataFrames."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fencepost.spark.task.topics import PinnedTopic
 
 
 class BatchTransaction:
-    """For functions under `@sink.batch`. Commit and abort are the sink's business."""
+    """For functions under `@sink.batch`. The sink commits or aborts it."""
 
     def __init__(
         self, batch_id: int, default_topic: str | None, plan: WritePlan, pin: Callable[[str], PinnedTopic]
@@ -30,13 +30,13 @@ class BatchTransaction:
         self._topic_ids: dict[str, set[bytes]] = {}
 
     def write(self, frame: Any, topic: str | None = None) -> int:
-        """Write a frame into the transaction; returns how many records that were. They show with the commit.
+        """Write a DataFrame into the transaction. Returns the number of records, which are visible after the commit.
 
-        Runs a Spark job. Call it from one thread, and let what it raises out: the batch is then aborted.
+        Runs a Spark job. Call it from one thread, and do not catch its exceptions: they abort the micro-batch.
         """
         topic = topic or self._default_topic
         rows = select_columns(frame, topic)
-        # A number is never used again: the tasks of a write that failed would be taken for those of the next.
+        # Each write has a number of its own. Otherwise tasks of a failed write would pass for tasks of the next one.
         number, self._writes = self._writes, self._writes + 1
         topics = {} if topic is None else {topic: self._pin_once(topic)}
         plan = self._plan._replace(write_number=number, topic=topic, topics=topics)
@@ -51,14 +51,16 @@ class BatchTransaction:
         return sum(n for result in results for _, _, n in result.counts)
 
     def _pin_once(self, topic: str) -> PinnedTopic:
-        """A topic that grows meanwhile has its old size until the end of the transaction: a key keeps its place."""
+        """Until the end of the transaction a topic keeps its size, even if it grows: a key keeps its partition."""
         if topic not in self._pinned:
             self._pinned[topic] = self._pin(topic)
         return self._pinned[topic]
 
     def check(self) -> None:
-        """Raises BatchBroken if a topic is not what it was when the first task wrote to it."""
+        """Raises BatchBroken if a topic was replaced by another one of the same name."""
         for topic, ids in self._topic_ids.items():
-            # Brokers that are told topics by name do not notice it.
+            # Brokers do not notice it if the requests name topics by name and not by id.
             if ids != {self._pin(topic).topic_id}:
-                raise BatchBroken(f"topic {topic} was deleted and created again while the batch was written to it")
+                raise BatchBroken(
+                    f"topic {topic} was deleted and created again while the micro-batch was written to it"
+                )

@@ -1,6 +1,6 @@
-"""Which DataFrames can be written: the columns of Spark's own Kafka sink, checked before anything is sent.
+"""Which DataFrames the sink can write: those with the columns of Spark's own Kafka sink. Checked before sending.
 
-Messages are worded as Spark words them, so that what people know how to search for stays what they see.
+The messages are worded like Spark's, so that a search for them finds the same answers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _TYPES = {
 
 
 class UnwritableFrame(ValueError):
-    """The DataFrame has not the columns of a Kafka sink. Nothing was sent."""
+    """The DataFrame does not have the columns of a Kafka sink. Nothing was sent."""
 
 
 def check_frame(columns: dict[str, str], topic: str | None) -> list[str]:
-    """Which of the columns (name -> simple type) are written, in order. Raises UnwritableFrame."""
+    """The columns to write, in order, out of `columns` (name -> simple type). Raises UnwritableFrame."""
     if topic is None and "topic" not in columns:
         raise UnwritableFrame(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."

@@ -1,6 +1,6 @@
-"""The sink's numbers for Prometheus, served by the driver where `fencepost.metrics.port` asks for it.
+"""The sink's metrics for Prometheus, which the driver serves at `fencepost.metrics.port`.
 
-Sinks of one process that name the same port share it; each series has the transactional.id as a label.
+Sinks of one process share a port if they name the same one. Each series has the transactional.id as a label.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Metrics:
     """All series of one port."""
 
     def __init__(self, bind: str, port: int) -> None:
-        # Here: who does not ask for metrics need not have the package.
+        # Imported here, because a sink without metrics does not need the package.
         from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
         registry = CollectorRegistry()
@@ -30,13 +30,13 @@ class Metrics:
         def made(kind: Any, name: str, text: str, labels: list[str] = label, **more: Any) -> Any:
             return kind(prefix + name, text, labels, registry=registry, **more)
 
-        self._batches = made(Counter, "batches", "Batches, by how they ended.", [*label, "outcome"])
-        self._attempts = made(Counter, "attempts", "Transactions begun for batches that were committed.")
+        self._batches = made(Counter, "batches", "Micro-batches, by outcome.", [*label, "outcome"])
+        self._attempts = made(Counter, "attempts", "Transactions that were begun for committed micro-batches.")
         self._records = made(Counter, "records", "Records committed.")
         self._bytes = made(Counter, "bytes", "Bytes committed, encoded and compressed.")
         self._seconds = made(Histogram, "transaction_seconds", "From begin to commit.", buckets=SECONDS)
-        self._share = made(Gauge, "timeout_share", "Of transaction.timeout.ms, what the last transaction used.")
-        self._batch_id = made(Gauge, "last_batch_id", "Of the last batch that was committed or skipped.")
+        self._share = made(Gauge, "timeout_share", "Share of transaction.timeout.ms that the last transaction used.")
+        self._batch_id = made(Gauge, "last_batch_id", "The id of the last micro-batch that was committed or skipped.")
         self._last = made(Gauge, "last_commit_timestamp_seconds", "When the last transaction was committed.")
         self._server, self._thread = start_http_server(port, bind, registry)
         self.port: int = self._server.server_port
@@ -63,7 +63,7 @@ _serving: dict[tuple[str, int], Metrics] = {}
 
 
 def metrics_at(bind: str, port: int) -> Metrics | None:
-    """The metrics of a port, which is opened by the first who asks; None if that fails. Batches go on without."""
+    """The metrics of a port. The first call opens it. None if that fails: the sink then works without metrics."""
     with _lock:
         if (bind, port) not in _serving:
             try:

@@ -1,8 +1,7 @@
-"""Owns the sink's transactional id, and knows the marker that its last transaction left in Kafka.
+"""Owns the sink's transactional id, and knows the commit note that its last transaction left in Kafka.
 
-The marker is offset metadata in a group of the sink's own, on partition 0 of every topic that the transaction wrote to:
-it is there if and only if the records are. Whenever it is unclear how a transaction ended, the owner takes a new epoch,
-which ends whatever is open, and reads the marker again.
+Whenever it is unclear how a transaction ended, the owner takes a new epoch, which ends any open transaction, and reads
+the note again.
 """
 
 from __future__ import annotations
@@ -16,27 +15,26 @@ from fencepost.client.failures import BrokerError, ClientError, Fenced, OutcomeU
 from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest
-from fencepost.spark.driver import decision as decide
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote, decode_note, encode_note, newest, note_group
 from fencepost.spark.failures import BatchBroken, SinkError
 from fencepost.spark.settings import SOURCE_PREFIX
 
 log = logging.getLogger("fencepost.spark")
 
-MARKER_GROUP = "fencepost-marker-"
 
-
-class Owner:
-    """Making one takes the transactional id over, from whoever had it."""
+class TransactionOwner:
+    """Creating one takes the transactional id over from its previous owner."""
 
     def __init__(self, client: KafkaClient, transactional_id: str, timeout_ms: int) -> None:
         self._client = client
         self._transaction = Transaction(client, transactional_id, timeout_ms)
-        self._is_settled = False  # How the last transaction ended is known, and nothing of it is open.
+        self._is_settled = False  # True: it is known how the last transaction ended, and none is open.
         self._last_number = 0
-        self.marker: decide.Marker | decide.Unreadable | None = None
-        # The one time that nobody is expected: whoever had the id is fenced now.
+        self.note: CommitNote | UnreadableNote | None = None
+        # The only InitProducerId without an expected producer: it fences the previous owner, whoever that is.
         self._transaction.init()
-        self._look()
+        self._read_notes()
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -47,11 +45,11 @@ class Owner:
         return self._transaction.version
 
     @property
-    def add_partitions(self) -> Callable[[Iterable[tuple[str, int]]], None]:
+    def add_partitions(self) -> Callable[[Iterable[TopicPartition]], None]:
         return self._transaction.add_partitions
 
     def current(self) -> str | None:
-        """Who has the transactional id, if the cluster tells."""
+        """The producer that has the transactional id now, if the cluster says so."""
         id_ = self._transaction.transactional_id
         try:
             response = self._client.ask_coordinator(
@@ -66,76 +64,76 @@ class Owner:
         found = response.transaction_states[0]
         return None if found.error_code else f"producer {found.producer_id}, epoch {found.producer_epoch}"
 
-    # --- the marker -----------------------------------------------------------------------------------------
+    # --- the commit note ------------------------------------------------------------------------------------
 
     @property
-    def _marker_group(self) -> str:
-        return MARKER_GROUP + self._transaction.transactional_id
+    def _note_group(self) -> str:
+        return note_group(self._transaction.transactional_id)
 
-    def _look(self) -> list[decide.Marker | decide.Unreadable]:
-        """After every init, never before it: an older owner may commit until it is fenced."""
+    def _read_notes(self) -> list[CommitNote | UnreadableNote]:
+        """Always after InitProducerId: until then an older owner may still commit."""
         self._is_settled = False
-        committed = self._client.all_committed(self._marker_group)
-        found = [decide.decode_marker(metadata) for _, metadata in committed.values()]
-        self.marker = decide.newest(found)
-        self._last_number = max((m.number for m in found if isinstance(m, decide.Marker)), default=0)
+        committed = self._client.all_committed(self._note_group)
+        found = [decode_note(metadata) for _, metadata in committed.values()]
+        self.note = newest(found)
+        self._last_number = max((note.number for note in found if isinstance(note, CommitNote)), default=0)
         self._is_settled = True
         return found
 
-    def next_marker(self, query_id: str, batch_id: int, digest: str) -> decide.Marker:
-        return decide.Marker(query_id, batch_id, digest, self._last_number + 1)
+    def next_note(self, query_id: str, batch_id: int, digest: str) -> CommitNote:
+        return CommitNote(query_id, batch_id, digest, self._last_number + 1)
 
     def settle(self) -> None:
-        """If the last batch ended in the dark: be the owner again, end what is open, and see what was committed."""
+        """If it is unclear how the last transaction ended: take a new epoch, and read the note."""
         if not self._is_settled:
             self._renew()
 
-    def _renew(self) -> list[decide.Marker | decide.Unreadable]:
+    def _renew(self) -> list[CommitNote | UnreadableNote]:
         self._is_settled = False
-        self._transaction.renew()  # Raises Fenced if somebody else owns the id now.
-        return self._look()
+        self._transaction.renew()  # Raises Fenced if the id has another owner now.
+        return self._read_notes()
 
     # --- one transaction ------------------------------------------------------------------------------------
 
     def begin(self) -> ProducerIdentity:
-        """The identity for the next transaction. The marker may be another one afterwards: decide by that."""
+        """The identity for the next transaction. May change `note`: decide by the note that is there afterwards."""
         before = self._transaction.identity
         identity = self._transaction.begin()
         if identity.producer_id != before.producer_id:
-            # Its epochs ran out, or the cluster had forgotten the id, and then somebody else may have had it since.
-            self._look()
+            # Either the epochs ran out, or the cluster had forgotten the id. Then there may have been another owner.
+            self._read_notes()
         return identity
 
     def commit(
         self,
         topics: Iterable[str],
-        marker: decide.Marker | None,
+        note: CommitNote | None,
         group_id: str | None,
-        consumed: Mapping[tuple[str, int], int],
+        consumed: Mapping[TopicPartition, int],
     ) -> None:
-        """Commit what was written to these topics, with its marker, and the offsets of a group.
+        """Commit the records of these topics, with the commit note, and the offsets of a group.
 
-        Raises BatchBroken if nothing was committed, and OutcomeUnknown only where there is no marker to ask.
+        Raises BatchBroken if nothing was committed, and OutcomeUnknown only if there is no note that would tell.
         """
         topics = sorted(topics)
         offsets = [OffsetToCommit(topic, p, offset) for (topic, p), offset in sorted(consumed.items())]
         try:
-            if marker is not None and topics:
-                text = decide.encode_marker(marker)
-                at_zero = [OffsetToCommit(topic, 0, marker.batch_id, text) for topic in topics]
-                self._transaction.commit_offsets(self._marker_group, at_zero)
+            if note is not None and topics:
+                text = encode_note(note)
+                at_zero = [OffsetToCommit(topic, 0, note.batch_id, text) for topic in topics]
+                self._transaction.commit_offsets(self._note_group, at_zero)
             if group_id is not None and offsets:
                 self._commit_group(group_id, offsets)
         except (TransactionLost, Fenced) as e:
-            # With version 2 a transaction that timed out looks like one that was fenced, until we ask for an epoch.
+            # With TV2 a transaction that timed out looks like a fenced one. A new epoch shows which it was.
             self._renew()
             raise BatchBroken(str(e)) from e
         try:
             self._transaction.commit()
         except OutcomeUnknown as e:
-            self._resolve(e, marker)
-        if marker is not None and topics:
-            self.marker, self._last_number = marker, marker.number
+            self._resolve(e, note)
+        if note is not None and topics:
+            self.note, self._last_number = note, note.number
 
     def _commit_group(self, group_id: str, offsets: list[OffsetToCommit]) -> None:
         try:
@@ -144,20 +142,21 @@ class Owner:
             if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             raise SinkError(
-                f"the offsets of the batch's sources cannot be committed to group.id {group_id}: {e}\n\nhint: a topic "
-                f"that the query reads was deleted, or is in another cluster: set {SOURCE_PREFIX}bootstrap.servers then"
+                f"the source offsets of the micro-batch cannot be committed to group.id {group_id}: {e}\n\nhint: a "
+                "topic that the query reads was deleted, or is in another cluster; in that case set "
+                f"{SOURCE_PREFIX}bootstrap.servers"
             ) from e
 
-    def _resolve(self, problem: OutcomeUnknown, marker: decide.Marker | None) -> None:
-        """The commit has no clear answer. Take a new epoch, which ends what is open, and look at the marker."""
+    def _resolve(self, problem: OutcomeUnknown, note: CommitNote | None) -> None:
+        """The commit has no clear answer. Take a new epoch, which ends any open transaction, and look for the note."""
         found = self._renew()
-        if marker is None:
+        if note is None:
             raise problem
-        if marker not in found:
+        if note not in found:
             raise BatchBroken(str(problem))
 
     def abort(self) -> None:
-        """Whatever went wrong: nothing of the batch is to be seen, and readers are not to wait for it."""
+        """End the transaction without its records, so that readers do not wait for it."""
         is_unclear = not self._is_settled
         self._is_settled = False
         try:

@@ -1,4 +1,4 @@
-"""What a batch did: a line for the driver's log, a document to go with Spark's own progress, numbers for Prometheus."""
+"""The progress of a micro-batch: a line for the driver's log, a document beside Spark's own, numbers for Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMMITTED, SKIPPED, EMPTY = "committed", "skipped", "empty"
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
     batch_id: int  # -1: a plain frame.
-    outcome: str  # committed; skipped: it was in Kafka already; empty: there was nothing to commit
+    outcome: str  # COMMITTED; SKIPPED: Kafka had it already; EMPTY: there was nothing to commit.
     records: int = 0
     bytes: int = 0  # As sent: encoded and compressed.
     record_batches: int = 0
@@ -39,4 +39,4 @@ class BatchProgress:
 
 
 def name_of(batch_id: int) -> str:
-    return "a frame" if batch_id < 0 else f"batch {batch_id}"
+    return "a frame" if batch_id < 0 else f"micro-batch {batch_id}"

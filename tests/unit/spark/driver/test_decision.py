@@ -4,20 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.spark.driver.decision import (
-    HOUR_MS,
-    MAX_MARKER_BYTES,
-    RUN,
-    SKIP,
-    Decision,
-    Marker,
-    Refuse,
-    Unreadable,
-    decide,
-    decode_marker,
-    encode_marker,
-    newest,
-)
+from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
+from fencepost.spark.driver.decision import HOUR_MS, RUN, SKIP, Decision, Refuse, decide
 
 QUERY, OTHER = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-4228-a42c-5847c4b3c4c4"
 DIGEST, OTHER_DIGEST = "0123abcd", "ffff0000"
@@ -26,7 +14,7 @@ WEEK_MS = 7 * DAY_MS
 
 
 def decide_for(
-    marker: Marker | Unreadable | None,
+    note: CommitNote | UnreadableNote | None,
     batch_id: int,
     *,
     age_ms: int | None = 0,
@@ -36,7 +24,7 @@ def decide_for(
     skip_batch: int | None = None,
 ) -> Decision:
     return decide(
-        marker,
+        note,
         QUERY,
         batch_id,
         DIGEST,
@@ -54,16 +42,16 @@ def reason(decision: Decision) -> str:
 
 
 @pytest.mark.parametrize("last", [0, 5, 6])
-def test_a_batch_after_the_last_committed_one_runs(last: int) -> None:
-    assert decide_for(Marker(QUERY, last, OTHER_DIGEST), 7) is RUN
+def test_a_micro_batch_after_the_last_committed_one_runs(last: int) -> None:
+    assert decide_for(CommitNote(QUERY, last, OTHER_DIGEST), 7) is RUN
 
 
-def test_a_batch_that_is_committed_with_the_same_offsets_is_skipped() -> None:
-    assert decide_for(Marker(QUERY, 7, DIGEST), 7) is SKIP
+def test_a_micro_batch_that_is_committed_with_the_same_offsets_is_skipped() -> None:
+    assert decide_for(CommitNote(QUERY, 7, DIGEST), 7) is SKIP
 
 
-def test_a_committed_batch_whose_offsets_have_changed_is_refused_with_both_values() -> None:
-    said = reason(decide_for(Marker(QUERY, 7, OTHER_DIGEST), 7))
+def test_a_committed_micro_batch_whose_offsets_have_changed_is_refused_with_both_values() -> None:
+    said = reason(decide_for(CommitNote(QUERY, 7, OTHER_DIGEST), 7))
     assert DIGEST in said
     assert OTHER_DIGEST in said
     assert "offsets/7" in said
@@ -72,27 +60,27 @@ def test_a_committed_batch_whose_offsets_have_changed_is_refused_with_both_value
 
 
 def test_a_checkpoint_that_was_set_back_is_refused() -> None:
-    said = reason(decide_for(Marker(QUERY, 9, DIGEST), 7))
-    assert "Kafka has batch 9 of this query, but Spark runs batch 7" in said
+    said = reason(decide_for(CommitNote(QUERY, 9, DIGEST), 7))
+    assert "Kafka has micro-batch 9 of this query, but Spark runs micro-batch 7" in said
 
 
 @pytest.mark.parametrize("batch_id", [0, 7, 9])
 @pytest.mark.parametrize("digest", [DIGEST, OTHER_DIGEST])
 def test_the_work_of_another_query_is_never_a_reason_to_skip(batch_id: int, digest: str) -> None:
-    marker = Marker(OTHER, 7, digest)
-    said = reason(decide_for(marker, batch_id, skip_batch=batch_id))
+    note = CommitNote(OTHER, 7, digest)
+    said = reason(decide_for(note, batch_id, skip_batch=batch_id))
     assert QUERY in said
     assert OTHER in said
     assert "adopt=True" in said
-    assert decide_for(marker, batch_id, adopt=True) is RUN
+    assert decide_for(note, batch_id, adopt=True) is RUN
 
 
-def test_the_first_batch_of_a_new_pipeline_runs() -> None:
+def test_the_first_micro_batch_of_a_new_pipeline_runs() -> None:
     assert decide_for(None, 0, age_ms=None, retention_ms=None) is RUN
     assert decide_for(None, 0, age_ms=0) is RUN
 
 
-def test_a_first_batch_so_old_that_its_marker_may_have_expired_is_refused() -> None:
+def test_a_first_micro_batch_so_old_that_its_note_may_have_expired_is_refused() -> None:
     assert "planned 63.0 days ago" in reason(decide_for(None, 0, age_ms=9 * WEEK_MS))
     assert decide_for(None, 0, age_ms=9 * WEEK_MS, run_batch=0) is RUN
 
@@ -107,7 +95,7 @@ def test_a_first_batch_so_old_that_its_marker_may_have_expired_is_refused() -> N
         (2 * WEEK_MS, False),
     ],
 )
-def test_without_a_marker_a_batch_runs_only_if_its_marker_could_not_have_expired(age_ms: int, runs: bool) -> None:
+def test_without_a_note_a_micro_batch_runs_only_if_its_note_could_not_have_expired(age_ms: int, runs: bool) -> None:
     decision = decide_for(None, 7, age_ms=age_ms)
     assert (decision is RUN) == runs
     if not runs:
@@ -115,68 +103,29 @@ def test_without_a_marker_a_batch_runs_only_if_its_marker_could_not_have_expired
 
 
 def test_what_is_not_known_is_not_guessed() -> None:
-    assert "when the batch was planned" in reason(decide_for(None, 7, age_ms=None))
-    assert "how long the broker keeps offsets" in reason(decide_for(None, 7, retention_ms=None))
-    assert "'mine'" in reason(decide_for(Unreadable("mine"), 7))
+    assert "when the micro-batch was planned" in reason(decide_for(None, 7, age_ms=None))
+    assert "how long it keeps offsets" in reason(decide_for(None, 7, retention_ms=None))
+    assert "'mine'" in reason(decide_for(UnreadableNote("mine"), 7))
 
 
 def test_adopting_does_not_turn_the_other_rows_around() -> None:
-    assert decide_for(Marker(QUERY, 7, DIGEST), 7, adopt=True) is SKIP
-    assert isinstance(decide_for(Marker(QUERY, 9, DIGEST), 7, adopt=True), Refuse)
+    assert decide_for(CommitNote(QUERY, 7, DIGEST), 7, adopt=True) is SKIP
+    assert isinstance(decide_for(CommitNote(QUERY, 9, DIGEST), 7, adopt=True), Refuse)
     assert isinstance(decide_for(None, 7, age_ms=WEEK_MS, adopt=True), Refuse)
 
 
 @pytest.mark.parametrize(
-    "marker", [Marker(QUERY, 7, OTHER_DIGEST), Marker(QUERY, 9, DIGEST), Unreadable("x"), None], ids=repr
+    "note", [CommitNote(QUERY, 7, OTHER_DIGEST), CommitNote(QUERY, 9, DIGEST), UnreadableNote("x"), None], ids=repr
 )
-def test_the_users_answer_holds_for_the_batch_that_it_names_and_no_other(marker: Marker | Unreadable | None) -> None:
-    assert decide_for(marker, 7, age_ms=WEEK_MS, run_batch=7) is RUN
-    assert decide_for(marker, 7, age_ms=WEEK_MS, skip_batch=7) is SKIP
-    assert isinstance(decide_for(marker, 7, age_ms=WEEK_MS, run_batch=6, skip_batch=8), Refuse)
+def test_the_users_answer_holds_for_the_micro_batch_that_it_names_and_no_other(
+    note: CommitNote | UnreadableNote | None,
+) -> None:
+    assert decide_for(note, 7, age_ms=WEEK_MS, run_batch=7) is RUN
+    assert decide_for(note, 7, age_ms=WEEK_MS, skip_batch=7) is SKIP
+    assert isinstance(decide_for(note, 7, age_ms=WEEK_MS, run_batch=6, skip_batch=8), Refuse)
 
 
 def test_the_users_answer_does_not_turn_a_clear_case_around() -> None:
-    assert decide_for(Marker(QUERY, 7, DIGEST), 7, run_batch=7) is SKIP
-    assert decide_for(Marker(QUERY, 6, DIGEST), 7, skip_batch=7) is RUN
+    assert decide_for(CommitNote(QUERY, 7, DIGEST), 7, run_batch=7) is SKIP
+    assert decide_for(CommitNote(QUERY, 6, DIGEST), 7, skip_batch=7) is RUN
     assert decide_for(None, 0, skip_batch=0) is RUN
-
-
-# --- markers ------------------------------------------------------------------------------------------------
-
-
-def test_a_marker_comes_back_from_its_text_and_fits_into_offset_metadata() -> None:
-    marker = Marker(QUERY, 2**40, "f" * 64, 2**40)
-    text = encode_marker(marker)
-    assert decode_marker(text) == marker
-    assert len(text.encode()) < 300
-
-
-def test_a_marker_that_a_broker_would_not_take_is_an_error() -> None:
-    with pytest.raises(ValueError, match=str(MAX_MARKER_BYTES)):
-        encode_marker(Marker("q" * 5000, 1, DIGEST))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "mine",
-        "[]",
-        "7",
-        "{}",
-        '{"fencepost":2,"query":"q","batch":1,"digest":"d","number":1}',
-        '{"fencepost":1,"query":"q","batch":"1","digest":"d","number":1}',
-        '{"fencepost":1,"query":"q","batch":true,"digest":"d","number":1}',
-        '{"fencepost":1,"query":"q","batch":1,"number":1}',
-    ],
-)
-def test_what_is_no_marker_is_unreadable(text: str) -> None:
-    assert decode_marker(text) == Unreadable(text)
-
-
-def test_of_several_markers_the_last_transaction_counts_whoever_made_it() -> None:
-    old = Marker(QUERY, 9, DIGEST, number=9)
-    adopted = Marker(OTHER, 1, DIGEST, number=11)
-    assert newest([old, adopted, adopted]) == adopted
-    assert newest([old, Unreadable("?"), adopted]) == Unreadable("?")
-    assert newest([]) is None

@@ -8,7 +8,7 @@ from fencepost.spark.driver.progress import COMMITTED, EMPTY, SKIPPED, BatchProg
 def test_a_committed_batch_says_how_much_and_how_long() -> None:
     batch = BatchProgress(7, COMMITTED, 40_000, 4_123_456, 12, 1234, 0.0041, 5, 9)
     assert str(batch) == (
-        "batch 7: committed 40,000 records, 4,123,456 bytes in 12 record batches; the transaction took 1,234 ms, "
+        "micro-batch 7: committed 40,000 records, 4,123,456 bytes in 12 record batches; the transaction took 1,234 ms, "
         "0.4% of its timeout (producer 5, epoch 9)"
     )
     assert batch.as_json()["timeout_share"] == 0.0041
@@ -20,5 +20,5 @@ def test_a_second_attempt_is_mentioned() -> None:
 
 
 def test_what_was_not_written_says_why() -> None:
-    assert str(BatchProgress(3, SKIPPED)) == "batch 3: skipped, Kafka has it already"
-    assert str(BatchProgress(4, EMPTY)) == "batch 4: empty, nothing to commit"
+    assert str(BatchProgress(3, SKIPPED)) == "micro-batch 3: skipped, Kafka has it already"
+    assert str(BatchProgress(4, EMPTY)) == "micro-batch 4: empty, nothing to commit"

@@ -360,9 +360,9 @@ def test_a_transaction_is_ended_after_a_partition_that_is_being_added_and_none_i
         assert is_adding.wait(WAIT_S)
         asked.append(pool.submit(acquire, other, AUDIT))
         assert is_waiting(asked[1])
-        ended = pool.submit(server.break_transaction, "the batch is being aborted")
+        ended = pool.submit(server.break_transaction, "the micro-batch is being aborted")
         for answer in asked:
-            with pytest.raises(RefusedByDriver, match="the batch is being aborted"):
+            with pytest.raises(RefusedByDriver, match="the micro-batch is being aborted"):
                 answer.result(WAIT_S)
         assert is_waiting(ended), "an abort now would be followed by the partition"
         adds.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost import __version__
-from fencepost.spark.driver.jobs import sentence_of, setup_problem
+from fencepost.spark.driver.job_failures import sentence_of, setup_problem
 
 CLASSIC = """
   An exception was thrown from the Python worker. Please see the stack trace below.
