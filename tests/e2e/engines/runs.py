@@ -55,7 +55,7 @@ class Run:
     def await_half_written(self, driver: Driver) -> None:
         """Refunds are in the log and not committed, there are no audit rows yet, and the driver waits."""
         assert driver.await_event("waiting")["batch"] == BATCH
-        assert self.pipeline.in_the_dark() > 0
+        assert self.pipeline.uncommitted() > 0
         assert self.state == "Ongoing"
 
     def freeze_in_a_batch(self, driver: Driver) -> None:
@@ -68,9 +68,9 @@ class Run:
         while True:
             event = driver.next_event(0.001)
             assert event is None or event["event"] != "ended", "the job is over"
-            if self.pipeline.in_the_dark():
+            if self.pipeline.uncommitted():
                 os.killpg(driver.pid, signal.SIGSTOP)
-                if self.state == "Ongoing" and self.pipeline.in_the_dark():
+                if self.state == "Ongoing" and self.pipeline.uncommitted():
                     return
                 os.killpg(driver.pid, signal.SIGCONT)
 

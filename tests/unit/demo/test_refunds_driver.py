@@ -40,7 +40,7 @@ def test_of_other_failures_the_last_exception_and_the_last_lines_are_told() -> N
 
 
 def test_a_silent_job_is_called_that() -> None:
-    assert explain("")[0] == "it does not say why"
+    assert explain("")[0] == "its log does not say why"
 
 
 def test_the_processes_of_a_session_are_those_that_run_in_it() -> None:
