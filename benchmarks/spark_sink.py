@@ -68,7 +68,7 @@ def spark_session() -> Iterator[Any]:
 
 
 def records(spark: Any, count: int, value_bytes: int, partitions: int = PARTITIONS) -> Any:
-    """Keys that differ, and values that a codec could not shrink to nothing."""
+    """Distinct keys, and values that do not compress to almost nothing."""
     from pyspark.sql import functions as f
 
     text = f.repeat(f.md5(f.col("id").cast("string")), value_bytes // 32 + 1)
@@ -80,7 +80,7 @@ def records(spark: Any, count: int, value_bytes: int, partitions: int = PARTITIO
 
 @contextmanager
 def topic(servers: str) -> Iterator[str]:
-    """A topic for one write. Deleted afterwards: a benchmark must not fill a disk."""
+    """A topic for one write, deleted afterwards so that the benchmark does not fill the disk."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     name = f"bench-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
@@ -128,7 +128,7 @@ def measure_frames(spark: Any, servers: str, broker: str, repetitions: int, scal
 
 
 def measure_stream(spark: Any, servers: str, broker: str, repetitions: int, scale: float) -> Found:
-    """Twenty files, one to a micro-batch, from the start of the query to its end."""
+    """Twenty files, one for each micro-batch, timed from the start of the query to its end."""
     name = f"{broker}: {STREAM_BATCHES} micro-batches of {STREAM_RECORDS_A_BATCH} x 100 B"
     found: Found = {name: {}}
     count = int(STREAM_RECORDS_A_BATCH * scale)
@@ -167,7 +167,7 @@ def measure_stream(spark: Any, servers: str, broker: str, repetitions: int, scal
 
 
 class PeakMemory(threading.Thread):
-    """The most that any Python worker below this process held."""
+    """The largest memory of any Python worker below this process."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

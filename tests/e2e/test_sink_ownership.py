@@ -1,5 +1,7 @@
-"""Who owns the sink's transactional id, and what it may do with it: commits without an answer, ids that were forgotten,
-drivers that wake up. Without Spark (`sparkless.py`), since each of these happens between two lines of the sink."""
+"""The owner of the sink's transactional id: commits without an answer, forgotten ids, drivers that wake up.
+
+Without Spark (`sparkless.py`), because each of these has to happen between two lines of the sink.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ def test_a_micro_batch_whose_commit_was_unclear_is_not_written_again_though_its_
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
     with closing(sink):
         query.run(sink, 0, ["a"])
-        # The commit is carried out, its answer says otherwise; then the group's coordinator is ill, once.
+        # The broker commits, but answers with an error. Then the group's coordinator fails once.
         broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
         broker.faults.inject_error("OffsetFetch", "UNKNOWN_SERVER_ERROR", times=1)
         with pytest.raises(ClientError):
@@ -103,7 +105,7 @@ def test_a_commit_that_left_its_note_stands_whatever_else_is_in_the_group_of_not
 
 
 def test_commit_notes_count_on_after_one_that_could_not_be_read(broker: Broker, query: Query) -> None:
-    """Where several are found the highest number is the last: one that began anew would be taken for an old one."""
+    """The note with the highest number is the last. A note that started to count again would pass for an old one."""
     first = sink_of(broker.bootstrap_servers, query.checkpoint)
     with closing(first), KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         for batch_id in range(3):
@@ -124,7 +126,7 @@ def test_commit_notes_count_on_after_one_that_could_not_be_read(broker: Broker, 
 
 def take_over_and_be_forgotten(broker: Broker, query: Query) -> None:
     """Another driver runs batches 1 and 2 and ends; later the cluster forgets the transactional id."""
-    # In one process two sinks of an id are told apart by the address that they were given.
+    # One process allows two sinks with the same id only if their addresses differ.
     sink = sink_of(broker.bootstrap_servers.replace("127.0.0.1", "localhost"), query.checkpoint)
     with closing(sink):
         other = query.elsewhere()
@@ -158,7 +160,7 @@ def test_a_driver_that_slept_in_a_batch_until_its_id_was_forgotten_does_not_writ
 def test_a_driver_that_slept_before_its_micro_batch_decides_by_the_note_that_is_there_when_it_wakes(
     start_broker: StartBroker, query: Query
 ) -> None:
-    """Version 1: it asks for an epoch, and gets one of a new producer id, since nobody knows the old one."""
+    """TV1: the driver asks for an epoch, and gets a new producer id, because the cluster has forgotten the old one."""
     broker = with_topics(start_broker(**FORGETFUL))
     use_transaction_version_1(broker)
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
@@ -188,13 +190,13 @@ def test_a_sink_that_was_idle_until_its_id_was_forgotten_goes_on(start_broker: S
     assert values(broker) == ["a", "b"]
 
 
-# --- partitions that nobody wrote to ------------------------------------------------------------------------
+# --- partitions without records -----------------------------------------------------------------------------
 
 
 def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as_it_was(
     broker: Broker, query: Query
 ) -> None:
-    """The task is lost while its first partition is being added, and its next attempt finds no rows."""
+    """The task is lost while its first partition is being added, and its next attempt has no rows."""
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
 
     def write(frame: Any, transaction: BatchTransaction) -> None:
@@ -228,7 +230,7 @@ def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as
 
 
 def test_rows_that_an_attempt_never_saw_are_not_lost_with_its_executor(broker: Broker, query: Query) -> None:
-    """Its Python worker takes the end of the socket for the end of the rows, and says that it is done."""
+    """Its Python worker takes the end of the socket for the end of the rows, and reports that it is done."""
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
     attempts: list[int] = []
 

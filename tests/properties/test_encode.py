@@ -1,4 +1,4 @@
-"""Whatever rows come, in whatever layout: their batches are those of the plain encoder, record by record."""
+"""For any rows in any layout, the record batches equal those of the plain encoder, record by record."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol.batch import CODECS, TRANSACTIONAL, decode_batch
 from fencepost.protocol.records import Record, encode_records, iter_records
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.encode.partitioning import murmur2
 from fencepost.spark.encode.record_batches import EncodedRecordBatch, encode_rows, finish_record_batch
 from tests.unit.spark.encode.partitioner import murmur2 as murmur2_of
@@ -85,9 +86,9 @@ def without(row: Row, absent: frozenset[str]) -> Row:
     return row._replace(**dict.fromkeys(absent))
 
 
-def expected_records(given: list[Row], null_start: int) -> dict[tuple[str, int], list[Record]]:
-    """What a producer that takes rows one by one would write to each partition, without offsets."""
-    found: dict[tuple[str, int], list[Record]] = {}
+def expected_records(given: list[Row], null_start: int) -> dict[TopicPartition, list[Record]]:
+    """The records of each partition, without offsets, as a producer that takes rows one by one writes them."""
+    found: dict[TopicPartition, list[Record]] = {}
     turns = dict.fromkeys(PARTITIONS, null_start)
     for row in given:
         partition = row.partition
@@ -139,7 +140,7 @@ def test_batches_are_those_of_a_producer_that_takes_rows_one_by_one(
         )
     )
     expected = expected_records([without(row, absent) for row in given_rows], null_start)
-    found: dict[tuple[str, int], list[Record]] = {}
+    found: dict[TopicPartition, list[Record]] = {}
     for batch in batches:
         records = list(iter_records(finished(batch), max_bytes=1 << 20))
         assert [record.offset for record in records] == list(range(batch.record_count))

@@ -1,6 +1,7 @@
 """The lease table under any mix of retries, copies, deaths, slow brokers and late answers.
 
-The model is the brokers' side: what was granted, what was acknowledged, who wrote it. It never looks into the table.
+The model is the brokers' side: which sequences were granted, which records were acknowledged, and who wrote them. It
+never looks into the table.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ INPUTS = 6
 OUTPUTS: list[TopicPartition] = [("a", 0), ("a", 1), ("b", 0)]
 which = st.integers(0, 30)
 some_outputs = st.lists(st.sampled_from(OUTPUTS), min_size=1, max_size=3, unique=True)
-# Near the end of the numbers one batch wraps them around.
+# Near the largest sequence, one record batch wraps it around.
 counts = st.sampled_from([1, 2, MAX_SEQUENCE - 1])
 
 
 @dataclass
 class Attempt:
-    """A task as it sees itself."""
+    """A task attempt from its own point of view."""
 
     task: TaskAttempt
-    ticket: int | None = None  # Of the question that it waits to have answered.
+    ticket: int | None = None  # Of its open question.
     held: dict[TopicPartition, int] = field(default_factory=dict)
     written: dict[TopicPartition, int] = field(default_factory=dict)
     was_granted: bool = False
@@ -76,7 +77,7 @@ class LeaseRules(RuleBasedStateMachine):
         self.broken: MustAbort | None = None
         self.should_break = False
 
-    # --- what the table says ------------------------------------------------------------------------------
+    # --- effects of the table -----------------------------------------------------------------------------
 
     def take(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -114,7 +115,7 @@ class LeaseRules(RuleBasedStateMachine):
     def pick(self, n: int, among: list[Attempt]) -> Attempt | None:
         return among[n % len(among)] if among else None
 
-    # --- what tasks do ------------------------------------------------------------------------------------
+    # --- tasks --------------------------------------------------------------------------------------------
 
     @rule(partition_id=st.integers(0, INPUTS - 1), wanted=some_outputs)
     def spark_starts_another_attempt(self, partition_id: int, wanted: list[TopicPartition]) -> None:
@@ -174,7 +175,7 @@ class LeaseRules(RuleBasedStateMachine):
         self.asking.pop(attempt.ticket or 0, None)
         attempt.held.clear()
 
-    # --- what the driver does -----------------------------------------------------------------------------
+    # --- driver -------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.to_touch)
     @rule()
@@ -192,7 +193,7 @@ class LeaseRules(RuleBasedStateMachine):
         self.should_break |= deadline_ms is not None and self.now_ms >= deadline_ms
         self.take(self.table.tick(self.now_ms))
 
-    # --- what must hold -----------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------
 
     @invariant()
     def nobody_waits_with_a_lease_in_hand(self) -> None:
@@ -215,7 +216,7 @@ class LeaseRules(RuleBasedStateMachine):
         assert self.at_once is None or len(first) <= self.at_once
 
     def teardown(self) -> None:
-        """From wherever it got to, a transaction whose tasks live on comes to its end, and the counts agree."""
+        """From any state, a transaction whose tasks live on comes to its end, and the counts agree."""
         if not hasattr(self, "table"):
             return
         for _ in range(200):
@@ -227,7 +228,7 @@ class LeaseRules(RuleBasedStateMachine):
                 elif attempt.may_act:
                     self.say_done(attempt)
         assert not self.asking, "everybody who waited was answered"
-        # Of several attempts Spark accepts whichever it likes.
+        # Spark may accept any one of several attempts.
         accepted = {a.task.input: a.result for a in self.attempts if a.is_alive and a.result}
         dead_but_done = {a.task.input: a.result for a in self.attempts if not a.is_alive and a.result}
         verdict, effects = self.table.finish((dead_but_done | accepted).values())

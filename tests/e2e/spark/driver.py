@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Where to wait. The first is in batch 0, the others are in batch 1, after a batch that went well.
+# Where to wait. The first is in micro-batch 0, the others are in micro-batch 1, after one that was committed.
 POINTS = {
     "start": "before the sink has connected to anything",
     "next": "before the batch, of which the sink knows nothing yet",
@@ -95,7 +95,7 @@ in_thread = threading.local()
 
 
 def end_with(parent: int) -> None:
-    """Do not wait for ever for a test that is gone."""
+    """End with the test, so that the process does not wait for ever."""
     while os.getppid() == parent:
         time.sleep(1)
     os.killpg(0, signal.SIGKILL)

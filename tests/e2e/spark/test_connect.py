@@ -94,7 +94,7 @@ def test_a_stream_is_written_once_over_restarts_and_reruns(
     lines.add_batch()
     lines.add_batch()
 
-    # Stopped in the middle of the first batch: it is aborted, and holds no reader up.
+    # Stopped in the middle of the first micro-batch: it is aborted, and no reader waits for it.
     job = run_job(remote, lines, checkpoint, given, tmp_path / "reached")
     assert job.returncode == 0, job.stdout + job.stderr
     assert written(servers, topic) > 0
@@ -107,10 +107,10 @@ def test_a_stream_is_written_once_over_restarts_and_reruns(
     assert values(servers, topic) == expected
     before = written(servers, topic)
 
-    # A driver that died between the commit and Spark's note of it: Spark runs the batch again.
+    # The driver died after the commit and before Spark noted it: Spark runs the micro-batch again.
     for note in ("1", ".1.crc"):
         (checkpoint / "commits" / note).unlink(missing_ok=True)
-    # Read through the session this time, as a checkpoint on any other file system is.
+    # Read through the session this time, like a checkpoint on another file system.
     job = run_job(remote, lines, checkpoint, {**given, "fencepost.checkpoint.location": str(checkpoint)})
     assert job.returncode == 0, job.stdout + job.stderr
     assert (checkpoint / "commits" / "1").exists()

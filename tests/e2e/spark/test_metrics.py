@@ -1,4 +1,4 @@
-"""What the sink says about its batches: on the log, beside Spark's progress, and to Prometheus."""
+"""The sink's progress of each micro-batch: in the log, beside Spark's progress, and for Prometheus."""
 
 from __future__ import annotations
 

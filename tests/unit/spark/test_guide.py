@@ -1,4 +1,4 @@
-"""The tables of the Spark guide: settings as the sink has them, and messages as it says them."""
+"""The tables of the Spark guide have the settings and the messages of the sink."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_defaults_are_those_of_the_sink() -> None:
 
 def test_every_message_that_the_guide_explains_is_one_that_the_sink_has() -> None:
     files = [*(ROOT / "src/fencepost/spark").rglob("*.py"), *(ROOT / "src/fencepost/client").glob("*.py")]
-    # Strings over several lines, as one.
+    # Join strings that continue on the next line.
     source = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text() for path in files))
     said = [row[0] for row in table_after("When the sink refuses")]
     explained = [fragment for cell in said for fragment in re.findall(r"`([^`]+)`", cell)]

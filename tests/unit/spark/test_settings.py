@@ -1,4 +1,4 @@
-"""The settings of a sink: what is understood, and how what is not is refused."""
+"""The settings of a sink: which are accepted, and how others are refused."""
 
 from __future__ import annotations
 

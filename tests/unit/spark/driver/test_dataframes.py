@@ -1,4 +1,4 @@
-"""Which columns are written, and which frames are not."""
+"""Which columns are written, and which DataFrames are refused."""
 
 from __future__ import annotations
 

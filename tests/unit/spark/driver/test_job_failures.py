@@ -1,4 +1,4 @@
-"""What is read out of the text of a Spark job that failed."""
+"""The cause of a failed Spark job, from the text of its exception."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Traceback (most recent call last):
     raise it
 {}
 """
-# Spark Connect says it twice, and then what Java has to say.
+# Spark Connect repeats the message, and adds the Java stack trace.
 CONNECT = (
     CLASSIC
     + """

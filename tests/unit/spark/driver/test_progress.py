@@ -1,4 +1,4 @@
-"""The line of a batch on the driver's log."""
+"""The line of a micro-batch in the driver's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Java's default partitioner, key by key, as Kafka's source has it: what the vectorised one is held against."""
+"""Java's default partitioner, key by key, as in Kafka's source: the reference for the vectorized one."""
 
 from __future__ import annotations
 

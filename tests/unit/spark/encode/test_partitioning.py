@@ -1,4 +1,4 @@
-"""Rows find the partitions that Java's default partitioner would give them, and stay in order."""
+"""Rows go to the partitions that Java's default partitioner chooses, and stay in order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.encode.columns import BadRecord, Columns
 from fencepost.spark.encode.partitioning import RowGroups, group_rows, murmur2, partitions_for
 from tests.unit.spark.encode.partitioner import murmur2 as murmur2_of
@@ -30,7 +31,7 @@ def rows(**columns: Any) -> Columns:
     return Columns.of(pa.table({"value": pa.nulls(length, pa.binary()), **columns}))
 
 
-def placed(groups: RowGroups) -> dict[tuple[str, int], list[int]]:
+def placed(groups: RowGroups) -> dict[TopicPartition, list[int]]:
     """The rows of each destination."""
     return {
         destination: groups.order[begin:end].tolist()

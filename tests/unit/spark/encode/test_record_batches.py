@@ -1,4 +1,4 @@
-"""Rows become the batches that Kafka's clients would have made of them, byte for byte."""
+"""Rows become the record batches that Kafka's clients would make of them, byte for byte."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol.batch import CODECS, HEADER_BYTES, TRANSACTIONAL, decode_batch
 from fencepost.protocol.records import Record, encode_records, iter_records
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.encode import record_batches as encode
 from fencepost.spark.encode.columns import BadRecord
 from fencepost.spark.encode.record_batches import (
@@ -30,7 +31,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def encoded(partitions: int = 1, **columns: Any) -> list[EncodedRecordBatch]:
-    """The batches of a table of these columns; `compression` and `max_record_batch_bytes` are options."""
+    """The record batches of a table of these columns; `compression` and `max_record_batch_bytes` are options."""
     options = {name: columns.pop(name) for name in ("compression", "max_record_batch_bytes") if name in columns}
     rows = pa.table(columns)
     return list(encode_rows(rows, topic="t", partition_count=lambda _: partitions, now_ms=NOW_MS, **options))
@@ -57,7 +58,7 @@ def test_a_batch_is_what_the_plain_encoder_writes_but_for_the_leader_epoch() -> 
         Record(2, NOW_MS, b"c", None),
     ]
     plain = bytearray(encode_records(records, 0, TRANSACTIONAL, WHO.producer_id, WHO.producer_epoch, 41))
-    plain[12:16] = b"\xff" * 4  # No leader has seen it yet.
+    plain[12:16] = b"\xff" * 4  # The leader epoch, which the broker sets.
     assert finish_record_batch(batch, WHO, 41) == plain
 
 
@@ -129,7 +130,7 @@ def test_headers_of_every_shape_survive() -> None:
     batches = encoded(partitions=2, value=["v"] * len(given), headers=pa.array(given, HEADERS))
     found = {(batch.partition, record.offset): record for batch in batches for record in records_in(batch)}
     for n, headers in enumerate(given):
-        # Without keys, rows are dealt out in turn.
+        # Rows without a key go to the partitions in turn.
         expected = tuple((header["key"], header["value"]) for header in headers or [])
         assert found[n % 2, n // 2].headers == expected
 
@@ -277,7 +278,7 @@ def test_rows_of_several_destinations_keep_their_order_in_each() -> None:
     rows = pa.table({"topic": topics, "key": keys, "value": [str(n) for n in range(3_000)]})
     limits = {"now_ms": NOW_MS, "max_record_batch_bytes": 1_000}
     batches = list(encode_rows(rows, topic=None, partition_count=lambda _: 4, **limits))
-    found: dict[tuple[str, int], list[int]] = {}
+    found: dict[TopicPartition, list[int]] = {}
     for batch in batches:
         assert batch.size_bytes <= 1_000
         found.setdefault((batch.topic, batch.partition), []).extend(int(r.value or b"") for r in records_in(batch))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from fencepost.protocol.batch import MAX_SEQUENCE
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.lease.messages import (
     Busy,
     Effect,
@@ -33,14 +34,14 @@ def task(partition_id: int, attempt: int | None = None, write: int = 1) -> TaskA
 
 
 class Driver:
-    """A table whose partitions are added as soon as that is asked for, unless `adds` is False."""
+    """A table whose driver adds partitions at once, unless `adds` is False."""
 
     def __init__(self, *, at_once: int | None = None, adds: bool = True) -> None:
         self.table = LeaseTable(lease_timeout_ms=TIMEOUT_MS, first_touches_at_once=at_once)
         self.adds = adds
         self.now_ms = 0
         self.answers: dict[object, Outcome] = {}
-        self.touches: list[tuple[str, int]] = []
+        self.touches: list[TopicPartition] = []
         self.breaks: list[MustAbort] = []
         self.tickets = 0
 
@@ -56,30 +57,30 @@ class Driver:
             else:
                 self.breaks.append(effect)
 
-    def ask(self, who: TaskAttempt, *partitions: tuple[str, int], count: int = 10) -> int:
+    def ask(self, who: TaskAttempt, *partitions: TopicPartition, count: int = 10) -> int:
         self.tickets += 1
         wants = [Want(*partition, count) for partition in partitions]
         self.take(self.table.acquire(self.tickets, who, wants, self.now_ms))
         return self.tickets
 
-    def acquire(self, who: TaskAttempt, *partitions: tuple[str, int], count: int = 10) -> Outcome | None:
+    def acquire(self, who: TaskAttempt, *partitions: TopicPartition, count: int = 10) -> Outcome | None:
         return self.answers.get(self.ask(who, *partitions, count=count))
 
-    def release(self, who: TaskAttempt, partition: tuple[str, int], count: int = 10) -> None:
+    def release(self, who: TaskAttempt, partition: TopicPartition, count: int = 10) -> None:
         self.take(self.table.release(who, partition, count, self.now_ms))
 
-    def write(self, who: TaskAttempt, partition: tuple[str, int], count: int = 10) -> int:
+    def write(self, who: TaskAttempt, partition: TopicPartition, count: int = 10) -> int:
         granted = self.acquire(who, partition, count=count)
         assert isinstance(granted, Granted)
         self.release(who, partition, count)
         return granted.base_sequence
 
-    def say_done(self, who: TaskAttempt, counts: dict[tuple[str, int], int]) -> int:
+    def say_done(self, who: TaskAttempt, counts: dict[TopicPartition, int]) -> int:
         self.tickets += 1
         self.take(self.table.done(self.tickets, who, counts, self.now_ms))
         return self.tickets
 
-    def done(self, who: TaskAttempt, counts: dict[tuple[str, int], int]) -> Outcome | None:
+    def done(self, who: TaskAttempt, counts: dict[TopicPartition, int]) -> Outcome | None:
         return self.answers.get(self.say_done(who, counts))
 
     def lose(self, who: TaskAttempt) -> None:
@@ -228,7 +229,7 @@ def test_the_turn_of_a_task_that_died_before_its_first_batch_goes_to_the_next() 
     assert driver.touches == [REFUNDS, AUDIT]
     driver.take(driver.table.touched([AUDIT], 0))
     assert granted_at(driver.answers[second]) == 0
-    # Its own partition is asked for anew by whoever wants it next.
+    # The next task that wants that partition asks for it again.
     driver.release(task(1), AUDIT)
     driver.ask(task(2), REFUNDS)
     assert driver.touches == [REFUNDS, AUDIT, REFUNDS]
@@ -330,7 +331,7 @@ def test_a_new_stage_attempt_is_known_by_its_task_attempt_id() -> None:
 
 def test_two_attempts_with_the_same_number_are_of_two_attempts_at_the_stage_and_break_the_transaction() -> None:
     driver = Driver()
-    # A retry and a speculative copy have numbers of their own, and so does each input partition and each write.
+    # A retry and a speculative copy have attempt numbers of their own, as do each input partition and each write.
     for who, number in ((task(7, 1), 0), (task(7, 2), 1), (task(7, 3), 2), (task(8, 4), 0), (task(7, 5, write=2), 0)):
         driver.take(driver.table.met(who, number))
     driver.take(driver.table.met(task(7, 1), 0))
@@ -362,7 +363,7 @@ def test_a_parked_copy_that_is_lost_leaves_no_trace() -> None:
     assert driver.finish([result]) == Finished({REFUNDS: 10})
 
 
-# --- what breaks a transaction ------------------------------------------------------------------------------
+# --- broken transactions ------------------------------------------------------------------------------------
 
 
 def test_a_transaction_that_the_broker_has_aborted_by_now_is_broken_whatever_its_tasks_do() -> None:

@@ -39,8 +39,8 @@ REFUNDS, AUDIT = ("refunds", 0), ("audit", 0)
 WAIT_S = 20.0
 
 
-class Batch:
-    """One open batch of a server, and what its driver heard."""
+class MicroBatch:
+    """One open transaction of a server, with the calls that its driver got."""
 
     def __init__(self, server: LeaseServer, *, timeout_ms: int = 30_000, at_once: int | None = 1) -> None:
         self.server = server
@@ -66,8 +66,8 @@ def server() -> Iterator[LeaseServer]:
 
 
 @pytest.fixture
-def batch(server: LeaseServer) -> Batch:
-    return Batch(server)
+def batch(server: LeaseServer) -> MicroBatch:
+    return MicroBatch(server)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 def test_hundreds_of_tasks_write_to_a_few_partitions_without_a_gap(server: LeaseServer) -> None:
     tasks, partitions, batches = 300, 4, 5
-    batch = Batch(server)
+    batch = MicroBatch(server)
     next_sequence = [0] * partitions
 
     def run(partition_id: int) -> TaskResult:
@@ -114,7 +114,7 @@ def test_hundreds_of_tasks_write_to_a_few_partitions_without_a_gap(server: Lease
             left = {("t", n): batches for n in range(partitions)}
             while left:
                 granted = acquire(client, *left, count=partition_id + 1)
-                # The brokers' part: nobody else writes to this partition meanwhile.
+                # In place of the brokers: no other task writes to this partition meanwhile.
                 assert granted.base_sequence == next_sequence[granted.partition]
                 next_sequence[granted.partition] += granted.record_count
                 at = granted.topic, granted.partition
@@ -129,7 +129,7 @@ def test_hundreds_of_tasks_write_to_a_few_partitions_without_a_gap(server: Lease
         results = list(threads.map(run, range(tasks)))
     expected = batches * sum(range(1, tasks + 1))
     assert server.finish(results, {1: tasks}) == Finished({("t", n): expected for n in range(partitions)})
-    # One whose asker was served elsewhere meanwhile is touched again for the next.
+    # A partition has a second first touch if the task that asked for it got another lease meanwhile.
     assert set(batch.touched) == {("t", n) for n in range(partitions)}
 
 
@@ -137,7 +137,7 @@ def test_tasks_that_die_while_they_wait_and_copies_of_those_that_live_change_not
     tasks, copies = 60, 3
     adds = threading.Event()
 
-    class SlowToStart(Batch):
+    class SlowToStart(MicroBatch):
         def add(self, partitions: Sequence[TopicPartition]) -> None:
             assert adds.wait(WAIT_S)
 
@@ -163,7 +163,7 @@ def test_tasks_that_die_while_they_wait_and_copies_of_those_that_live_change_not
     assert server.finish(results, {1: tasks}) == Finished({("t", n): 10 * tasks for n in range(3)})
 
 
-def test_a_task_waits_until_the_lease_is_given_back(batch: Batch, pool: ThreadPoolExecutor) -> None:
+def test_a_task_waits_until_the_lease_is_given_back(batch: MicroBatch, pool: ThreadPoolExecutor) -> None:
     with batch.client(0) as first, batch.client(1) as second:
         granted = acquire(first, REFUNDS)
         waiting = pool.submit(acquire, second, REFUNDS)
@@ -172,7 +172,7 @@ def test_a_task_waits_until_the_lease_is_given_back(batch: Batch, pool: ThreadPo
         assert waiting.result(WAIT_S).base_sequence == 10
 
 
-def test_a_task_with_a_lease_is_not_kept_waiting_for_another(batch: Batch) -> None:
+def test_a_task_with_a_lease_is_not_kept_waiting_for_another(batch: MicroBatch) -> None:
     with batch.client(0) as first, batch.client(1) as second:
         write(first, REFUNDS)
         acquire(second, AUDIT)
@@ -180,7 +180,7 @@ def test_a_task_with_a_lease_is_not_kept_waiting_for_another(batch: Batch) -> No
         assert first.acquire([Want(*AUDIT, 1)]) is None
 
 
-def test_a_copy_waits_and_then_has_the_result_of_the_owner(batch: Batch, pool: ThreadPoolExecutor) -> None:
+def test_a_copy_waits_and_then_has_the_result_of_the_owner(batch: MicroBatch, pool: ThreadPoolExecutor) -> None:
     with batch.client(7, attempt=1) as owner, batch.client(7, attempt=2) as copy, batch.client(7, attempt=3) as idle:
         write(owner, REFUNDS)
         parked, done = pool.submit(acquire, copy, REFUNDS), pool.submit(idle.done, {})
@@ -198,7 +198,7 @@ def test_a_copy_waits_and_then_has_the_result_of_the_owner(batch: Batch, pool: T
 
 
 def test_a_task_whose_connection_ends_after_its_first_batch_breaks_the_transaction_for_all(
-    batch: Batch, pool: ThreadPoolExecutor
+    batch: MicroBatch, pool: ThreadPoolExecutor
 ) -> None:
     dying, waiting = batch.client(0), batch.client(1)
     acquire(dying, REFUNDS)
@@ -216,7 +216,7 @@ def test_a_task_whose_connection_ends_after_its_first_batch_breaks_the_transacti
 
 
 def test_a_task_whose_connection_ends_before_its_first_batch_is_tried_again(
-    batch: Batch, pool: ThreadPoolExecutor
+    batch: MicroBatch, pool: ThreadPoolExecutor
 ) -> None:
     with batch.client(0) as holder:
         granted = acquire(holder, REFUNDS)
@@ -234,7 +234,7 @@ def test_a_task_whose_connection_ends_before_its_first_batch_is_tried_again(
         retry.close()
 
 
-def test_a_task_killed_in_the_middle_of_a_batch_breaks_the_transaction(batch: Batch) -> None:
+def test_a_task_killed_in_the_middle_of_a_batch_breaks_the_transaction(batch: MicroBatch) -> None:
     program = (
         "import sys, time\n"
         "from fencepost.spark.lease.client import LeaseAddress, LeaseClient\n"
@@ -257,13 +257,13 @@ def test_a_task_killed_in_the_middle_of_a_batch_breaks_the_transaction(batch: Ba
 
 
 def test_a_task_that_hangs_with_a_lease_breaks_the_transaction_when_its_time_is_up(server: LeaseServer) -> None:
-    batch = Batch(server, timeout_ms=200)
+    batch = MicroBatch(server, timeout_ms=200)
     with batch.client(0) as hanging:
         acquire(hanging, REFUNDS)
         assert "held the lease of refunds-0 for 200 ms" in batch.broken.get(timeout=WAIT_S).reason
 
 
-def test_a_stage_that_is_run_again_breaks_the_transaction_when_its_first_task_comes(batch: Batch) -> None:
+def test_a_stage_that_is_run_again_breaks_the_transaction_when_its_first_task_comes(batch: MicroBatch) -> None:
     with batch.client(0, attempt=1, number=0) as first:
         write(first, REFUNDS)
         with batch.client(0, attempt=2, number=1), batch.client(1, attempt=3, number=0):
@@ -274,7 +274,7 @@ def test_a_stage_that_is_run_again_breaks_the_transaction_when_its_first_task_co
                 acquire(again, REFUNDS)
 
 
-def test_the_reason_of_a_task_that_gives_up_reaches_the_driver_and_the_other_tasks(batch: Batch) -> None:
+def test_the_reason_of_a_task_that_gives_up_reaches_the_driver_and_the_other_tasks(batch: MicroBatch) -> None:
     with batch.client(1) as other:
         batch.client(0).fail("topic refunds: a record has 2000000 bytes, 1048588 are allowed", is_fatal=True)
         broken = batch.broken.get(timeout=WAIT_S)
@@ -286,7 +286,7 @@ def test_the_reason_of_a_task_that_gives_up_reaches_the_driver_and_the_other_tas
 
 
 def test_a_bug_in_the_service_breaks_the_transaction_instead_of_keeping_its_tasks_waiting(
-    batch: Batch, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    batch: MicroBatch, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> list[Effect]:
         raise RuntimeError("a bug")
@@ -298,7 +298,7 @@ def test_a_bug_in_the_service_breaks_the_transaction_instead_of_keeping_its_task
     assert "the lease service failed" in caplog.text
 
 
-def test_a_task_may_leave_once_it_is_done(batch: Batch) -> None:
+def test_a_task_may_leave_once_it_is_done(batch: MicroBatch) -> None:
     with batch.client(0) as client:
         write(client, REFUNDS)
         result = client.done({REFUNDS: 10})
@@ -315,7 +315,7 @@ def test_a_lease_waits_for_its_partition_to_be_added_and_other_tasks_do_not(
 ) -> None:
     adds = threading.Event()
 
-    class SlowForAudit(Batch):
+    class SlowForAudit(MicroBatch):
         def add(self, partitions: Sequence[TopicPartition]) -> None:
             super().add(partitions)
             assert AUDIT not in partitions or adds.wait(WAIT_S)
@@ -372,11 +372,11 @@ def test_a_transaction_is_ended_after_a_partition_that_is_being_added_and_none_i
     assert added == [REFUNDS]
 
 
-# --- batch after batch --------------------------------------------------------------------------------------
+# --- one after another --------------------------------------------------------------------------------------
 
 
 def test_the_next_batch_has_the_same_port_and_another_token(server: LeaseServer, pool: ThreadPoolExecutor) -> None:
-    first = Batch(server)
+    first = MicroBatch(server)
     holder, zombie = first.client(0), first.client(1)
     acquire(holder, REFUNDS)
     waiting = pool.submit(acquire, zombie, REFUNDS)
@@ -384,7 +384,7 @@ def test_the_next_batch_has_the_same_port_and_another_token(server: LeaseServer,
     server.close()
     with pytest.raises(RefusedByDriver, match="the micro-batch is over"):
         waiting.result(WAIT_S)
-    second = Batch(server)
+    second = MicroBatch(server)
     assert first.address[:2] == second.address[:2]
     assert first.address.token != second.address.token
     with pytest.raises(RefusedByDriver, match="this micro-batch is over"):
@@ -396,7 +396,9 @@ def test_the_next_batch_has_the_same_port_and_another_token(server: LeaseServer,
     assert first.broken.empty(), "a driver that closes a batch need not be told"
 
 
-def test_a_driver_that_gives_up_sends_its_tasks_away_with_the_reason(batch: Batch, pool: ThreadPoolExecutor) -> None:
+def test_a_driver_that_gives_up_sends_its_tasks_away_with_the_reason(
+    batch: MicroBatch, pool: ThreadPoolExecutor
+) -> None:
     with batch.client(0) as holder, batch.client(1) as waiting:
         acquire(holder, REFUNDS)
         answer = pool.submit(acquire, waiting, REFUNDS)
@@ -409,7 +411,7 @@ def test_a_driver_that_gives_up_sends_its_tasks_away_with_the_reason(batch: Batc
 # --- strangers ----------------------------------------------------------------------------------------------
 
 
-def test_a_wrong_token_is_refused_and_logged_once(batch: Batch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_token_is_refused_and_logged_once(batch: MicroBatch, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         for attempt in range(3):
             with pytest.raises(RefusedByDriver):
@@ -419,13 +421,13 @@ def test_a_wrong_token_is_refused_and_logged_once(batch: Batch, caplog: pytest.L
     assert batch.address.token not in repr(batch.address)
 
 
-def test_a_task_with_another_version_of_the_package_is_told_so(batch: Batch) -> None:
+def test_a_task_with_another_version_of_the_package_is_told_so(batch: MicroBatch) -> None:
     with socket.create_connection(batch.address[:2], timeout=WAIT_S) as sock:
         sock.sendall(encode_frame({"op": "hello", "version": 99, "token": batch.address.token, "task": [1, 0, 1]}))
         assert b"different versions of fencepost" in sock.recv(65_536)
 
 
-def test_the_same_attempt_is_let_in_once(batch: Batch) -> None:
+def test_the_same_attempt_is_let_in_once(batch: MicroBatch) -> None:
     with batch.client(0, attempt=1), pytest.raises(RefusedByDriver, match="connected already"):
         batch.client(0, attempt=1)
 
@@ -443,7 +445,7 @@ def test_the_same_attempt_is_let_in_once(batch: Batch) -> None:
     ],
     ids=["http", "too long", "a list", "not utf-8", "deep", "no greeting", "empty"],
 )
-def test_whoever_does_not_speak_the_protocol_is_disconnected_and_nobody_else_is(batch: Batch, sent: bytes) -> None:
+def test_whoever_does_not_speak_the_protocol_is_disconnected_and_nobody_else_is(batch: MicroBatch, sent: bytes) -> None:
     with batch.client(0) as client, socket.create_connection(batch.address[:2], timeout=WAIT_S) as stranger:
         acquire(client, REFUNDS)
         stranger.sendall(sent)
@@ -468,7 +470,7 @@ def test_whoever_does_not_speak_the_protocol_is_disconnected_and_nobody_else_is(
     ],
     ids=str,
 )
-def test_a_task_that_sends_nonsense_is_disconnected(batch: Batch, message: dict[str, object]) -> None:
+def test_a_task_that_sends_nonsense_is_disconnected(batch: MicroBatch, message: dict[str, object]) -> None:
     with batch.client(0) as client:
         client._tell(message)
         assert client._socket.recv(1) == b""
@@ -478,7 +480,7 @@ def test_a_task_that_sends_nonsense_is_disconnected(batch: Batch, message: dict[
 
 def test_no_more_connections_than_allowed_are_open() -> None:
     with LeaseServer("127.0.0.1", max_connections=2) as server:
-        batch = Batch(server)
+        batch = MicroBatch(server)
         with batch.client(0), batch.client(1), pytest.raises(DriverUnreachable):
             batch.client(2)
         assert eventually(lambda: not server._service.connections.open)
@@ -489,7 +491,7 @@ def test_no_more_connections_than_allowed_are_open() -> None:
 def test_whoever_connects_and_says_nothing_is_disconnected() -> None:
     now_ms = 0
     with LeaseServer("127.0.0.1", clock_ms=lambda: now_ms) as server:
-        batch = Batch(server)
+        batch = MicroBatch(server)
         with socket.create_connection(batch.address[:2], timeout=WAIT_S) as silent, batch.client(0):
             now_ms = 11_000
             assert silent.recv(1) == b""
@@ -497,7 +499,7 @@ def test_whoever_connects_and_says_nothing_is_disconnected() -> None:
 
 
 def test_a_connection_that_is_gone_before_it_is_accepted_does_not_end_the_service(
-    batch: Batch, monkeypatch: pytest.MonkeyPatch
+    batch: MicroBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problems = [OSError(errno.EINVAL, "what macOS says then")]
 
@@ -519,7 +521,7 @@ def test_who_has_not_said_who_it_is_gives_way_the_oldest_first_and_a_task_does_n
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with LeaseServer("127.0.0.1", max_connections=4) as server, ExitStack() as open_:
-        batch = Batch(server)
+        batch = MicroBatch(server)
         first = open_.enter_context(batch.client(0))
         silent, open_now = [], server._service.connections.open
         for number in range(2, 5):
@@ -537,7 +539,7 @@ def test_who_has_not_said_who_it_is_gives_way_the_oldest_first_and_a_task_does_n
 
 @contextmanager
 def driver_with(limits: str, then: str = "pass") -> Iterator[subprocess.Popen[str]]:
-    """A process with a lease service: `limits` comes before that starts, `then` after it. It counts calls of the port.
+    """A process with a lease service, which counts calls of accept: runs `limits` before the start, `then` after it.
 
     At a first line on stdin it closes its files, at a second it ends.
     """
@@ -599,7 +601,7 @@ def test_a_driver_without_a_file_for_a_connection_says_so_once_and_lets_the_task
         address = address_of(driver)
         task = pool.submit(LeaseClient, address, TaskAttempt(1, 0, 1), None, WAIT_S)
         assert "Too many open files" in pool.submit(driver.stderr.readline).result(WAIT_S)
-        time.sleep(0.5)  # For as many calls as it would make now.
+        time.sleep(0.5)  # Enough for many calls, if it did not pause.
         driver.stdin.write("\n")
         driver.stdin.flush()
         with task.result(WAIT_S) as client:
@@ -644,7 +646,7 @@ def test_an_address_that_is_not_ours_is_refused_with_the_setting_to_change() -> 
 
 def test_the_service_may_listen_elsewhere_than_where_tasks_are_sent() -> None:
     with LeaseServer("driver.example", bind_host="127.0.0.1") as server:
-        address = Batch(server).address
+        address = MicroBatch(server).address
         assert address.host == "driver.example"
         with LeaseClient(address._replace(host="127.0.0.1"), TaskAttempt(1, 0, 1)) as client:
             assert write(client, REFUNDS) == 0

@@ -1,4 +1,4 @@
-"""A Python worker that is used for many tasks."""
+"""A Python worker that runs many tasks."""
 
 from __future__ import annotations
 
