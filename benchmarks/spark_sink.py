@@ -3,8 +3,8 @@
     python -m benchmarks.spark_sink [--repetitions N] [--scale F] [--memory] [--json]
 
 Spark's own sink (acks=all, idempotent) runs with its default batch size and with a large one. Frames are cached, every
-write has a topic of its own, the first round warms everybody up, and medians are shown. Then a stream of twenty
-micro-batches, end to end. `--memory` watches a Python worker write five million records in one task instead.
+write has a topic of its own, the first round is a warm-up, and the results are medians. Then comes a stream of twenty
+micro-batches, end to end. `--memory` instead measures a Python worker that writes five million records in one task.
 """
 
 from __future__ import annotations

@@ -208,9 +208,10 @@ def python_workers(driver: Driver) -> list[psutil.Process]:
     """Python workers are forks of a daemon that Java started."""
     found = []
     for pid in sorted(processes_of_session(driver.pid)):
-        with suppress(psutil.NoSuchProcess, AttributeError):  # It or its parent may just have ended.
+        with suppress(psutil.NoSuchProcess):  # It or its parent may just have ended.
             process = psutil.Process(pid)
-            if "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in process.parent().cmdline():
+            parent = process.parent()
+            if parent and "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in parent.cmdline():
                 found.append(process)
     return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def play(broker: Broker, folder: Path, seed: int) -> None:
     group = {"group_id": f"lag-{seed}"} if rng.random() < 0.5 else {}
 
     def new_sink() -> ExactlyOnceSink:
-        settings = {"transactional_id": f"faults-{seed}", "request_timeout_ms": 2000, **group}
+        settings: dict[str, Any] = {"transactional_id": f"faults-{seed}", "request_timeout_ms": 2000, **group}
         return sink_of(broker.bootstrap_servers, folder, max_attempts=rng.choice([1, 3]), **settings)
 
     sink, batch, tries = new_sink(), 0, 0

@@ -201,8 +201,10 @@ def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as
 
     def write(frame: Any, transaction: BatchTransaction) -> None:
         assert sink._runner is not None
-        server: Any = sink._runner.attempts.leases._service
-        touch = server.transaction.on_first_touch
+        leases = sink._runner.attempts.leases
+        assert leases is not None
+        service: Any = leases._service
+        touch = service.transaction.on_first_touch
         is_touching, may_touch = threading.Event(), threading.Event()
 
         def touch_slowly(partitions: Any) -> None:
@@ -210,13 +212,13 @@ def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as
             may_touch.wait(30)
             touch(partitions)
 
-        server.transaction.on_first_touch = touch_slowly
+        service.transaction.on_first_touch = touch_slowly
         first = LeaseClient(transaction._plan.address, TaskAttempt(0, 0, 1), 0)
         first._tell({"op": "acquire", "wants": [[OUTPUT, 0, 1]]})
         assert is_touching.wait(30)
         first.close()
         deadline = time.monotonic() + 30
-        while server.transaction.connections and time.monotonic() < deadline:
+        while service.transaction.connections and time.monotonic() < deadline:
             time.sleep(0.01)
         may_touch.set()
         with LeaseClient(transaction._plan.address, TaskAttempt(0, 0, 2), 1) as second:

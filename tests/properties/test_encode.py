@@ -74,16 +74,19 @@ def table(given: list[Row], key_layout: Any, value_layout: Any, absent: frozense
         "partition": pa.array([row.partition for row in given], pa.int32()),
         "key": laid_out([row.key for row in given], key_layout),
         "value": laid_out([row.value for row in given], value_layout),
-        "headers": pa.array(
-            [row.headers and [{"key": k, "value": v} for k, v in row.headers] for row in given], HEADERS
-        ),
+        "headers": pa.array([headers_of(row) for row in given], HEADERS),
         "timestamp": pa.array([row.timestamp for row in given], pa.int64()),
     }
     return pa.table({name: array for name, array in columns.items() if name not in absent})
 
 
+def headers_of(row: Row) -> list[dict[str, object]] | None:
+    return None if row.headers is None else [{"key": k, "value": v} for k, v in row.headers]
+
+
 def without(row: Row, absent: frozenset[str]) -> Row:
-    return row._replace(**dict.fromkeys(absent))
+    nothing: dict[str, Any] = dict.fromkeys(absent)
+    return row._replace(**nothing)
 
 
 def expected_records(given: list[Row], null_start: int) -> dict[TopicPartition, list[Record]]:

@@ -1,7 +1,7 @@
-"""Rows of a rate source to a topic, on whatever PySpark runs this: `rate_job.py PLAN`, a `Plan` as JSON.
+"""Rows of a rate source to a topic, with any version of PySpark: `rate_job.py PLAN`, a `Plan` as JSON.
 
-The source makes the same rows for a batch whenever it is asked, so what has to be in the topic is known beforehand.
-What happens is told on stdout, one JSON document a line. Where the plan says so the job waits, until there is a line on
+The source makes the same rows for a micro-batch every time, so the expected content of the topic is known. The job
+reports its events on stdout, one JSON document on each line. Where the plan says so, it waits until a line comes on
 stdin or it is killed.
 """
 

@@ -59,9 +59,9 @@ class Run:
         assert self.state == "Ongoing"
 
     def freeze_in_a_batch(self, driver: Driver) -> None:
-        """Stop the driver at whatever it does in the middle of a transaction that has written something.
+        """Stop the driver in the middle of a transaction that has written something.
 
-        Tasks get no leases from a driver that does not run, so they stay where they are as well.
+        Its tasks stop as well, because they get no leases from a stopped driver.
         """
         while BATCH - 1 not in self.outcomes:
             driver.await_event("batch")

@@ -1,7 +1,7 @@
 """The refunds pipeline on three brokers of Apache Kafka and a Spark cluster: parts die in the middle of a micro-batch.
 
-After each accident every settlement has one refund and one audit row, both of the same commit, and the group is at the
-end: by what read_committed readers (confluent-kafka) have.
+After each failure, read_committed readers (confluent-kafka) find one refund and one audit row for every settlement,
+both of the same commit, and the group's offset is at the end.
 """
 
 from __future__ import annotations

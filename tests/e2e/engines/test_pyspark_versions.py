@@ -1,7 +1,7 @@
 """The sink on newer versions of PySpark than the one it is developed with, each in an environment of its own.
 
-Spark's Kafka source is not published for them, so rows come from a source that Spark has built in. `make test-engines`
-installs one; `scripts/setup_python.py pyspark VERSION` installs others, which are tried as well then.
+Spark's Kafka source is not published for them, so the rows come from a source that is built into Spark. `make
+test-engines` installs one version; `scripts/setup_python.py pyspark VERSION` installs others, which are tested too.
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ class Job:
         """Kill all Python workers, idle ones too. Returns their number."""
         workers = []
         for process in psutil.Process(self._process.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess, AttributeError):  # It or its parent has just ended.
+            with suppress(psutil.NoSuchProcess):  # It or its parent has just ended.
                 # Workers are forks of a daemon that Java started.
-                if "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in process.parent().cmdline():
+                parent = process.parent()
+                if parent and "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in parent.cmdline():
                     process.kill()
                     workers.append(process)
         psutil.wait_procs(workers, 30)

@@ -1,8 +1,8 @@
 """A driver on a Spark cluster that runs scenarios: `cluster_job.py MASTER`, scenarios in and outcomes out as JSON.
 
 A line {"scenario": NAME, "servers": ..., "topic": ..., "transactional_id": ..., "folder": ...} runs one of the
-functions below on the rows "0", "1", ... and is answered with {"attempts": N} or {"error": TEXT}. Each of four tasks
-writes to a partition of its own. The first rows of the last one are so large that some of them are written before the
+functions below on the rows "0", "1", ...; the answer is {"attempts": N} or {"error": TEXT}. Each of four tasks writes
+to a partition of its own. The first rows of the last task are so large that it writes some of them before the
 others come.
 """
 

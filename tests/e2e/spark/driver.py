@@ -1,7 +1,7 @@
 """A driver in a process of its own, to be killed or put to sleep: `driver.py QUERIES`, a JSON list of `Held`.
 
-Each query copies the lines of a folder to a topic, gets as far as its point, makes the file `reached`, and waits there
-until the file `go` exists. How it ended is written to the file `ended`: nothing, or the error.
+Each query copies the lines of a folder to a topic. At its point it creates the file `reached`, and waits until the file
+`go` exists. At its end it writes the file `ended`, which is empty or has the error.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def main(queries: str) -> None:
         in_thread.held.hold("marked", in_thread.batch_id)
         commit(transaction, *args, **kwargs)
 
-    Transaction.commit = commit_later  # type: ignore[method-assign]
+    Transaction.commit = commit_later  # type: ignore[method-assign,assignment]
     spark = (
         SparkSession.builder.master("local[3]")
         .config("spark.ui.enabled", "false")

@@ -44,7 +44,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     arguments = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     service = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    command = [home / "bin" / "spark-submit", "--class", service, *arguments, "spark-internal"]
+    command = [str(home / "bin" / "spark-submit"), "--class", service, *arguments, "spark-internal"]
     environment = {
         **os.environ,
         "JAVA_HOME": str(java_home()),
@@ -81,7 +81,7 @@ def run_job(
     remote: str, lines: Lines, checkpoint: Path, given: object, *more: Path
 ) -> subprocess.CompletedProcess[str]:
     job = Path(__file__).with_name("connect_job.py")
-    command = [sys.executable, job, remote, lines.folder, checkpoint, json.dumps(given), *more]
+    command = [sys.executable, str(job), remote, str(lines.folder), str(checkpoint), json.dumps(given), *map(str, more)]
     return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
 
 

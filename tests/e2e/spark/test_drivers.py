@@ -129,7 +129,7 @@ def test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_wri
     spark: Any, broker: Broker, target: Target, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     # A driver is slow to start, so with version 2 the same one writes to this broker too.
-    places = {target.servers: EVERYWHERE}
+    places: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {target.servers: EVERYWHERE}
     if target.version == 2:
         places = {broker.bootstrap_servers: EVERYWHERE, target.servers: SOMEWHERE}
 

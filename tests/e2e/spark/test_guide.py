@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def servers(start_broker: StartBroker) -> str:
 
 
 @pytest.fixture
-def numbers(servers: str) -> Iterator[Any]:
+def numbers(servers: str) -> Callable[[int], None]:
     """Writes the given number of new settlements: s-0, s-1, ..."""
     for topic in ("settlements", "refunds-emitted", "refund-audit"):
         create_topic(servers, topic, 2)

@@ -52,9 +52,9 @@ def reached(tmp_path: Path) -> Path:
 
 
 def in_the_middle(frame: Any, reached: Path, wait: Callable[[], None], do: Callable[[], None]) -> Any:
-    """The frame, of which the second file waits until the first is written, makes `reached`, and does something.
+    """The frame. The task of its second file waits until the first is written, creates `reached`, and calls `do`.
 
-    The first time only: when `reached` is there, the rows just pass.
+    It does so only the first time: later the rows just pass.
     """
 
     def at_line(batches: Rows) -> Rows:

@@ -32,7 +32,7 @@ class TransactionOwner:
         self._is_settled = False  # True: it is known how the last transaction ended, and none is open.
         self._last_number = 0
         self.note: CommitNote | UnreadableNote | None = None
-        # The only InitProducerId without an expected producer: it fences the previous owner, whoever that is.
+        # The only InitProducerId without an expected producer: it fences any previous owner.
         self._transaction.init()
         self._read_notes()
 

@@ -36,7 +36,7 @@ class WriteFailed(Exception):
 class Leased(NamedTuple):
     """A record batch, and the lease under which it is sent."""
 
-    batch: EncodedRecordBatch
+    record_batch: EncodedRecordBatch
     lease: Granted
 
     @property
@@ -58,7 +58,7 @@ class Sender:
     def send(self, leased: list[Leased]) -> None:
         """Returns when every record batch is acknowledged. Raises WriteFailed."""
         identity = self._plan.identity
-        left = {one.where: finish_record_batch(one.batch, identity, one.lease.base_sequence) for one in leased}
+        left = {one.where: finish_record_batch(one.record_batch, identity, one.lease.base_sequence) for one in leased}
         never_in_doubt = set(left)  # Every attempt so far was refused for certain: nothing of them is in the log.
         deadline = time.monotonic() + min(one.lease.within_ms for one in leased) / 1000
         pause_s = PAUSE_S
@@ -85,17 +85,13 @@ class Sender:
                 pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
 
     def _send_halves(self, too_large: Leased) -> None:
-        """The topic allows less than max.request.size: fill the sequences of the lease with two smaller batches."""
-        batch, lease = too_large
-        if batch.record_count == 1:
-            self._give_up(
-                too_large.where,
-                batch.size_bytes,
-                errors.MESSAGE_TOO_LARGE,
-                f"one record has {batch.size_bytes} bytes, more than max.message.bytes of topic {batch.topic} allows",
-                Verdict.FATAL,
-            )
-        first, second = halve_record_batch(batch)
+        """The topic allows less than max.request.size: fill the lease's sequences with two smaller record batches."""
+        record_batch, lease = too_large
+        if record_batch.record_count == 1:
+            size_bytes = record_batch.size_bytes
+            message = f"one record has {size_bytes} bytes, more than max.message.bytes of topic {lease.topic} allows"
+            self._give_up(too_large.where, size_bytes, errors.MESSAGE_TOO_LARGE, message, Verdict.FATAL)
+        first, second = halve_record_batch(record_batch)
         self.send([Leased(first, lease._replace(record_count=first.record_count))])
         rest = lease._replace(
             base_sequence=(lease.base_sequence + first.record_count) & 0x7FFFFFFF, record_count=second.record_count
@@ -116,11 +112,11 @@ class Sender:
 
     # --- one request to each leader -------------------------------------------------------------------------
 
-    def _produce(self, batches: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, tuple[int, str]]:
+    def _produce(self, encoded: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, tuple[int, str]]:
         """The error code and message for each partition. A lost connection counts as NETWORK_EXCEPTION."""
         answers: dict[TopicPartition, tuple[int, str]] = {}
         by_leader: dict[Connection, dict[str, list[int]]] = {}
-        for topic, partition in batches:
+        for topic, partition in encoded:
             try:
                 leader = self._client.leader(topic, partition)
             except (BrokerError, Unreachable) as e:
@@ -129,7 +125,7 @@ class Sender:
             by_leader.setdefault(leader, {}).setdefault(topic, []).append(partition)
         for leader, topics in by_leader.items():
             try:
-                response = self._client.send(leader, self._request(batches, topics), self._plan.produce_version)
+                response = self._client.send(leader, self._request(encoded, topics), self._plan.produce_version)
             except Unreachable as e:
                 for topic, partitions in topics.items():
                     answers |= {(topic, partition): self._lost(topic, e) for partition in partitions}
@@ -153,14 +149,14 @@ class Sender:
             self._refresh(topic)
         return code, message or errors.name_of(code)
 
-    def _request(self, batches: Mapping[TopicPartition, bytes], topics: Mapping[str, list[int]]) -> ProduceRequest:
+    def _request(self, encoded: Mapping[TopicPartition, bytes], topics: Mapping[str, list[int]]) -> ProduceRequest:
         data, entry = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData
         return ProduceRequest(
             self._plan.identity.transactional_id,
             -1,
             REQUEST_TIMEOUT_MS,
             [
-                data(t, self._topics[t].topic_id, [entry(p, batches[t, p]) for p in partitions])
+                data(t, self._topics[t].topic_id, [entry(p, encoded[t, p]) for p in partitions])
                 for t, partitions in topics.items()
             ],
         )

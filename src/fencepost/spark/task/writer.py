@@ -40,15 +40,15 @@ def first_turn(*task: int) -> int:
     return hash(task) & 0x7FFFFFFF
 
 
-def in_turn(batches: Iterable[EncodedRecordBatch], turn: int) -> dict[TopicPartition, deque[EncodedRecordBatch]]:
+def in_turn(record_batches: Iterable[EncodedRecordBatch], turn: int) -> dict[TopicPartition, deque[EncodedRecordBatch]]:
     """The record batches of each partition; the partitions in the order in which the task asks for them.
 
     If there are too many to name at once, every task has an order of its own. Otherwise all tasks would wait for the
     same few partitions while the others are free.
     """
     queues: dict[TopicPartition, deque[EncodedRecordBatch]] = {}
-    for batch in batches:
-        queues.setdefault((batch.topic, batch.partition), deque()).append(batch)
+    for one in record_batches:
+        queues.setdefault((one.topic, one.partition), deque()).append(one)
     if len(queues) <= WANTS_AT_ONCE:
         return queues
     return {where: queues[where] for where in random.Random(turn).sample(list(queues), len(queues))}
@@ -68,7 +68,7 @@ class TaskWriter:
 
     def write(self, table: Any) -> None:
         """Write the rows of a pyarrow Table."""
-        batches = encode_rows(
+        record_batches = encode_rows(
             table,
             topic=self._plan.topic,
             partition_count=self._partition_count,
@@ -78,7 +78,7 @@ class TaskWriter:
             max_record_batch_bytes=self._plan.max_record_batch_bytes,
         )
         self._turn += table.num_rows
-        waiting = in_turn(batches, self._turn)
+        waiting = in_turn(record_batches, self._turn)
         while waiting:
             self._send_some(waiting)
 
@@ -111,7 +111,7 @@ class TaskWriter:
                 break
         self._sender.send(leased)
         for one in leased:
-            self._leases.release(one.lease, one.batch.size_bytes)
-            self.counts[one.where] = self.counts.get(one.where, 0) + one.batch.record_count
+            self._leases.release(one.lease, one.record_batch.size_bytes)
+            self.counts[one.where] = self.counts.get(one.where, 0) + one.record_batch.record_count
             if held[one.where]:
                 waiting[one.where] = held[one.where]

@@ -76,7 +76,7 @@ def test_the_header_carries_identity_and_sequence_and_a_resend_is_the_same_bytes
 def test_lengths_around_every_step_of_a_varint_survive(column: str) -> None:
     lengths = [*range(130), *range(8_100, 8_300), *range(2**20 - 2, 2**20 + 3)]
     data = [random.Random(n).randbytes(n) for n in lengths]
-    columns = {"key": [b"k"] * len(data), "value": [b"v"] * len(data), column: data}
+    columns: dict[str, Any] = {"key": [b"k"] * len(data), "value": [b"v"] * len(data), column: data}
     found = [record for batch in encoded(**columns) for record in records_in(batch)]
     assert len(found) == len(data)
     assert all(getattr(record, column) == expected for record, expected in zip(found, data))
@@ -276,8 +276,9 @@ def test_rows_of_several_destinations_keep_their_order_in_each() -> None:
     topics = [f"t{n % 3}" for n in range(3_000)]
     keys = [str(n % 50) for n in range(3_000)]
     rows = pa.table({"topic": topics, "key": keys, "value": [str(n) for n in range(3_000)]})
-    limits = {"now_ms": NOW_MS, "max_record_batch_bytes": 1_000}
-    batches = list(encode_rows(rows, topic=None, partition_count=lambda _: 4, **limits))
+    batches = list(
+        encode_rows(rows, topic=None, partition_count=lambda _: 4, now_ms=NOW_MS, max_record_batch_bytes=1_000)
+    )
     found: dict[TopicPartition, list[int]] = {}
     for batch in batches:
         assert batch.size_bytes <= 1_000

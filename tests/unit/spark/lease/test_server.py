@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,7 +89,7 @@ def write(client: LeaseClient, partition: TopicPartition, count: int = 10) -> in
     return granted.base_sequence
 
 
-def is_waiting(future: Future[object]) -> bool:
+def is_waiting(future: Future[Any]) -> bool:
     time.sleep(0.1)
     return not future.done()
 
@@ -627,7 +628,7 @@ def test_a_task_that_cannot_reach_the_driver_says_where_it_looked_and_what_to_se
 
 def test_a_driver_that_does_not_answer_is_unreachable_too() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mute, pytest.raises(DriverUnreachable, match="timed out"):
-        LeaseClient(LeaseAddress(*mute.getsockname(), "t"), TaskAttempt(1, 0, 1), connect_timeout_s=0.2)
+        LeaseClient(LeaseAddress("127.0.0.1", mute.getsockname()[1], "t"), TaskAttempt(1, 0, 1), connect_timeout_s=0.2)
 
 
 def test_the_first_free_port_of_a_range_is_taken() -> None:

@@ -37,7 +37,7 @@ class Leases:
             elif isinstance(effect, Reply) and isinstance(effect.outcome, Granted):
                 self.granted.append(effect.outcome[:2])
                 return effect.outcome
-        raise AssertionError(f"{self.task} would wait for ever: nobody else does anything")
+        raise AssertionError(f"{self.task} would wait for ever: no other task does anything")
 
     def release(self, lease: Granted, size_bytes: int) -> None:
         self.table.release(self.task, (lease.topic, lease.partition), lease.record_count, 0, size_bytes)
