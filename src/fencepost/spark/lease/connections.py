@@ -42,6 +42,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         self._owner.add(self)
 
+    def eof_received(self) -> None:
+        self._owner.drop(self)  # At once, even if there is something left to send.
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner.drop(self)
 
@@ -105,11 +108,8 @@ class Connections:
 
     # --- accepting ------------------------------------------------------------------------------------------
 
-    async def accept_all(self) -> None:
-        while True:
-            await self.accept()
-
     async def accept(self) -> None:
+        """Wait for a connection, and let it in or turn it away."""
         loop = asyncio.get_running_loop()
         try:
             sock, address = await loop.sock_accept(self._listener)

@@ -43,7 +43,7 @@ class LeaseServer:
         self.port: int = listener.getsockname()[1]
         self._service = LeaseService(listener, room_for_connections(max_connections), clock_ms)
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(self._service.failed)
+        self._loop.set_exception_handler(lambda _, context: self._service.failed(context))
         self._thread = threading.Thread(target=self._loop.run_forever, name="fencepost-leases", daemon=True)
 
     def start(self) -> LeaseServer:

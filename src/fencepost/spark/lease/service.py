@@ -12,7 +12,7 @@ import logging
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,11 +75,9 @@ class LeaseService:
 
     async def start(self) -> None:
         self._background = [
-            asyncio.create_task(self.connections.accept_all()),
-            asyncio.create_task(self._watch_the_clock()),
+            asyncio.create_task(self._repeat(self.connections.accept)),
+            asyncio.create_task(self._repeat(self._watch_the_clock)),
         ]
-        for task in self._background:
-            task.add_done_callback(self._report_end)
 
     async def open(self, table: LeaseTable, on_first_touch: OnFirstTouch, on_must_abort: OnMustAbort | None) -> str:
         """Returns the token that the tasks have to show."""
@@ -124,25 +122,26 @@ class LeaseService:
 
     # --- background -----------------------------------------------------------------------------------------
 
-    async def _watch_the_clock(self) -> None:
+    async def _repeat(self, turn: Callable[[], Awaitable[None]]) -> None:
         while True:
-            transaction = self.transaction
-            deadline_ms = transaction.table.next_deadline_ms if transaction is not None else None
-            until_s = TICK_S if deadline_ms is None else (deadline_ms - self._clock_ms()) / 1000
-            await asyncio.sleep(min(max(until_s, 0.001), TICK_S))
-            transaction = self.transaction
-            if transaction is not None:
-                self._carry_out(transaction, transaction.table.tick(self._clock_ms()))
-            self.connections.drop_silent()
+            try:
+                await turn()
+            except Exception as e:
+                self.failed({"message": "an error in the background", "exception": e})
+                await asyncio.sleep(TICK_S)
 
-    def _report_end(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            asyncio.get_running_loop().call_exception_handler(
-                {"message": "a task of the service ended", "exception": task.exception()}
-            )
+    async def _watch_the_clock(self) -> None:
+        transaction = self.transaction
+        deadline_ms = transaction.table.next_deadline_ms if transaction is not None else None
+        until_s = TICK_S if deadline_ms is None else (deadline_ms - self._clock_ms()) / 1000
+        await asyncio.sleep(min(max(until_s, 0.001), TICK_S))
+        self.connections.drop_silent()
+        transaction = self.transaction
+        if transaction is not None:
+            self._carry_out(transaction, transaction.table.tick(self._clock_ms()))
 
-    def failed(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """A bug. Without this, tasks might wait for an answer for ever."""
+    def failed(self, context: Mapping[str, Any]) -> None:
+        """A bug: break the transaction, because its tasks might wait for an answer for ever. Serve the next one."""
         error = context.get("exception")
         log.error("the lease service failed: %s", context["message"], exc_info=error)
         transaction = self.transaction

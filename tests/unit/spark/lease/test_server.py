@@ -286,7 +286,7 @@ def test_the_reason_of_a_task_that_gives_up_reaches_the_driver_and_the_other_tas
         assert refused.value.is_fatal
 
 
-def test_a_bug_in_the_service_breaks_the_transaction_instead_of_keeping_its_tasks_waiting(
+def test_a_bug_in_the_service_breaks_the_transaction_and_not_the_next_one(
     batch: MicroBatch, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> list[Effect]:
@@ -297,6 +297,11 @@ def test_a_bug_in_the_service_breaks_the_transaction_instead_of_keeping_its_task
     with batch.client(0) as client, pytest.raises(RefusedByDriver, match="a bug"):
         acquire(client, REFUNDS)
     assert "the lease service failed" in caplog.text
+    batch.server.close()
+    again = MicroBatch(batch.server, timeout_ms=200)
+    with again.client(0) as client:
+        acquire(client, REFUNDS)
+        assert "held the lease" in again.broken.get(timeout=WAIT_S).reason
 
 
 def test_a_task_may_leave_once_it_is_done(batch: MicroBatch) -> None:
