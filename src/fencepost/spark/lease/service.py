@@ -155,14 +155,13 @@ class LeaseService:
             partitions, transaction.to_add = tuple(transaction.to_add), []
             try:
                 await asyncio.to_thread(transaction.on_first_touch, partitions)
+                if self.transaction is transaction:
+                    self._carry_out(transaction, transaction.table.touched(partitions, self._clock_ms()))
             except Exception as e:
                 transaction.failure = e
                 names = ", ".join(f"{topic}-{partition}" for topic, partition in partitions)
                 reason = f"{names} could not be added to the transaction: {e}"
                 self._carry_out(transaction, transaction.table.break_transaction(reason))
-            else:
-                if self.transaction is transaction:
-                    self._carry_out(transaction, transaction.table.touched(partitions, self._clock_ms()))
         transaction.adding = None
 
     def _is_open(self, transaction: OpenTransaction) -> bool:
