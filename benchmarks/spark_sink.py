@@ -3,8 +3,8 @@
     python -m benchmarks.spark_sink [--repetitions N] [--scale F] [--memory] [--json]
 
 Spark's own sink (acks=all, idempotent) runs with its default batch size and with a large one. Frames are cached, every
-write has a topic of its own, the first round warms everybody up, and medians are shown. Then a stream of twenty
-micro-batches, end to end. `--memory` watches a Python worker write five million records in one task instead.
+write has a topic of its own, the first round is a warm-up, and the results are medians. Then comes a stream of twenty
+micro-batches, end to end. `--memory` instead measures a Python worker that writes five million records in one task.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def spark_session() -> Iterator[Any]:
 
 
 def records(spark: Any, count: int, value_bytes: int, partitions: int = PARTITIONS) -> Any:
-    """Keys that differ, and values that a codec could not shrink to nothing."""
+    """Distinct keys, and values that do not compress to almost nothing."""
     from pyspark.sql import functions as f
 
     text = f.repeat(f.md5(f.col("id").cast("string")), value_bytes // 32 + 1)
@@ -80,7 +80,7 @@ def records(spark: Any, count: int, value_bytes: int, partitions: int = PARTITIO
 
 @contextmanager
 def topic(servers: str) -> Iterator[str]:
-    """A topic for one write. Deleted afterwards: a benchmark must not fill a disk."""
+    """A topic for one write, deleted afterwards so that the benchmark does not fill the disk."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     name = f"bench-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
@@ -128,7 +128,7 @@ def measure_frames(spark: Any, servers: str, broker: str, repetitions: int, scal
 
 
 def measure_stream(spark: Any, servers: str, broker: str, repetitions: int, scale: float) -> Found:
-    """Twenty files, one to a micro-batch, from the start of the query to its end."""
+    """Twenty files, one for each micro-batch, timed from the start of the query to its end."""
     name = f"{broker}: {STREAM_BATCHES} micro-batches of {STREAM_RECORDS_A_BATCH} x 100 B"
     found: Found = {name: {}}
     count = int(STREAM_RECORDS_A_BATCH * scale)
@@ -167,7 +167,7 @@ def measure_stream(spark: Any, servers: str, broker: str, repetitions: int, scal
 
 
 class PeakMemory(threading.Thread):
-    """The most that any Python worker below this process held."""
+    """The largest memory of any Python worker below this process."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)

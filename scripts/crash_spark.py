@@ -31,7 +31,7 @@ from fencepost.demo.report import DemoFailed
 from fencepost.testing import Broker
 
 BATCHES_PER_ROUND = 6
-# A moment is so many whole batches after the start, and some time into the next; the first takes longer than others.
+# A moment is a number of micro-batches after the start, and a time into the next. The first takes longer than others.
 MOST_BATCHES = 4
 FIRST_BATCH_S, BATCH_S = 8.0, 1.5
 SHARE_WITH_WORKERS = 0.5
@@ -69,7 +69,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Moment(NamedTuple):
-    """So many whole batches on, and some time into the next."""
+    """After a number of micro-batches, and a time into the next."""
 
     batches: int
     more_s: float
@@ -79,11 +79,11 @@ class Moment(NamedTuple):
 
 
 class Round(NamedTuple):
-    """When to kill a Python worker, if at all, and when, counted from there, the driver."""
+    """When to kill a Python worker, if at all, and when to kill the driver, counted from there."""
 
     worker: Moment | None
     driver: Moment
-    which_worker: float = 0.0  # From 0 to 1: how many there will be is not known beforehand.
+    which_worker: float = 0.0  # From 0 to 1, because the number of workers is not known beforehand.
 
 
 def plan_round(rng: random.Random) -> Round:
@@ -97,7 +97,7 @@ def plan_round(rng: random.Random) -> Round:
 
 
 class Crash:
-    """What became of one pipeline in all rounds."""
+    """One pipeline over all rounds, and the number of kills."""
 
     def __init__(self, pipeline: Pipeline, watcher: Watcher) -> None:
         self._pipeline, self._watcher = pipeline, watcher
@@ -193,7 +193,7 @@ def follow(driver: Driver, moment: Moment, since: str | None = None) -> str | No
 
 
 def kill_worker(driver: Driver, which: float) -> bool:
-    """One that is there, or the first that comes. False: the job ended before there was one."""
+    """Kill a running worker, or the first to come. False if the job ended before there was one."""
     while driver.is_running:
         workers = python_workers(driver)
         if workers:
@@ -205,12 +205,13 @@ def kill_worker(driver: Driver, which: float) -> bool:
 
 
 def python_workers(driver: Driver) -> list[psutil.Process]:
-    """They are forks of a daemon, which Java has started."""
+    """Python workers are forks of a daemon that Java started."""
     found = []
     for pid in sorted(processes_of_session(driver.pid)):
-        with suppress(psutil.NoSuchProcess, AttributeError):  # Its parent, or itself, may just have ended.
+        with suppress(psutil.NoSuchProcess):  # It or its parent may just have ended.
             process = psutil.Process(pid)
-            if "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in process.parent().cmdline():
+            parent = process.parent()
+            if parent and "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in parent.cmdline():
                 found.append(process)
     return found
 

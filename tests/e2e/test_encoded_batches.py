@@ -17,12 +17,17 @@ from fencepost.protocol import errors
 from fencepost.protocol.batch import CODECS
 from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.records import Record
-from fencepost.spark.encode import EncodedBatch, encode_rows, finish_batch, halve_batch
-from fencepost.spark.partitioning import murmur2, partitions_for
+from fencepost.spark.encode.partitioning import murmur2, partitions_for
+from fencepost.spark.encode.record_batches import (
+    EncodedRecordBatch,
+    encode_rows,
+    finish_record_batch,
+    halve_record_batch,
+)
 from fencepost.testing import Broker
 from tests.engines.apache_kafka import ApacheKafka
 from tests.engines.java import run_java
-from tests.unit.spark.partitioner import partition_for
+from tests.unit.spark.encode.partitioner import partition_for
 
 PARTITIONS = 3
 NOW_MS = 1_700_000_000_000
@@ -48,8 +53,8 @@ def create(bootstrap: str, topic: str, **config: str) -> None:
     admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(30)
 
 
-def produce(client: KafkaClient, who: ProducerIdentity, batch: EncodedBatch, sequence: int) -> int:
-    data = ProduceRequest.PartitionProduceData(batch.partition, finish_batch(batch, who, sequence))
+def produce(client: KafkaClient, who: ProducerIdentity, batch: EncodedRecordBatch, sequence: int) -> int:
+    data = ProduceRequest.PartitionProduceData(batch.partition, finish_record_batch(batch, who, sequence))
     topic = ProduceRequest.TopicProduceData(batch.topic, partition_data=[data])
     request = ProduceRequest(who.transactional_id, -1, 30_000, [topic])
     for _ in range(500):
@@ -115,7 +120,7 @@ def test_a_broker_takes_the_batches_and_a_reader_gets_every_record_back(bootstra
                 partition_count=lambda _: PARTITIONS,
                 now_ms=NOW_MS,
                 compression=compression,
-                max_batch_bytes=50_000,
+                max_record_batch_bytes=50_000,
             )
         )
         assert len(batches) > PARTITIONS
@@ -142,7 +147,7 @@ def test_a_topic_that_allows_less_takes_the_halves_of_a_batch(bootstrap: str) ->
         who = owner.begin()
         owner.add_partitions([(topic, 1)])
         assert produce(client, who, whole, 0) == errors.MESSAGE_TOO_LARGE
-        first, second = halve_batch(whole)
+        first, second = halve_record_batch(whole)
         assert produce(client, who, first, 0) == errors.NONE
         assert produce(client, who, second, first.record_count) == errors.NONE
         owner.commit()

@@ -24,7 +24,7 @@ from fencepost.testing.child import child_environment
 from tests.command_line import run_fencepost, start_fencepost
 from tests.engines.java import OLDEST_JAVA, ROOT, java_home
 
-TIMEOUT_S = 400.0  # A run takes less than a minute where nobody else is at work.
+TIMEOUT_S = 400.0  # A run takes less than a minute on an idle machine.
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(TIMEOUT_S + 30)]
 needs_spark = pytest.mark.java
@@ -32,7 +32,7 @@ needs_spark = pytest.mark.java
 
 @pytest.fixture
 def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Spark and Java are there; what the command leaves in the temporary folder or running is a failure."""
+    """Needs Spark and Java. Fails if the command leaves a file in the temporary folder, or a process."""
     pytest.importorskip("pyspark", reason="no PySpark; `uv sync --group engines` installs it")
     if java_home() is None:
         pytest.skip(f"no Java {OLDEST_JAVA} or newer; `make setup` says how to get one")
@@ -46,7 +46,7 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def descendants(folder: Path) -> list[str]:
-    """The processes that run with this temporary folder, whoever their parents are by now."""
+    """The processes that use this temporary folder, whatever their parents are by now."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -94,7 +94,7 @@ def test_the_same_job_with_sparks_own_sink_is_not(engines: Path) -> None:
     )
     assert said, done.stdout + done.stderr
     duplicates, alone = (int(number.replace(",", "")) for number in said.groups())
-    # The batch that was half written twice in one topic, the one that Spark did not note twice in both.
+    # One topic has the half-written micro-batch twice. Both topics have the one that Spark did not note twice.
     assert alone > 100
     assert duplicates > 2 * alone
     assert "has 2 refunds" in done.stdout
@@ -129,7 +129,7 @@ def test_ctrl_c_leaves_nothing_behind(engines: Path, moment: str, number: int) -
         while moment not in (line := process.stderr.readline()):
             assert line, "the demo ended before it came to this"
         process.send_signal(number)
-        process.send_signal(number)  # People press it twice.
+        process.send_signal(number)  # As a user who presses Ctrl-C twice.
         assert process.wait(60) == 130
         assert process.stderr.read().split()[-1] == "interrupted"
 
@@ -141,7 +141,7 @@ def test_a_demo_that_is_killed_takes_its_driver_along(engines: Path) -> None:
         wait_for(lambda: any("org.apache.spark.deploy.SparkSubmit" in line for line in descendants(engines)))
         process.kill()
     wait_for(lambda: not descendants(engines))
-    for path in engines.iterdir():  # Nobody was left who could do that.
+    for path in engines.iterdir():  # All processes that could have removed them were killed.
         shutil.rmtree(path)
 
 
@@ -185,7 +185,7 @@ def test_without_java_one_line_says_so(
 
 
 def test_without_pyspark_one_line_says_what_to_install(tmp_path: Path) -> None:
-    # -S leaves out site-packages, and what the command itself needs is put back by hand.
+    # -S leaves out site-packages. The packages that the command itself needs are added again.
     for name in ("click", "rich", "confluent_kafka"):
         package = next(Path(p) / name for p in sys.path if (Path(p) / name).is_dir())
         (tmp_path / name).symlink_to(package)

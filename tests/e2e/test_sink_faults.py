@@ -1,20 +1,21 @@
-"""Random faults under the sink, its query started again on the same sink or on a new one: each row is there once.
+"""Random faults under the sink, and restarts of its query with the same sink or a new one: each row is there once.
 
-The seed decides which requests fail and how; how often a client asks is up to the clock of the machine. Without Spark,
-see `sparkless.py`; each fault on its own, with Spark, is in `tests/e2e/spark`.
+The seed decides which requests fail and how; the machine's clock decides how often a client retries. These tests run
+without Spark (`sparkless.py`). Tests of each fault with Spark are in `tests/e2e/spark`.
 """
 
 from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fencepost.client.failures import ClientError
 from fencepost.spark.failures import BatchRefused, SinkError, SinkFenced
 from fencepost.spark.sink import ExactlyOnceSink
-from fencepost.spark.task import WriteFailed
+from fencepost.spark.task.sender import WriteFailed
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker
 from tests.e2e.spark.streams import create_topic
@@ -24,7 +25,7 @@ from tests.readers.reading import read_all
 SEEDS = range(12)
 BATCHES = 4
 MOST_TRIES, TRIES_WITH_FAULTS = 25, 18
-# What each may be answered with instead; all may also be cut off.
+# The errors with which each request may be answered. The connection of each may also be cut.
 ERRORS = {
     "AddOffsetsToTxn": ["CONCURRENT_TRANSACTIONS"],
     "AddPartitionsToTxn": ["CONCURRENT_TRANSACTIONS", "UNKNOWN_SERVER_ERROR"],
@@ -67,7 +68,7 @@ def play(broker: Broker, folder: Path, seed: int) -> None:
     group = {"group_id": f"lag-{seed}"} if rng.random() < 0.5 else {}
 
     def new_sink() -> ExactlyOnceSink:
-        settings = {"transactional_id": f"faults-{seed}", "request_timeout_ms": 2000, **group}
+        settings: dict[str, Any] = {"transactional_id": f"faults-{seed}", "request_timeout_ms": 2000, **group}
         return sink_of(broker.bootstrap_servers, folder, max_attempts=rng.choice([1, 3]), **settings)
 
     sink, batch, tries = new_sink(), 0, 0
@@ -80,11 +81,11 @@ def play(broker: Broker, folder: Path, seed: int) -> None:
         try:
             query.run(sink, batch, [f"{batch}-{row}" for row in range(2)])
         except BatchRefused:
-            raise  # Nothing that happens here leaves a doubt.
+            raise  # None of these faults makes the outcome unclear for good.
         except (ClientError, SinkError, WriteFailed) as error:
             is_fenced = isinstance(error, SinkFenced)
         else:
-            # A driver may die after the commit and before Spark has noted it.
+            # The driver may die after the commit and before Spark has noted it.
             if rng.random() < 0.8:
                 batch += 1
                 continue

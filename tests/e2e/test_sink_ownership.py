@@ -1,5 +1,7 @@
-"""Who owns the sink's transactional id, and what it may do with it: commits without an answer, ids that were forgotten,
-drivers that wake up. Without Spark (`sparkless.py`), since each of these happens between two lines of the sink."""
+"""The owner of the sink's transactional id: commits without an answer, forgotten ids, drivers that wake up.
+
+Without Spark (`sparkless.py`), because each of these has to happen between two lines of the sink.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from confluent_kafka import Consumer
 
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.spark.batch import BatchTransaction
+from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.driver.commit_note import note_group
+from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.failures import BatchRefused, SinkError
-from fencepost.spark.lag_group import LagGroup
-from fencepost.spark.lease_client import LeaseClient
-from fencepost.spark.leases import TaskAttempt
-from fencepost.spark.owner import MARKER_GROUP
+from fencepost.spark.lease.client import LeaseClient
+from fencepost.spark.lease.messages import TaskAttempt
 from fencepost.spark.sink import ExactlyOnceSink
-from fencepost.spark.task import write_rows
+from fencepost.spark.task.run import write_rows
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker
 from tests.e2e.spark.streams import create_topic
@@ -74,13 +76,13 @@ def values(broker: Broker) -> list[str]:
 # --- commits without a clear answer -------------------------------------------------------------------------
 
 
-def test_a_batch_whose_commit_was_unclear_is_not_written_again_though_its_marker_could_not_be_read(
+def test_a_micro_batch_whose_commit_was_unclear_is_not_written_again_though_its_note_could_not_be_read(
     broker: Broker, query: Query
 ) -> None:
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
     with closing(sink):
         query.run(sink, 0, ["a"])
-        # The commit is carried out, its answer says otherwise; then the group's coordinator is ill, once.
+        # The broker commits, but answers with an error. Then the group's coordinator fails once.
         broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
         broker.faults.inject_error("OffsetFetch", "UNKNOWN_SERVER_ERROR", times=1)
         with pytest.raises(ClientError):
@@ -90,33 +92,33 @@ def test_a_batch_whose_commit_was_unclear_is_not_written_again_though_its_marker
     assert values(broker) == ["a", "b"]
 
 
-def test_a_commit_that_left_its_marker_stands_whatever_else_is_in_the_markers_group(
+def test_a_commit_that_left_its_note_stands_whatever_else_is_in_the_group_of_notes(
     broker: Broker, query: Query
 ) -> None:
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
     with closing(sink), KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         query.run(sink, 0, ["a"])
-        client.commit(MARKER_GROUP + TRANSACTIONAL_ID, {("other", 0): 5})  # As a tool that resets offsets does.
+        client.commit(note_group(TRANSACTIONAL_ID), {("other", 0): 5})  # As a tool that resets offsets does.
         broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
         assert query.run(sink, 1, ["b"]) == "committed"
     assert values(broker) == ["a", "b"]
 
 
-def test_markers_count_on_after_one_that_could_not_be_read(broker: Broker, query: Query) -> None:
-    """Where several are found the highest number is the last: one that began anew would be taken for an old one."""
+def test_commit_notes_count_on_after_one_that_could_not_be_read(broker: Broker, query: Query) -> None:
+    """The note with the highest number is the last. A note that started to count again would pass for an old one."""
     first = sink_of(broker.bootstrap_servers, query.checkpoint)
     with closing(first), KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         for batch_id in range(3):
             query.run(first, batch_id, [str(batch_id)])
         first.close()
-        client.commit(MARKER_GROUP + TRANSACTIONAL_ID, {("other", 0): 5})
+        client.commit(note_group(TRANSACTIONAL_ID), {("other", 0): 5})
         second = ExactlyOnceSink(first._given, run_batch=3)
         with closing(second):
             query.restart()
             query.run(second, 3, ["3"])
-            assert second._started is not None
-            marker: Any = second._started._owner.marker
-            assert marker.number == 4
+            assert second._runner is not None
+            note: Any = second._runner.owner.note
+            assert note.number == 4
 
 
 # --- an id that the cluster has forgotten -------------------------------------------------------------------
@@ -124,7 +126,7 @@ def test_markers_count_on_after_one_that_could_not_be_read(broker: Broker, query
 
 def take_over_and_be_forgotten(broker: Broker, query: Query) -> None:
     """Another driver runs batches 1 and 2 and ends; later the cluster forgets the transactional id."""
-    # In one process two sinks of an id are told apart by the address that they were given.
+    # One process allows two sinks with the same id only if their addresses differ.
     sink = sink_of(broker.bootstrap_servers.replace("127.0.0.1", "localhost"), query.checkpoint)
     with closing(sink):
         other = query.elsewhere()
@@ -155,17 +157,17 @@ def test_a_driver_that_slept_in_a_batch_until_its_id_was_forgotten_does_not_writ
     assert values(broker) == ["a", "b", "c"]
 
 
-def test_a_driver_that_slept_before_its_batch_decides_by_the_marker_that_is_there_when_it_wakes(
+def test_a_driver_that_slept_before_its_micro_batch_decides_by_the_note_that_is_there_when_it_wakes(
     start_broker: StartBroker, query: Query
 ) -> None:
-    """Version 1: it asks for an epoch, and gets one of a new producer id, since nobody knows the old one."""
+    """TV1: the driver asks for an epoch, and gets a new producer id, because the cluster has forgotten the old one."""
     broker = with_topics(start_broker(**FORGETFUL))
     use_transaction_version_1(broker)
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
     with closing(sink):
         query.run(sink, 0, ["a"])
-        assert sink._started is not None
-        owner = sink._started._owner
+        assert sink._runner is not None
+        owner = sink._runner.owner
         begin: Callable[[], Any] = owner.begin
 
         def sleepy() -> Any:
@@ -173,7 +175,7 @@ def test_a_driver_that_slept_before_its_batch_decides_by_the_marker_that_is_ther
             return begin()
 
         owner.begin = sleepy  # type: ignore[method-assign]
-        with pytest.raises(BatchRefused, match="Kafka has batch 2 of this query"):
+        with pytest.raises(BatchRefused, match="Kafka has micro-batch 2 of this query"):
             query.run(sink, 1, ["b"])
     assert values(broker) == ["a", "b", "c"]
 
@@ -188,19 +190,21 @@ def test_a_sink_that_was_idle_until_its_id_was_forgotten_goes_on(start_broker: S
     assert values(broker) == ["a", "b"]
 
 
-# --- partitions that nobody wrote to ------------------------------------------------------------------------
+# --- partitions without records -----------------------------------------------------------------------------
 
 
 def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as_it_was(
     broker: Broker, query: Query
 ) -> None:
-    """The task is lost while its first partition is being added, and its next attempt finds no rows."""
+    """The task is lost while its first partition is being added, and its next attempt has no rows."""
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
 
     def write(frame: Any, transaction: BatchTransaction) -> None:
-        assert sink._started is not None
-        server: Any = sink._started._leases
-        touch = server._batch.on_first_touch
+        assert sink._runner is not None
+        leases = sink._runner.attempts.leases
+        assert leases is not None
+        service: Any = leases._service
+        touch = service.transaction.on_first_touch
         is_touching, may_touch = threading.Event(), threading.Event()
 
         def touch_slowly(partitions: Any) -> None:
@@ -208,13 +212,13 @@ def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as
             may_touch.wait(30)
             touch(partitions)
 
-        server._batch.on_first_touch = touch_slowly
+        service.transaction.on_first_touch = touch_slowly
         first = LeaseClient(transaction._plan.address, TaskAttempt(0, 0, 1), 0)
         first._tell({"op": "acquire", "wants": [[OUTPUT, 0, 1]]})
         assert is_touching.wait(30)
         first.close()
         deadline = time.monotonic() + 30
-        while server._batch.connections and time.monotonic() < deadline:
+        while service.transaction.connections and time.monotonic() < deadline:
             time.sleep(0.01)
         may_touch.set()
         with LeaseClient(transaction._plan.address, TaskAttempt(0, 0, 2), 1) as second:
@@ -228,7 +232,7 @@ def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as
 
 
 def test_rows_that_an_attempt_never_saw_are_not_lost_with_its_executor(broker: Broker, query: Query) -> None:
-    """Its Python worker takes the end of the socket for the end of the rows, and says that it is done."""
+    """Its Python worker takes the end of the socket for the end of the rows, and reports that it is done."""
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
     attempts: list[int] = []
 

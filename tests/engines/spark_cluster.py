@@ -1,4 +1,4 @@
-"""A Spark standalone cluster on this machine: a master and two workers, on hosts of their own as Spark sees it.
+"""A Spark standalone cluster on this machine: a master and two workers, which Spark takes for two hosts.
 
 Spark runs a speculative copy only on another host than the original, so one worker is 127.0.0.1, the other 127.0.0.2.
 """
@@ -43,19 +43,19 @@ class SparkCluster:
         self.start_workers()
 
     def start_workers(self) -> None:
-        """Those that do not run."""
+        """Start the workers that are not running."""
         for host in HOSTS:
             if host not in self._processes:
                 size = ("--cores", "2", "--memory", "1g", "--work-dir", self._folder / host)
                 self._start(host, f"{DEPLOY}.worker.Worker", "--host", host, *size, self.master)
 
     def await_workers(self) -> None:
-        """Until the master knows every worker that runs."""
+        """Wait until the master knows every running worker."""
         for host in HOSTS:
             _wait_for(self._log(host), "Successfully registered with master")
 
     def executors(self, host: str) -> list[psutil.Process]:
-        """The executors of one worker that run now."""
+        """The running executors of one worker."""
         with suppress(psutil.NoSuchProcess):
             return psutil.Process(self._processes[host].pid).children()
         return []
@@ -108,7 +108,7 @@ def standalone_cluster(folder: Path) -> Iterator[SparkCluster]:
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": SMALL,
         "SPARK_NO_DAEMONIZE": "1",
-        # What is killed cannot tidy up.
+        # A killed process cannot remove its files.
         "SPARK_LOCAL_DIRS": str(local),
     }
     with ExitStack() as running:
@@ -121,7 +121,7 @@ def standalone_cluster(folder: Path) -> Iterator[SparkCluster]:
 
 @contextmanager
 def spark_cluster(folder: Path) -> Iterator[str]:
-    """The same for those who only need the address for `master`."""
+    """The same for tests that need only the address for `master`."""
     with standalone_cluster(folder) as cluster:
         yield cluster.master
 

@@ -1,7 +1,7 @@
-"""The exactly-once sink without Spark, for what has to happen between two lines of it.
+"""The exactly-once sink without Spark, for tests that have to interrupt it between two lines.
 
-The session is one as Spark Connect has it, the checkpoint is on disk, and a frame is written by one task in this
-process. The sink, its leases and its transactions are the real ones.
+The session looks like one of Spark Connect, the checkpoint is on disk, and one task in this process writes a frame. The
+sink, its leases and its transactions are real.
 
     query = Query(folder)
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
@@ -22,10 +22,11 @@ import pyarrow as pa
 
 from fencepost.client.client import KafkaClient
 from fencepost.protocol.messages import UpdateFeaturesRequest
-from fencepost.spark.batch import BatchTransaction
-from fencepost.spark.leases import TaskAttempt
+from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.lease.messages import TaskAttempt
 from fencepost.spark.sink import ExactlyOnceSink
-from fencepost.spark.task import WriteFailed, write_rows
+from fencepost.spark.task.run import write_rows
+from fencepost.spark.task.sender import WriteFailed
 from fencepost.testing import Broker
 
 OUTPUT = "out"
@@ -42,7 +43,7 @@ class Session:
 
 
 class Query:
-    """A query with one Kafka source, topic `in`, of which each batch takes one offset."""
+    """A query with one Kafka source, topic `in`. Each micro-batch takes one offset."""
 
     def __init__(self, checkpoint: Path, query_id: str | None = None, topic: str = OUTPUT) -> None:
         self.checkpoint = checkpoint
@@ -66,7 +67,7 @@ class Query:
         values: list[str],
         write: Callable[[Any, BatchTransaction], object] | None = None,
     ) -> str:
-        """As Spark does: note the batch's offsets, then call the sink. Returns what became of the batch."""
+        """Do as Spark does: write the offsets of the micro-batch, then call the sink. Returns the outcome."""
         offsets = self.checkpoint / "offsets" / str(batch_id)
         if not offsets.exists():
             metadata = {"batchTimestampMs": time.time_ns() // 1_000_000}
@@ -76,8 +77,8 @@ class Query:
             try:
                 (write or write_values)(frame, transaction)
             except WriteFailed:
-                # Spark hears of it from the task, and the driver of that later than from the lease.
-                leases: Any = sink._started and sink._started._leases
+                # With Spark, the driver gets the error of the task later than that of its lease.
+                leases: Any = sink._runner and sink._runner.attempts.leases
                 deadline = time.monotonic() + 30
                 while leases.broken is None and time.monotonic() < deadline:
                     time.sleep(0.001)
@@ -89,7 +90,7 @@ class Query:
 
 
 def write_values(frame: Any, transaction: BatchTransaction) -> None:
-    """What `BatchTransaction.write` does, with one task and without a Spark job."""
+    """The same as `BatchTransaction.write`, with one task and without a Spark job."""
     number, transaction._writes = transaction._writes, transaction._writes + 1
     topics = {frame.topic: transaction._pin_once(frame.topic)}
     plan = transaction._plan._replace(write_number=number, topic=frame.topic, topics=topics)

@@ -1,4 +1,4 @@
-"""Whatever rows come, in whatever layout: their batches are those of the plain encoder, record by record."""
+"""For any rows in any layout, the record batches equal those of the plain encoder, record by record."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol.batch import CODECS, TRANSACTIONAL, decode_batch
 from fencepost.protocol.records import Record, encode_records, iter_records
-from fencepost.spark.encode import EncodedBatch, encode_rows, finish_batch
-from fencepost.spark.partitioning import murmur2
-from tests.unit.spark.partitioner import murmur2 as murmur2_of
-from tests.unit.spark.partitioner import partition_for
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.encode.partitioning import murmur2
+from fencepost.spark.encode.record_batches import EncodedRecordBatch, encode_rows, finish_record_batch
+from tests.unit.spark.encode.partitioner import murmur2 as murmur2_of
+from tests.unit.spark.encode.partitioner import partition_for
 
 NOW_MS = 1_700_000_000_000
 WHO = ProducerIdentity("sink", 12, 3)
@@ -73,21 +74,24 @@ def table(given: list[Row], key_layout: Any, value_layout: Any, absent: frozense
         "partition": pa.array([row.partition for row in given], pa.int32()),
         "key": laid_out([row.key for row in given], key_layout),
         "value": laid_out([row.value for row in given], value_layout),
-        "headers": pa.array(
-            [row.headers and [{"key": k, "value": v} for k, v in row.headers] for row in given], HEADERS
-        ),
+        "headers": pa.array([headers_of(row) for row in given], HEADERS),
         "timestamp": pa.array([row.timestamp for row in given], pa.int64()),
     }
     return pa.table({name: array for name, array in columns.items() if name not in absent})
 
 
+def headers_of(row: Row) -> list[dict[str, object]] | None:
+    return None if row.headers is None else [{"key": k, "value": v} for k, v in row.headers]
+
+
 def without(row: Row, absent: frozenset[str]) -> Row:
-    return row._replace(**dict.fromkeys(absent))
+    nothing: dict[str, Any] = dict.fromkeys(absent)
+    return row._replace(**nothing)
 
 
-def expected_records(given: list[Row], null_start: int) -> dict[tuple[str, int], list[Record]]:
-    """What a producer that takes rows one by one would write to each partition, without offsets."""
-    found: dict[tuple[str, int], list[Record]] = {}
+def expected_records(given: list[Row], null_start: int) -> dict[TopicPartition, list[Record]]:
+    """The records of each partition, without offsets, as a producer that takes rows one by one writes them."""
+    found: dict[TopicPartition, list[Record]] = {}
     turns = dict.fromkeys(PARTITIONS, null_start)
     for row in given:
         partition = row.partition
@@ -102,8 +106,8 @@ def expected_records(given: list[Row], null_start: int) -> dict[tuple[str, int],
     return found
 
 
-def finished(batch: EncodedBatch) -> bytes:
-    complete = finish_batch(batch, WHO, 9)
+def finished(batch: EncodedRecordBatch) -> bytes:
+    complete = finish_record_batch(batch, WHO, 9)
     assert decode_batch(complete)[1] == len(complete)
     return complete
 
@@ -115,7 +119,7 @@ def finished(batch: EncodedBatch) -> bytes:
     value_layout=layouts(),
     absent=st.frozensets(st.sampled_from(["key", "partition", "headers", "timestamp"])),
     null_start=st.integers(0, 2**40),
-    max_batch_bytes=st.sampled_from([100, 300, 9_000, 1 << 20]),
+    max_record_batch_bytes=st.sampled_from([100, 300, 9_000, 1 << 20]),
     codec=st.sampled_from(range(5)),
 )
 def test_batches_are_those_of_a_producer_that_takes_rows_one_by_one(
@@ -124,7 +128,7 @@ def test_batches_are_those_of_a_producer_that_takes_rows_one_by_one(
     value_layout: Any,
     absent: frozenset[str],
     null_start: int,
-    max_batch_bytes: int,
+    max_record_batch_bytes: int,
     codec: int,
 ) -> None:
     batches = list(
@@ -135,17 +139,17 @@ def test_batches_are_those_of_a_producer_that_takes_rows_one_by_one(
             now_ms=NOW_MS,
             null_start=null_start,
             compression=CODECS[codec],
-            max_batch_bytes=max_batch_bytes,
+            max_record_batch_bytes=max_record_batch_bytes,
         )
     )
     expected = expected_records([without(row, absent) for row in given_rows], null_start)
-    found: dict[tuple[str, int], list[Record]] = {}
+    found: dict[TopicPartition, list[Record]] = {}
     for batch in batches:
         records = list(iter_records(finished(batch), max_bytes=1 << 20))
         assert [record.offset for record in records] == list(range(batch.record_count))
         assert batch.max_timestamp == max(record.timestamp for record in records)
-        assert batch.oversized == (batch.size_bytes > max_batch_bytes)
-        assert batch.record_count == 1 or batch.uncompressed_bytes <= max_batch_bytes
+        assert batch.oversized == (batch.size_bytes > max_record_batch_bytes)
+        assert batch.record_count == 1 or batch.uncompressed_bytes <= max_record_batch_bytes
         if batch.attributes == TRANSACTIONAL:
             plain = bytearray(encode_records(records, 0, TRANSACTIONAL, WHO.producer_id, WHO.producer_epoch, 9))
             plain[12:16] = b"\xff" * 4

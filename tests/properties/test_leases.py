@@ -1,6 +1,7 @@
 """The lease table under any mix of retries, copies, deaths, slow brokers and late answers.
 
-The model is the brokers' side: what was granted, what was acknowledged, who wrote it. It never looks into the table.
+The model is the brokers' side: which sequences were granted, which records were acknowledged, and who wrote them. It
+never looks into the table.
 """
 
 from __future__ import annotations
@@ -13,41 +14,41 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from fencepost.protocol.batch import MAX_SEQUENCE, advance_sequence
-from fencepost.spark.leases import (
-    Broken,
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.lease.messages import (
     Busy,
     Effect,
     Finished,
     FirstTouch,
     Granted,
-    LeaseTable,
+    LeaseRefused,
+    MustAbort,
     Outcome,
-    OutputPartition,
-    Refused,
     Reply,
     TaskAttempt,
     TaskResult,
     Want,
     Written,
 )
+from fencepost.spark.lease.rules import LeaseTable
 
 TIMEOUT_MS = 1_000
 INPUTS = 6
-OUTPUTS: list[OutputPartition] = [("a", 0), ("a", 1), ("b", 0)]
+OUTPUTS: list[TopicPartition] = [("a", 0), ("a", 1), ("b", 0)]
 which = st.integers(0, 30)
 some_outputs = st.lists(st.sampled_from(OUTPUTS), min_size=1, max_size=3, unique=True)
-# Near the end of the numbers one batch wraps them around.
+# Near the largest sequence, one record batch wraps it around.
 counts = st.sampled_from([1, 2, MAX_SEQUENCE - 1])
 
 
 @dataclass
 class Attempt:
-    """A task as it sees itself."""
+    """A task attempt from its own point of view."""
 
     task: TaskAttempt
-    ticket: int | None = None  # Of the question that it waits to have answered.
-    held: dict[OutputPartition, int] = field(default_factory=dict)
-    written: dict[OutputPartition, int] = field(default_factory=dict)
+    ticket: int | None = None  # Of its open question.
+    held: dict[TopicPartition, int] = field(default_factory=dict)
+    written: dict[TopicPartition, int] = field(default_factory=dict)
     was_granted: bool = False
     result: TaskResult | None = None
     is_alive: bool = True
@@ -69,14 +70,14 @@ class LeaseRules(RuleBasedStateMachine):
         self.attempts = [Attempt(TaskAttempt(1, n, n)) for n in range(INPUTS)]
         self.asking: dict[int, Attempt] = {}
         self.tickets = 0
-        self.to_touch: list[OutputPartition] = []
-        self.touched: set[OutputPartition] = set()
+        self.to_touch: list[TopicPartition] = []
+        self.touched: set[TopicPartition] = set()
         self.next_sequence = dict.fromkeys(OUTPUTS, 0)
         self.acknowledged = dict.fromkeys(OUTPUTS, 0)
-        self.broken: Broken | None = None
+        self.broken: MustAbort | None = None
         self.should_break = False
 
-    # --- what the table says ------------------------------------------------------------------------------
+    # --- effects of the table -----------------------------------------------------------------------------
 
     def take(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -86,7 +87,7 @@ class LeaseRules(RuleBasedStateMachine):
                     self.hear(self.asking.pop(ticket), outcome)
                 case FirstTouch(partitions):
                     self.to_touch += partitions
-                case Broken():
+                case MustAbort():
                     assert self.broken is None, "said once"
                     assert self.should_break, effect.reason
                     self.broken = effect
@@ -107,26 +108,26 @@ class LeaseRules(RuleBasedStateMachine):
                 assert attempt.held
             case Written(result):
                 attempt.result = result
-            case Refused():
+            case LeaseRefused():
                 assert self.should_break
                 attempt.was_refused = True
 
     def pick(self, n: int, among: list[Attempt]) -> Attempt | None:
         return among[n % len(among)] if among else None
 
-    # --- what tasks do ------------------------------------------------------------------------------------
+    # --- tasks --------------------------------------------------------------------------------------------
 
     @rule(partition_id=st.integers(0, INPUTS - 1), wanted=some_outputs)
-    def spark_starts_another_attempt(self, partition_id: int, wanted: list[OutputPartition]) -> None:
+    def spark_starts_another_attempt(self, partition_id: int, wanted: list[TopicPartition]) -> None:
         self.attempts.append(Attempt(TaskAttempt(1, partition_id, len(self.attempts))))
         self.ask_for(self.attempts[-1], wanted, 1)
 
     @rule(n=which, wanted=some_outputs, count=counts)
-    def ask(self, n: int, wanted: list[OutputPartition], count: int) -> None:
+    def ask(self, n: int, wanted: list[TopicPartition], count: int) -> None:
         if attempt := self.pick(n, [a for a in self.attempts if a.may_act]):
             self.ask_for(attempt, wanted, count)
 
-    def ask_for(self, attempt: Attempt, wanted: list[OutputPartition], count: int) -> None:
+    def ask_for(self, attempt: Attempt, wanted: list[TopicPartition], count: int) -> None:
         self.tickets += 1
         attempt.ticket = self.tickets
         self.asking[self.tickets] = attempt
@@ -174,7 +175,7 @@ class LeaseRules(RuleBasedStateMachine):
         self.asking.pop(attempt.ticket or 0, None)
         attempt.held.clear()
 
-    # --- what the driver does -----------------------------------------------------------------------------
+    # --- driver -------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.to_touch)
     @rule()
@@ -192,7 +193,7 @@ class LeaseRules(RuleBasedStateMachine):
         self.should_break |= deadline_ms is not None and self.now_ms >= deadline_ms
         self.take(self.table.tick(self.now_ms))
 
-    # --- what must hold -----------------------------------------------------------------------------------
+    # --- invariants ---------------------------------------------------------------------------------------
 
     @invariant()
     def nobody_waits_with_a_lease_in_hand(self) -> None:
@@ -215,7 +216,7 @@ class LeaseRules(RuleBasedStateMachine):
         assert self.at_once is None or len(first) <= self.at_once
 
     def teardown(self) -> None:
-        """From wherever it got to, a transaction whose tasks live on comes to its end, and the counts agree."""
+        """From any state, a transaction whose tasks live on comes to its end, and the counts agree."""
         if not hasattr(self, "table"):
             return
         for _ in range(200):
@@ -227,7 +228,7 @@ class LeaseRules(RuleBasedStateMachine):
                 elif attempt.may_act:
                     self.say_done(attempt)
         assert not self.asking, "everybody who waited was answered"
-        # Of several attempts Spark accepts whichever it likes.
+        # Spark may accept any one of several attempts.
         accepted = {a.task.input: a.result for a in self.attempts if a.is_alive and a.result}
         dead_but_done = {a.task.input: a.result for a in self.attempts if not a.is_alive and a.result}
         verdict, effects = self.table.finish((dead_but_done | accepted).values())

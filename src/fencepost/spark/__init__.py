@@ -2,8 +2,14 @@
 
     from fencepost.spark import ExactlyOnceSink
 
-The driver owns the transaction; tasks encode their rows and produce under its identity. Nothing here knows which
-Kafka it talks to.
+The driver owns the transaction; tasks encode their rows and produce under its identity. It works with any Kafka.
+
+sink.py       what users call; settings.py, failures.py and connector.py belong to it
+driver/       the run of a micro-batch: skip or run it, own its transaction, start its jobs
+lease/        which task may write to which partition next
+task/         what runs in a Spark task, in a Python worker of an executor
+encode/       rows as record batches
+checkpoint/   what Spark wrote to the query's checkpoint
 """
 
 from __future__ import annotations
@@ -11,9 +17,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fencepost.spark.batch import BatchTransaction
+    from fencepost.spark.driver.batch_transaction import BatchTransaction
+    from fencepost.spark.driver.progress import BatchProgress
     from fencepost.spark.failures import BatchBroken, BatchRefused, SinkError, SinkFenced
-    from fencepost.spark.progress import BatchProgress
     from fencepost.spark.sink import ExactlyOnceSink
 
 __all__ = [
@@ -28,7 +34,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # When it is asked for: a worker, or who only wants the connector's jars, need not load all of it.
+    # Loaded on first use: a Python worker, or a job that needs only the connector's jars, does not load the sink.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from fencepost.spark import sink

@@ -1,11 +1,11 @@
-"""Where Spark's own Kafka source is: four jars that PySpark does not come with.
+"""Spark's own Kafka source: four jars that PySpark does not include, and where to get them.
 
     builder = SparkSession.builder
     for name, value in connector_conf().items():
         builder = builder.config(name, value)
 
-The jars of FENCEPOST_SPARK_KAFKA_JARS (a folder), or of the folder that `make setup` fills in a checkout; else Spark
-fetches them itself when the session starts. The sink does not need them: only jobs that read from Kafka do.
+The jars come from the folder FENCEPOST_SPARK_KAFKA_JARS, or from the folder that `make setup` fills in a checkout. If
+neither has them, Spark fetches them when the session starts. Jobs that read from Kafka need them; the sink does not.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 
 JARS_VARIABLE = "FENCEPOST_SPARK_KAFKA_JARS"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
-# The one of the 4.0 line whose jars are all published.
+# The only version of the 4.0 line whose jars are all published.
 CONNECTOR_VERSION = "4.0.0"
 
 
 def connector_version() -> str:
-    """The one for the PySpark that is installed: it uses Spark's internals, which change between minor versions."""
+    """The version for the installed PySpark. The connector uses internals of Spark, which change in minor versions."""
     try:
         pyspark = version("pyspark")
     except PackageNotFoundError:
@@ -30,9 +30,9 @@ def connector_version() -> str:
 
 
 def connector_jars() -> list[Path] | None:
-    """The connector's jars on this machine; None: there are none, and Spark has to fetch them.
+    """The connector's jars on this machine. None if there are none and Spark has to fetch them.
 
-    Raises FileNotFoundError if the environment names a folder without them: who set it wants to know.
+    Raises FileNotFoundError if FENCEPOST_SPARK_KAFKA_JARS names a folder without them.
     """
     if named := os.environ.get(JARS_VARIABLE):
         found = _jars_in(Path(named))
@@ -44,7 +44,7 @@ def connector_jars() -> list[Path] | None:
 
 
 def connector_conf() -> dict[str, str]:
-    """What to add to a Spark session's configuration so that `format("kafka")` is known there."""
+    """The configuration that makes `format("kafka")` known to a Spark session."""
     jars = connector_jars()
     if jars is None:
         return {"spark.jars.packages": f"org.apache.spark:{CONNECTOR}:{connector_version()}"}

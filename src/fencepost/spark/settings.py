@@ -1,4 +1,4 @@
-"""The settings of a sink: those of a Kafka client, and these of its own. All are checked when the sink is made."""
+"""The settings of a sink: those of a Kafka client, and its own. All are checked when the sink is created."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from dataclasses import dataclass, field
 from fencepost.client.failures import BadClientSetting
 from fencepost.client.settings import KNOWN, parse_settings
 from fencepost.protocol.batch import CODECS
-from fencepost.spark.encode import DEFAULT_MAX_BATCH_BYTES
-from fencepost.spark.lease_port import parse_ports
+from fencepost.spark.encode.record_batches import DEFAULT_MAX_RECORD_BATCH_BYTES
+from fencepost.spark.lease.port import parse_ports
 
 DEFAULT_TIMEOUT_MS = 300_000
 DEFAULT_DELIVERY_TIMEOUT_MS = 120_000
 SINK_SETTINGS = {
-    "transactional.id": "stable and yours alone: what fences an older run of the same pipeline",
-    "transaction.timeout.ms": "longer than a batch ever takes; at most the broker's transaction.max.timeout.ms",
+    "transactional.id": "the same at every start, and for this pipeline only: it fences an older run",
+    "transaction.timeout.ms": "longer than the slowest micro-batch; at most the broker's transaction.max.timeout.ms",
     "delivery.timeout.ms": "how long a task tries to write one request; at most 80 % of the transaction's timeout",
-    "group.id": "a group that is to show how far the pipeline has read its sources",
-    "topic": "where rows go; wins over a column of that name",
+    "group.id": "a consumer group that shows how far the pipeline has read its sources",
+    "topic": "the output topic; wins over a column of that name",
     "compression.type": "none, gzip, snappy, lz4 or zstd",
-    "max.request.size": "the largest batch in bytes",
-    "fencepost.checkpoint.location": "the query's checkpointLocation; needed with Spark Connect, which does not tell",
+    "max.request.size": "the largest record batch in bytes",
+    "fencepost.checkpoint.location": "the query's checkpointLocation; needed with Spark Connect only",
     "fencepost.lease.host": "a name of the driver that executors can resolve; spark.driver.host if absent",
     "fencepost.lease.port": "a port, or a range FROM-TO; any free one if absent",
     "fencepost.lease.bind": "the address of the driver to listen on; all if absent",
     "fencepost.metrics.port": "where the driver serves metrics for Prometheus; nowhere if absent",
     "fencepost.metrics.bind": "the address of the driver to serve them on; all if absent",
 }
-# Before the name of any client setting: how to reach the cluster that the query reads from, if it is not the same one.
+# In front of the name of a client setting: for the cluster that the query reads from, if it is another one.
 SOURCE_PREFIX = "fencepost.source."
 _LOOKS_RANDOM = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE)
 
@@ -46,7 +46,7 @@ class SinkSettings:
     group_id: str | None
     topic: str | None
     compression: str
-    max_batch_bytes: int
+    max_record_batch_bytes: int
     checkpoint_location: str | None
     lease_host: str | None
     lease_bind: str
@@ -60,15 +60,15 @@ class SinkSettings:
 
     @property
     def looks_random(self) -> bool:
-        """Is the transactional.id one that the next start of the pipeline will not have?"""
+        """Does the transactional.id look as if the next start of the pipeline will have another one?"""
         host = socket.gethostname().partition(".")[0].lower()
-        # A short name is found by chance; names that machines are given by machines are long.
+        # A short host name may be part of an id by chance. Generated host names are long.
         names_the_host = len(host) > 4 and host in self.transactional_id.lower()
         return names_the_host or _LOOKS_RANDOM.search(self.transactional_id) is not None
 
 
 def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
-    """Raises BadClientSetting: what was given, and what would do."""
+    """Raises BadClientSetting, which names the bad value and the valid ones."""
     given = {name: value for name, value in pairs.items() if value is not None}
     own = {name: str(value) for name, value in given.items() if name in SINK_SETTINGS}
     source = {n.removeprefix(SOURCE_PREFIX): v for n, v in given.items() if n.startswith(SOURCE_PREFIX)}
@@ -100,7 +100,7 @@ def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
         group_id=own.get("group.id"),
         topic=own.get("topic"),
         compression=compression,
-        max_batch_bytes=_whole_number(own, "max.request.size", DEFAULT_MAX_BATCH_BYTES),
+        max_record_batch_bytes=_whole_number(own, "max.request.size", DEFAULT_MAX_RECORD_BATCH_BYTES),
         checkpoint_location=own.get("fencepost.checkpoint.location"),
         lease_host=own.get("fencepost.lease.host"),
         lease_bind=own.get("fencepost.lease.bind", "0.0.0.0"),
@@ -111,11 +111,11 @@ def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
 
 
 def _lease_timeout_ms(own: Mapping[str, str], timeout_ms: int) -> int:
-    """How long one write may stay without an answer before the transaction is given up.
+    """How long a lease may be held without an acknowledgement before the sink aborts the transaction.
 
-    As long as a Kafka producer tries by default, which is longer than a broker needs to restart, so that it costs no
-    attempt; and well before the transaction's own end, so that there is time to say what was wrong. An executor whose
-    machine is gone is noticed sooner, by its connection.
+    The default is that of a Kafka producer, and longer than a broker needs to restart, so a restart costs no attempt.
+    It ends well before the transaction does, which leaves time to report the error. The connection shows sooner if an
+    executor's machine is gone.
     """
     wanted_ms = _whole_number(own, "delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)
     return max(min(wanted_ms, timeout_ms * 8 // 10), 1000)

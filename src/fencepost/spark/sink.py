@@ -12,18 +12,19 @@ Several outputs in one transaction:
 
     frame.writeStream.foreachBatch(write)
 
-A batch that is not part of a stream: `sink.write(frame)`.
+A DataFrame that is not part of a stream: `sink.write(frame)`.
 
-The driver owns the transaction; tasks only produce, under leases (`leases.py`). Each transaction carries a marker that
-says which batch it was, with a digest of the batch's source offsets; after a crash the marker decides (`decide.py`)
-whether Spark's rerun of the batch is run or skipped. Nothing is acknowledged to Spark before the commit.
+The driver owns the transaction; tasks only produce, under leases (`lease/rules.py`). Each transaction carries a commit
+note: which micro-batch it was, with a digest of its source offsets. After a crash the note decides
+(`driver/decision.py`) whether Spark's rerun of the micro-batch is run or skipped. The sink returns to Spark only after
+the commit.
 
-Spark Connect (tried on 4.0.5): the server runs foreachBatch functions in a process beside it, so the sink is sent
-there, and that process owns the transaction and serves the leases. It has no SparkContext, hence:
-- the sink has to be told the query's checkpointLocation, as fencepost.checkpoint.location; without it refuses;
-- whether Spark ran a stage of the batch twice is not known; of a job whose input it knows to come out differently the
-  second time, Spark itself makes a failure;
-- progress is on the log of that process (the server's), and at fencepost.metrics.port.
+Spark Connect (tested with 4.0.5): the server runs foreachBatch functions in a process beside it. The sink is sent
+there, and that process owns the transaction and serves the leases. It has no SparkContext, with these consequences:
+- The sink needs the query's checkpointLocation as fencepost.checkpoint.location, and refuses to work without it.
+- The sink cannot see whether Spark ran a stage twice. Spark itself fails a job whose input it knows to come out
+  differently the second time.
+- Progress is in the log of that process (the server's), and at fencepost.metrics.port.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ from dataclasses import asdict
 from typing import Any
 
 from fencepost.client.failures import BadClientSetting, Fenced
-from fencepost.spark.batch import BatchTransaction
+from fencepost.spark.driver.attempt import Write
+from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.driver.metrics import Metrics, metrics_at
+from fencepost.spark.driver.progress import BatchProgress
+from fencepost.spark.driver.runner import Choices, MicroBatchRunner
 from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError, SinkFenced
-from fencepost.spark.metrics import Metrics, metrics_at
-from fencepost.spark.progress import BatchProgress
 from fencepost.spark.settings import SINK_SETTINGS, parse_sink_settings
-from fencepost.spark.started import Choices, StartedSink, Write
 
 __all__ = [
     "SINK_SETTINGS",
@@ -65,10 +67,10 @@ class ExactlyOnceSink:
     """Give it to `foreachBatch`. Settings: those of a Kafka client, and `SINK_SETTINGS`.
 
     adopt, run_batch, skip_batch: the user's answers to a refusal; see the message of BatchRefused.
-    max_attempts: how often a batch is tried whose transaction was lost. A batch of a query with state is tried once,
-    because the state store expects the query to restart.
+    max_attempts: how often the sink tries a micro-batch that loses its transaction. With state in the query it tries
+    once, because the state store expects the query to restart.
 
-    The first batch (or write) takes the transactional.id over from whoever had it; `close` gives it up.
+    The first micro-batch (or write) takes the transactional.id over from its previous owner; `close` gives it up.
     """
 
     def __init__(
@@ -81,17 +83,17 @@ class ExactlyOnceSink:
         max_attempts: int = 3,
     ) -> None:
         self._given = dict(settings)
-        self.settings = parse_sink_settings(settings)  # Bad ones are refused now, not in the first batch.
+        self.settings = parse_sink_settings(settings)  # Refuses bad settings now, and not in the first micro-batch.
         if max_attempts < 1:
             raise BadClientSetting(f"max_attempts={max_attempts} is not a whole number above 0")
         self._choices = Choices(adopt=adopt, run_batch=run_batch, skip_batch=skip_batch, max_attempts=max_attempts)
         if self.settings.looks_random:
             log.warning(
-                "transactional.id %s looks random: a restart with another one does not fence this one",
+                "transactional.id %s looks random: a restart with another id does not fence this sink",
                 self.transactional_id,
             )
         self._lock = threading.Lock()
-        self._started: StartedSink | None = None
+        self._runner: MicroBatchRunner | None = None
         self._fenced: str | None = None
         self._metrics: Metrics | None = None
         self.recent_progress: deque[BatchProgress] = deque(maxlen=PROGRESS_KEPT)
@@ -100,46 +102,46 @@ class ExactlyOnceSink:
     def transactional_id(self) -> str:
         return self.settings.transactional_id
 
-    # --- what the user calls --------------------------------------------------------------------------------
+    # --- public ---------------------------------------------------------------------------------------------
 
     def __call__(self, frame: Any, batch_id: int) -> None:
-        """One frame, one transaction: the function for foreachBatch."""
+        """Write a micro-batch in one transaction: the function for foreachBatch."""
         self._run(frame, batch_id, lambda batch, transaction: transaction.write(batch))
 
     def batch(self, write: Write) -> Callable[[Any, int], None]:
-        """A function for foreachBatch from one that writes any number of frames to the batch's transaction."""
+        """Make a function for foreachBatch from one that writes any number of frames to a transaction."""
         return lambda frame, batch_id: self._run(frame, batch_id, write)
 
     def write(self, frame: Any, topic: str | None = None) -> int:
-        """A plain DataFrame, in one transaction. Not tied to a query: calling it twice writes twice.
+        """Write a plain DataFrame in one transaction; returns the number of records. Calling it twice writes twice.
 
-        Raises OutcomeUnknown if the commit has no answer: there is no marker to look at afterwards.
+        Raises OutcomeUnknown if the commit has no answer: without a query there is no commit note that would tell.
         """
-        with self._start() as started:
-            return self._report(started.write_once(frame, topic)).records
+        with self._running() as runner:
+            return self._report(runner.write_once(frame, topic)).records
 
     def starting_offsets(self, topics: Iterable[str], otherwise: str | None = None) -> str:
-        """Where group.id stands, as `startingOffsets` for Spark's Kafka source: for a job whose checkpoint was lost.
+        """The offsets of group.id, as `startingOffsets` for Spark's Kafka source: for a job whose checkpoint was lost.
 
             spark.readStream.format("kafka").option("startingOffsets", sink.starting_offsets(["orders"]))
 
-        Spark looks at it only while there is no checkpoint, so the line may stay. The new query also needs
-        `adopt=True`. otherwise: where to start in a partition that the group has no offset of, earliest (as a new
-        pipeline does) or latest; has to be said if the group of a pipeline to adopt has no offsets at all.
-        Takes the transactional.id over first: only then is nobody left who could still move the group.
+        Spark uses it only while there is no checkpoint, so the line may stay. The new query also needs `adopt=True`.
+        otherwise: where to start in a partition for which the group has no offset, earliest (as a new pipeline does)
+        or latest. It is required if the group of a pipeline to adopt has no offsets at all.
+        Takes the transactional.id over first, so that an older driver cannot move the group any more.
         """
         topics = list(topics)
-        with self._start() as started:
-            if started.group is None:
-                raise SinkError("starting_offsets needs a group to ask\n\nhint: set group.id to the pipeline's group")
-            return started.group.starting_offsets(topics, otherwise, had_a_predecessor=self._choices.adopt)
+        with self._running() as runner:
+            if runner.group is None:
+                raise SinkError("starting_offsets needs a group\n\nhint: set group.id to the pipeline's group")
+            return runner.group.starting_offsets(topics, otherwise, had_a_predecessor=self._choices.adopt)
 
     def progress_of(self, query: Any) -> dict[str, Any] | None:
-        """Spark's `query.lastProgress`, with what the sink knows of the same batch under "fencepost".
+        """Spark's `query.lastProgress`, with the sink's progress of the same micro-batch under "fencepost".
 
-        Spark lets no foreachBatch function add to its own progress: it takes a sink's numbers from sinks in its JVM,
-        and observed metrics from the plan of the query. With Spark Connect the sink that ran is in another process, and
-        this finds nothing of it: use the log or the metrics there.
+        A foreachBatch function cannot add to Spark's own progress: Spark takes a sink's numbers from sinks in its JVM,
+        and observed metrics from the plan of the query. With Spark Connect the sink runs in another process, so its
+        progress is None here: use its log or its metrics.
         """
         last = query.lastProgress
         if last is None:
@@ -150,63 +152,63 @@ class ExactlyOnceSink:
 
     @property
     def metrics_port(self) -> int | None:
-        """Where metrics are served: what `fencepost.metrics.port=0` became. None: nowhere, or not yet."""
+        """The port of the metrics, also if `fencepost.metrics.port=0` left the choice to the system. None: not open."""
         return self._metrics.port if self._metrics is not None else None
 
     def close(self) -> None:
-        """Let go of the transactional.id and the lease port. Waits for a batch that is running."""
+        """Give up the transactional.id and the lease port. Waits for a running micro-batch."""
         with self._lock:
-            if self._started is not None:
-                self._started.close()
-                self._started = None
+            if self._runner is not None:
+                self._runner.close()
+                self._runner = None
 
-    # --- batches --------------------------------------------------------------------------------------------
+    # --- one micro-batch ------------------------------------------------------------------------------------
 
     @contextmanager
-    def _start(self) -> Iterator[StartedSink]:
-        """The sink for one batch or write, started if it is not yet."""
-        # Not blocking: whoever calls the sink inside a batch of its own would wait for ever.
+    def _running(self) -> Iterator[MicroBatchRunner]:
+        """The runner for one micro-batch or write, created at the first one."""
+        # Not blocking: a function that calls the sink inside its own micro-batch would wait for ever.
         if not self._lock.acquire(blocking=False):
             raise SinkError(
-                f"transactional.id {self.transactional_id} is in the middle of another batch: one query to a sink"
-                "\n\nhint: inside a batch, write with @sink.batch and transaction.write"
+                f"transactional.id {self.transactional_id} is in the middle of another micro-batch: one query to a sink"
+                "\n\nhint: inside a micro-batch, write with @sink.batch and transaction.write"
             )
         try:
             if self._fenced is not None:
                 raise SinkFenced(self._fenced)
             if self._metrics is None and self.settings.metrics_port is not None:
                 self._metrics = metrics_at(self.settings.metrics_bind, self.settings.metrics_port)
-            if self._started is None:
-                self._started = StartedSink(self.settings, self._choices)
-            yield self._started
+            if self._runner is None:
+                self._runner = MicroBatchRunner(self.settings, self._choices)
+            yield self._runner
         except Fenced as e:
             self._fenced = self._describe_fence(e)
-            if self._started is not None:
-                self._started.close()
-                self._started = None
+            if self._runner is not None:
+                self._runner.close()
+                self._runner = None
             raise SinkFenced(self._fenced) from e
         finally:
             self._lock.release()
 
     def _describe_fence(self, fence: Fenced) -> str:
-        owner = self._started.current_owner() if self._started is not None else None
+        owner = self._runner.owner.current() if self._runner is not None else None
         return (
             f"{fence}; it belongs to {owner or 'another producer'} now"
             "\n\nhint: the same pipeline was started twice, or two pipelines have the same transactional.id. Stop one, "
-            "or give it a transactional.id of its own. If this is the one to go on, start it again with a new sink"
+            "or give it a transactional.id of its own. To continue with this one, start it again with a new sink"
         )
 
     def _run(self, frame: Any, batch_id: int, write: Write) -> None:
         try:
-            with self._start() as started:
-                self._report(started.run_batch(frame, batch_id, write))
+            with self._running() as runner:
+                self._report(runner.run_batch(frame, batch_id, write))
         except Exception as e:
             if self._metrics is not None and not isinstance(e, QueryStopped):
                 self._metrics.observe_failure(self.transactional_id)
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Spark Connect sends the function for foreachBatch to the server: the settings, and nothing that runs."""
+        """Spark Connect sends the function for foreachBatch to the server. Only its settings travel."""
         return _make, (self._given, asdict(self._choices))
 
     def _report(self, progress: BatchProgress) -> BatchProgress:

@@ -1,4 +1,4 @@
-"""Engines that scale, for tests of the pipeline on them: each starts with all brokers in sync and all workers there."""
+"""Clusters of Kafka and Spark for tests of the pipeline. A test starts with all brokers in sync and all workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def needs_spark() -> None:
-    """PySpark, Java and Spark's Kafka source are there."""
+    """Needs PySpark, Java and Spark's Kafka source."""
     pytest.importorskip("pyspark", reason="no PySpark; `uv sync --group engines` installs it")
     if java_home() is None:
         pytest.skip(f"no Java {OLDEST_JAVA} or newer; `make setup` says how to get one")
@@ -40,7 +40,7 @@ def kafka_of_module() -> Iterator[ApacheKafkaCluster]:
 
 @pytest.fixture
 def kafka(needs_spark: None, kafka_of_module: ApacheKafkaCluster) -> ApacheKafkaCluster:
-    """Three brokers of Apache Kafka, all of them at work. Kill as many as you like."""
+    """Three running brokers of Apache Kafka. A test may kill any number of them."""
     kafka_of_module.start()
     return kafka_of_module
 
@@ -53,7 +53,7 @@ def spark_of_module(needs_spark: None, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def spark(spark_of_module: SparkCluster) -> SparkCluster:
-    """A Spark standalone cluster with both of its workers. Kill as many as you like."""
+    """A Spark standalone cluster with both workers running. A test may kill any number of them."""
     spark_of_module.start_workers()
     spark_of_module.await_workers()
     return spark_of_module

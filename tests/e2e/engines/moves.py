@@ -1,4 +1,4 @@
-"""Who leads what in a Kafka cluster, and how to change it without killing anybody."""
+"""The leaders of a Kafka cluster, and how to move them without killing a broker."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from fencepost.protocol.messages import (
     ElectLeadersRequest,
     FindCoordinatorRequest,
 )
+from fencepost.protocol.topic_partition import TopicPartition
 
 TIMEOUT_S = 90.0
 PREFERRED = 0
 PAUSE_S = 0.05
 INTERNAL = ("__transaction_state", "__consumer_offsets")
 
-Partition = tuple[str, int]
 
-
-def leaders(bootstrap_servers: str, topics: Iterable[str]) -> dict[Partition, int]:
-    """By partition, the node that leads it; -1: none does."""
+def leaders(bootstrap_servers: str, topics: Iterable[str]) -> dict[TopicPartition, int]:
+    """The leader of each partition; -1 if there is none."""
     return {where: leader for where, (leader, _) in _layout(bootstrap_servers, topics).items()}
 
 
@@ -46,7 +45,7 @@ def coordinator(bootstrap_servers: str, transactional_id: str) -> int:
 
 
 def transaction_state(bootstrap_servers: str, transactional_id: str) -> str:
-    """As its coordinator says: `Ongoing`, `CompleteCommit`, ..."""
+    """The state according to the coordinator: `Ongoing`, `CompleteCommit`, ..."""
     with KafkaClient({"bootstrap.servers": bootstrap_servers}) as client:
         answer = client.ask_coordinator(
             transactional_id,
@@ -57,8 +56,8 @@ def transaction_state(bootstrap_servers: str, transactional_id: str) -> str:
     return str(answer.transaction_states[0].transaction_state)
 
 
-def move_leaders(bootstrap_servers: str, topics: Iterable[str]) -> dict[Partition, int]:
-    """Each partition gets the next of its replicas as its leader. Returns when it is so, with the new leaders."""
+def move_leaders(bootstrap_servers: str, topics: Iterable[str]) -> dict[TopicPartition, int]:
+    """Make the next replica of each partition its leader. Returns the new leaders when all have moved."""
     before = _layout(bootstrap_servers, topics)
     turned = {where: replicas[1:] + replicas[:1] for where, (_, replicas) in before.items()}
     with KafkaClient({"bootstrap.servers": bootstrap_servers}) as client:
@@ -76,7 +75,7 @@ def move_leaders(bootstrap_servers: str, topics: Iterable[str]) -> dict[Partitio
 
 @contextmanager
 def leaders_that_move(bootstrap_servers: str, topics: Iterable[str]) -> Iterator[list[int]]:
-    """All the time, for the length of a block. Yields a list that grows by the number of moves of each round."""
+    """Move leaders for the length of a `with` block. Yields a list with the number of moves of each round so far."""
     topics = tuple(topics)
     moves: list[int] = []
     over = threading.Event()
@@ -99,8 +98,8 @@ def leaders_that_move(bootstrap_servers: str, topics: Iterable[str]) -> Iterator
     assert not failures, failures
 
 
-def _layout(bootstrap_servers: str, topics: Iterable[str]) -> dict[Partition, tuple[int, list[int]]]:
-    """By partition: its leader, and its replicas in the order of preference."""
+def _layout(bootstrap_servers: str, topics: Iterable[str]) -> dict[TopicPartition, tuple[int, list[int]]]:
+    """The leader of each partition, and its replicas in the order of preference."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     found = admin.list_topics(timeout=TIMEOUT_S).topics
     return {
@@ -110,8 +109,8 @@ def _layout(bootstrap_servers: str, topics: Iterable[str]) -> dict[Partition, tu
     }
 
 
-def _reassign(client: KafkaClient, replicas: Mapping[Partition, list[int]]) -> None:
-    """The same replicas in another order: no data moves."""
+def _reassign(client: KafkaClient, replicas: Mapping[TopicPartition, list[int]]) -> None:
+    """Reorder the replicas. No data moves."""
     kind = AlterPartitionReassignmentsRequest
     by_topic: dict[str, list[AlterPartitionReassignmentsRequest.ReassignablePartition]] = {}
     for (topic, partition), order in replicas.items():
@@ -123,8 +122,8 @@ def _reassign(client: KafkaClient, replicas: Mapping[Partition, list[int]]) -> N
     assert not refused, refused
 
 
-def _elect(client: KafkaClient, partitions: Iterable[Partition]) -> None:
-    """Ask for the preferred leaders. Where one is not in sync yet it is refused, and to be asked for again."""
+def _elect(client: KafkaClient, partitions: Iterable[TopicPartition]) -> None:
+    """Ask for the preferred leaders. The controller refuses one that is not in sync yet; ask again for that."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)

@@ -1,7 +1,7 @@
-"""Rows of a rate source to a topic, on whatever PySpark runs this: `rate_job.py PLAN`, a `Plan` as JSON.
+"""Rows of a rate source to a topic, with any version of PySpark: `rate_job.py PLAN`, a `Plan` as JSON.
 
-The source makes the same rows for a batch whenever it is asked, so what has to be in the topic is known beforehand.
-What happens is told on stdout, one JSON document a line. Where the plan says so the job waits, until there is a line on
+The source makes the same rows for a micro-batch every time, so the expected content of the topic is known. The job
+reports its events on stdout, one JSON document on each line. Where the plan says so, it waits until a line comes on
 stdin or it is killed.
 """
 
@@ -21,7 +21,7 @@ WRITTEN, COMMITTED = "written, not committed", "committed, not noted by Spark"
 class Plan:
     servers: str
     topic: str
-    folder: str  # For the checkpoint, and for Spark's own files.
+    folder: str  # For the checkpoint and Spark's own files.
     batches: int
     rows: int
     wait_in_batch: int = -1
@@ -30,7 +30,7 @@ class Plan:
 
 def main(plan: Plan) -> None:
     stdout = os.dup(1)
-    os.dup2(2, 1)  # Spark may print as well.
+    os.dup2(2, 1)  # Spark may print to stdout as well.
 
     def tell(event: str, **facts: object) -> None:
         os.write(stdout, json.dumps({"event": event, **facts}).encode() + b"\n")
@@ -88,7 +88,7 @@ def main(plan: Plan) -> None:
     query = writer.option("checkpointLocation", f"{plan.folder}/checkpoint").start()
     while not is_over.wait(0.1):
         if not query.isActive:
-            query.awaitTermination()  # Says why.
+            query.awaitTermination()  # Raises the error of the query.
     query.stop()
     tell("finished")
     spark.stop()

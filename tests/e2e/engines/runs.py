@@ -1,4 +1,4 @@
-"""The refunds pipeline on engines of a test's own: started, disturbed at a moment that is known, and judged."""
+"""The refunds pipeline on the clusters of a test: started, disturbed at a known moment, and judged."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.engines.spark_cluster import SMALL
 
 SETTLEMENTS = 6000
 BATCHES = 6
-# The one in which things happen: some were committed before, some are to come.
+# The micro-batch that is disturbed. Some are committed before it, and some come after it.
 BATCH = 2
 SEED = 7
-# Settings of Spark's for a job on a cluster of this machine: two tasks for each of two small workers.
+# Spark's settings for a job on a cluster on this machine: two tasks for each of two small workers.
 ON_A_CLUSTER = {
     "spark.driver.host": "127.0.0.1",
     "spark.executor.memory": "640m",
@@ -35,42 +35,42 @@ ON_A_CLUSTER = {
 
 
 class Run:
-    """One pipeline with its settlements, and a reader that watches what becomes of them."""
+    """One pipeline with its settlements, and a reader that watches its outputs."""
 
     def __init__(self, pipeline: Pipeline, watcher: Watcher) -> None:
         self.pipeline = pipeline
         self.outcomes: dict[int, str] = {}
-        # Why the query had to start again; each is a transaction that was lost.
+        # The reasons for restarts of the query, each of which is a lost transaction.
         self.restarts: list[str] = []
         self._watcher = watcher
 
     def start(self, **where: Any) -> Driver:
-        """The job; it waits inside batch `wait_in_batch`, at `wait_at`."""
+        """The job, which waits inside micro-batch `wait_in_batch` at `wait_at`."""
         return self.pipeline.start(max(self.pipeline.offsets() // BATCHES, 1), hear=self._hear, **where)
 
     def start_and_hold(self) -> Driver:
-        """The job; it waits between the two writes of a batch."""
+        """The job, which waits between the two writes of a micro-batch."""
         return self.start(wait_in_batch=BATCH, wait_at=REFUNDS_WRITTEN)
 
     def await_half_written(self, driver: Driver) -> None:
-        """Refunds are in the log and not committed, there are no audit rows yet, and the driver waits."""
+        """Wait until refunds are in the log and not committed, without audit rows, and the driver waits."""
         assert driver.await_event("waiting")["batch"] == BATCH
-        assert self.pipeline.in_the_dark() > 0
+        assert self.pipeline.uncommitted() > 0
         assert self.state == "Ongoing"
 
     def freeze_in_a_batch(self, driver: Driver) -> None:
-        """Stop the driver at whatever it does in the middle of a transaction that has written something.
+        """Stop the driver in the middle of a transaction that has written something.
 
-        Tasks get no leases from a driver that does not run, so they stay where they are as well.
+        Its tasks stop as well, because they get no leases from a stopped driver.
         """
         while BATCH - 1 not in self.outcomes:
             driver.await_event("batch")
         while True:
             event = driver.next_event(0.001)
             assert event is None or event["event"] != "ended", "the job is over"
-            if self.pipeline.in_the_dark():
+            if self.pipeline.uncommitted():
                 os.killpg(driver.pid, signal.SIGSTOP)
-                if self.state == "Ongoing" and self.pipeline.in_the_dark():
+                if self.state == "Ongoing" and self.pipeline.uncommitted():
                     return
                 os.killpg(driver.pid, signal.SIGCONT)
 
@@ -82,7 +82,7 @@ class Run:
         return transaction_state(self.pipeline.engines.bootstrap_servers, self.pipeline.transactional_id)
 
     def assert_exactly_once(self) -> None:
-        """By what read_committed readers have (confluent-kafka), and by the offsets of the group."""
+        """Judge by the records of read_committed readers (confluent-kafka) and the offsets of the group."""
         verdict = judge(self.pipeline.found(self._watcher))
         assert verdict.is_exactly_once, [check for check in verdict.checks if not check.holds]
         assert verdict.refunds.records == verdict.audit.records == len(self.pipeline.due)
@@ -104,7 +104,7 @@ def refunds(
     conf: Mapping[str, str] | None = None,
     settlements: int = SETTLEMENTS,
 ) -> Iterator[Run]:
-    """Topics and settlements of its own. `folder` is empty."""
+    """A pipeline with topics and settlements of its own. `folder` is empty."""
     java = java_home()
     assert java is not None
     engines = Engines(bootstrap_servers, java, master=master, conf=dict(conf or {}))

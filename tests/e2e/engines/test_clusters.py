@@ -1,7 +1,7 @@
-"""The refunds pipeline on three brokers of Apache Kafka and a Spark cluster: pieces die in the middle of a batch.
+"""The refunds pipeline on three brokers of Apache Kafka and a Spark cluster: parts die in the middle of a micro-batch.
 
-After each accident every settlement has one refund and one audit row, both of the same commit, and the group is at the
-end: by what read_committed readers (confluent-kafka) have.
+After each failure, read_committed readers (confluent-kafka) find one refund and one audit row for every settlement,
+both of the same commit, and the group's offset is at the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.e2e.spark.streams import wait_for
 from tests.engines.apache_kafka import ApacheKafka, ApacheKafkaCluster
 from tests.engines.spark_cluster import HOSTS, SparkCluster
 
-pytestmark = pytest.mark.timeout(1200)  # One to three minutes where nobody else is at work.
+pytestmark = pytest.mark.timeout(1200)  # One to three minutes on an idle machine.
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def run(kafka: ApacheKafkaCluster, spark: SparkCluster, tmp_path: Path) -> Itera
 def test_a_broker_that_dies_in_a_batch_costs_no_transaction(run: Run, kafka: ApacheKafkaCluster) -> None:
     with run.start_and_hold() as driver:
         run.await_half_written(driver)
-        # Not the coordinator, which has a test of its own: what dies is a leader of data, some of it uncommitted.
+        # A leader of data, some of it uncommitted. The coordinator has a test of its own.
         spared = coordinator(kafka.bootstrap_servers, run.pipeline.transactional_id)
         led = leaders(kafka.bootstrap_servers, [run.pipeline.refunds, run.pipeline.audit])
         victim = next(node for node in led.values() if node != spared)
@@ -86,7 +86,7 @@ def test_leaders_and_coordinators_that_move_all_the_time_lose_and_double_nothing
     run: Run, kafka: ApacheKafkaCluster
 ) -> None:
     with run.start() as driver:
-        # By now the internal topics are there.
+        # The internal topics exist by now.
         driver.await_event("batch")
         topics = [run.pipeline.settlements, run.pipeline.refunds, run.pipeline.audit, *INTERNAL]
         with leaders_that_move(kafka.bootstrap_servers, topics) as moves:
@@ -129,7 +129,7 @@ def transaction_version(node: ApacheKafka) -> int:
 
 
 class TestTransactionVersion1:
-    """The same brokers, as they were before KIP-890's second part: the driver adds partitions and asks for epochs."""
+    """The same brokers with TV1: the driver adds partitions and asks for epochs."""
 
     @pytest.fixture(autouse=True)
     def version(self, kafka: ApacheKafkaCluster) -> Iterator[None]:

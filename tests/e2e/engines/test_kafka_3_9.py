@@ -1,4 +1,4 @@
-"""The refunds pipeline on Apache Kafka 3.9, the last line before version 4: its transactions have version 1 only."""
+"""The refunds pipeline on Apache Kafka 3.9, the last release line before 4.0, which has TV1 only."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The sink on newer versions of PySpark than the one it is developed with, each in an environment of its own.
 
-Spark's Kafka source is not published for them, so rows come from a source that Spark has built in. `make test-engines`
-installs one; `scripts/setup_python.py pyspark VERSION` installs others, which are tried as well then.
+Spark's Kafka source is not published for them, so the rows come from a source that is built into Spark. `make
+test-engines` installs one version; `scripts/setup_python.py pyspark VERSION` installs others, which are tested too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BATCHES, ROWS = 5, 500
 
 
 class Job:
-    """`rate_job.py`, which is killed with everything that it started at the end of a block."""
+    """`rate_job.py` for the length of a `with` block. The end of the block kills it and all its children."""
 
     def __init__(self, python: Path, plan: Plan) -> None:
         self._log = Path(plan.folder) / "job.log"
@@ -60,7 +60,7 @@ class Job:
         psutil.wait_procs(below, 30)
 
     def await_event(self, name: str) -> list[dict[str, Any]]:
-        """Everything that is told up to the next event of this name."""
+        """All events up to the next one with this name."""
         assert self._process.stdout is not None
         told: list[dict[str, Any]] = []
         while not told or told[-1]["event"] != name:
@@ -70,12 +70,13 @@ class Job:
         return told
 
     def kill_python_workers(self) -> int:
-        """Those that wait for their next task too. Returns how many there were."""
+        """Kill all Python workers, idle ones too. Returns their number."""
         workers = []
         for process in psutil.Process(self._process.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess, AttributeError):  # It, or its parent, has just ended.
-                # They are forks of a daemon, which Java has started.
-                if "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in process.parent().cmdline():
+            with suppress(psutil.NoSuchProcess):  # It or its parent has just ended.
+                # Workers are forks of a daemon that Java started.
+                parent = process.parent()
+                if parent and "pyspark.daemon" in process.cmdline() and "pyspark.daemon" in parent.cmdline():
                     process.kill()
                     workers.append(process)
         psutil.wait_procs(workers, 30)

@@ -1,8 +1,8 @@
-"""A driver on a Spark cluster that does as it is told: `cluster_job.py MASTER`, scenarios in and outcomes out as JSON.
+"""A driver on a Spark cluster that runs scenarios: `cluster_job.py MASTER`, scenarios in and outcomes out as JSON.
 
 A line {"scenario": NAME, "servers": ..., "topic": ..., "transactional_id": ..., "folder": ...} runs one of the
-functions below on the rows "0", "1", ... and is answered with {"attempts": N} or {"error": TEXT}. Each of four tasks
-writes to a partition of its own. The first rows of the last one are so large that some of them are written before the
+functions below on the rows "0", "1", ...; the answer is {"attempts": N} or {"error": TEXT}. Each of four tasks writes
+to a partition of its own. The first rows of the last task are so large that it writes some of them before the
 others come.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 Rows = Iterator[Any]
 PARTITIONS = 4
 ROWS = 40
-# Two of them are more than a task gathers before it writes; two more stay between one Python worker and the next.
+# Two of them are more than a task gathers before it writes. Two more are on their way between two Python workers.
 LARGE, HOW_MANY = 5 << 20, 4
 
 
@@ -37,17 +37,17 @@ def in_task(folder: str, slow: Callable[[int, int, Path, Rows], Rows]) -> Callab
 
 
 def with_slow_tasks(partition: int, attempt: int, folder: Path, batches: Rows) -> Rows:
-    """Partition 2 hangs before its first row, partition 3 after it has written something; their copies do not."""
+    """Partition 2 hangs before its first row, partition 3 after a write. Their copies do not hang."""
     import time
 
     (folder / f"{partition}.{attempt}").touch()
     if partition == 2 and attempt == 0:
-        time.sleep(600)  # Spark takes the rows of the copy, and ends this.
+        time.sleep(600)  # Spark takes the rows of the copy, and kills this attempt.
     yield from islice(batches, HOW_MANY)
     if partition == 3 and attempt == 0:
         while not (folder / "3.1").exists() or not (folder / "written").exists():
             time.sleep(0.02)
-        time.sleep(1)  # Enough for the copy to ask for a lease; if not, it asks after we are done.
+        time.sleep(1)  # Enough for the copy to ask for a lease. If it is late, it asks after this attempt is done.
     yield from batches
 
 
@@ -59,14 +59,14 @@ def killing_the_executor(after_a_write: bool) -> Callable[[int, int, Path, Rows]
 
         import psutil
 
-        # Whichever attempt gets here first: one may have been sent to an executor that was dead already.
+        # The first attempt that gets here, which need not be number 0: Spark may have sent that to a dead executor.
         if partition == 3 and not (folder / "killed").exists():
             if after_a_write:
                 yield from islice(batches, HOW_MANY)
                 while not (folder / "written").exists():
                     time.sleep(0.02)
             (folder / "killed").touch()
-            # The parent of a worker is a daemon, and its parent the executor.
+            # The parent of a worker is a daemon, whose parent is the executor.
             executor = psutil.Process(os.getppid()).ppid()
             os.kill(executor, signal.SIGKILL)
             time.sleep(600)
@@ -93,7 +93,7 @@ def run_scenario(spark: Any, order: dict[str, str]) -> dict[str, object]:
             "compression.type": "zstd",
         }
     )
-    # When so many of the tasks are done, the others get copies.
+    # When this share of the tasks is done, Spark starts copies of the others.
     done = 0.5 if order["scenario"] == "speculation" else 1.0
     spark.sparkContext._jsc.sc().conf().set("spark.speculation.quantile", str(done))
     size, first = ROWS // PARTITIONS, ROWS - ROWS // PARTITIONS
@@ -123,7 +123,7 @@ def main(master: str) -> None:
         .config("spark.driver.extraJavaOptions", small)
         .config("spark.executor.memory", "640m")
         .config("spark.executor.extraJavaOptions", small)
-        # A row at a time goes from one Python worker to the next.
+        # Python workers pass on one row at a time.
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
         .config("spark.speculation", "true")
         .config("spark.speculation.interval", "100ms")

@@ -1,7 +1,8 @@
 """A client of Spark Connect in a process of its own: REMOTE FOLDER CHECKPOINT SETTINGS [REACHED]; SETTINGS are JSON.
 
-It writes the lines of a folder to a topic until there are no more. A query that fails is printed, and exit code 1. With
-REACHED it stops the query in the middle of a batch, when one input partition is written and the other makes that file.
+It writes the lines of a folder to a topic until there are no more. If the query fails, it prints the error and exits
+with code 1. With REACHED it stops the query in the middle of a micro-batch: after one input partition is written, when
+the other creates that file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A driver in a process of its own, to be killed or put to sleep: `driver.py QUERIES`, a JSON list of `Held`.
 
-Each query copies the lines of a folder to a topic, gets as far as its point, makes the file `reached`, and waits there
-until the file `go` exists. How it ended is written to the file `ended`: nothing, or the error.
+Each query copies the lines of a folder to a topic. At its point it creates the file `reached`, and waits until the file
+`go` exists. At its end it writes the file `ended`, which is empty or has the error.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Where to wait. The first is in batch 0, the others are in batch 1, after a batch that went well.
+# Where to wait. The first is in micro-batch 0, the others are in micro-batch 1, after one that was committed.
 POINTS = {
     "start": "before the sink has connected to anything",
     "next": "before the batch, of which the sink knows nothing yet",
     "begun": "in the transaction, before the first write",
     "task": "in a task; another one has written",
     "written": "after the last write",
-    "marked": "after the marker is in the transaction, before EndTxn",
+    "marked": "after the commit note is in the transaction, before EndTxn",
     "committed": "after EndTxn, before Spark's own note of the commit",
 }
 
@@ -95,7 +95,7 @@ in_thread = threading.local()
 
 
 def end_with(parent: int) -> None:
-    """Do not wait for ever for a test that is gone."""
+    """End with the test, so that the process does not wait for ever."""
     while os.getppid() == parent:
         time.sleep(1)
     os.killpg(0, signal.SIGKILL)
@@ -114,7 +114,7 @@ def main(queries: str) -> None:
         in_thread.held.hold("marked", in_thread.batch_id)
         commit(transaction, *args, **kwargs)
 
-    Transaction.commit = commit_later  # type: ignore[method-assign]
+    Transaction.commit = commit_later  # type: ignore[method-assign,assignment]
     spark = (
         SparkSession.builder.master("local[3]")
         .config("spark.ui.enabled", "false")

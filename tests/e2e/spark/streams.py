@@ -1,4 +1,4 @@
-"""Streams for the sink's tests: text files as a source whose batches are known beforehand, and a reader of topics."""
+"""Streams for the sink's tests: text files as a source with predictable micro-batches, and a reader of topics."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Assignment
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from fencepost.client.client import KafkaClient
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.sink import ExactlyOnceSink
 from tests.readers.reading import IMPATIENT, READ_COMMITTED, READ_UNCOMMITTED, connect, end_offsets
 
@@ -55,26 +57,26 @@ def create_anew(bootstrap_servers: str, topic: str) -> None:
 
 
 def read(bootstrap_servers: str, topic: str) -> list[Read]:
-    """What a reader of committed data finds in the topic, partition by partition in order."""
+    """The committed records of the topic, partition by partition in order."""
     with connect(bootstrap_servers) as client:
         ends = end_offsets(client, [topic])
     settings = {
         "group.id": "reader",
         "isolation.level": "read_committed",
         "enable.auto.commit": False,
-        "fetch.wait.max.ms": 5,  # There is no end of a partition before the fetch that waits there is answered.
+        "fetch.wait.max.ms": 5,  # The client sees the end of a partition only after this wait.
     }
     consumer = Consumer(IMPATIENT | settings | {"bootstrap.servers": bootstrap_servers, "enable.partition.eof": True})
     found = []
     unread = {index for (_, index), end in ends.items() if end > 0}
     deadline = time.monotonic() + TIMEOUT_S
     try:
-        # Not OFFSET_BEGINNING: asking where that is takes the client half a second.
-        consumer.assign([TopicPartition(topic, index, 0) for index in unread])
+        # Not OFFSET_BEGINNING: the client takes half a second to look it up.
+        consumer.assign([Assignment(topic, index, 0) for index in unread])
         while unread:
             assert time.monotonic() < deadline, f"partitions {unread} of {topic} cannot be read to their ends"
             for message in consumer.consume(1000, 0.05):
-                if message.error() is not None:  # The end of a partition, which may not have been its end.
+                if message.error() is not None:  # The end of a partition; more records may have come since.
                     if (message.offset() or 0) >= ends[topic, message.partition() or 0]:
                         unread.discard(message.partition() or 0)
                     continue
@@ -87,18 +89,18 @@ def read(bootstrap_servers: str, topic: str) -> list[Read]:
 
 
 def values(bootstrap_servers: str, topic: str) -> list[str]:
-    """All committed values of a topic, sorted: equal to what went in, if each is there exactly once."""
+    """All committed values of a topic, sorted: equal to the input if each is there exactly once."""
     return sorted((record.value or b"").decode() for record in read(bootstrap_servers, topic))
 
 
 def is_free(bootstrap_servers: str, topic: str) -> bool:
-    """Does nothing of an open transaction hold readers up?"""
+    """Is there no open transaction that readers would wait for?"""
     with connect(bootstrap_servers) as client:
         return end_offsets(client, [topic], READ_COMMITTED) == end_offsets(client, [topic], READ_UNCOMMITTED)
 
 
 def is_soon_free(bootstrap_servers: str, topic: str) -> bool:
-    """The same for a transaction that has been ended: Apache Kafka answers EndTxn first and then writes its markers."""
+    """The same after EndTxn, with some patience: Apache Kafka answers EndTxn first and then writes the markers."""
     deadline = time.monotonic() + 10
     while not is_free(bootstrap_servers, topic):
         if time.monotonic() > deadline:
@@ -108,12 +110,12 @@ def is_soon_free(bootstrap_servers: str, topic: str) -> bool:
 
 
 def written(bootstrap_servers: str, topic: str) -> int:
-    """How much is in the topic, committed or not."""
+    """The number of offsets in the topic, committed or not."""
     with connect(bootstrap_servers) as client:
         return sum(end_offsets(client, [topic]).values())
 
 
-def markers(bootstrap_servers: str, transactional_id: str) -> dict[tuple[str, int], tuple[int, str]]:
+def commit_notes(bootstrap_servers: str, transactional_id: str) -> dict[TopicPartition, tuple[int, str]]:
     with KafkaClient({"bootstrap.servers": bootstrap_servers}) as client:
         return client.all_committed(f"fencepost-marker-{transactional_id}")
 
@@ -144,7 +146,7 @@ def until_half_written(servers: str, topic: str) -> Callable[[], None]:
 
 
 class Lines:
-    """A folder of text files. A batch takes the oldest two that no batch has taken."""
+    """A folder of text files. Each micro-batch takes the next two, the oldest first."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -158,11 +160,11 @@ class Lines:
             self._files += 1
             lines = [f"file {self._files} line {n}" for n in range(count)]
             path = self.folder / f"{self._files:03}.txt"
-            # Moved into place whole: Spark may look at any time.
+            # Moved into place when it is complete: Spark may look at any time.
             unfinished = self.folder / f".{path.name}"
             unfinished.write_text("".join(line + "\n" for line in lines))
             unfinished.rename(path)
-            # Spark takes files in the order of their times, which would otherwise be the same.
+            # Spark takes files in the order of their times, which might otherwise be equal.
             os.utime(path, (self._files, self._files))
             added += lines
         self.all += added
@@ -175,7 +177,7 @@ def stream(spark: Any, lines: Lines) -> Any:
 
 
 def start(frame: Any, sink: Any, checkpoint: Path) -> Any:
-    """A query that ends when it has read all that there is now."""
+    """A query that ends when it has read everything that is there at its start."""
     writer = frame.writeStream.foreachBatch(sink).option("checkpointLocation", str(checkpoint))
     return writer.trigger(availableNow=True).start()
 

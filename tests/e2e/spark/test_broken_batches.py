@@ -1,4 +1,4 @@
-"""Batches that go wrong half way: what was written is dropped, and the batch is run again or refused, never both."""
+"""Micro-batches that break half way: their records are aborted, and the sink runs them again or refuses, never both."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_worker_that_freezes_costs_an_attempt_and_what_it_sent_is_refused_when
 def write_after_the_timeout(
     spark: Any, target: Target, topic: str, sink: ExactlyOnceSink, lines: Lines, checkpoint: Path
 ) -> None:
-    """A batch whose first attempt waits, with everything written, until the broker has aborted its transaction."""
+    """A micro-batch whose first attempt writes everything, and then waits until the broker aborts its transaction."""
     attempts = []
 
     @sink.batch
@@ -138,7 +138,7 @@ def test_a_batch_that_outlives_its_transaction_is_run_again_where_the_broker_tel
         more = {"topic": topic, "transaction_timeout_ms": timeout_ms}
         return ExactlyOnceSink(settings(target.servers, f"{topic}-{timeout_ms}", **more))
 
-    # A busy machine may not be able to run the batch again in three seconds.
+    # A busy machine may need more than three seconds to run the micro-batch again.
     for timeout_ms in (3000, 15_000):
         sink = sink_with(timeout_ms)
         checkpoint = tmp_path / str(timeout_ms)
@@ -153,7 +153,7 @@ def test_a_batch_that_outlives_its_transaction_is_run_again_where_the_broker_tel
         finally:
             sink.close()
     for share in (50, 80):
-        assert f"batch 0 has used {share} % of transaction.timeout.ms={timeout_ms}" in caplog.text
+        assert f"micro-batch 0 has used {share} % of transaction.timeout.ms={timeout_ms}" in caplog.text
     assert "Raise the setting" in caplog.text
     if target.version == 2:
         assert failure is None
@@ -183,7 +183,7 @@ def test_a_timeout_that_the_broker_does_not_allow_is_named_with_its_limit(
         sink.write(spark.range(5).selectExpr("'x' AS value"))
 
 
-# --- what Spark does again ----------------------------------------------------------------------------------
+# --- stages that Spark runs again ---------------------------------------------------------------------------
 
 
 def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
@@ -195,7 +195,7 @@ def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
     folders = list(spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirsString())
 
     def salted(batches: Rows) -> Rows:
-        """Where a row goes is another matter each time, of which Spark knows nothing."""
+        """The partition of a row differs each time, which Spark does not know."""
         import pyarrow as pa
 
         for batch in batches:
@@ -217,7 +217,7 @@ def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
             time.sleep(0.01)
 
     rows = spark.range(0, 300, 1, 3).selectExpr("cast(id AS string) AS value")
-    # Three tasks for two slots: the third reads its rows when one of the others is done.
+    # Three tasks for two slots: the third reads its rows after one of the others is done.
     shuffled = rows.mapInArrow(salted, "value string, salt double").repartition(3, "salt").select("value")
 
     assert sink.write(shuffled.mapInArrow(saboteur, "value string")) == 300
@@ -259,7 +259,7 @@ def test_a_batch_of_a_query_with_state_is_not_run_again_before_the_query_is(
     assert values(servers, topic) == sorted(lines.all)
 
 
-# --- what the user's function does --------------------------------------------------------------------------
+# --- the user's function ------------------------------------------------------------------------------------
 
 
 def test_a_function_that_hides_the_failure_of_a_write_does_not_get_half_of_it_committed(
@@ -292,7 +292,7 @@ def test_a_function_that_hides_the_failure_of_a_write_does_not_get_half_of_it_co
         assert is_free(servers, name)
 
 
-# --- what somebody does to the checkpoint -------------------------------------------------------------------
+# --- changed checkpoints ------------------------------------------------------------------------------------
 
 
 def forget(checkpoint: Path, log: str, batch_id: int) -> None:
@@ -313,21 +313,21 @@ def test_a_checkpoint_that_says_otherwise_than_kafka_is_refused_and_writes_nothi
     backup = tmp_path / "backup"
     shutil.copytree(checkpoint, backup)
 
-    # Of the last batch nothing is left: Spark plans one with that number anew, from files that came later.
+    # Nothing of the last micro-batch is left: Spark plans that number again, with files that came later.
     lines.add_batch()
     for log in ("commits", "offsets"):
         forget(checkpoint, log, 1)
     with pytest.raises(Exception, match="BatchRefused") as refused:
         run(stream(spark, lines), sink, checkpoint)
-    assert "batch 1 is committed with source offsets" in str(refused.value)
+    assert "micro-batch 1 is committed with source offsets" in str(refused.value)
     assert "run_batch=1" in str(refused.value)
     assert "skip_batch=1" in str(refused.value)
 
-    # A backup of the time before the last batch.
+    # A backup from before the last micro-batch.
     for log in ("commits", "offsets"):
         forget(backup, log, 1)
     forget(backup, "commits", 0)
-    with pytest.raises(Exception, match="Kafka has batch 1 of this query, but Spark runs batch 0"):
+    with pytest.raises(Exception, match="Kafka has micro-batch 1 of this query, but Spark runs micro-batch 0"):
         run(stream(spark, lines), sink, backup)
     assert values(servers, topic) == once
     assert is_free(servers, topic)
@@ -356,7 +356,7 @@ def test_a_batch_is_known_to_be_committed_although_one_of_its_topics_was_deleted
     assert values(target.servers, kept) == sorted(lines.all)
 
 
-# --- what happens to the topic and the broker ---------------------------------------------------------------
+# --- topics and brokers -------------------------------------------------------------------------------------
 
 
 def test_a_topic_that_grows_in_the_middle_of_a_batch_is_used_as_it_was_until_the_next(

@@ -1,4 +1,4 @@
-"""What Spark itself writes down about a batch, found from inside a foreachBatch function."""
+"""A foreachBatch function finds its query, and reads the query's checkpoint as Spark wrote it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,9 @@ from typing import Any
 
 import pytest
 
-from fencepost.spark.checkpoint import (
-    LocalFiles,
-    RunningQuery,
-    SessionFiles,
-    files_of,
-    has_state,
-    is_committed,
-    read_batch,
-    read_query_id,
-    running_query,
-)
+from fencepost.spark.checkpoint.files import LocalFiles, SessionFiles, files_of
+from fencepost.spark.checkpoint.offsets import has_state, read_offsets, read_query_id
+from fencepost.spark.checkpoint.query import RunningQuery, running_query
 
 
 @pytest.mark.java
@@ -36,9 +28,9 @@ def test_a_function_for_foreach_batch_finds_its_query_and_reads_its_checkpoint(s
             found.append(query)
             assert query is not None
             for files in (files_of(session, query.checkpoint), SessionFiles(session, query.checkpoint)):
-                read.append(read_batch(files, batch_id, query.sources))
+                read.append(read_offsets(files, batch_id, query.sources))
                 read.append((read_query_id(files), files.read("offsets/99"), has_state(files)))
-                read.append(is_committed(files, batch_id - 1))
+                read.append(files.exists(f"commits/{batch_id - 1}"))
         finally:
             if batch_id == 1:
                 enough.set()
@@ -55,7 +47,7 @@ def test_a_function_for_foreach_batch_finds_its_query_and_reads_its_checkpoint(s
         assert running.query_id == read_query_id(local)
         assert (running.query_id, running.run_id) == (query.id, query.runId)
         assert running.sources[0].startswith("RateStream")
-        offsets = read_batch(local, batch_id)
+        offsets = read_offsets(local, batch_id)
         said = [offsets, (query.id, None, False), batch_id == 1]
         assert read[6 * batch_id : 6 * batch_id + 6] == said * 2
         assert offsets.kafka_ends == []

@@ -1,4 +1,4 @@
-"""The sink on a Spark cluster whose executors die and whose tasks are run twice at once."""
+"""The sink on a Spark cluster whose executors die, and whose tasks run twice at the same time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START_TIMEOUT_S = 180.0
 
 
 class Job:
-    """A driver on the cluster; `start` gives it something to do, `result` waits until it is done."""
+    """A driver on the cluster. `start` starts a scenario, `result` waits for its outcome."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
         self._process = process
@@ -77,7 +77,7 @@ def order(broker: Broker, topic: str, folder: Path, scenario: str) -> dict[str, 
 
 
 def wait_until_written(broker: Broker, topic: str, folder: Path) -> None:
-    """By the last task, which is told so."""
+    """Wait until the last task has written something, and tell the task so."""
     with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         wait_for(lambda: client.end_offset(topic, PARTITIONS - 1, read_committed=False) > 0, START_TIMEOUT_S)
     (folder / "written").touch()

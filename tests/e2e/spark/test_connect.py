@@ -44,7 +44,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     }
     arguments = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     service = "org.apache.spark.sql.connect.service.SparkConnectServer"
-    command = [home / "bin" / "spark-submit", "--class", service, *arguments, "spark-internal"]
+    command = [str(home / "bin" / "spark-submit"), "--class", service, *arguments, "spark-internal"]
     environment = {
         **os.environ,
         "JAVA_HOME": str(java_home()),
@@ -81,7 +81,7 @@ def run_job(
     remote: str, lines: Lines, checkpoint: Path, given: object, *more: Path
 ) -> subprocess.CompletedProcess[str]:
     job = Path(__file__).with_name("connect_job.py")
-    command = [sys.executable, job, remote, lines.folder, checkpoint, json.dumps(given), *more]
+    command = [sys.executable, str(job), remote, str(lines.folder), str(checkpoint), json.dumps(given), *map(str, more)]
     return subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
 
 
@@ -94,7 +94,7 @@ def test_a_stream_is_written_once_over_restarts_and_reruns(
     lines.add_batch()
     lines.add_batch()
 
-    # Stopped in the middle of the first batch: it is aborted, and holds no reader up.
+    # Stopped in the middle of the first micro-batch: it is aborted, and no reader waits for it.
     job = run_job(remote, lines, checkpoint, given, tmp_path / "reached")
     assert job.returncode == 0, job.stdout + job.stderr
     assert written(servers, topic) > 0
@@ -107,10 +107,10 @@ def test_a_stream_is_written_once_over_restarts_and_reruns(
     assert values(servers, topic) == expected
     before = written(servers, topic)
 
-    # A driver that died between the commit and Spark's note of it: Spark runs the batch again.
+    # The driver died after the commit and before Spark noted it: Spark runs the micro-batch again.
     for note in ("1", ".1.crc"):
         (checkpoint / "commits" / note).unlink(missing_ok=True)
-    # Read through the session this time, as a checkpoint on any other file system is.
+    # Read through the session this time, like a checkpoint on another file system.
     job = run_job(remote, lines, checkpoint, {**given, "fencepost.checkpoint.location": str(checkpoint)})
     assert job.returncode == 0, job.stdout + job.stderr
     assert (checkpoint / "commits" / "1").exists()

@@ -1,4 +1,4 @@
-"""Drivers that are killed at every step of a batch, and drivers that sleep there while a successor takes over."""
+"""Drivers that are killed at every step of a micro-batch, and drivers that sleep there while a successor takes over."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ START_TIMEOUT_S = 180.0
 
 @dataclass
 class Case:
-    """A query that a driver is held in the middle of."""
+    """A query whose driver is held in the middle of it."""
 
     held: Held
     lines: Lines
@@ -128,8 +128,8 @@ def run_all(spark: Any, successors: list[Successor]) -> None:
 def test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_writes_every_batch_once(
     spark: Any, broker: Broker, target: Target, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    # A driver takes its time to start: with version 2 it writes to this broker too.
-    places = {target.servers: EVERYWHERE}
+    # A driver is slow to start, so with version 2 the same one writes to this broker too.
+    places: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {target.servers: EVERYWHERE}
     if target.version == 2:
         places = {broker.bootstrap_servers: EVERYWHERE, target.servers: SOMEWHERE}
 
@@ -170,7 +170,7 @@ def test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_wri
 
 
 def succeed_a_sleeper(spark: Any, successors: list[Successor]) -> None:
-    """Run the batch that it sleeps in and more: all is there once, without it."""
+    """Run the micro-batch in which the driver sleeps, and more: every row is there once, without that driver."""
     for case, _ in successors:
         for _ in range(3 if case.point == "start" else 1):
             case.lines.add_batch()
@@ -183,13 +183,13 @@ def succeed_a_sleeper(spark: Any, successors: list[Successor]) -> None:
 
 
 def assert_refused(sleeping: list[Case]) -> None:
-    """Awake again, each went on where it was: it wrote nothing, and says why."""
+    """Each driver that woke up continued where it was, wrote nothing, and says why."""
     for case in sleeping:
         case.assert_exactly_once()
         said = Path(case.held.ended).read_text()
         if case.point == "start":
-            # It knew of no successor, and took the id from it; then it read what the successor had left.
-            assert "Kafka has batch 4 of this query, but Spark runs batch 0" in said
+            # It did not know of its successor, and took the id over. Then it read the successor's commit note.
+            assert "Kafka has micro-batch 4 of this query, but Spark runs micro-batch 0" in said
         else:
             assert "SinkFenced" in said, (case.point, said)
             old = re.search(r"this producer has id (\d+) and epoch (\d+)", said)
@@ -200,8 +200,8 @@ def assert_refused(sleeping: list[Case]) -> None:
 
 
 def go_on_undisturbed(spark: Any, successors: list[Successor]) -> None:
-    """A sleeper that has been refused is no trouble, except where it took the id: there it is the successor's turn
-    to be refused, and a third driver goes on."""
+    """A driver that slept and was refused does not disturb its successor, except if it took the id over: then the
+    successor is refused, and a third driver continues."""
     for case, _ in successors:
         case.lines.add_batch()
     case, sink = successors[0]

@@ -1,10 +1,10 @@
-"""The guide to the Spark sink: its programs, run one after another as a user would who follows it."""
+"""The programs in the guide to the Spark sink, run one after another, as by a user who follows it."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "spark.md"
 
 
 class Reader:
-    """Somebody who pastes the programs of the guide, each into a new process as it were."""
+    """A user who pastes the programs of the guide, each as if into a new process."""
 
     def __init__(self, spark: Any, servers: str, folder: Path) -> None:
         self._names: dict[str, Any] = {"spark": spark}
@@ -29,7 +29,7 @@ class Reader:
         self._next = 0
 
     def run(self, then: str = "") -> dict[str, Any]:
-        """The next program, until its query has nothing left to do; `then` is run at its end."""
+        """Run the next program until its query has nothing left to do; `then` runs at its end."""
         text = self.programs[self._next].replace("kafka:9092", self._servers)
         text = text.replace("/checkpoints/", f"{self._folder}/")
         self._next += 1
@@ -54,8 +54,8 @@ def servers(start_broker: StartBroker) -> str:
 
 
 @pytest.fixture
-def numbers(servers: str) -> Iterator[Any]:
-    """Writes so many more settlements: s-0, s-1, ..."""
+def numbers(servers: str) -> Callable[[int], None]:
+    """Writes the given number of new settlements: s-0, s-1, ..."""
     for topic in ("settlements", "refunds-emitted", "refund-audit"):
         create_topic(servers, topic, 2)
     producer = Producer({"bootstrap.servers": servers, "log_level": 0})

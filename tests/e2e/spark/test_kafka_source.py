@@ -1,4 +1,4 @@
-"""Spark's own Kafka source in front of the sink: its offsets are committed to the user's group with the batch."""
+"""Spark's own Kafka source in front of the sink: its offsets are committed to the user's group with the micro-batch."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_group_moves_with_every_batch_and_only_with_it(
     assert seen_inside == [{}, {0: 10, 1: 10}], "offsets are not ahead of their rows"
     assert values(servers, topic) == sorted(orders.all)
 
-    # A crash after the commit: the batch is skipped, and the group stays where it is.
+    # A crash after the commit: the micro-batch is skipped, and the group stays where it is.
     for note in ("1", ".1.crc"):
         (checkpoint / "commits" / note).unlink(missing_ok=True)
     run(query, write, checkpoint)
@@ -254,14 +254,14 @@ def test_offsets_follow_the_commit_where_the_sources_are_in_another_cluster(
     assert f"source offsets committed to group {group} after the transaction" in caplog.text
     assert json.loads(sink.starting_offsets([orders.topic])) == {orders.topic: {"0": 3, "1": 3}}
 
-    # Somebody else's group: the broker of the sources refuses, and the batch stands.
+    # The group has members: the broker of the sources refuses the offsets, and the micro-batch stays committed.
     orders.add(2)
     with member_of(source.bootstrap_servers, group, orders.topic):
         run(query, sink, checkpoint)
     assert orders.committed(group) == {0: 3, 1: 3}
-    assert "batch 1 is committed, but its source offsets could not be committed" in caplog.text
+    assert "micro-batch 1 is committed, but its source offsets could not be committed" in caplog.text
 
-    # A crash before the offsets were committed: the batch is skipped, and they follow.
+    # A crash before the offsets were committed: the micro-batch is skipped, and the offsets follow.
     for note in ("1", ".1.crc"):
         (checkpoint / "commits" / note).unlink(missing_ok=True)
     run(query, sink, checkpoint)

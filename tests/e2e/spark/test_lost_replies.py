@@ -1,4 +1,4 @@
-"""The sink on a network that loses requests and replies: whatever is sent again has its effect once."""
+"""The sink on a network that loses requests and replies: a request that is sent again takes effect once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_request_or_reply_that_is_lost_costs_no_row_and_doubles_none(
         sink = sinks(proxy.bootstrap_servers, unique("lost"), topic=topic)
 
         def lose(kind: Any) -> None:
-            # The second time the broker carries it out, and the third time it is told to do so again.
+            # The broker carries out the second request, and gets the same request a third time.
             proxy.lose_request(kind)
             proxy.lose_reply(kind)
 

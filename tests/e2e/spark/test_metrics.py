@@ -1,4 +1,4 @@
-"""What the sink says about its batches: on the log, beside Spark's progress, and to Prometheus."""
+"""The sink's progress of each micro-batch: in the log, beside Spark's progress, and for Prometheus."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_batch_reports_itself_everywhere(
     assert 0 < batch.transaction_ms < 60_000
     assert batch.timeout_share == pytest.approx(batch.transaction_ms / 60_000)
 
-    assert f"{id_}: batch 0: committed 40 records, {batch.bytes:,} bytes in 2 record batches" in caplog.text
+    assert f"{id_}: micro-batch 0: committed 40 records, {batch.bytes:,} bytes in 2 record batches" in caplog.text
 
     document = sink.progress_of(query)
     assert document is not None

@@ -22,7 +22,7 @@ Unique = Callable[[str], str]
 
 
 def is_known(kafka: ApacheKafka, transactional_id: str) -> bool:
-    """Has the coordinator ever heard of it?"""
+    """Does the coordinator know the transactional id?"""
     with KafkaClient({"bootstrap.servers": kafka.bootstrap_servers}) as client:
 
         def code(reply: Any) -> int:

@@ -1,4 +1,4 @@
-"""The sink where nothing breaks: what it writes, where, how often; and what it refuses."""
+"""The sink without failures: what it writes, where, how often; and what it refuses."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import pyarrow as pa
 import pytest
 
 from fencepost.client.failures import BadClientSetting
-from fencepost.spark.frames import UnwritableFrame
+from fencepost.spark.driver.dataframes import UnwritableFrame
 from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink, SinkError
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker, Target
 from tests.e2e.spark.streams import (
     Lines,
     MakeSink,
+    commit_notes,
     create_anew,
     create_topic,
     is_free,
     is_soon_free,
-    markers,
     outcomes,
     read,
     run,
@@ -36,7 +36,7 @@ from tests.e2e.spark.streams import (
     written,
 )
 from tests.readers.reading import committed_offsets
-from tests.unit.spark.partitioner import partition_for
+from tests.unit.spark.encode.partitioner import partition_for
 
 pytestmark = [pytest.mark.java]
 
@@ -189,7 +189,7 @@ def test_a_stream_is_written_once_over_restarts_and_reruns(
     assert len({p.producer_epoch for p in sink.recent_progress}) == 2, "an epoch for each transaction"
     assert committed_offsets(servers, group, topic) == {}, "files have no offsets that a group could commit"
 
-    # The same sink, then another as after a restart of the driver, go on where Spark's checkpoint ends.
+    # The same sink, and then a new one as after a restart of the driver, continue where Spark's checkpoint ends.
     lines.add_batch()
     run(stream(spark, lines), sink, checkpoint)
     sink.close()
@@ -199,7 +199,7 @@ def test_a_stream_is_written_once_over_restarts_and_reruns(
     assert outcomes(successor) == [(3, "committed", 40)]
     assert values(servers, topic) == sorted(lines.all)
 
-    # A driver that died between the commit and Spark's note of it: Spark runs the batch again.
+    # The driver died after the commit and before Spark noted it: Spark runs the micro-batch again.
     (checkpoint / "commits" / "3").unlink()
     (checkpoint / "commits" / ".3.crc").unlink(missing_ok=True)
     lines.add_batch()
@@ -220,7 +220,7 @@ def test_a_batch_of_a_query_with_state_is_computed_even_if_it_is_not_written(
 
     for note in (".0.crc", "0"):
         (checkpoint / "commits" / note).unlink(missing_ok=True)
-    shutil.copy(lines.folder / "001.txt", lines.folder / "003.txt")  # Seen before, as the state knows.
+    shutil.copy(lines.folder / "001.txt", lines.folder / "003.txt")  # A duplicate, which the state knows.
     run(new_lines, sink, checkpoint)
 
     assert outcomes(sink)[:2] == [(0, "committed", 40), (0, "skipped", 0)]
@@ -250,7 +250,7 @@ def test_several_outputs_are_in_one_transaction(
     assert values(servers, refunds) == sorted(lines.all)
     assert len(values(servers, audit)) == 3
     assert (written(servers, refunds), written(servers, audit)) == (41, 4), "one commit marker each"
-    assert markers(servers, id_).keys() == {(refunds, 0), (audit, 0)}
+    assert commit_notes(servers, id_).keys() == {(refunds, 0), (audit, 0)}
 
 
 def test_a_new_checkpoint_is_refused_until_the_user_adopts_it(
@@ -285,12 +285,12 @@ def test_a_batch_is_one_call(
         sink(frame, batch_id)
 
     lines.add_batch()
-    with pytest.raises(Exception, match="a batch is one transaction, and one call"):
+    with pytest.raises(Exception, match="a micro-batch is one transaction, and one call"):
         run(stream(spark, lines), twice, tmp_path / "twice")
     assert values(servers, topic) == sorted(lines.all), "the first call stands"
     other = sinks(servers, unique("once"), topic=topic)
 
-    with pytest.raises(Exception, match="in the middle of another batch"):
+    with pytest.raises(Exception, match="in the middle of another micro-batch"):
         run(stream(spark, lines), other.batch(lambda frame, _: other.write(frame)), tmp_path / "nested")
     with pytest.raises(SinkError, match="outside a streaming query"):
         other(spark.range(3).selectExpr("'x' AS value"), 0)
@@ -339,7 +339,7 @@ def test_a_topic_that_is_deleted_and_created_anew_in_the_middle_of_a_batch_gets_
         assert sink.write(rows.mapInArrow(meddling(tmp_path / way), "value string, topic string")) == 40
         assert sink.recent_progress[-1].attempts == 2
         if target.version == 2 and more:
-            # Produce v13 names the topic by its id, so that the broker itself refuses.
+            # Produce v13 names the topic by its id, so the broker itself refuses.
             assert "UNKNOWN_TOPIC_ID (100)" in caplog.text
         assert values(servers, topic) == sorted(str(n) for n in range(40)), way
         assert is_soon_free(servers, topic)
@@ -371,7 +371,7 @@ def test_workers_without_the_package_are_told_of_in_one_line(
 ) -> None:
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("bare"))
-    # An environment that has everything but this package: of ours, all others, and none that is found by a .pth file.
+    # An environment with every package of ours except this one, and without packages from .pth files.
     bare, ours = tmp_path / "bare", Path(pa.__file__).parents[1]
     venv.create(bare, symlinks=True)
     (packages,) = bare.glob("lib/python*/site-packages")

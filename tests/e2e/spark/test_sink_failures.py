@@ -1,4 +1,4 @@
-"""The sink where something breaks, for real: readers find every row exactly once, and nothing holds them up."""
+"""The sink with real failures: readers find every row exactly once, and wait for no open transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fencepost.client.failures import BrokerError
-from fencepost.spark.jobs import STOPPED
+from fencepost.spark.driver.query_stop import STOPPED
 from fencepost.spark.sink import ExactlyOnceSink, SinkError, SinkFenced
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker, Target
@@ -47,14 +47,14 @@ def lines(tmp_path: Path) -> Lines:
 
 @pytest.fixture
 def reached(tmp_path: Path) -> Path:
-    """A file that a task makes when it is in the middle of a batch."""
+    """A file that a task creates in the middle of a micro-batch."""
     return tmp_path / "reached"
 
 
 def in_the_middle(frame: Any, reached: Path, wait: Callable[[], None], do: Callable[[], None]) -> Any:
-    """The frame, of which the second file waits until the first is written, makes `reached`, and does something.
+    """The frame. The task of its second file waits until the first is written, creates `reached`, and calls `do`.
 
-    The first time only: when `reached` is there, the rows just pass.
+    It does so only the first time: later the rows just pass.
     """
 
     def at_line(batches: Rows) -> Rows:
@@ -225,7 +225,7 @@ def test_a_sink_whose_id_was_taken_by_another_process_says_who_has_it_and_does_n
     topic, id_ = create_topic(servers, unique("fenced")), unique("fenced")
     sink = ExactlyOnceSink(settings(servers, id_, topic=topic))
     lines.add_batch()
-    # What a sink does first: take the id over, from whoever has it.
+    # A sink first takes the id over from its previous owner.
     take_over = (
         "import sys; from fencepost.client.client import KafkaClient; "
         "from fencepost.client.transaction import Transaction; "

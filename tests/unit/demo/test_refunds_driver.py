@@ -20,7 +20,7 @@ pyspark.errors.exceptions.base.PySparkRuntimeError: [JAVA_GATEWAY_EXITED] Java g
 REFUSED = """\
 Traceback (most recent call last):
   File "job.py", line 1, in main
-fencepost.spark.failures.BatchRefused: Kafka has batch 4 of this query, but Spark runs batch 2
+fencepost.spark.failures.BatchRefused: Kafka has micro-batch 4 of this query, but Spark runs micro-batch 2
 pyspark.errors.exceptions.captured.StreamingQueryException: [STREAM_FAILED] Query terminated with exception: no
 === Streaming Query ===
 Logical Plan: and so on
@@ -40,7 +40,7 @@ def test_of_other_failures_the_last_exception_and_the_last_lines_are_told() -> N
 
 
 def test_a_silent_job_is_called_that() -> None:
-    assert explain("")[0] == "it does not say why"
+    assert explain("")[0] == "its log does not say why"
 
 
 def test_the_processes_of_a_session_are_those_that_run_in_it() -> None:

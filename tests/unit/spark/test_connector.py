@@ -1,4 +1,4 @@
-"""Where Spark's Kafka connector is looked for."""
+"""Where the jars of Spark's Kafka connector come from."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def test_without_jars_spark_fetches_them(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_connector_is_that_of_the_pyspark_which_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(connector.JARS_VARIABLE, raising=False)
     monkeypatch.setattr(connector, "version", lambda package: "4.2.1")
-    # Jars of another version, as in a checkout, are of no use to it.
+    # Jars of another version, as in a checkout, do not work.
     assert connector.connector_conf() == {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.1"}

@@ -1,11 +1,11 @@
-"""The tables of the Spark guide: settings as the sink has them, and messages as it says them."""
+"""The tables of the Spark guide have the settings and the messages of the sink."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from fencepost.spark.encode import DEFAULT_MAX_BATCH_BYTES
+from fencepost.spark.encode.record_batches import DEFAULT_MAX_RECORD_BATCH_BYTES
 from fencepost.spark.settings import (
     DEFAULT_DELIVERY_TIMEOUT_MS,
     DEFAULT_TIMEOUT_MS,
@@ -35,7 +35,7 @@ def test_the_defaults_are_those_of_the_sink() -> None:
     settings = parse_sink_settings({"bootstrap.servers": "kafka:9092", "transactional.id": "t"})
     assert defaults["transaction.timeout.ms"] == str(settings.timeout_ms) == str(DEFAULT_TIMEOUT_MS)
     assert defaults["delivery.timeout.ms"] == str(DEFAULT_DELIVERY_TIMEOUT_MS)
-    assert defaults["max.request.size"] == str(settings.max_batch_bytes) == str(DEFAULT_MAX_BATCH_BYTES)
+    assert defaults["max.request.size"] == str(settings.max_record_batch_bytes) == str(DEFAULT_MAX_RECORD_BATCH_BYTES)
     assert defaults["compression.type"] == settings.compression
     assert defaults["fencepost.lease.port"] == str(settings.lease_ports[0])
     assert defaults["fencepost.lease.bind"] == settings.lease_bind
@@ -52,8 +52,8 @@ def test_the_defaults_are_those_of_the_sink() -> None:
 
 
 def test_every_message_that_the_guide_explains_is_one_that_the_sink_has() -> None:
-    files = [*(ROOT / "src/fencepost/spark").glob("*.py"), *(ROOT / "src/fencepost/client").glob("*.py")]
-    # Strings over several lines, as one.
+    files = [*(ROOT / "src/fencepost/spark").rglob("*.py"), *(ROOT / "src/fencepost/client").glob("*.py")]
+    # Join strings that continue on the next line.
     source = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text() for path in files))
     said = [row[0] for row in table_after("When the sink refuses")]
     explained = [fragment for cell in said for fragment in re.findall(r"`([^`]+)`", cell)]

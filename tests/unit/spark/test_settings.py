@@ -1,4 +1,4 @@
-"""The settings of a sink: what is understood, and how what is not is refused."""
+"""The settings of a sink: which are accepted, and how others are refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def test_two_settings_are_enough() -> None:
     settings = parse_sink_settings(NEEDED)
     assert settings.client == {"bootstrap.servers": "localhost:9092"}
     assert (settings.transactional_id, settings.timeout_ms, settings.compression) == ("refunds", 300_000, "none")
-    assert settings.group_id is settings.topic is settings.source_client is settings.metrics_port is None
+    absent = (settings.group_id, settings.topic, settings.source_client, settings.metrics_port)
+    assert set(absent) == {None}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The job as a process of its own, which can be followed, told to go on, and killed with everything that it started."""
+"""The job as a process of its own: the demo follows its events, lets it go on, and kills it with all its children."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fencepost.spark.connector import JARS_VARIABLE
 from fencepost.testing.child import child_environment, python_module
 
 Event = Mapping[str, Any]
-# Spark may have to fetch its Kafka source first.
+# Long, because Spark may have to fetch its Kafka source first.
 SILENCE_S = 300.0
 TICK_S = 0.1
 GONE_S = 20.0
@@ -32,7 +32,7 @@ _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Refused|Broken|Fenc
 
 
 class Driver:
-    """Started on entry; nothing of it is left on exit."""
+    """The `with` block starts the process; at its end nothing of it is left."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Driver:
     def __enter__(self) -> Driver:
         environment = child_environment() | {"JAVA_HOME": str(self._java_home), "TMPDIR": self.plan.scratch}
         if self.plan.master.startswith("local"):
-            # Otherwise Spark wants to know the address of a host name that may have none.
+            # Otherwise Spark looks up the host name, which may have no address.
             environment = {"SPARK_LOCAL_IP": "127.0.0.1", **environment}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -80,7 +80,7 @@ class Driver:
         return self._process.poll() is None
 
     def await_event(self, *names: str) -> Event:
-        """The next event of one of these names. Raises DemoFailed if the job ends, or says nothing for too long."""
+        """The next event with one of these names. Raises DemoFailed if the job ends, or is silent for too long."""
         deadline = time.monotonic() + SILENCE_S
         while time.monotonic() < deadline:
             event = self.next_event(TICK_S)
@@ -91,10 +91,10 @@ class Driver:
             if event["event"] == "ended":
                 raise self.failed(event)
             deadline = time.monotonic() + SILENCE_S
-        raise DemoFailed(f"the Spark job has said nothing for {SILENCE_S:g} s", self._last_words())
+        raise DemoFailed(f"the Spark job has said nothing for {SILENCE_S:g} s", self._end_of_log())
 
     def next_event(self, timeout_s: float) -> Event | None:
-        """What the job says next; `ended` when it is over; None: nothing in this time."""
+        """The next event of the job, `ended` at its end, or None if there is none in this time."""
         self._tick()
         try:
             line = self._said.get(timeout=timeout_s)
@@ -105,7 +105,7 @@ class Driver:
         return event
 
     def await_end(self) -> None:
-        """Until the job has read everything and has ended well."""
+        """Wait until the job has read everything and has ended without an error."""
         self.await_event("finished")
         while (event := self.await_event("ended", "batch"))["event"] != "ended":
             pass
@@ -114,12 +114,12 @@ class Driver:
 
     def go_on(self) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # It has ended, as the next event will tell.
+        with suppress(BrokenPipeError):  # It has ended; the next event says so.
             self._process.stdin.write(b"go on\n")
             self._process.stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL for Python and its JVM. Their workers see that and end; returns when they have."""
+        """SIGKILL for Python and its JVM. Their workers notice it and end; returns when all have ended."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -141,34 +141,34 @@ class Driver:
         self._said.put(None)
 
     def failed(self, event: Event) -> DemoFailed:
-        """What to raise for a job that `ended` and should not have."""
+        """The exception for a job that `ended` too early."""
         problem, hint = explain(self._log.read_text(errors="replace"))
         return DemoFailed(
             f"run {self.plan.run} of the Spark job ended with exit code {event['exit_code']}: {problem}", hint
         )
 
-    def _last_words(self) -> str:
+    def _end_of_log(self) -> str:
         return explain(self._log.read_text(errors="replace"))[1]
 
 
 def explain(log: str) -> tuple[str, str]:
-    """What was wrong with a job that ended, by its log, and what can be done about it."""
+    """Why the job ended, according to its log, and what the user can do about it."""
     if found := _UNRESOLVED.search(log):
         hint = (
-            "it has to be in the version of PySpark, and is known to be published for 4.0: pip install "
-            f"'pyspark==4.0.*'; or get the jars yourself, and name their folder in {JARS_VARIABLE}"
+            "its version has to be that of PySpark, and it is known to be published for 4.0: pip install "
+            f"'pyspark==4.0.*'; or download the jars, and name their folder in {JARS_VARIABLE}"
         )
         return f"Spark cannot fetch its Kafka source, {found[1]}", hint
     sentences = _EXCEPTION.findall(log)
     lines = log.strip().splitlines()[-LOG_LINES:]
     return (
-        sentences[-1] if sentences else "it does not say why",
-        "its last words:\n" + "\n".join(f"  {line}" for line in lines),
+        sentences[-1] if sentences else "its log does not say why",
+        "the end of its log:\n" + "\n".join(f"  {line}" for line in lines),
     )
 
 
 def processes_of_session(session_id: int) -> list[int]:
-    """Those that run; one that has ended and was not waited for by its parent does not."""
+    """The running processes of a session, without zombies."""
     if Path("/proc/self/stat").exists():
         return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_in_session(pid, session_id)]
     listed = subprocess.run(["ps", "-A", "-o", "pid=,stat="], capture_output=True, text=True, check=False).stdout
@@ -178,7 +178,7 @@ def processes_of_session(session_id: int) -> list[int]:
 
 def _is_in_session(pid: int, session_id: int) -> bool:
     try:
-        # After the name, which may have any character in it: state, parent, group, session.
+        # The name may contain any character. After it: state, parent, group, session.
         state, _, _, session, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
         return False

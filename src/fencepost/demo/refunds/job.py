@@ -1,10 +1,10 @@
-"""The Spark job: each settlement becomes a refund and an audit row, in two topics, in one transaction per batch.
+"""The Spark job: each settlement becomes a refund and an audit row, in two topics, in one transaction per micro-batch.
 
     python -m fencepost.demo.refunds.job JSON
 
-It reads committed settlements, drops those that came twice (which takes state), joins the merchants' fees, and runs
-until it has read what was there when it started. Whoever started it hears of each step on its stdout, one JSON
-document a line, and may have it wait at one of them: it is then to be killed, or told to go on by a line on stdin.
+It reads committed settlements, drops duplicates (which needs state), joins the merchants' fees, and runs until it has
+read everything that was there at its start. It reports each step as a line of JSON on stdout. Its plan may tell it to
+wait at one step, until it is killed or a line on stdin lets it go on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms512m -XX:-UsePerfDat
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What the job is to do; travels as JSON."""
+    """The job's orders. Travels as JSON."""
 
     bootstrap_servers: str
     settlements: str
@@ -37,7 +37,7 @@ class JobPlan:
     checkpoint: str
     scratch: str  # For Spark's own files.
     offsets_per_batch: int
-    run: int = 1  # Counts the starts of the job; rows carry it, so that a reader can tell who wrote them.
+    run: int = 1  # Counts the starts of the job. Rows carry it, so a reader sees which start wrote them.
     sink: str = "fencepost"  # Or "spark": Spark's own.
     master: str = "local[2]"
     conf: dict[str, str] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class JobPlan:
 
 
 def refunds_due(spark: Any, plan: JobPlan) -> Any:
-    """A stream with one row for each settlement: what to pay back, and how that comes about."""
+    """A stream with one row for each settlement: the refund, and how it is computed."""
     settlements = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", plan.bootstrap_servers)
@@ -96,7 +96,7 @@ def audit_records(frame: Any) -> Any:
 
 
 def exactly_once(plan: JobPlan, cues: Cues) -> Callable[[Any, int], None]:
-    """Refunds, audit rows and the group's offset in one transaction per batch."""
+    """Refunds, audit rows and the group's offsets in one transaction per micro-batch."""
     from fencepost.spark.sink import ExactlyOnceSink
 
     sink = ExactlyOnceSink(
@@ -149,12 +149,12 @@ def at_least_once(plan: JobPlan, cues: Cues) -> Callable[[Any, int], None]:
 
 
 class Cues:
-    """Says on stdout how far the job is, and waits where it was told to."""
+    """Reports the job's steps on stdout, and waits at the step that the plan names."""
 
     def __init__(self, plan: JobPlan) -> None:
         self._plan = plan
         self._stdout = os.dup(1)
-        os.dup2(2, 1)  # What Spark prints is not for those who follow the job.
+        os.dup2(2, 1)  # Spark's own output goes to stderr, so that stdout has only events.
         self._lock = threading.Lock()
         self._may_go_on = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -171,7 +171,7 @@ class Cues:
     def _listen(self) -> None:
         while os.read(0, 4096):
             self._may_go_on.set()
-        os._exit(1)  # Nobody follows the job any more.
+        os._exit(1)  # The process that follows the job is gone.
 
 
 def start_spark(plan: JobPlan) -> Any:
@@ -187,7 +187,7 @@ def start_spark(plan: JobPlan) -> Any:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": f"{plan.scratch}/warehouse",
-        # The job lives for seconds; and a killed JVM leaves no file in the temporary folder of the machine.
+        # Options for a JVM that lives for seconds. Its temporary files go to the scratch folder, even if it is killed.
         "spark.driver.extraJavaOptions": f"{SHORT_LIVED} -Djava.io.tmpdir={plan.scratch}",
         **connector_conf(),
     }
@@ -213,7 +213,7 @@ def run_job(plan: JobPlan, cues: Cues) -> None:
 
     def write_batch(frame: Any, batch_id: int) -> None:
         cues.tell("begun", batch=batch_id)
-        # Rows say in which batch and by which start of the job they were written.
+        # Each row has the number of its micro-batch and of the start of the job.
         write(frame.selectExpr("*", f"{batch_id} AS batch", f"{plan.run} AS run"), batch_id)
         cues.reached(BATCH_DONE, batch_id)
 
@@ -229,7 +229,7 @@ def run_job(plan: JobPlan, cues: Cues) -> None:
             query.awaitTermination()
             break
         except StreamingQueryException as error:
-            # A batch that lost its transaction is run again. With state in it, that takes a new start of the query.
+            # The micro-batch lost its transaction. A query with state has to start again to run it again.
             if "BatchBroken" not in str(error) or restarts == MAX_RESTARTS:
                 raise
             cues.tell("restarting", why=_last_sentence(str(error)))

@@ -1,4 +1,4 @@
-"""One pipeline on one cluster: its topics, its settlements, its starts, and what is found in the end."""
+"""One pipeline on one cluster: its topics, its settlements, its starts, and its results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fencepost.demo.refunds.settlements import Settlement, due, plan_transaction
 from fencepost.demo.refunds.verdict import Found
 from fencepost.demo.refunds.watcher import Watcher
 from fencepost.demo.report import DemoFailed
-from fencepost.demo.topics import QUIET, SEE_LOG, Topics
+from fencepost.demo.topics import QUIET, SEE_LOG, Offsets, Topics
 
 PARTITIONS = 3
 LOCAL_MASTER = "local[2]"
@@ -37,7 +37,7 @@ class Engines:
 
 
 class Pipeline:
-    """`folder` takes the checkpoint, the job's log and Spark's own files."""
+    """`folder` holds the checkpoint, the job's log and Spark's own files."""
 
     def __init__(self, engines: Engines, folder: Path, suffix: str = "") -> None:
         self.engines = engines
@@ -61,13 +61,13 @@ class Pipeline:
         self._outputs.create()
 
     def settle(self, count: int, rng: random.Random, prefix: str = "s") -> None:
-        """More settlements, of which each is to be refunded once."""
+        """Write more settlements, each of which is due for one refund."""
         plan = plan_transactions(count, rng, prefix)
         self.due |= due(plan)
         write_settlements(self.engines.bootstrap_servers, self.settlements, f"{self.transactional_id}-source", plan)
 
     def offsets(self) -> int:
-        """How far the settlements reach, with markers and what was aborted."""
+        """The number of offsets in the settlements' topic, with markers and aborted records."""
         return sum(self._inputs.await_stable().values())
 
     def watch(self) -> Watcher:
@@ -82,7 +82,7 @@ class Pipeline:
         hear: Callable[[Event], None] = lambda event: None,
         tick: Callable[[], None] = lambda: None,
     ) -> Driver:
-        """The job, to be entered. It ends by itself when it has read what is there when it starts."""
+        """The job, for a `with` block. It ends by itself when it has read everything that was there at its start."""
         self.runs += 1
         plan = JobPlan(
             bootstrap_servers=self.engines.bootstrap_servers,
@@ -103,13 +103,13 @@ class Pipeline:
         )
         return Driver(plan, self.engines.java_home, self._folder / "job.log", hear, tick)
 
-    def in_the_dark(self) -> int:
-        """How many records are in the refunds that a read_committed reader does not get yet."""
+    def uncommitted(self) -> int:
+        """The number of refunds in the log that a read_committed reader does not get yet."""
         ends, stable = self._outputs.ends(), self._outputs.ends(committed=True)
         return sum(ends[where] - stable[where] for where in ends if where[0] == self.refunds)
 
     def found(self, watcher: Watcher) -> Found:
-        """What there is when all is done."""
+        """The results, when the job has ended."""
         ends = self._outputs.await_stable(TIMEOUT_S)
         watcher.await_offsets(ends)
         return Found(
@@ -122,7 +122,7 @@ class Pipeline:
             committed=self._committed() if self.engines.sink == "fencepost" else None,
         )
 
-    def _committed(self) -> dict[tuple[str, int], int]:
+    def _committed(self) -> Offsets:
         consumer = Consumer({"bootstrap.servers": self.engines.bootstrap_servers, "group.id": self.group_id, **QUIET})
         try:
             asked = [TopicPartition(topic, partition) for topic, partition in self._inputs.ends()]
@@ -135,5 +135,5 @@ class Pipeline:
 
 
 def new_suffix() -> str:
-    """So that nothing of a user's is touched."""
+    """Makes names that do not exist on the user's cluster."""
     return f"-{time.strftime('%m%d')}-{uuid.uuid4().hex[:6]}"

@@ -1,4 +1,4 @@
-"""What the pipeline needs that `pip install 'fencepost[demo]'` does not bring: PySpark, and a Java for it."""
+"""The requirements that `pip install 'fencepost[demo]'` does not install: PySpark, and Java for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_pyspark() -> None:
 
 
 def find_java() -> Path:
-    """The home of a Java that Spark can use: JAVA_HOME, or else the one on the PATH."""
+    """The home of a Java that Spark can use: JAVA_HOME, or the java on the PATH."""
     if named := os.environ.get("JAVA_HOME"):
         home, where = Path(named), f"JAVA_HOME={named}"
     elif on_path := shutil.which("java"):

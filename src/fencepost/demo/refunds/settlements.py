@@ -1,7 +1,7 @@
-"""The settlements of one run: which there are, in which transactions they are written, and what is due for each.
+"""The settlements of one run: their transactions, and the refund that is due for each.
 
-Some come twice, as from any system that sends at least once, and some are in transactions that are aborted: neither
-may be seen in the refunds.
+Some settlements are sent twice, as by any system that delivers at least once, and some are in aborted transactions.
+Neither must show in the refunds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, Producer
 from fencepost.demo.report import DemoFailed
 from fencepost.demo.topics import QUIET, SEE_LOG
 
-# What each merchant keeps of a refund, in basis points.
+# Each merchant's fee on a refund, in basis points.
 MERCHANTS = (
     ("arabica-bros", 150),
     ("bean-counters", 0),
@@ -56,7 +56,7 @@ def new_settlements(prefix: str, count: int, rng: random.Random) -> Iterator[Set
 
 
 def plan_transactions(count: int, rng: random.Random, prefix: str = "s") -> list[WrittenTogether]:
-    """`count` settlements in committed transactions, some of them again later, and others in aborted ones."""
+    """`count` settlements in committed transactions, some of them sent twice, and others in aborted transactions."""
     size = max(1, count // TRANSACTIONS)
     valid = list(new_settlements(prefix, count, rng))
     plan: list[WrittenTogether] = []
@@ -70,7 +70,7 @@ def plan_transactions(count: int, rng: random.Random, prefix: str = "s") -> list
 
 
 def due(plan: list[WrittenTogether]) -> dict[str, Settlement]:
-    """The settlements that are to be refunded, by id."""
+    """The settlements that are due for a refund, by id."""
     return {s.settlement_id: s for transaction in plan if transaction.commit for s in transaction.settlements}
 
 
@@ -84,7 +84,7 @@ def write_settlements(bootstrap_servers: str, topic: str, transactional_id: str,
             producer.begin_transaction()
             for settlement in settlements:
                 producer.produce(topic, json.dumps(settlement._asdict()), settlement.settlement_id)
-            # An abort throws away what is still in the client, and the log would have nothing to hide from readers.
+            # Flush before an abort: otherwise the client drops the records, and the log has none to hide from readers.
             waiting = producer.flush(TIMEOUT_S)
             if waiting:
                 raise DemoFailed(f"{waiting} settlements were not written in {TIMEOUT_S:g} s", SEE_LOG)

@@ -1,7 +1,7 @@
 """The refunds pipeline under crashes, from the first settlement to the verdict.
 
-The driver is killed twice: when the refunds of a batch are written and its audit rows are not, and when a batch is
-committed and Spark has not noted it. The broker is killed once, in the middle of a batch, and restarted.
+The driver is killed twice: after the refunds of a micro-batch are written and before its audit rows are, and after a
+micro-batch is committed and before Spark has noted it. The broker is killed once, in a micro-batch, and restarted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fencepost.demo.report import Progress, Report, Section
 from fencepost.testing import Broker
 
 BATCHES = 5
-# There are more batches than this, so the last crash has some left to come after it.
+# There are more micro-batches than these, so some are left after the last crash.
 HALF_WRITTEN_BATCH, UNNOTED_BATCH, BROKER_BATCH = 1, 2, 3
 
 
@@ -34,7 +34,7 @@ class Options:
     settlements: int
     seed: int
     sink: str = "fencepost"
-    bootstrap_servers: str | None = None  # None: a broker of our own, which is killed too.
+    bootstrap_servers: str | None = None  # None: the demo starts a broker, and kills it too.
     master: str = LOCAL_MASTER
     conf: dict[str, str] = field(default_factory=dict)
     checkpoint: str | None = None
@@ -45,12 +45,12 @@ Counted = Callable[[int, int], None]
 
 
 def play_refunds(options: Options, progress: Progress, counted: Counted) -> tuple[Report, Verdict]:
-    """`counted` hears, often, how many refunds a reader has got, and how many there will be."""
+    """`counted` is called often, with the number of refunds that a reader has got, and the number due."""
     check_pyspark()
     java_home = find_java()
     began = time.monotonic()
     with ExitStack() as until_the_end:
-        # What a killed JVM was about to write may come while the folder is being removed.
+        # A killed JVM may still write a file while the folder is being removed.
         made = tempfile.TemporaryDirectory(prefix="fencepost-refunds-", ignore_cleanup_errors=True)
         folder = Path(until_the_end.enter_context(made))
         broker = None
@@ -137,7 +137,7 @@ class Story:
         self._progress(f"run {self._pipeline.runs}: {line}")
 
     def _half_written(self) -> str:
-        waiting = self._pipeline.in_the_dark()
+        waiting = self._pipeline.uncommitted()
         seen = f"{waiting:,} refunds are in the log, not committed" if waiting else "its refunds are there to be read"
         return f"{seen}, and no audit rows"
 

@@ -1,8 +1,8 @@
-"""Was it exactly once? A pure judgement of what readers found against what was due.
+"""Was it exactly once? Compares the records that readers found with the settlements that were due. Pure.
 
-A commit is what one start of the job wrote for one batch: every row carries both numbers. Kafka writes the markers of
-a commit one after another, so readers may see a refund a moment before its audit row; what counts is that both came
-with the same commit.
+A commit is identified by the start of the job and the micro-batch; every row carries both numbers. Kafka writes the
+markers of a commit one after another, so a reader may see a refund a moment before its audit row. What counts is that
+both belong to the same commit.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from fencepost.demo.topics import Offsets, Seen
 
 EVIDENCE_LINES = 5
 
-Commit = tuple[int, int]  # Run, batch.
+Commit = tuple[int, int]  # The start of the job, and the micro-batch.
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that the verdict rests on."""
+    """The evidence for the verdict."""
 
     due: Mapping[str, Settlement]
     refunds_topic: str
     audit_topic: str
-    # What a new reader finds in the end, and what one got that had watched all along.
+    # Records of a new reader at the end, and of a reader that watched all along.
     final: Sequence[Seen]
     watched: Sequence[Seen]
-    # Where the settlements end, and how far the group says that they are done; None: this sink has no group.
+    # The end offsets of the settlements, and the group's offsets. None: this sink has no group.
     ends: Offsets
     committed: Offsets | None
 
@@ -41,7 +41,7 @@ class TopicCount:
     topic: str
     records: int
     missing: list[str]
-    doubled: Counter[str]  # How often too many.
+    doubled: Counter[str]  # The number of additional copies.
     not_due: list[str]
 
     @property

@@ -1,4 +1,4 @@
-"""A read_committed reader that watches topics from the beginning of a story to its end, with confluent-kafka."""
+"""A read_committed reader that watches the topics from the beginning of the demo to its end, with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMEOUT_S = 60.0
 
 
 class Watcher:
-    """Reads in a thread of its own, for the length of a `with` block. `seen` is all it got so far, in order."""
+    """Reads in a thread of its own, for the length of a `with` block. `seen` has the records so far, in order."""
 
     def __init__(self, bootstrap_servers: str, start: Offsets) -> None:
         self.seen: list[Seen] = []
@@ -31,7 +31,7 @@ class Watcher:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
-                # Its broker may be killed, and is back in less than a second.
+                # The broker may be killed, and is back in less than a second.
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 **QUIET,
@@ -55,7 +55,7 @@ class Watcher:
         return sum(record.topic == topic for record in self.seen)
 
     def await_offsets(self, ends: Offsets) -> None:
-        """Until it has read up to these offsets."""
+        """Wait until it has read up to these offsets."""
         deadline = time.monotonic() + TIMEOUT_S
         while behind := [f"{t}-{p}" for (t, p), end in ends.items() if self._positions[t, p] < end]:
             if self._failure is not None:
@@ -80,7 +80,7 @@ class Watcher:
         if error is None:
             self.seen.append(seen_of(message))
         elif error.code() == KafkaError._PARTITION_EOF:
-            # Counts the markers too, which are not handed out.
+            # This offset is behind the markers, which the client does not hand out.
             self._positions[message.topic(), message.partition()] = message.offset()
         elif error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise KafkaException(error)

@@ -1,0 +1,98 @@
+"""Readers of a checkpoint's files, each rooted at the checkpoint.
+
+LocalFiles      the disk of this machine
+HadoopFiles     any file system that Hadoop can read, through the driver's JVM
+SessionFiles    Spark's own file source, for a session without a Java gateway (Spark Connect)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class CheckpointFiles(Protocol):
+    def read(self, path: str) -> str | None:
+        """The text of a file under the checkpoint; None if there is no such file."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Is there such a file or folder?"""
+        ...
+
+
+class LocalFiles:
+    """A checkpoint on the disk of this machine."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._root = Path(root)
+
+    def read(self, path: str) -> str | None:
+        try:
+            return (self._root / path).read_bytes().decode()
+        except FileNotFoundError:
+            return None
+
+    def exists(self, path: str) -> bool:
+        return (self._root / path).exists()
+
+
+class HadoopFiles:
+    """A checkpoint on any file system that Hadoop can read, through the driver's JVM."""
+
+    def __init__(self, session: Any, root: str) -> None:
+        self._root = session._jvm.org.apache.hadoop.fs.Path(root)
+        self._path = session._jvm.org.apache.hadoop.fs.Path
+        self._files = self._root.getFileSystem(session._jsparkSession.sessionState().newHadoopConf())
+
+    def read(self, path: str) -> str | None:
+        full = self._path(self._root, path)
+        if not self._files.exists(full):
+            return None
+        stream = self._files.open(full)
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def exists(self, path: str) -> bool:
+        return bool(self._files.exists(self._path(self._root, path)))
+
+
+class SessionFiles:
+    """A checkpoint read with Spark's own file source, for sessions without a JVM. Each read runs a small job."""
+
+    def __init__(self, session: Any, root: str) -> None:
+        self._session = session
+        self._root = root.rstrip("/")
+
+    def read(self, path: str) -> str | None:
+        if not self.exists(path):
+            return None
+        rows = self._session.read.text(f"{self._root}/{path}", wholetext=True).collect()
+        # An empty file gives no row.
+        return str(rows[0][0]) if rows else ""
+
+    def exists(self, path: str) -> bool:
+        from pyspark.errors import AnalysisException
+
+        try:
+            # Asking for the columns makes Spark look at the path without reading the file.
+            _ = self._session.read.format("binaryFile").load(f"{self._root}/{path}").columns
+        except AnalysisException as e:
+            if "PATH_NOT_FOUND" in str(e):
+                return False
+            raise
+        return True
+
+
+def files_of(session: Any, root: str) -> CheckpointFiles:
+    if has_gateway(session):
+        return HadoopFiles(session, root)
+    # With Spark Connect, foreachBatch functions run on the server's machine and can read its disk.
+    return LocalFiles(root.removeprefix("file:")) if root.startswith("file:/") else SessionFiles(session, root)
+
+
+def has_gateway(session: Any) -> bool:
+    """Does the session have a JVM beside it? A classic session has; one of Spark Connect has not."""
+    return hasattr(session, "_jsparkSession")

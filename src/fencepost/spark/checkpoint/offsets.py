@@ -1,0 +1,166 @@
+"""The checkpoint's record of a micro-batch: its query, its source offsets, and when it was planned.
+
+`<checkpoint>/offsets/N` has a version, a line of metadata, and a line for each source. Version 1 lists the sources by
+position; version 2 (Spark 4.1) puts a name and a colon in front of each. `-` stands for a source without data so far.
+Spark writes the file once, before the micro-batch first runs, so every rerun finds the same file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.checkpoint.files import CheckpointFiles
+from fencepost.spark.failures import SinkError
+
+NO_OFFSET = "-"
+DIGEST_CHARS = 32
+
+
+class BadCheckpoint(SinkError):
+    """A file of the checkpoint is missing, or does not have the form that Spark writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEnd:
+    """Where a micro-batch ends in one source."""
+
+    name: str  # In version 1 the position: "0", "1", ...
+    text: str | None  # As the source wrote it. None: no data so far.
+    kafka_ends: Mapping[str, Mapping[int, int]] | None = None  # None: not a Kafka source.
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatchOffsets:
+    sources: tuple[SourceEnd, ...]
+    digest: str
+    timestamp_ms: int | None
+
+    @property
+    def kafka_ends(self) -> list[Mapping[str, Mapping[int, int]]]:
+        """For each Kafka source: topic -> partition -> the offset after the last record of the micro-batch."""
+        return [s.kafka_ends for s in self.sources if s.kafka_ends is not None]
+
+    @property
+    def consumed(self) -> dict[TopicPartition, int]:
+        """The offsets up to which all Kafka sources of the query have read: those a consumer group may commit.
+
+        Two sources may read one topic and be at different offsets. The lower one counts.
+        """
+        lowest: dict[TopicPartition, int] = {}
+        for ends in self.kafka_ends:
+            for topic, partitions in ends.items():
+                for partition, offset in partitions.items():
+                    lowest[topic, partition] = min(offset, lowest.get((topic, partition), offset))
+        return lowest
+
+
+def read_offsets(files: CheckpointFiles, batch_id: int, descriptions: Sequence[str] | None = None) -> MicroBatchOffsets:
+    """The offsets of a micro-batch. `descriptions`: the sources of the running query as text, in order."""
+    path = f"offsets/{batch_id}"
+    text = files.read(path)
+    if text is None:
+        raise BadCheckpoint(f"the checkpoint has no {path}, which Spark writes before it runs a micro-batch")
+    try:
+        return parse_offsets(text, descriptions)
+    except BadCheckpoint as e:
+        raise BadCheckpoint(f"{path}: {e}") from e
+
+
+def read_query_id(files: CheckpointFiles) -> str:
+    """The id of the query, which stays the same as long as the checkpoint exists."""
+    text = files.read("metadata")
+    if text is None:
+        raise BadCheckpoint("the checkpoint has no file `metadata`: it does not belong to a query yet")
+    document = _json_object(text)
+    if document is None or not isinstance(document.get("id"), str):
+        raise BadCheckpoint(f"metadata: expected a document with an id, found {text[:100]!r}")
+    return str(document["id"])
+
+
+def has_state(files: CheckpointFiles) -> bool:
+    """Does the query keep state? Then each micro-batch has to run, or the state store misses one."""
+    return files.exists("state")
+
+
+def parse_offsets(text: str, descriptions: Sequence[str] | None = None) -> MicroBatchOffsets:
+    # Not splitlines(): it splits at more characters than Spark does, some of which occur inside JSON strings.
+    version, newline, rest = text.partition("\n")
+    if not newline:
+        raise BadCheckpoint("the file is not complete")
+    if version.strip() not in ("v1", "v2"):
+        raise BadCheckpoint(f"version {version[:20]!r}; v1 and v2 are known")
+    metadata, *lines = rest.split("\n")
+    document = _json_object(metadata) or {}
+    named = [_name_and_text(line) for line in lines] if version.strip() == "v2" else _numbered(lines)
+    providers = document.get("sourceMetadataInfo")
+    sources = []
+    for position, (name, end) in enumerate(named):
+        said = descriptions[position] if descriptions and len(descriptions) == len(named) else None
+        may_be_kafka = _may_be_kafka(said) and _provider_may_be_kafka(providers, name)
+        sources.append(
+            SourceEnd(name, None, None)
+            if end == NO_OFFSET
+            else SourceEnd(name, end, parse_kafka_ends(end) if may_be_kafka else None)
+        )
+    timestamp_ms = document.get("batchTimestampMs")
+    return MicroBatchOffsets(
+        tuple(sources), digest_of(lines), timestamp_ms if type(timestamp_ms) is int and timestamp_ms > 0 else None
+    )
+
+
+def digest_of(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:DIGEST_CHARS]
+
+
+def parse_kafka_ends(text: str) -> dict[str, dict[int, int]] | None:
+    """`{"orders":{"0":123}}` as numbers; None if it is anything else.
+
+    Among Spark's own sources only the Kafka source writes this form. Some third-party connectors write it too, so the
+    description of the source decides, if there is one.
+    """
+    document = _json_object(text)
+    if not document:
+        return None
+    ends: dict[str, dict[int, int]] = {}
+    for topic, partitions in document.items():
+        if not isinstance(partitions, dict) or not partitions:
+            return None
+        if not all(p.isascii() and p.isdigit() and type(offset) is int for p, offset in partitions.items()):
+            return None
+        ends[topic] = {int(p): offset for p, offset in partitions.items()}
+    return ends
+
+
+def _numbered(lines: Sequence[str]) -> list[tuple[str, str]]:
+    return [(str(position), line) for position, line in enumerate(lines)]
+
+
+def _name_and_text(line: str) -> tuple[str, str]:
+    name, colon, text = line.partition(":")
+    if not colon:
+        raise BadCheckpoint(f"expected NAME:OFFSET, found {line[:100]!r}")
+    return name, text
+
+
+def _may_be_kafka(description: str | None) -> bool:
+    """A wrapper, such as the one for the trigger availableNow, does not name the source inside it."""
+    return description is None or "kafka" in description.lower() or "wrapper" in description.lower()
+
+
+def _provider_may_be_kafka(providers: object, name: str) -> bool:
+    provider = providers.get(name) if isinstance(providers, dict) else None
+    said = provider.get("providerName") if isinstance(provider, dict) else None
+    return not isinstance(said, str) or "kafka" in said.lower()
+
+
+def _json_object(text: str) -> dict[str, Any] | None:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None

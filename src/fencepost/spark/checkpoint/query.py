@@ -1,0 +1,85 @@
+"""The streaming query that called the sink: its id, its checkpoint, its sources."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from fencepost.spark.checkpoint.files import files_of
+from fencepost.spark.checkpoint.offsets import BadCheckpoint, read_query_id
+
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+BATCH_ID_PROPERTY = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningQuery:
+    query_id: str
+    run_id: str
+    checkpoint: str
+    sources: tuple[str, ...]  # The sources as text; empty if not known.
+    kafka_servers: frozenset[str] = frozenset()  # bootstrap.servers of the Kafka sources, as far as Spark shows them.
+
+
+def running_query(session: Any) -> RunningQuery | None:
+    """The streaming query whose foreachBatch function calls this, given `frame.sparkSession`. None if there is none.
+
+    That session is a clone with an empty list of queries, so the lookup uses the state that all sessions share.
+    """
+    context = session.sparkContext
+    query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
+    batch_id = context.getLocalProperty(BATCH_ID_PROPERTY)
+    if not query_id or not batch_id:
+        return None
+    uuid = session._jvm.java.util.UUID.fromString(query_id)
+    query = session._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
+    if query is None:
+        return None
+    sources = query.sources()
+    return RunningQuery(
+        query_id=query_id,
+        run_id=query.runId().toString(),
+        checkpoint=query.resolvedCheckpointRoot(),
+        sources=tuple(sources.apply(i).toString() for i in range(sources.size())),
+        kafka_servers=_kafka_servers(query),
+    )
+
+
+def _kafka_servers(query: Any) -> frozenset[str]:
+    """From the options of the sources in the query's plan. The plan is not a public API, so some may be missing."""
+    from py4j.protocol import Py4JError
+
+    found = set()
+    with suppress(Py4JError):
+        leaves = query.logicalPlan().collectLeaves()
+        for i in range(leaves.size()):
+            with suppress(Py4JError):
+                found.add(leaves.apply(i).relation().options().get("kafka.bootstrap.servers"))
+    return frozenset(str(servers) for servers in found if servers)
+
+
+def connect_query(session: Any, location: str | None) -> RunningQuery:
+    """The calling query with Spark Connect, given the query's checkpointLocation.
+
+    With Spark Connect a foreachBatch function runs in a process of its own beside the server, with the client's
+    session. The session lists the ids of the running queries, but neither which of them is calling nor where its
+    checkpoint is. The checkpoint holds the query's id: if that query is running, the location is right.
+    """
+    running = {str(query.id): str(query.runId) for query in session.streams.active}
+    if location is None:
+        raise BadCheckpoint(
+            "Spark Connect does not tell a foreachBatch function where its query's checkpoint is"
+            "\n\nhint: set fencepost.checkpoint.location to the query's checkpointLocation"
+        )
+    try:
+        query_id = read_query_id(files_of(session, location))
+    except BadCheckpoint as e:
+        raise BadCheckpoint(f"fencepost.checkpoint.location={location}: {e}") from None
+    if query_id not in running:
+        raise BadCheckpoint(
+            f"fencepost.checkpoint.location={location} is the checkpoint of query {query_id}, but these queries "
+            f"run: {', '.join(running) or 'none'}\n\nhint: set it to the checkpointLocation of the query that the sink "
+            "belongs to; every query has a sink of its own"
+        )
+    return RunningQuery(query_id, running[query_id], location, sources=())

@@ -1,0 +1,186 @@
+"""One attempt at a micro-batch: one transaction, committed or aborted.
+
+The user's function writes under leases; then the attempt checks that Spark accepted exactly the acknowledged records,
+and commits them together with the commit note and the source offsets. Any exception aborts the transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import Fenced
+from fencepost.client.transaction import ProducerIdentity
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.protocol.transaction_version import TV2
+from fencepost.spark.checkpoint.offsets import MicroBatchOffsets
+from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.driver.commit_note import CommitNote
+from fencepost.spark.driver.job_failures import is_lost_worker, sentence_of, setup_problem
+from fencepost.spark.driver.jobs import Jobs
+from fencepost.spark.driver.lag_group import LagGroup
+from fencepost.spark.driver.owner import TransactionOwner
+from fencepost.spark.driver.progress import COMMITTED, EMPTY, BatchProgress
+from fencepost.spark.driver.query_stop import IN_THE_MIDDLE, STOPPED, stopped_by_sigterm, was_stopped
+from fencepost.spark.driver.timeout_alarm import TimeoutAlarm
+from fencepost.spark.failures import BatchBroken, QueryStopped, SinkError
+from fencepost.spark.lease.messages import MustAbort
+from fencepost.spark.lease.rules import LeaseTable
+from fencepost.spark.lease.server import LeaseServer
+from fencepost.spark.settings import SinkSettings
+from fencepost.spark.task.plan import WritePlan
+from fencepost.spark.task.topics import pin
+
+# The versions of Produce: see WritePlan.
+PRODUCE_TV2, PRODUCE_TV1 = 13, 11
+
+Write = Callable[[Any, BatchTransaction], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The checkpoint's record of a micro-batch."""
+
+    query_id: str
+    offsets: MicroBatchOffsets
+    is_stateful: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a transaction is for. It is the same at every attempt."""
+
+    frame: Any
+    batch_id: int
+    write: Write
+    consumed: Mapping[TopicPartition, int]
+    planned: Planned | None  # None: a plain frame belongs to no query, so there is no commit note.
+
+
+class Attempts:
+    """Makes attempts, one after another. They share the lease service, which the first attempt starts."""
+
+    def __init__(
+        self, settings: SinkSettings, client: KafkaClient, owner: TransactionOwner, group: LagGroup | None
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._owner = owner
+        self._group = group
+        self.leases: LeaseServer | None = None
+
+    def close(self) -> None:
+        if self.leases is not None:
+            self.leases.stop()
+
+    def make(self, work: Work, identity: ProducerIdentity, note: CommitNote | None, number: int) -> BatchProgress:
+        """Raises BatchBroken if the transaction was aborted and another attempt may succeed."""
+        session = work.frame.sparkSession
+        leases = self._lease_server(session)
+        has_tv2 = self._owner.transaction_version >= TV2
+        began_ms = now_ms()
+        table = LeaseTable(
+            lease_timeout_ms=self._settings.lease_timeout_ms,
+            first_touches_at_once=1 if has_tv2 else None,
+            transaction_timeout_ms=self._settings.timeout_ms,
+        )
+        jobs = Jobs(session)
+        address = leases.open(table, self._owner.add_partitions, lambda must_abort: jobs.cancel_soon())
+        plan = WritePlan(
+            self._settings.client,
+            identity,
+            PRODUCE_TV2 if has_tv2 else PRODUCE_TV1,
+            address,
+            write_number=0,
+            topic=None,
+            topics={},
+            compression=self._settings.compression,
+            max_record_batch_bytes=self._settings.max_record_batch_bytes,
+        )
+        transaction = BatchTransaction(work.batch_id, self._settings.topic, plan, partial(pin, self._client))
+        try:
+            with jobs, TimeoutAlarm(work.batch_id, self._settings.timeout_ms):
+                _write(work, transaction, leases)
+                transaction.check()
+                if jobs.was_a_stage_repeated():
+                    raise BatchBroken(
+                        "Spark ran a stage of the micro-batch again, which may give other rows than the first time"
+                    )
+                verdict = leases.finish(transaction.results, transaction.input_partitions)
+                if isinstance(verdict, MustAbort):
+                    raise BatchBroken(verdict.reason)
+                has_something = bool(verdict.counts or work.consumed)
+                if has_something:
+                    self._commit(work, note, {topic for topic, _ in verdict.counts})
+                else:
+                    self._owner.abort()  # A lost task may have added a partition without writing to it.
+        except BaseException:
+            leases.break_transaction("the micro-batch is being aborted")
+            self._owner.abort()
+            raise
+        finally:
+            leases.close()
+        took_ms = now_ms() - began_ms
+        return BatchProgress(
+            work.batch_id,
+            COMMITTED if has_something else EMPTY,
+            records=sum(verdict.counts.values()),
+            bytes=table.bytes,
+            record_batches=table.record_batches,
+            transaction_ms=took_ms,
+            timeout_share=took_ms / self._settings.timeout_ms,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            attempts=number,
+        )
+
+    def _commit(self, work: Work, note: CommitNote | None, topics: set[str]) -> None:
+        group = self._group if work.consumed else None
+        if group is not None:
+            group.check()
+        self._owner.commit(topics, note, group.group_id if group else None, work.consumed)
+
+    def _lease_server(self, session: Any) -> LeaseServer:
+        if self.leases is None:
+            host = self._settings.lease_host or str(session.conf.get("spark.driver.host", "127.0.0.1"))
+            self.leases = LeaseServer(host, bind_host=self._settings.lease_bind, ports=self._settings.lease_ports)
+            self.leases.start()
+        return self.leases
+
+
+def _write(work: Work, transaction: BatchTransaction, leases: LeaseServer) -> None:
+    try:
+        with stopped_by_sigterm(work.frame.sparkSession):
+            work.write(work.frame, transaction)
+    except QueryStopped:
+        raise
+    except Exception as e:
+        cause = _cause_of(e, leases)
+        if cause is e:
+            raise
+        # Without the Spark exception: Spark recognizes a stopped query only in a short text.
+        raise cause from (None if isinstance(cause, QueryStopped) else e)
+
+
+def _cause_of(error: Exception, leases: LeaseServer) -> Exception:
+    """The cause of an exception from the user's function, which is mostly the exception of a Spark job."""
+    if was_stopped(error):
+        return QueryStopped(f"{IN_THE_MIDDLE} ({STOPPED})")
+    broken = leases.broken
+    if broken is None:
+        if problem := setup_problem(error):
+            return SinkError(problem)
+        return BatchBroken(sentence_of(error)) if is_lost_worker(error) else error
+    if isinstance(leases.failure, Fenced):
+        return leases.failure
+    said = sentence_of(error)
+    reason = broken.reason if not said or "fencepost." in said else f"{broken.reason} ({said})"
+    return SinkError(reason) if broken.is_fatal else BatchBroken(reason)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

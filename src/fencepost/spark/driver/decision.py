@@ -1,0 +1,135 @@
+"""Skip a micro-batch, run it, or refuse: decided from the commit note of the last transaction. Pure.
+
+After a crash Spark runs micro-batch N again, unless its own commit log has it. The commit note says whether Kafka has
+it:
+
+    commit note                                    decision
+    same query, an earlier micro-batch             run
+    same query, this micro-batch, same digest      skip
+    same query, this micro-batch, another digest   refuse
+    same query, a later micro-batch                refuse
+    another query                                  refuse, unless the user adopts its work
+    none                                           run a micro-batch that is too young for its note to have expired,
+                                                   and a micro-batch 0 of unknown age; else refuse
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    reason: str
+
+
+class RunOrSkip(Enum):
+    RUN = "run"
+    SKIP = "skip"
+
+
+RUN, SKIP = RunOrSkip.RUN, RunOrSkip.SKIP
+Decision = RunOrSkip | Refuse
+
+
+def decide(
+    note: CommitNote | UnreadableNote | None,
+    query_id: str,
+    batch_id: int,
+    digest: str,
+    *,
+    offsets_age_ms: int | None,
+    retention_ms: int | None,
+    adopt: bool = False,
+    run_batch: int | None = None,
+    skip_batch: int | None = None,
+) -> Decision:
+    """What to do with a micro-batch that Spark wants to run.
+
+    offsets_age_ms: the time since Spark planned the micro-batch, by `<checkpoint>/offsets`. None: not known.
+    retention_ms: how long the broker keeps the offsets of a group without members. None: not known.
+    run_batch, skip_batch: the user's answer to an earlier refusal of this micro-batch. They decide only where the note
+    does not: a committed micro-batch is skipped in any case.
+    """
+    if isinstance(note, CommitNote) and note.query_id != query_id:
+        return RUN if adopt else _another_query(note, query_id, batch_id)
+    decision = _by_note(note, batch_id, digest, offsets_age_ms, retention_ms)
+    if isinstance(decision, Refuse) and run_batch == batch_id:
+        return RUN
+    if isinstance(decision, Refuse) and skip_batch == batch_id:
+        return SKIP
+    return decision
+
+
+def _another_query(note: CommitNote, query_id: str, batch_id: int) -> Refuse:
+    return Refuse(
+        f"the last transaction was micro-batch {note.batch_id} of query {note.query_id}, but this is query {query_id}, "
+        f"micro-batch {batch_id}: its checkpoint is new, or another query uses the same transactional.id"
+        "\n\nhint: restore the old checkpoint; or, if this query is to take over and its source offsets start where "
+        "the old one's ended, set adopt=True"
+    )
+
+
+def _by_note(
+    note: CommitNote | UnreadableNote | None,
+    batch_id: int,
+    digest: str,
+    offsets_age_ms: int | None,
+    retention_ms: int | None,
+) -> Decision:
+    choice = (
+        f"\n\nhint: look into the output topics; then set run_batch={batch_id} if this micro-batch is missing there, "
+        f"or skip_batch={batch_id} if it is there"
+    )
+    if note is None:
+        return _without_note(batch_id, offsets_age_ms, retention_ms, choice)
+    if isinstance(note, UnreadableNote):
+        return Refuse(
+            f"it is not known whether micro-batch {batch_id} was committed: Kafka holds {note.text[:200]!r} where the "
+            f"commit note of the last transaction should be. Another program commits to the same group, or a newer "
+            f"version of this one{choice}"
+        )
+    if note.batch_id < batch_id:
+        return RUN
+    if note.batch_id == batch_id and note.digest == digest:
+        return SKIP
+    if note.batch_id == batch_id:
+        return Refuse(
+            f"micro-batch {batch_id} is committed with source offsets {note.digest}, but the checkpoint now has "
+            f"{digest} for it: offsets/{batch_id} was deleted or changed, and the micro-batch no longer holds the "
+            f"same rows. Running it may write rows twice, skipping it may lose rows{choice}"
+        )
+    return Refuse(
+        f"Kafka has micro-batch {note.batch_id} of this query, but Spark runs micro-batch {batch_id}: the checkpoint "
+        "was set back, by a restore or by deleted files. Running it would write rows twice\n\nhint: restore the newer "
+        f"checkpoint; or set run_batch={batch_id} to write it and those after it again, or skip_batch={batch_id} "
+        "to leave it out"
+    )
+
+
+def _without_note(batch_id: int, offsets_age_ms: int | None, retention_ms: int | None, choice: str) -> Decision:
+    if batch_id == 0 and offsets_age_ms is None:
+        return RUN
+    unknown = (
+        f"it is not known whether micro-batch {batch_id} was committed: Kafka holds no commit note of this pipeline"
+    )
+    if offsets_age_ms is None:
+        return Refuse(f"{unknown}, and the checkpoint does not say when the micro-batch was planned{choice}")
+    if retention_ms is None:
+        return Refuse(f"{unknown}, and the broker does not say how long it keeps offsets{choice}")
+    # One hour is for clocks that differ and for the interval at which the broker deletes expired offsets.
+    if offsets_age_ms < retention_ms - HOUR_MS:
+        return RUN
+    return Refuse(
+        f"{unknown}, and the micro-batch was planned {_days(offsets_age_ms)} ago, while the broker keeps offsets for "
+        f"{_days(retention_ms)} (offsets.retention.minutes): a note would have expired{choice}"
+    )
+
+
+def _days(ms: int) -> str:
+    return f"{ms / 86_400_000:.1f} days" if ms >= 2 * 86_400_000 else f"{ms / HOUR_MS:.1f} hours"

@@ -1,0 +1,168 @@
+"""Owns the sink's transactional id, and knows the commit note that its last transaction left in Kafka.
+
+Whenever it is unclear how a transaction ended, the owner takes a new epoch, which ends any open transaction, and reads
+the note again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from fencepost.client.client import TRANSACTION, KafkaClient
+from fencepost.client.failures import BrokerError, ClientError, Fenced, OutcomeUnknown, TransactionLost
+from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Transaction
+from fencepost.protocol import errors
+from fencepost.protocol.messages import DescribeTransactionsRequest
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote, decode_note, encode_note, newest, note_group
+from fencepost.spark.failures import BatchBroken, SinkError
+from fencepost.spark.settings import SOURCE_PREFIX
+
+log = logging.getLogger("fencepost.spark")
+
+
+class TransactionOwner:
+    """Creating one takes the transactional id over from its previous owner."""
+
+    def __init__(self, client: KafkaClient, transactional_id: str, timeout_ms: int) -> None:
+        self._client = client
+        self._transaction = Transaction(client, transactional_id, timeout_ms)
+        self._is_settled = False  # True: it is known how the last transaction ended, and none is open.
+        self._last_number = 0
+        self.note: CommitNote | UnreadableNote | None = None
+        # The only InitProducerId without an expected producer: it fences any previous owner.
+        self._transaction.init()
+        self._read_notes()
+
+    @property
+    def identity(self) -> ProducerIdentity:
+        return self._transaction.identity
+
+    @property
+    def transaction_version(self) -> int:
+        return self._transaction.version
+
+    @property
+    def add_partitions(self) -> Callable[[Iterable[TopicPartition]], None]:
+        return self._transaction.add_partitions
+
+    def current(self) -> str | None:
+        """The producer that has the transactional id now, if the cluster says so."""
+        id_ = self._transaction.transactional_id
+        try:
+            response = self._client.ask_coordinator(
+                id_,
+                TRANSACTION,
+                DescribeTransactionsRequest([id_]),
+                lambda r: int(r.transaction_states[0].error_code),
+                deadline_s=5.0,
+            )
+        except ClientError:
+            return None
+        found = response.transaction_states[0]
+        return None if found.error_code else f"producer {found.producer_id}, epoch {found.producer_epoch}"
+
+    # --- the commit note ------------------------------------------------------------------------------------
+
+    @property
+    def _note_group(self) -> str:
+        return note_group(self._transaction.transactional_id)
+
+    def _read_notes(self) -> list[CommitNote | UnreadableNote]:
+        """Always after InitProducerId: until then an older owner may still commit."""
+        self._is_settled = False
+        committed = self._client.all_committed(self._note_group)
+        found = [decode_note(metadata) for _, metadata in committed.values()]
+        self.note = newest(found)
+        self._last_number = max((note.number for note in found if isinstance(note, CommitNote)), default=0)
+        self._is_settled = True
+        return found
+
+    def next_note(self, query_id: str, batch_id: int, digest: str) -> CommitNote:
+        return CommitNote(query_id, batch_id, digest, self._last_number + 1)
+
+    def settle(self) -> None:
+        """If it is unclear how the last transaction ended: take a new epoch, and read the note."""
+        if not self._is_settled:
+            self._renew()
+
+    def _renew(self) -> list[CommitNote | UnreadableNote]:
+        self._is_settled = False
+        self._transaction.renew()  # Raises Fenced if the id has another owner now.
+        return self._read_notes()
+
+    # --- one transaction ------------------------------------------------------------------------------------
+
+    def begin(self) -> ProducerIdentity:
+        """The identity for the next transaction. May change `note`: decide by the note that is there afterwards."""
+        before = self._transaction.identity
+        identity = self._transaction.begin()
+        if identity.producer_id != before.producer_id:
+            # Either the epochs ran out, or the cluster had forgotten the id. Then there may have been another owner.
+            self._read_notes()
+        return identity
+
+    def commit(
+        self,
+        topics: Iterable[str],
+        note: CommitNote | None,
+        group_id: str | None,
+        consumed: Mapping[TopicPartition, int],
+    ) -> None:
+        """Commit the records of these topics, with the commit note, and the offsets of a group.
+
+        Raises BatchBroken if nothing was committed, and OutcomeUnknown only if there is no note that would tell.
+        """
+        topics = sorted(topics)
+        offsets = [OffsetToCommit(topic, p, offset) for (topic, p), offset in sorted(consumed.items())]
+        try:
+            if note is not None and topics:
+                text = encode_note(note)
+                at_zero = [OffsetToCommit(topic, 0, note.batch_id, text) for topic in topics]
+                self._transaction.commit_offsets(self._note_group, at_zero)
+            if group_id is not None and offsets:
+                self._commit_group(group_id, offsets)
+        except (TransactionLost, Fenced) as e:
+            # With TV2 a transaction that timed out looks like a fenced one. A new epoch shows which it was.
+            self._renew()
+            raise BatchBroken(str(e)) from e
+        try:
+            self._transaction.commit()
+        except OutcomeUnknown as e:
+            self._resolve(e, note)
+        if note is not None and topics:
+            self.note, self._last_number = note, note.number
+
+    def _commit_group(self, group_id: str, offsets: list[OffsetToCommit]) -> None:
+        try:
+            self._transaction.commit_offsets(group_id, offsets)
+        except BrokerError as e:
+            if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            raise SinkError(
+                f"the source offsets of the micro-batch cannot be committed to group.id {group_id}: {e}\n\nhint: a "
+                "topic that the query reads was deleted, or is in another cluster; in that case set "
+                f"{SOURCE_PREFIX}bootstrap.servers"
+            ) from e
+
+    def _resolve(self, problem: OutcomeUnknown, note: CommitNote | None) -> None:
+        """The commit has no clear answer. Take a new epoch, which ends any open transaction, and look for the note."""
+        found = self._renew()
+        if note is None:
+            raise problem
+        if note not in found:
+            raise BatchBroken(str(problem))
+
+    def abort(self) -> None:
+        """End the transaction without its records, so that readers do not wait for it."""
+        is_unclear = not self._is_settled
+        self._is_settled = False
+        try:
+            self._transaction.abort()
+        except OutcomeUnknown as e:
+            log.warning("%s; taking a new epoch", e)
+            is_unclear = True
+        if is_unclear:
+            self._renew()
+        self._is_settled = True

@@ -1,0 +1,45 @@
+"""A query that is stopped in the middle of a micro-batch: how the sink notices it, and how it tells Spark."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fencepost.spark.checkpoint.files import has_gateway
+from fencepost.spark.driver.job_failures import java_exception_of
+from fencepost.spark.failures import QueryStopped
+
+# Spark recognizes a stopped query by this text. It searches with a regular expression that overflows the stack on a
+# text as long as the original message, which has a Java stack trace.
+STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch: java.lang.InterruptedException"
+IN_THE_MIDDLE = "the query was stopped in the middle of a micro-batch, which is aborted"
+
+
+def was_stopped(error: BaseException) -> bool:
+    """Stopping a query interrupts its thread and cancels its job group. Either may be noticed first."""
+    name, message = java_exception_of(error)
+    return name.endswith(("InterruptedException", "ClosedByInterruptException")) or "cancelled job group" in message
+
+
+@contextmanager
+def stopped_by_sigterm(session: Any) -> Iterator[None]:
+    """Spark Connect stops a query with SIGTERM to the process of its foreachBatch function. Abort before it ends."""
+    is_ours = threading.current_thread() is threading.main_thread() and not has_gateway(session)
+    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        # When its client disconnects, Spark Connect sends a second SIGTERM. The process ends by itself after the abort.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise QueryStopped(IN_THE_MIDDLE)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is stop:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)

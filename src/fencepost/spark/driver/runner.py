@@ -1,0 +1,184 @@
+"""Runs the micro-batches of a sink that owns its transactional id: skips those that Kafka has, and tries the others
+until they are committed or cannot be."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from fencepost.client.client import KafkaClient
+from fencepost.spark.checkpoint.files import files_of, has_gateway
+from fencepost.spark.checkpoint.offsets import has_state, read_offsets
+from fencepost.spark.checkpoint.query import RunningQuery, connect_query, running_query
+from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_ms
+from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.driver.decision import SKIP, Refuse, decide
+from fencepost.spark.driver.lag_group import LagGroup
+from fencepost.spark.driver.owner import TransactionOwner
+from fencepost.spark.driver.progress import SKIPPED, BatchProgress, name_of
+from fencepost.spark.failures import BatchBroken, BatchRefused, SinkError
+from fencepost.spark.settings import SinkSettings
+from fencepost.spark.task.topics import patiently
+
+log = logging.getLogger("fencepost.spark")
+
+DEFAULT_RETENTION_MS = 7 * 86_400_000
+_in_use: set[tuple[str, str]] = set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """The user's answers to questions that the sink cannot answer."""
+
+    adopt: bool = False
+    run_batch: int | None = None
+    skip_batch: int | None = None
+    max_attempts: int = 3
+
+
+class MicroBatchRunner:
+    """Creating one takes the transactional.id over; `close` gives it up."""
+
+    def __init__(self, settings: SinkSettings, choices: Choices) -> None:
+        self._settings = settings
+        self._choices = choices
+        self._key = (settings.bootstrap_servers, settings.transactional_id)
+        if self._key in _in_use:
+            raise SinkError(
+                f"transactional.id {settings.transactional_id} is in use by another sink of this process: one sink to "
+                "a transactional.id\n\nhint: close() the other sink first, or use that one"
+            )
+        self._client = KafkaClient(settings.client)
+        self.owner = TransactionOwner(self._client, settings.transactional_id, settings.timeout_ms)
+        self._source_client = KafkaClient(settings.source_client) if settings.source_client else self._client
+        self.group = (
+            LagGroup(
+                settings.group_id,
+                self._source_client,
+                settings.source_client or settings.client,
+                is_elsewhere=settings.source_client is not None,
+            )
+            if settings.group_id
+            else None
+        )
+        self.attempts = Attempts(settings, self._client, self.owner, self.group)
+        self._last_run: tuple[str, int] | None = None
+        _in_use.add(self._key)
+
+    def close(self) -> None:
+        _in_use.discard(self._key)
+        self.attempts.close()
+        self._client.close()
+        self._source_client.close()
+
+    def run_batch(self, frame: Any, batch_id: int, write: Write) -> BatchProgress:
+        """A micro-batch of a streaming query."""
+        session = frame.sparkSession
+        query = self._query(session)
+        if self._last_run == (query.run_id, batch_id):
+            raise SinkError(
+                f"the sink was called for micro-batch {batch_id} before: a micro-batch is one transaction, and one "
+                "call\n\nhint: write several frames inside one function, with @sink.batch and transaction.write"
+            )
+        self.owner.settle()
+        if self.group is not None:
+            self.group.check_sources(query.kafka_servers)
+        files = files_of(session, query.checkpoint)
+        offsets = read_offsets(files, batch_id, query.sources)
+        consumed = offsets.consumed if self.group and not self.group.is_elsewhere else {}
+        planned = Planned(query.query_id, offsets, has_state(files))
+        work = Work(frame, batch_id, write, consumed, planned)
+        is_skipped = self._is_committed(batch_id, planned)
+        self._last_run = (query.run_id, batch_id)
+        if is_skipped:
+            progress = self._skip(work)
+        else:
+            progress = self._try(work, 1 if planned.is_stateful else self._choices.max_attempts)
+        if self.group and self.group.is_elsewhere:
+            self.group.commit_afterwards(offsets.consumed, batch_id)
+        return progress
+
+    def write_once(self, frame: Any, topic: str | None) -> BatchProgress:
+        """A plain frame, in a transaction without a query: no commit note, no source offsets."""
+        self.owner.settle()
+
+        def write(frame: Any, transaction: BatchTransaction) -> object:
+            return transaction.write(frame, topic)
+
+        return self._try(Work(frame, -1, write, {}, None), self._choices.max_attempts)
+
+    def _query(self, session: Any) -> RunningQuery:
+        if not has_gateway(session):
+            return connect_query(session, self._settings.checkpoint_location)
+        query = running_query(session)
+        if query is None:
+            raise SinkError("foreachBatch was called outside a streaming query: use sink.write(frame) there")
+        return query
+
+    # --- skip or run ----------------------------------------------------------------------------------------
+
+    def _is_committed(self, batch_id: int, planned: Planned) -> bool:
+        """By the commit note that is there now. Raises BatchRefused if the note does not say."""
+        planned_ms = planned.offsets.timestamp_ms
+        decision = decide(
+            self.owner.note,
+            planned.query_id,
+            batch_id,
+            planned.offsets.digest,
+            offsets_age_ms=None if planned_ms is None else now_ms() - planned_ms,
+            retention_ms=self._retention_ms(),
+            adopt=self._choices.adopt,
+            run_batch=self._choices.run_batch,
+            skip_batch=self._choices.skip_batch,
+        )
+        if isinstance(decision, Refuse):
+            raise BatchRefused(decision.reason)
+        return decision is SKIP
+
+    def _retention_ms(self) -> int | None:
+        """How long the broker keeps offsets. Needed only if there is no commit note."""
+        if self.owner.note is not None:
+            return None
+        minutes = patiently(lambda: self._client.broker_setting("offsets.retention.minutes"))
+        return int(minutes) * 60_000 if minutes else DEFAULT_RETENTION_MS
+
+    def _skip(self, work: Work) -> BatchProgress:
+        if work.planned is not None and work.planned.is_stateful:
+            # The state store expects every micro-batch to run, so compute the rows and discard them.
+            work.frame.write.format("noop").mode("overwrite").save()
+        return BatchProgress(work.batch_id, SKIPPED)
+
+    # --- attempts -------------------------------------------------------------------------------------------
+
+    def _try(self, work: Work, max_attempts: int) -> BatchProgress:
+        """Attempt it until it is committed, fails for good, or was broken too often."""
+        timeout_ms = self._settings.timeout_ms
+        timeouts_in_a_row = 0
+        for number in range(1, max_attempts + 1):
+            began_ms = now_ms()
+            try:
+                return self._attempt(work, number)
+            except BatchBroken as e:
+                took_ms = now_ms() - began_ms
+                timeouts_in_a_row = timeouts_in_a_row + 1 if took_ms >= timeout_ms else 0
+                if timeouts_in_a_row >= 2:
+                    raise SinkError(
+                        f"the transaction was lost twice in a row, the last time after {took_ms} ms: {e}\n\n"
+                        f"hint: micro-batches take longer than transaction.timeout.ms={timeout_ms}; raise it (up to "
+                        "the broker's transaction.max.timeout.ms), or make micro-batches smaller"
+                    ) from e
+                if number == max_attempts:
+                    raise
+                log.warning("%s is run again (attempt %d): %s", name_of(work.batch_id), number + 1, e)
+        raise AssertionError("max_attempts is at least 1")
+
+    def _attempt(self, work: Work, number: int) -> BatchProgress:
+        identity = self.owner.begin()
+        note = None
+        if work.planned is not None:
+            # Decide again: `begin` may have found a newer note, of another owner of the id.
+            if self._is_committed(work.batch_id, work.planned):
+                return self._skip(work)
+            note = self.owner.next_note(work.planned.query_id, work.batch_id, work.planned.offsets.digest)
+        return self.attempts.make(work, identity, note, number)

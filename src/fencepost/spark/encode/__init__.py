@@ -1,0 +1,3 @@
+"""Rows as Kafka record batches: columns, partitions, the layout of the records."""
+
+from __future__ import annotations

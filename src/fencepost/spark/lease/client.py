@@ -1,0 +1,168 @@
+"""A task's side of the lease service: asks the driver before every record batch, and blocks until the answer.
+
+LeaseError                     everything below
++-- DriverUnreachable          no connection to the driver, or it ended: where, and which setting to change
++-- RefusedByDriver            the transaction is over, and why
+AlreadyWritten                 not an error: another attempt at this task wrote the rows; yield its result
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.lease.messages import Granted, TaskAttempt, TaskResult, Want
+from fencepost.spark.lease.wire import MAX_FRAME_BYTES, PROTOCOL_VERSION, encode_frame, keep_alive, take_frame
+
+CONNECT_TIMEOUT_S = 10.0
+
+
+class LeaseError(Exception):
+    pass
+
+
+class DriverUnreachable(LeaseError):
+    pass
+
+
+class RefusedByDriver(LeaseError):
+    def __init__(self, reason: str, is_fatal: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.is_fatal = is_fatal
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason, self.is_fatal)
+
+
+class AlreadyWritten(Exception):
+    def __init__(self, result: TaskResult) -> None:
+        super().__init__(f"already written: {result}")
+        self.result = result
+
+
+class LeaseAddress(NamedTuple):
+    """Where the tasks of a transaction find the driver, and their token. Travels with the job; keep it out of logs."""
+
+    host: str
+    port: int
+    token: str
+
+    def __repr__(self) -> str:
+        return f"LeaseAddress({self.host}:{self.port})"
+
+
+class LeaseClient:
+    """Connects at once, so that a task that cannot reach its driver fails before its first row.
+
+    attempt_number: Spark's number of this attempt at the input partition, within one attempt at its stage.
+    """
+
+    def __init__(
+        self,
+        address: LeaseAddress,
+        task: TaskAttempt,
+        attempt_number: int | None = None,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+    ) -> None:
+        self._address = address
+        self._task = task
+        self._buffer = bytearray()
+        try:
+            self._socket = socket.create_connection((address.host, address.port), connect_timeout_s)
+        except OSError as e:
+            raise self._unreachable(e) from e
+        try:
+            keep_alive(self._socket)
+            # The greeting has a deadline. Later answers have none: a lease may be held by another task.
+            hello = {"op": "hello", "version": PROTOCOL_VERSION, "token": address.token, "task": list(task)}
+            self._ask(hello if attempt_number is None else {**hello, "attempt": attempt_number})
+            self._socket.settimeout(None)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> LeaseClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect. For the driver the task is lost, unless it has called `done`."""
+        self._socket.close()
+
+    def acquire(self, wants: Iterable[Want]) -> Granted | None:
+        """The lease of one of these partitions. None: no partition is free, and this task holds another lease.
+
+        The task then has to give back its leases first. A task that holds no lease waits here until it gets one.
+        """
+        answer = self._ask({"op": "acquire", "wants": [list(want) for want in wants]})
+        granted = answer.get("granted")
+        return None if granted is None else Granted(*granted)
+
+    def release(self, lease: Granted, size_bytes: int = 0) -> None:
+        """Give the lease back: the brokers acknowledged all its records, which took `size_bytes`."""
+        where, count = [lease.topic, lease.partition], lease.record_count
+        self._tell({"op": "release", "lease": where, "count": count, "bytes": size_bytes})
+
+    def done(self, counts: Mapping[TopicPartition, int]) -> TaskResult:
+        """Report the number of records written. Returns the result to yield, which may be that of another attempt."""
+        try:
+            self._ask({"op": "done", "counts": [[*partition, count] for partition, count in counts.items()]})
+        except AlreadyWritten as e:
+            return e.result
+        raise LeaseError("the driver gave no result for a task that is done")
+
+    def fail(self, reason: str, *, is_fatal: bool) -> None:
+        """Give up, and say why. `is_fatal`: every other attempt would fail as well."""
+        self._tell({"op": "fail", "reason": reason[:10_000], "fatal": is_fatal})
+        self.close()
+
+    def dispute(self, reason: str) -> None:
+        """After AlreadyWritten: that result is not complete. Breaks the transaction, so the micro-batch runs again."""
+        self._tell({"op": "dispute", "reason": reason})
+        self.close()
+
+    # --- frames -------------------------------------------------------------------------------------------
+
+    def _ask(self, message: Mapping[str, object]) -> dict[str, Any]:
+        self._tell(message)
+        try:
+            answer = self._receive()
+        except OSError as e:
+            raise self._unreachable(e) from e
+        if "broken" in answer:
+            raise RefusedByDriver(answer["broken"], answer["fatal"])
+        if "written" in answer:
+            write_number, partition_id, task_attempt_id, counts = answer["written"]
+            rows = tuple((topic, partition, count) for topic, partition, count in counts)
+            raise AlreadyWritten(TaskResult(write_number, partition_id, task_attempt_id, rows))
+        return answer
+
+    def _tell(self, message: Mapping[str, object]) -> None:
+        try:
+            self._socket.sendall(encode_frame(message))
+        except OSError as e:
+            raise self._unreachable(e) from e
+
+    def _receive(self) -> dict[str, Any]:
+        while True:
+            frame = take_frame(self._buffer, MAX_FRAME_BYTES)
+            if frame is not None:
+                return frame
+            data = self._socket.recv(65_536)
+            if not data:
+                raise ConnectionError("the driver closed the connection")
+            self._buffer += data
+
+    def _unreachable(self, why: OSError) -> DriverUnreachable:
+        host, port, _ = self._address
+        return DriverUnreachable(
+            f"{self._task} on {socket.gethostname()} cannot reach the driver's lease service at {host}:{port}: "
+            f"{why or type(why).__name__}\n\nhint: executors open a connection to the driver there. Let it through, or "
+            "set fencepost.lease.port to a port (or a range FROM-TO) that is open, fencepost.lease.host to a name of "
+            "the driver that executors can resolve, fencepost.lease.bind to the address of the driver to listen on"
+        )

@@ -1,0 +1,440 @@
+"""The rules of leases: which task may write to which partition, at which sequence, in one transaction. Pure.
+
+Many tasks write under one producer id and epoch, and a broker accepts the record batches of a partition only in the
+order of their sequences. So a task asks for the lease of an output partition, gets the base sequence of its next
+record batch, and gives the lease back once the brokers acknowledged it. Two promises carry everything else:
+
+- A sequence that was granted counts as written and is never granted again. If it is unclear whether a record batch was
+  written, the transaction is broken.
+- The rows of an input partition are written by one attempt, its owner. Another attempt waits, and then reports the
+  result of the owner. An owner that is lost after its first lease breaks the transaction.
+
+Every method returns effects for the caller to carry out: replies to tickets, which the caller chose, and partitions
+to add.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from fencepost.protocol.batch import MAX_SEQUENCE, advance_sequence
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.lease.messages import (
+    Busy,
+    Effect,
+    Finished,
+    FirstTouch,
+    Granted,
+    InputPartition,
+    LeaseRefused,
+    MustAbort,
+    Outcome,
+    Reply,
+    TaskAttempt,
+    TaskResult,
+    Ticket,
+    Want,
+    Written,
+)
+
+
+class Touch(Enum):
+    NOT_YET = "not yet"
+    PENDING = "pending"
+    DONE = "done"
+
+
+@dataclass(slots=True, eq=False)
+class _Ask:
+    """A question that waits for its answer: for a lease (`wants`), or whether a task's counts are right (`counts`)."""
+
+    ticket: Ticket
+    task: TaskAttempt
+    wants: Mapping[TopicPartition, int] | None
+    counts: Mapping[TopicPartition, int] | None = None
+    is_over: bool = False  # Answered, or its task is gone. A queue drops such entries when it reaches them.
+
+
+@dataclass(slots=True)
+class _Output:
+    touch: Touch = Touch.NOT_YET
+    next_sequence: int = 0
+    holder: TaskAttempt | None = None
+    granted: int = 0
+    acknowledged: int = 0
+    queue: deque[_Ask] = field(default_factory=deque)
+
+    def oldest_ask(self) -> _Ask | None:
+        while self.queue and self.queue[0].is_over:
+            self.queue.popleft()
+        return self.queue[0] if self.queue else None
+
+
+@dataclass(slots=True)
+class _Input:
+    owner: TaskAttempt | None = None
+    has_written: bool = False
+    held: set[TopicPartition] = field(default_factory=set)
+    acknowledged: dict[TopicPartition, int] = field(default_factory=dict)
+    result: TaskResult | None = None
+    ask: _Ask | None = None
+    parked: list[_Ask] = field(default_factory=list)
+
+
+class LeaseTable:
+    """The leases of one transaction.
+
+    first_touches_at_once: how many partitions may have their first record batch in flight.
+        TV2: one. The first record batch adds its partition, and the coordinator rejects concurrent additions with
+        error 51, which some brokers turn into 19.
+        TV1: None, which means any number. The driver adds the partitions itself.
+
+    transaction_timeout_ms: the broker aborts the transaction this long after its first partition was added. Tasks that
+    go on after that work for nothing, and some never end by themselves.
+    """
+
+    def __init__(
+        self,
+        *,
+        lease_timeout_ms: int,
+        first_touches_at_once: int | None = 1,
+        transaction_timeout_ms: int | None = None,
+    ) -> None:
+        assert lease_timeout_ms > 0
+        assert first_touches_at_once is None or first_touches_at_once > 0
+        self.lease_timeout_ms = lease_timeout_ms
+        self.broken: MustAbort | None = None
+        self.finished: Finished | None = None
+        self.record_batches = 0
+        self.bytes = 0
+        self._at_once = first_touches_at_once
+        self._transaction_timeout_ms = transaction_timeout_ms
+        self._ends_ms: int | None = None  # When the broker aborts the transaction.
+        self._outputs: dict[TopicPartition, _Output] = {}
+        self._inputs: dict[InputPartition, _Input] = {}
+        self._met: dict[tuple[InputPartition, int], TaskAttempt] = {}
+        self._deadlines: dict[TopicPartition, int] = {}  # Of the granted leases, oldest first.
+        self._first_touches: set[TopicPartition] = set()
+        self._untouched: deque[TopicPartition] = deque()
+        self._to_touch: list[TopicPartition] = []
+        self._effects: list[Effect] = []
+
+    # --- requests of a task ---------------------------------------------------------------------------------
+
+    def met(self, task: TaskAttempt, attempt_number: int) -> list[Effect]:
+        """A task has begun. If two attempts at an input partition have the same number, Spark runs the stage again.
+
+        Spark does so when the output of an earlier shuffle is lost. The new run may give other rows, or the same rows
+        in another order, while some tasks of the first run have already written theirs.
+        """
+        earlier = self._met.setdefault((task.input, attempt_number), task)
+        if earlier != task:
+            self._break(
+                f"Spark runs the stage of {_input_name(task.input)} again, which may give other rows than before "
+                f"(tasks {earlier.task_attempt_id} and {task.task_attempt_id} are both attempt {attempt_number})"
+            )
+        return self._take()
+
+    def acquire(self, ticket: Ticket, task: TaskAttempt, wants: Sequence[Want], now_ms: int) -> list[Effect]:
+        """Ask for the lease of one of the partitions that a task has a record batch for; earlier ones are preferred.
+
+        The reply may come at once or as an effect of a later call. A task names several partitions, so that tasks do
+        not queue up behind each other for the same one.
+        """
+        self._admit(_Ask(ticket, task, _counts_by_partition(wants)), now_ms)
+        if self._to_touch and self._ends_ms is None and self._transaction_timeout_ms is not None:
+            self._ends_ms = now_ms + self._transaction_timeout_ms
+        return self._take()
+
+    def release(
+        self, task: TaskAttempt, partition: TopicPartition, acknowledged: int, now_ms: int, size_bytes: int = 0
+    ) -> list[Effect]:
+        """The brokers acknowledged the record batch of a lease. If not all of it, the transaction is broken."""
+        if self.broken or self.finished:
+            return []
+        output = self._outputs.get(partition)
+        name = _name(partition)
+        if output is None or output.holder != task:
+            self._break(f"{task} gave back a lease of {name} that it does not hold")
+        elif acknowledged != output.granted:
+            self._break(f"{task} wrote {acknowledged} of the {output.granted} records for {name}")
+        else:
+            self.bytes += size_bytes
+            self._settle(output, partition, now_ms)
+        return self._take()
+
+    def done(
+        self, ticket: Ticket, task: TaskAttempt, counts: Mapping[TopicPartition, int], now_ms: int
+    ) -> list[Effect]:
+        """A task has no more rows, and wrote this many. It must not yield its result before the reply."""
+        self._admit(_Ask(ticket, task, None, counts), now_ms)
+        return self._take()
+
+    def fail(self, task: TaskAttempt, reason: str, is_fatal: bool, now_ms: int) -> list[Effect]:
+        """A task gives up. `is_fatal`: another attempt would fail as well."""
+        if is_fatal:
+            self._break(reason, is_fatal=True)
+        else:
+            self._lose(task, reason, now_ms)
+        return self._take()
+
+    def dispute(self, reason: str) -> list[Effect]:
+        """A task got the result of another attempt, and its own rows show that the result is wrong."""
+        self._break(reason)
+        return self._take()
+
+    # --- lost tasks, and time -------------------------------------------------------------------------------
+
+    def lost(self, task: TaskAttempt, now_ms: int) -> list[Effect]:
+        """The connection to a task has ended, so the task counts as dead."""
+        self._lose(task, "its connection was lost", now_ms)
+        return self._take()
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """To be called at `next_deadline_ms`: breaks the transaction if a lease or the transaction has expired."""
+        for partition, deadline_ms in self._deadlines.items():
+            if now_ms >= deadline_ms:
+                holder = self._outputs[partition].holder
+                self._break(
+                    f"{holder} held the lease of {_name(partition)} for {self.lease_timeout_ms} ms without an "
+                    "acknowledgement"
+                )
+            break  # All leases last equally long, so the oldest expires first.
+        if self._ends_ms is not None and now_ms >= self._ends_ms:
+            self._break(f"the transaction was open for transaction.timeout.ms={self._transaction_timeout_ms}")
+        return self._take()
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        if self.broken or self.finished:
+            return None
+        deadlines = [next(iter(self._deadlines.values()), None), self._ends_ms]
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    # --- calls of the driver ----------------------------------------------------------------------------------
+
+    def touched(self, partitions: Iterable[TopicPartition], now_ms: int) -> list[Effect]:
+        """The partitions of a `FirstTouch` are added to the transaction."""
+        for partition in partitions:
+            output = self._outputs[partition]
+            if output.touch is not Touch.PENDING:
+                continue
+            output.touch = Touch.DONE
+            self._serve(output, partition, now_ms)
+            if output.holder is None and self._at_once is not None:
+                # The task that asked is gone or got another lease, so another partition may have its first touch.
+                output.touch = Touch.NOT_YET
+                self._first_touches.discard(partition)
+        self._start_first_touches()
+        return self._take()
+
+    def break_transaction(self, reason: str, *, is_fatal: bool = False) -> list[Effect]:
+        self._break(reason, is_fatal)
+        return self._take()
+
+    def finish(
+        self, results: Iterable[TaskResult], input_partitions: Mapping[int, int] | None = None
+    ) -> tuple[Finished | MustAbort, list[Effect]]:
+        """Before EndTxn: did Spark accept exactly what the brokers acknowledged? No task may write after this.
+
+        input_partitions: the number of input partitions of each write.
+        """
+        if self.finished:
+            return self.finished, []
+        if not self.broken and (problem := self._problem(list(results), input_partitions or {})):
+            self._break(problem)
+        if self.broken:
+            return self.broken, self._take()
+        self.finished = Finished({p: o.acknowledged for p, o in self._outputs.items() if o.acknowledged})
+        return self.finished, self._take()
+
+    # --- rules ----------------------------------------------------------------------------------------------
+
+    def _admit(self, ask: _Ask, now_ms: int) -> None:
+        if self.broken:
+            return self._reply(ask, LeaseRefused(*self.broken))
+        if self.finished:
+            reason = "the transaction is being committed: nothing more can be written"
+            return self._reply(ask, LeaseRefused(reason, is_fatal=True))
+        of = self._inputs.setdefault(ask.task.input, _Input())
+        if any(other.task == ask.task and not other.is_over for other in [of.ask, *of.parked] if other):
+            raise ValueError(f"{ask.task} asks before its last question was answered")
+        if of.owner is None:
+            of.owner = ask.task
+        if of.owner != ask.task and of.result is None:
+            # Not refused: a refusal would count as a task failure for Spark, and a waiting copy does no harm.
+            of.parked.append(ask)
+            return None
+        if of.result is not None:
+            if of.owner == ask.task and ask.wants is not None:
+                return self._reply(ask, LeaseRefused(f"{ask.task} is done and may write nothing more", True))
+            return self._reply(ask, Written(of.result))
+        of.ask = ask
+        if ask.wants is None:
+            return self._complete(of, ask)
+        return self._queue(of, ask, ask.wants, now_ms)
+
+    def _queue(self, of: _Input, ask: _Ask, wants: Mapping[TopicPartition, int], now_ms: int) -> None:
+        outputs = {partition: self._outputs.setdefault(partition, _Output()) for partition in wants}
+        for partition, output in outputs.items():
+            # A partition that becomes free goes to the next task in its queue, so a free one has no queue.
+            if output.touch is Touch.DONE and output.holder is None:
+                return self._grant(output, partition, ask, wants[partition], now_ms)
+        if of.held:
+            return self._reply(ask, Busy())
+        for partition, output in outputs.items():
+            output.queue.append(ask)
+            if output.touch is Touch.NOT_YET:
+                self._untouched.append(partition)
+        return self._start_first_touches()
+
+    def _start_first_touches(self) -> None:
+        while self._untouched and (self._at_once is None or len(self._first_touches) < self._at_once):
+            partition = self._untouched.popleft()
+            output = self._outputs[partition]
+            if output.touch is Touch.NOT_YET and output.oldest_ask() is not None:
+                output.touch = Touch.PENDING
+                self._first_touches.add(partition)
+                self._to_touch.append(partition)
+
+    def _serve(self, output: _Output, partition: TopicPartition, now_ms: int) -> None:
+        """Give a free partition to the task that has waited longest for it."""
+        ask = output.oldest_ask()
+        if ask is not None and ask.wants is not None and output.holder is None and output.touch is Touch.DONE:
+            self._grant(output, partition, ask, ask.wants[partition], now_ms)
+
+    def _grant(self, output: _Output, partition: TopicPartition, ask: _Ask, count: int, now_ms: int) -> None:
+        of = self._inputs[ask.task.input]
+        base_sequence = output.next_sequence
+        # From here on these sequences are used, whatever happens to the task.
+        output.next_sequence = advance_sequence(base_sequence, count)
+        output.holder = ask.task
+        output.granted = count
+        of.held.add(partition)
+        of.has_written = True
+        self._deadlines[partition] = now_ms + self.lease_timeout_ms
+        self._reply(ask, Granted(*partition, base_sequence, count, self.lease_timeout_ms * 9 // 10))
+
+    def _settle(self, output: _Output, partition: TopicPartition, now_ms: int) -> None:
+        assert output.holder is not None
+        of = self._inputs[output.holder.input]
+        of.held.discard(partition)
+        of.acknowledged[partition] = of.acknowledged.get(partition, 0) + output.granted
+        output.acknowledged += output.granted
+        output.holder, output.granted = None, 0
+        self.record_batches += 1
+        del self._deadlines[partition]
+        self._serve(output, partition, now_ms)
+        if partition in self._first_touches:
+            self._first_touches.discard(partition)
+            self._start_first_touches()
+
+    def _complete(self, of: _Input, ask: _Ask) -> None:
+        assert ask.counts is not None
+        said = {partition: count for partition, count in ask.counts.items() if count}
+        if of.held:
+            return self._break(f"{ask.task} says it is done, but holds {', '.join(map(_name, sorted(of.held)))}")
+        if said != of.acknowledged:
+            return self._break(
+                f"{ask.task} counted {_listed(said)}, but the brokers acknowledged {_listed(of.acknowledged)}"
+            )
+        counts = tuple((*partition, count) for partition, count in sorted(said.items()))
+        of.result = TaskResult(*ask.task, counts)
+        self._reply(ask, Written(of.result))
+        for waiting in of.parked:
+            self._reply(waiting, Written(of.result))
+        return of.parked.clear()
+
+    def _lose(self, task: TaskAttempt, why: str, now_ms: int) -> None:
+        of = self._inputs.get(task.input)
+        if of is None or self.broken or self.finished:
+            return
+        if of.owner != task:
+            of.parked = [ask for ask in of.parked if ask.task != task]
+        elif of.result is None and of.has_written:
+            self._break(f"{task} was lost after it had begun to write: {why}")
+        elif of.result is None:
+            if of.ask is not None:
+                of.ask.is_over = True
+            of.owner = of.ask = None
+            # The copy that waited longest takes over. Its question may in turn answer the others.
+            waiting, of.parked = of.parked, []
+            for ask in waiting:
+                self._admit(ask, now_ms)
+
+    def _break(self, reason: str, is_fatal: bool = False) -> None:
+        if self.broken or self.finished:
+            return
+        self.broken = MustAbort(reason, is_fatal)
+        self._effects.append(self.broken)
+        self._to_touch.clear()
+        for of in self._inputs.values():
+            for ask in [*([of.ask] if of.ask else []), *of.parked]:
+                if not ask.is_over:
+                    self._reply(ask, LeaseRefused(reason, is_fatal))
+            of.parked.clear()
+
+    def _problem(self, results: list[TaskResult], input_partitions: Mapping[int, int]) -> str | None:
+        """The difference between the results that Spark accepted and the records written; None if there is none."""
+        seen: set[InputPartition] = set()
+        for result in results:
+            task = TaskAttempt(*result[:3])
+            if task.input in seen:
+                return f"Spark accepted two results for {_input_name(task.input)}"
+            seen.add(task.input)
+            of = self._inputs.get(task.input)
+            if of is None or of.result is None:
+                return f"Spark accepted a result of {task}, which never said that it was done"
+            if of.result != result:
+                return f"Spark accepted {_described(result)}, but {_described(of.result)} was written"
+        for input_, of in self._inputs.items():
+            if of.owner is not None and input_ not in seen:
+                return f"{of.owner} wrote to the transaction, but Spark accepted no result for {_input_name(input_)}"
+        for write, count in input_partitions.items():
+            missing = [i for i in range(count) if (write, i) not in seen]
+            if missing:
+                return f"Spark accepted no result for {_input_name((write, missing[0]))} ({len(missing)} of {count})"
+        assert not self._deadlines, "every owner is done, so no lease is out"
+        return None
+
+    def _reply(self, ask: _Ask, outcome: Outcome) -> None:
+        assert not ask.is_over, "a ticket is answered once"
+        ask.is_over = True
+        self._effects.append(Reply(ask.ticket, outcome))
+
+    def _take(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        if self._to_touch:
+            effects.append(FirstTouch(tuple(self._to_touch)))
+            self._to_touch = []
+        return effects
+
+
+def _counts_by_partition(wants: Sequence[Want]) -> dict[TopicPartition, int]:
+    """Raises ValueError for a senseless question: such a task is disconnected."""
+    counts = {(want.topic, want.partition): want.record_count for want in wants}
+    if not counts or len(counts) != len(wants):
+        raise ValueError("a lease is asked for one or more different partitions")
+    for (topic, partition), count in counts.items():
+        if not topic or partition < 0 or not 0 < count <= MAX_SEQUENCE:
+            raise ValueError(f"a lease of {topic!r}-{partition} for {count} records")
+    return counts
+
+
+def _name(partition: TopicPartition) -> str:
+    return f"{partition[0]}-{partition[1]}"
+
+
+def _input_name(input_: InputPartition) -> str:
+    return f"input partition {input_[1]} of write {input_[0]}"
+
+
+def _listed(counts: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(f"{_name(p)}: {n}" for p, n in sorted(counts.items())) or "nothing"
+
+
+def _described(result: TaskResult) -> str:
+    return f"{_listed({(t, p): n for t, p, n in result.counts})} by {TaskAttempt(*result[:3])}"

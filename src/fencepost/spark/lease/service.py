@@ -1,0 +1,261 @@
+"""The lease service inside its event loop: one open transaction, its table, and the connections of its tasks.
+
+Tasks show a token, which is worthless after the transaction. Only the request that adds partitions to the transaction
+is made in another thread, because it blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.lease.connections import Connection, Connections
+from fencepost.spark.lease.messages import (
+    Effect,
+    Finished,
+    FirstTouch,
+    MustAbort,
+    Reply,
+    TaskAttempt,
+    TaskResult,
+    Want,
+)
+from fencepost.spark.lease.rules import LeaseTable
+from fencepost.spark.lease.wire import (
+    PROTOCOL_VERSION,
+    BadFrame,
+    count_of,
+    encode_outcome,
+    encode_refusal,
+    integer_of,
+    partition_of,
+)
+
+log = logging.getLogger(__name__)
+
+# The longest time between two looks at the clock. Leases last longer, so the service sees each deadline in time.
+TICK_S = 0.5
+
+OnFirstTouch = Callable[[Sequence[TopicPartition]], None]
+OnMustAbort = Callable[[MustAbort], None]
+
+
+@dataclass(slots=True, eq=False)
+class OpenTransaction:
+    """One attempt at a micro-batch, while its tasks may ask for leases."""
+
+    table: LeaseTable
+    token: str
+    on_first_touch: OnFirstTouch
+    on_must_abort: OnMustAbort | None
+    connections: dict[TaskAttempt, Connection] = field(default_factory=dict)
+    to_add: list[TopicPartition] = field(default_factory=list)
+    adding: asyncio.Task[None] | None = None
+    failure: Exception | None = None
+
+
+class LeaseService:
+    """All of it is called in one event loop, so nothing here needs a lock."""
+
+    def __init__(self, listener: socket.socket, max_connections: int, clock_ms: Callable[[], int]) -> None:
+        self.transaction: OpenTransaction | None = None
+        self.connections = Connections(listener, max_connections, clock_ms, self._handle, self._lost)
+        self._clock_ms = clock_ms
+        self._background: list[asyncio.Task[None]] = []
+
+    # --- the driver's calls ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._background = [
+            asyncio.create_task(self._repeat(self.connections.accept)),
+            asyncio.create_task(self._repeat(self._watch_the_clock)),
+        ]
+
+    async def open(self, table: LeaseTable, on_first_touch: OnFirstTouch, on_must_abort: OnMustAbort | None) -> str:
+        """Returns the token that the tasks have to show."""
+        assert self.transaction is None, "one transaction at a time"
+        self.connections.forget_warnings()
+        self.transaction = OpenTransaction(table, secrets.token_urlsafe(32), on_first_touch, on_must_abort)
+        return self.transaction.token
+
+    async def finish(
+        self, results: Iterable[TaskResult], input_partitions: Mapping[int, int] | None
+    ) -> Finished | MustAbort:
+        transaction = self.current()
+        verdict, effects = transaction.table.finish(results, input_partitions)
+        self._carry_out(transaction, effects)
+        await self._await_additions(transaction)
+        return verdict
+
+    async def break_transaction(self, reason: str, is_fatal: bool) -> None:
+        transaction = self.current()
+        self._carry_out(transaction, transaction.table.break_transaction(reason, is_fatal=is_fatal))
+        await self._await_additions(transaction)
+
+    async def close(self) -> None:
+        transaction, self.transaction = self.transaction, None
+        if transaction is not None:
+            effects = transaction.table.break_transaction("the micro-batch is over")
+            self._carry_out(transaction, [e for e in effects if isinstance(e, Reply)])
+            for connection in list(transaction.connections.values()):
+                self.connections.dismiss(connection)
+            await self._await_additions(transaction)
+
+    async def stop(self) -> None:
+        await self.close()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        self.connections.close()
+
+    def current(self) -> OpenTransaction:
+        assert self.transaction is not None, "no transaction is open"
+        return self.transaction
+
+    # --- background -----------------------------------------------------------------------------------------
+
+    async def _repeat(self, turn: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await turn()
+            except Exception as e:
+                self.failed({"message": "an error in the background", "exception": e})
+                await asyncio.sleep(TICK_S)
+
+    async def _watch_the_clock(self) -> None:
+        transaction = self.transaction
+        deadline_ms = transaction.table.next_deadline_ms if transaction is not None else None
+        until_s = TICK_S if deadline_ms is None else (deadline_ms - self._clock_ms()) / 1000
+        await asyncio.sleep(min(max(until_s, 0.001), TICK_S))
+        self.connections.drop_silent()
+        transaction = self.transaction
+        if transaction is not None:
+            self._carry_out(transaction, transaction.table.tick(self._clock_ms()))
+
+    def failed(self, context: Mapping[str, Any]) -> None:
+        """A bug: break the transaction, because its tasks might wait for an answer for ever. Serve the next one."""
+        error = context.get("exception")
+        log.error("the lease service failed: %s", context["message"], exc_info=error)
+        transaction = self.transaction
+        if transaction is not None:
+            reason = f"the lease service failed: {error!r}"
+            self._carry_out(transaction, transaction.table.break_transaction(reason))
+
+    async def _add_partitions(self, transaction: OpenTransaction) -> None:
+        """Add partitions until none is left. Those that are named during one request go into the next."""
+        while transaction.to_add and self._is_open(transaction):
+            partitions, transaction.to_add = tuple(transaction.to_add), []
+            try:
+                await asyncio.to_thread(transaction.on_first_touch, partitions)
+                if self.transaction is transaction:
+                    self._carry_out(transaction, transaction.table.touched(partitions, self._clock_ms()))
+            except Exception as e:
+                transaction.failure = e
+                names = ", ".join(f"{topic}-{partition}" for topic, partition in partitions)
+                reason = f"{names} could not be added to the transaction: {e}"
+                self._carry_out(transaction, transaction.table.break_transaction(reason))
+        transaction.adding = None
+
+    def _is_open(self, transaction: OpenTransaction) -> bool:
+        table = transaction.table
+        return self.transaction is transaction and table.broken is None and table.finished is None
+
+    async def _await_additions(self, transaction: OpenTransaction) -> None:
+        """A partition that is added after EndTxn would open the transaction again, so EndTxn has to wait."""
+        if transaction.adding is not None:
+            await transaction.adding
+
+    # --- tasks ----------------------------------------------------------------------------------------------
+
+    def _handle(self, connection: Connection, message: Mapping[str, Any]) -> None:
+        now_ms = self._clock_ms()
+        transaction, task, op = self.transaction, connection.task, message["op"]
+        if task is None or transaction is None:
+            if op != "hello":
+                raise BadFrame("the first frame is not a greeting")
+            return self._greet(connection, message)
+        table = transaction.table
+        if op in ("acquire", "done"):
+            if connection.is_asking:
+                raise BadFrame("a question before the last one was answered")
+            connection.is_asking = True
+        if op == "acquire":
+            wants = [Want(*partition_of(w), count_of(w)) for w in message["wants"]]
+            effects = table.acquire(connection, task, wants, now_ms)
+        elif op == "release":
+            count, size_bytes = integer_of(message["count"]), integer_of(message["bytes"])
+            effects = table.release(task, partition_of(message["lease"]), count, now_ms, size_bytes)
+        elif op == "done":
+            counts = {partition_of(c): count_of(c) for c in message["counts"]}
+            effects = table.done(connection, task, counts, now_ms)
+        elif op == "fail":
+            effects = table.fail(task, f"{task}: {message['reason']}", message["fatal"] is True, now_ms)
+        elif op == "dispute":
+            effects = table.dispute(f"{task}: {message['reason']}")
+        else:
+            raise BadFrame(f"unknown operation {op!r}")
+        return self._carry_out(transaction, effects)
+
+    def _greet(self, connection: Connection, message: Mapping[str, Any]) -> None:
+        transaction, token = self.transaction, message.get("token")
+        if (
+            transaction is None
+            or not isinstance(token, str)
+            or not hmac.compare_digest(token.encode(), transaction.token.encode())
+        ):
+            if transaction is not None:
+                self.connections.warn_once(
+                    "a connection from %s is refused: it does not have the token of this micro-batch. It is a task of "
+                    "an earlier micro-batch that still runs, or another program that found the port",
+                    connection.peer,
+                )
+            return self._turn_away(connection, "this micro-batch is over: the driver has moved on to another")
+        if message.get("version") != PROTOCOL_VERSION:
+            return self._turn_away(
+                connection,
+                f"the driver speaks version {PROTOCOL_VERSION} of the lease protocol, the task "
+                f"{message.get('version')}: driver and executors have different versions of fencepost",
+            )
+        task = TaskAttempt(*(integer_of(part) for part in message["task"]))
+        if task in transaction.connections:
+            return self._turn_away(connection, f"{task} is connected already")
+        self.connections.admit(connection, task)
+        transaction.connections[task] = connection
+        if "attempt" in message:
+            self._carry_out(transaction, transaction.table.met(task, integer_of(message["attempt"])))
+        return connection.send({"ok": True})
+
+    def _turn_away(self, connection: Connection, reason: str) -> None:
+        connection.send(encode_refusal(reason, is_fatal=True))
+        self.connections.dismiss(connection)
+
+    def _lost(self, connection: Connection, task: TaskAttempt) -> None:
+        transaction = self.transaction
+        if transaction is not None:
+            del transaction.connections[task]
+            self._carry_out(transaction, transaction.table.lost(task, self._clock_ms()))
+
+    def _carry_out(self, transaction: OpenTransaction, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                connection = effect.ticket
+                assert isinstance(connection, Connection)
+                connection.is_asking = False
+                if connection in self.connections.open:
+                    connection.send(encode_outcome(effect.outcome))
+            elif isinstance(effect, FirstTouch):
+                transaction.to_add += effect.partitions
+                if transaction.adding is None:
+                    transaction.adding = asyncio.create_task(self._add_partitions(transaction))
+            elif transaction.on_must_abort is not None:
+                threading.Thread(
+                    target=transaction.on_must_abort, args=(effect,), name="fencepost-must-abort", daemon=True
+                ).start()

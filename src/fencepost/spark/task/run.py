@@ -1,0 +1,129 @@
+"""A Spark task of the sink: Arrow batches of rows in, record batches to the brokers, one row with the result out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from fencepost.client.failures import ClientError, DeadlinePassed, Unreachable
+from fencepost.spark.encode.columns import BadRecord
+from fencepost.spark.lease.client import AlreadyWritten, LeaseClient
+from fencepost.spark.lease.messages import TaskAttempt, TaskResult
+from fencepost.spark.task.plan import WritePlan
+from fencepost.spark.task.sender import WriteFailed
+from fencepost.spark.task.topics import PinnedTopic
+from fencepost.spark.task.worker import reused
+from fencepost.spark.task.writer import TaskWriter
+
+# The result of a task as Spark's SQL types and as Arrow's.
+RESULT_SCHEMA = (
+    "write int, input int, attempt long, topics map<string,binary>, "
+    "counts array<struct<topic:string,partition:int,records:long>>"
+)
+_COUNT = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("records", pa.int64())])
+_RESULT = pa.schema(
+    [
+        ("write", pa.int32()),
+        ("input", pa.int32()),
+        ("attempt", pa.int64()),
+        ("topics", pa.map_(pa.string(), pa.binary())),
+        ("counts", pa.list_(_COUNT)),
+    ]
+)
+# The task gathers about this much before it encodes the rows, so that record batches get large.
+GATHER_BYTES = 8 << 20
+
+
+def spark_task(plan: WritePlan) -> Any:
+    """The function for `mapInArrow`."""
+
+    def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        task = TaskAttempt(plan.write_number, context.partitionId(), context.taskAttemptId())
+        with reused():
+            result, topics = write_rows(plan, task, rows, context.attemptNumber())
+        yield encode_result(result, topics)
+
+    return run
+
+
+def encode_result(result: TaskResult, topics: Mapping[str, PinnedTopic]) -> pa.RecordBatch:
+    row = {
+        "write": result.write_number,
+        "input": result.partition_id,
+        "attempt": result.task_attempt_id,
+        "topics": [(name, topic.topic_id) for name, topic in topics.items()],
+        "counts": [{"topic": t, "partition": p, "records": n} for t, p, n in result.counts],
+    }
+    return pa.RecordBatch.from_pylist([row], schema=_RESULT)
+
+
+def write_rows(
+    plan: WritePlan, task: TaskAttempt, rows: Iterable[pa.RecordBatch], attempt_number: int | None = None
+) -> tuple[TaskResult, Mapping[str, PinnedTopic]]:
+    """Write all rows of one input partition. Returns its result (of this or another attempt) and its topics."""
+    with LeaseClient(plan.address, task, attempt_number) as leases:
+        writer = TaskWriter(plan, leases, task.partition_id)
+        counted = _Counted(rows)
+        try:
+            for table in _gather(counted):
+                writer.write(table)
+            return leases.done(writer.counts), writer.topics
+        except AlreadyWritten as e:
+            counted.exhaust()
+            written = sum(count for _, _, count in e.result.counts)
+            if written != counted.rows:
+                # When an executor dies, its Python worker may live a moment longer. The worker takes the end of its
+                # socket for the end of its rows, as Arrow does, and reports too early that it is done.
+                name = f"input partition {task.partition_id}"
+                reason = f"an earlier attempt at {name} wrote {written} records, but there are {counted.rows} rows"
+                leases.dispute(reason)
+                raise WriteFailed(reason) from None
+            return e.result, writer.topics
+        except BadRecord as e:
+            leases.fail(str(e), is_fatal=True)
+            raise WriteFailed(str(e)) from None
+        except WriteFailed:
+            raise
+        except ClientError as e:
+            leases.fail(str(e), is_fatal=not isinstance(e, (Unreachable, DeadlinePassed)))
+            raise WriteFailed(str(e)) from e
+
+
+class _Counted:
+    """Arrow batches, and the number of rows in those that were read."""
+
+    def __init__(self, arrow_batches: Iterable[pa.RecordBatch]) -> None:
+        self._arrow_batches = iter(arrow_batches)
+        self.rows = 0
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        arrow_batch = next(self._arrow_batches)
+        self.rows += arrow_batch.num_rows
+        return arrow_batch
+
+    def exhaust(self) -> None:
+        for _ in self:
+            pass
+
+
+def _gather(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for arrow_batch in arrow_batches:
+        if arrow_batch.num_rows:
+            gathered.append(arrow_batch)
+            size += arrow_batch.nbytes
+        if size >= GATHER_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)

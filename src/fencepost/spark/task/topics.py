@@ -1,0 +1,52 @@
+"""Output topics as a transaction uses them: pinned to their id and size for as long as the transaction lasts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from fencepost.client.client import KafkaClient, retry
+from fencepost.client.failures import BrokerError
+from fencepost.protocol import errors
+
+METADATA_DEADLINE_S = 60.0
+NEW_TOPIC_S = 3.0
+PAUSE_S = 0.02
+T = TypeVar("T")
+
+
+class PinnedTopic(NamedTuple):
+    """A topic as it was when the transaction began. A topic created later under the same name has another id."""
+
+    topic_id: bytes
+    partition_count: int
+
+
+def pin(client: KafkaClient, topic: str) -> PinnedTopic:
+    """The topic as it is now. Waits for a topic that was created a moment ago and is not known to every broker yet."""
+    deadline = time.monotonic() + NEW_TOPIC_S
+    while True:
+        try:
+            # Fresh: a client lives longer than some topics, so its cache may hold a deleted one.
+            info = patiently(lambda: client.topic(topic, fresh=True))
+            return PinnedTopic(info.topic_id, len(info.leaders))
+        except BrokerError as e:
+            if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION or time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE_S)
+
+
+def patiently(ask: Callable[[], T], deadline_s: float = METADATA_DEADLINE_S) -> T:
+    """Ask again while no broker can be reached. A refusal, such as an unknown topic, is raised at once."""
+
+    def attempt() -> tuple[list[T], BrokerError | None]:
+        try:
+            return [ask()], None
+        except BrokerError as e:
+            return [], e
+
+    found, refusal = retry(attempt, deadline_s)
+    if refusal is not None:
+        raise refusal
+    return found[0]

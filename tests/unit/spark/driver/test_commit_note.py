@@ -1,0 +1,60 @@
+"""Commit notes as text, and which of several is the last."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.spark.driver.commit_note import (
+    MAX_NOTE_BYTES,
+    CommitNote,
+    UnreadableNote,
+    decode_note,
+    encode_note,
+    newest,
+    note_group,
+)
+
+QUERY, OTHER, DIGEST = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-4228-a42c-5847c4b3c4c4", "0123abcd"
+
+
+def test_group_and_text_of_a_note_are_those_that_clusters_hold() -> None:
+    assert note_group("refunds-1") == "fencepost-marker-refunds-1"
+    assert encode_note(CommitNote("q", 7, "d", 3)) == '{"fencepost":1,"query":"q","batch":7,"digest":"d","number":3}'
+
+
+def test_a_commit_note_comes_back_from_its_text_and_fits_into_offset_metadata() -> None:
+    note = CommitNote(QUERY, 2**40, "f" * 64, 2**40)
+    text = encode_note(note)
+    assert decode_note(text) == note
+    assert len(text.encode()) < 300
+
+
+def test_a_commit_note_that_a_broker_would_not_take_is_an_error() -> None:
+    with pytest.raises(ValueError, match=str(MAX_NOTE_BYTES)):
+        encode_note(CommitNote("q" * 5000, 1, DIGEST))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "mine",
+        "[]",
+        "7",
+        "{}",
+        '{"fencepost":2,"query":"q","batch":1,"digest":"d","number":1}',
+        '{"fencepost":1,"query":"q","batch":"1","digest":"d","number":1}',
+        '{"fencepost":1,"query":"q","batch":true,"digest":"d","number":1}',
+        '{"fencepost":1,"query":"q","batch":1,"number":1}',
+    ],
+)
+def test_text_that_is_no_commit_note_is_unreadable(text: str) -> None:
+    assert decode_note(text) == UnreadableNote(text)
+
+
+def test_among_several_notes_that_of_the_last_transaction_counts_whichever_query_wrote_it() -> None:
+    old = CommitNote(QUERY, 9, DIGEST, number=9)
+    adopted = CommitNote(OTHER, 1, DIGEST, number=11)
+    assert newest([old, adopted, adopted]) == adopted
+    assert newest([old, UnreadableNote("?"), adopted]) == UnreadableNote("?")
+    assert newest([]) is None

@@ -1,0 +1,131 @@
+"""Skip, run or refuse: every row of the table."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
+from fencepost.spark.driver.decision import HOUR_MS, RUN, SKIP, Decision, Refuse, decide
+
+QUERY, OTHER = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-4228-a42c-5847c4b3c4c4"
+DIGEST, OTHER_DIGEST = "0123abcd", "ffff0000"
+DAY_MS = 24 * HOUR_MS
+WEEK_MS = 7 * DAY_MS
+
+
+def decide_for(
+    note: CommitNote | UnreadableNote | None,
+    batch_id: int,
+    *,
+    age_ms: int | None = 0,
+    retention_ms: int | None = WEEK_MS,
+    adopt: bool = False,
+    run_batch: int | None = None,
+    skip_batch: int | None = None,
+) -> Decision:
+    return decide(
+        note,
+        QUERY,
+        batch_id,
+        DIGEST,
+        offsets_age_ms=age_ms,
+        retention_ms=retention_ms,
+        adopt=adopt,
+        run_batch=run_batch,
+        skip_batch=skip_batch,
+    )
+
+
+def reason(decision: Decision) -> str:
+    assert isinstance(decision, Refuse)
+    return decision.reason
+
+
+@pytest.mark.parametrize("last", [0, 5, 6])
+def test_a_micro_batch_after_the_last_committed_one_runs(last: int) -> None:
+    assert decide_for(CommitNote(QUERY, last, OTHER_DIGEST), 7) is RUN
+
+
+def test_a_micro_batch_that_is_committed_with_the_same_offsets_is_skipped() -> None:
+    assert decide_for(CommitNote(QUERY, 7, DIGEST), 7) is SKIP
+
+
+def test_a_committed_micro_batch_whose_offsets_have_changed_is_refused_with_both_values() -> None:
+    said = reason(decide_for(CommitNote(QUERY, 7, OTHER_DIGEST), 7))
+    assert DIGEST in said
+    assert OTHER_DIGEST in said
+    assert "offsets/7" in said
+    assert "run_batch=7" in said
+    assert "skip_batch=7" in said
+
+
+def test_a_checkpoint_that_was_set_back_is_refused() -> None:
+    said = reason(decide_for(CommitNote(QUERY, 9, DIGEST), 7))
+    assert "Kafka has micro-batch 9 of this query, but Spark runs micro-batch 7" in said
+
+
+@pytest.mark.parametrize("batch_id", [0, 7, 9])
+@pytest.mark.parametrize("digest", [DIGEST, OTHER_DIGEST])
+def test_the_work_of_another_query_is_never_a_reason_to_skip(batch_id: int, digest: str) -> None:
+    note = CommitNote(OTHER, 7, digest)
+    said = reason(decide_for(note, batch_id, skip_batch=batch_id))
+    assert QUERY in said
+    assert OTHER in said
+    assert "adopt=True" in said
+    assert decide_for(note, batch_id, adopt=True) is RUN
+
+
+def test_the_first_micro_batch_of_a_new_pipeline_runs() -> None:
+    assert decide_for(None, 0, age_ms=None, retention_ms=None) is RUN
+    assert decide_for(None, 0, age_ms=0) is RUN
+
+
+def test_a_first_micro_batch_so_old_that_its_note_may_have_expired_is_refused() -> None:
+    assert "planned 63.0 days ago" in reason(decide_for(None, 0, age_ms=9 * WEEK_MS))
+    assert decide_for(None, 0, age_ms=9 * WEEK_MS, run_batch=0) is RUN
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "runs"),
+    [
+        (-5_000, True),
+        (0, True),
+        (WEEK_MS - HOUR_MS - 1, True),
+        (WEEK_MS - HOUR_MS, False),
+        (2 * WEEK_MS, False),
+    ],
+)
+def test_without_a_note_a_micro_batch_runs_only_if_its_note_could_not_have_expired(age_ms: int, runs: bool) -> None:
+    decision = decide_for(None, 7, age_ms=age_ms)
+    assert (decision is RUN) == runs
+    if not runs:
+        assert "the broker keeps offsets for 7.0 days" in reason(decision)
+
+
+def test_what_is_not_known_is_not_guessed() -> None:
+    assert "when the micro-batch was planned" in reason(decide_for(None, 7, age_ms=None))
+    assert "how long it keeps offsets" in reason(decide_for(None, 7, retention_ms=None))
+    assert "'mine'" in reason(decide_for(UnreadableNote("mine"), 7))
+
+
+def test_adopting_does_not_turn_the_other_rows_around() -> None:
+    assert decide_for(CommitNote(QUERY, 7, DIGEST), 7, adopt=True) is SKIP
+    assert isinstance(decide_for(CommitNote(QUERY, 9, DIGEST), 7, adopt=True), Refuse)
+    assert isinstance(decide_for(None, 7, age_ms=WEEK_MS, adopt=True), Refuse)
+
+
+@pytest.mark.parametrize(
+    "note", [CommitNote(QUERY, 7, OTHER_DIGEST), CommitNote(QUERY, 9, DIGEST), UnreadableNote("x"), None], ids=repr
+)
+def test_the_users_answer_holds_for_the_micro_batch_that_it_names_and_no_other(
+    note: CommitNote | UnreadableNote | None,
+) -> None:
+    assert decide_for(note, 7, age_ms=WEEK_MS, run_batch=7) is RUN
+    assert decide_for(note, 7, age_ms=WEEK_MS, skip_batch=7) is SKIP
+    assert isinstance(decide_for(note, 7, age_ms=WEEK_MS, run_batch=6, skip_batch=8), Refuse)
+
+
+def test_the_users_answer_does_not_turn_a_clear_case_around() -> None:
+    assert decide_for(CommitNote(QUERY, 7, DIGEST), 7, run_batch=7) is SKIP
+    assert decide_for(CommitNote(QUERY, 6, DIGEST), 7, skip_batch=7) is RUN
+    assert decide_for(None, 0, skip_batch=0) is RUN

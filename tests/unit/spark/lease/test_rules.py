@@ -1,0 +1,524 @@
+"""The rules of the lease table, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from fencepost.protocol.batch import MAX_SEQUENCE
+from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.lease.messages import (
+    Busy,
+    Effect,
+    Finished,
+    FirstTouch,
+    Granted,
+    LeaseRefused,
+    MustAbort,
+    Outcome,
+    Reply,
+    TaskAttempt,
+    TaskResult,
+    Want,
+    Written,
+)
+from fencepost.spark.lease.rules import LeaseTable
+
+TIMEOUT_MS = 10_000
+REFUNDS, OTHER_REFUNDS, AUDIT = ("refunds", 0), ("refunds", 1), ("audit", 0)
+
+
+def task(partition_id: int, attempt: int | None = None, write: int = 1) -> TaskAttempt:
+    return TaskAttempt(write, partition_id, 100 + partition_id if attempt is None else attempt)
+
+
+class Driver:
+    """A table whose driver adds partitions at once, unless `adds` is False."""
+
+    def __init__(self, *, at_once: int | None = None, adds: bool = True) -> None:
+        self.table = LeaseTable(lease_timeout_ms=TIMEOUT_MS, first_touches_at_once=at_once)
+        self.adds = adds
+        self.now_ms = 0
+        self.answers: dict[object, Outcome] = {}
+        self.touches: list[TopicPartition] = []
+        self.breaks: list[MustAbort] = []
+        self.tickets = 0
+
+    def take(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Reply):
+                assert effect.ticket not in self.answers
+                self.answers[effect.ticket] = effect.outcome
+            elif isinstance(effect, FirstTouch):
+                self.touches += effect.partitions
+                if self.adds:
+                    self.take(self.table.touched(effect.partitions, self.now_ms))
+            else:
+                self.breaks.append(effect)
+
+    def ask(self, who: TaskAttempt, *partitions: TopicPartition, count: int = 10) -> int:
+        self.tickets += 1
+        wants = [Want(*partition, count) for partition in partitions]
+        self.take(self.table.acquire(self.tickets, who, wants, self.now_ms))
+        return self.tickets
+
+    def acquire(self, who: TaskAttempt, *partitions: TopicPartition, count: int = 10) -> Outcome | None:
+        return self.answers.get(self.ask(who, *partitions, count=count))
+
+    def release(self, who: TaskAttempt, partition: TopicPartition, count: int = 10) -> None:
+        self.take(self.table.release(who, partition, count, self.now_ms))
+
+    def write(self, who: TaskAttempt, partition: TopicPartition, count: int = 10) -> int:
+        granted = self.acquire(who, partition, count=count)
+        assert isinstance(granted, Granted)
+        self.release(who, partition, count)
+        return granted.base_sequence
+
+    def say_done(self, who: TaskAttempt, counts: dict[TopicPartition, int]) -> int:
+        self.tickets += 1
+        self.take(self.table.done(self.tickets, who, counts, self.now_ms))
+        return self.tickets
+
+    def done(self, who: TaskAttempt, counts: dict[TopicPartition, int]) -> Outcome | None:
+        return self.answers.get(self.say_done(who, counts))
+
+    def lose(self, who: TaskAttempt) -> None:
+        self.take(self.table.lost(who, self.now_ms))
+
+    def finish(self, results: Iterable[TaskResult], partitions: dict[int, int] | None = None) -> Finished | MustAbort:
+        verdict, effects = self.table.finish(results, partitions)
+        self.take(effects)
+        return verdict
+
+
+def granted_at(outcome: Outcome | None) -> int:
+    assert isinstance(outcome, Granted)
+    return outcome.base_sequence
+
+
+def result_of(outcome: Outcome | None) -> TaskResult:
+    assert isinstance(outcome, Written)
+    return outcome.result
+
+
+# --- sequences ----------------------------------------------------------------------------------------------
+
+
+def test_the_sequences_of_a_partition_follow_each_other_whoever_writes() -> None:
+    driver = Driver()
+    bases = [driver.write(task(n % 3), REFUNDS, count=n + 1) for n in range(5)]
+    assert bases == [0, 1, 3, 6, 10]
+
+
+def test_partitions_count_their_sequences_apart() -> None:
+    driver = Driver()
+    assert driver.write(task(0), REFUNDS) == 0
+    assert driver.write(task(0), OTHER_REFUNDS) == 0
+    assert driver.write(task(0), ("audit", 0)) == 0
+
+
+def test_after_the_highest_sequence_comes_zero() -> None:
+    driver = Driver()
+    driver.write(task(0), REFUNDS, count=MAX_SEQUENCE - 3)
+    assert driver.write(task(0), REFUNDS, count=10) == MAX_SEQUENCE - 3
+    assert driver.write(task(0), REFUNDS) == 6
+
+
+def test_one_batch_of_a_partition_is_in_flight_and_the_others_wait_in_turn() -> None:
+    driver = Driver()
+    assert granted_at(driver.acquire(task(0), REFUNDS)) == 0
+    waiting = [driver.ask(task(n), REFUNDS) for n in (1, 2, 3)]
+    for n, ticket in enumerate(waiting):
+        assert ticket not in driver.answers
+        driver.release(task(n), REFUNDS)
+        assert granted_at(driver.answers[ticket]) == 10 * (n + 1)
+
+
+def test_a_task_gets_whichever_of_its_partitions_is_free_and_is_out_of_the_other_queues() -> None:
+    driver = Driver()
+    driver.acquire(task(0), REFUNDS)
+    either = driver.acquire(task(1), REFUNDS, OTHER_REFUNDS)
+    assert isinstance(either, Granted)
+    assert (either.topic, either.partition) == OTHER_REFUNDS
+    behind = driver.ask(task(2), REFUNDS, OTHER_REFUNDS)
+    driver.release(task(0), REFUNDS)
+    assert driver.answers[behind] == Granted(*REFUNDS, 10, 10, TIMEOUT_MS * 9 // 10)
+    driver.release(task(1), OTHER_REFUNDS)
+    assert granted_at(driver.acquire(task(3), OTHER_REFUNDS)) == 10
+
+
+def test_whoever_holds_a_lease_is_told_to_come_back_instead_of_waiting_for_another() -> None:
+    driver = Driver()
+    driver.acquire(task(0), REFUNDS)
+    driver.acquire(task(1), OTHER_REFUNDS)
+    assert driver.acquire(task(0), OTHER_REFUNDS) == Busy()
+    assert driver.acquire(task(1), REFUNDS) == Busy()
+    driver.release(task(1), OTHER_REFUNDS)
+    assert granted_at(driver.acquire(task(0), OTHER_REFUNDS)) == 10
+
+
+@pytest.mark.parametrize(
+    "wants",
+    [
+        [],
+        [Want("t", 0, 0)],
+        [Want("t", 0, MAX_SEQUENCE + 1)],
+        [Want("t", -1, 1)],
+        [Want("", 0, 1)],
+        [Want("t", 0, 1), Want("t", 0, 2)],
+    ],
+)
+def test_a_senseless_request_is_an_error(wants: list[Want]) -> None:
+    with pytest.raises(ValueError):
+        LeaseTable(lease_timeout_ms=1).acquire(1, task(0), wants, 0)
+
+
+def test_a_second_question_before_the_first_is_answered_is_an_error() -> None:
+    driver = Driver()
+    driver.acquire(task(0), REFUNDS)
+    driver.ask(task(1), REFUNDS)
+    with pytest.raises(ValueError):
+        driver.ask(task(1), AUDIT)
+
+
+# --- first touches ------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_granted_before_the_partition_is_in_the_transaction() -> None:
+    driver = Driver(adds=False)
+    ticket = driver.ask(task(0), REFUNDS)
+    assert driver.touches == [REFUNDS]
+    assert ticket not in driver.answers
+    driver.take(driver.table.touched([REFUNDS], 0))
+    assert granted_at(driver.answers[ticket]) == 0
+
+
+def test_a_partition_is_added_once() -> None:
+    driver = Driver()
+    for n in range(4):
+        driver.write(task(n), REFUNDS)
+    assert driver.touches == [REFUNDS]
+
+
+def test_with_version_1_all_partitions_that_a_task_has_rows_for_are_added_together() -> None:
+    table = LeaseTable(lease_timeout_ms=TIMEOUT_MS, first_touches_at_once=None)
+    effects = table.acquire(1, task(0), [Want(*p, 1) for p in (REFUNDS, OTHER_REFUNDS, AUDIT)], 0)
+    assert effects == [FirstTouch((REFUNDS, OTHER_REFUNDS, AUDIT))]
+
+
+def test_with_version_2_first_batches_go_one_at_a_time_and_later_ones_do_not_wait() -> None:
+    driver = Driver(at_once=1)
+    driver.acquire(task(0), REFUNDS)
+    second, third = driver.ask(task(1), OTHER_REFUNDS), driver.ask(task(2), AUDIT)
+    assert driver.touches == [REFUNDS]
+    driver.release(task(0), REFUNDS)
+    assert granted_at(driver.answers[second]) == 0
+    assert third not in driver.answers
+    assert granted_at(driver.acquire(task(3), REFUNDS)) == 10, "this partition has had its first batch"
+    driver.release(task(1), OTHER_REFUNDS)
+    assert granted_at(driver.answers[third]) == 0
+
+
+def test_the_turn_of_a_task_that_died_before_its_first_batch_goes_to_the_next() -> None:
+    driver = Driver(at_once=1, adds=False)
+    driver.ask(task(0), REFUNDS)
+    second = driver.ask(task(1), AUDIT)
+    driver.lose(task(0))
+    driver.take(driver.table.touched([REFUNDS], 0))
+    assert driver.touches == [REFUNDS, AUDIT]
+    driver.take(driver.table.touched([AUDIT], 0))
+    assert granted_at(driver.answers[second]) == 0
+    # The next task that wants that partition asks for it again.
+    driver.release(task(1), AUDIT)
+    driver.ask(task(2), REFUNDS)
+    assert driver.touches == [REFUNDS, AUDIT, REFUNDS]
+
+
+def test_a_partition_that_cannot_be_added_breaks_the_transaction() -> None:
+    driver = Driver(adds=False)
+    ticket = driver.ask(task(0), REFUNDS)
+    driver.take(driver.table.break_transaction("AddPartitionsToTxn: PRODUCER_FENCED", is_fatal=True))
+    assert driver.answers[ticket] == LeaseRefused("AddPartitionsToTxn: PRODUCER_FENCED", True)
+
+
+# --- owners -------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_waits_while_the_owner_writes_and_then_reports_what_the_owner_wrote() -> None:
+    driver = Driver()
+    owner, copy = task(7, attempt=1), task(7, attempt=2)
+    driver.write(owner, REFUNDS)
+    parked = driver.ask(copy, REFUNDS)
+    assert parked not in driver.answers
+    result = result_of(driver.done(owner, {REFUNDS: 10}))
+    assert driver.answers[parked] == Written(result)
+    assert result == TaskResult(1, 7, 1, (("refunds", 0, 10),))
+
+
+def test_a_copy_that_has_no_rows_waits_as_well() -> None:
+    driver = Driver()
+    owner, copy = task(7, attempt=1), task(7, attempt=2)
+    driver.write(owner, REFUNDS)
+    parked = driver.say_done(copy, {})
+    assert parked not in driver.answers
+    driver.done(owner, {REFUNDS: 10})
+    assert result_of(driver.answers[parked]).task_attempt_id == 1
+
+
+def test_a_retry_after_the_owner_is_done_reports_what_the_owner_wrote() -> None:
+    driver = Driver()
+    owner, retry = task(7, attempt=1), task(7, attempt=2)
+    driver.write(owner, REFUNDS)
+    result = result_of(driver.done(owner, {REFUNDS: 10}))
+    driver.lose(owner)
+    assert driver.acquire(retry, REFUNDS) == Written(result)
+    assert driver.done(retry, {}) == Written(result)
+    assert driver.finish([result]) == Finished({REFUNDS: 10})
+
+
+def test_an_owner_lost_with_nothing_granted_makes_room_for_the_next_attempt() -> None:
+    driver = Driver()
+    driver.acquire(task(0), REFUNDS)
+    first, second = task(7, attempt=1), task(7, attempt=2)
+    driver.ask(first, REFUNDS)
+    parked = driver.ask(second, REFUNDS)
+    driver.lose(first)
+    driver.release(task(0), REFUNDS)
+    assert granted_at(driver.answers[parked]) == 10
+    assert not driver.breaks
+
+
+def test_when_an_owner_makes_room_one_copy_takes_over_and_the_others_go_on_waiting() -> None:
+    driver = Driver()
+    driver.acquire(task(0), REFUNDS)
+    copies = [task(7, attempt=n) for n in (1, 2, 3)]
+    driver.ask(copies[0], REFUNDS)
+    second, third = driver.ask(copies[1], AUDIT), driver.say_done(copies[2], {})
+    driver.lose(copies[0])
+    assert granted_at(driver.answers[second]) == 0
+    assert third not in driver.answers
+    driver.release(copies[1], AUDIT)
+    result = driver.done(copies[1], {AUDIT: 10})
+    assert driver.answers[third] == result
+
+
+@pytest.mark.parametrize("acknowledged", [False, True], ids=["in flight", "acknowledged"])
+def test_an_owner_lost_after_it_was_granted_anything_breaks_the_transaction_for_all(acknowledged: bool) -> None:
+    driver = Driver()
+    driver.acquire(task(0), REFUNDS)
+    waiting = driver.ask(task(1), REFUNDS)
+    parked = driver.ask(task(0, attempt=9), REFUNDS)
+    if acknowledged:
+        driver.release(task(0), REFUNDS)
+        driver.release(task(1), REFUNDS)
+    driver.lose(task(0))
+    (broken,) = driver.breaks
+    assert "task 100 (write 1, input partition 0) was lost after it had begun to write" in broken.reason
+    assert not broken.is_fatal
+    assert driver.answers[parked] == LeaseRefused(*broken)
+    assert acknowledged or driver.answers[waiting] == LeaseRefused(*broken)
+    assert driver.acquire(task(5), AUDIT) == LeaseRefused(*broken)
+    assert driver.done(task(6), {}) == LeaseRefused(*broken)
+    assert driver.finish([]) == broken
+
+
+def test_a_new_stage_attempt_is_known_by_its_task_attempt_id() -> None:
+    driver = Driver()
+    driver.write(task(7, attempt=1), REFUNDS)
+    assert driver.acquire(task(7, attempt=31), REFUNDS) is None
+
+
+def test_two_attempts_with_the_same_number_are_of_two_attempts_at_the_stage_and_break_the_transaction() -> None:
+    driver = Driver()
+    # A retry and a speculative copy have attempt numbers of their own, as do each input partition and each write.
+    for who, number in ((task(7, 1), 0), (task(7, 2), 1), (task(7, 3), 2), (task(8, 4), 0), (task(7, 5, write=2), 0)):
+        driver.take(driver.table.met(who, number))
+    driver.take(driver.table.met(task(7, 1), 0))
+    assert driver.breaks == []
+    waiting = driver.ask(task(8, 4), REFUNDS)
+    driver.take(driver.table.met(task(7, 6), 0))
+    (broken,) = driver.breaks
+    assert "Spark runs the stage of input partition 7 of write 1 again" in broken.reason
+    assert "tasks 1 and 6 are both attempt 0" in broken.reason
+    assert not broken.is_fatal
+    assert driver.answers[waiting] == Granted(*REFUNDS, 0, 10, TIMEOUT_MS * 9 // 10)
+    assert driver.acquire(task(8, 4), AUDIT) == LeaseRefused(*broken)
+
+
+def test_the_same_partition_of_another_write_is_another_task() -> None:
+    driver = Driver()
+    driver.write(task(7, attempt=1, write=1), REFUNDS)
+    assert driver.write(task(7, attempt=2, write=2), REFUNDS) == 10
+
+
+def test_a_parked_copy_that_is_lost_leaves_no_trace() -> None:
+    driver = Driver()
+    owner, copy = task(7, attempt=1), task(7, attempt=2)
+    driver.write(owner, REFUNDS)
+    parked = driver.ask(copy, REFUNDS)
+    driver.lose(copy)
+    result = result_of(driver.done(owner, {REFUNDS: 10}))
+    assert parked not in driver.answers
+    assert driver.finish([result]) == Finished({REFUNDS: 10})
+
+
+# --- broken transactions ------------------------------------------------------------------------------------
+
+
+def test_a_transaction_that_the_broker_has_aborted_by_now_is_broken_whatever_its_tasks_do() -> None:
+    driver = Driver()
+    driver.table = LeaseTable(lease_timeout_ms=TIMEOUT_MS, first_touches_at_once=1, transaction_timeout_ms=60_000)
+    driver.now_ms = 5_000
+    assert driver.table.next_deadline_ms is None, "nothing is open before the first partition is added"
+    driver.write(task(1), REFUNDS)
+    driver.now_ms = 40_000
+    driver.write(task(1), AUDIT)
+    assert driver.table.next_deadline_ms == 65_000
+    driver.take(driver.table.tick(64_999))
+    assert driver.breaks == []
+    driver.take(driver.table.tick(65_000))
+    assert driver.breaks == [MustAbort("the transaction was open for transaction.timeout.ms=60000", False)]
+    assert driver.table.next_deadline_ms is None
+
+
+def test_a_lease_past_its_deadline_breaks_the_transaction() -> None:
+    driver = Driver()
+    driver.acquire(task(0), REFUNDS)
+    driver.now_ms = 4_000
+    driver.acquire(task(1), AUDIT)
+    assert driver.table.next_deadline_ms == TIMEOUT_MS
+    driver.take(driver.table.tick(TIMEOUT_MS - 1))
+    assert not driver.breaks
+    driver.release(task(0), REFUNDS)
+    assert driver.table.next_deadline_ms == TIMEOUT_MS + 4_000
+    driver.take(driver.table.tick(TIMEOUT_MS + 4_000))
+    assert "task 101 (write 1, input partition 1) held the lease of audit-0 for 10000 ms" in driver.breaks[0].reason
+    assert driver.table.next_deadline_ms is None
+
+
+@pytest.mark.parametrize("count", [0, 9, 11])
+def test_a_batch_that_was_not_acknowledged_in_full_breaks_the_transaction(count: int) -> None:
+    driver = Driver()
+    driver.acquire(task(0), REFUNDS)
+    driver.release(task(0), REFUNDS, count)
+    assert f"wrote {count} of the 10 records for refunds-0" in driver.breaks[0].reason
+
+
+def test_giving_back_what_one_does_not_hold_breaks_the_transaction() -> None:
+    driver = Driver()
+    driver.acquire(task(0), REFUNDS)
+    driver.release(task(1), REFUNDS)
+    assert "does not hold" in driver.breaks[0].reason
+
+
+def test_a_task_whose_count_differs_from_the_brokers_breaks_the_transaction() -> None:
+    driver = Driver()
+    driver.write(task(0), REFUNDS)
+    driver.say_done(task(0), {REFUNDS: 11})
+    assert "counted refunds-0: 11, but the brokers acknowledged refunds-0: 10" in driver.breaks[0].reason
+
+
+def test_a_task_that_is_done_with_a_lease_in_its_hand_breaks_the_transaction() -> None:
+    driver = Driver()
+    driver.acquire(task(0), REFUNDS)
+    refused = driver.done(task(0), {REFUNDS: 10})
+    assert isinstance(refused, LeaseRefused)
+    assert "holds refunds-0" in refused.reason
+
+
+def test_a_fatal_failure_breaks_the_transaction_even_before_the_first_batch() -> None:
+    driver = Driver()
+    driver.take(driver.table.fail(task(0), "topic refunds: a record of 2 MB; 1 MB allowed", True, 0))
+    assert driver.breaks == [MustAbort("topic refunds: a record of 2 MB; 1 MB allowed", True)]
+
+
+def test_a_task_that_throws_before_its_first_batch_may_be_tried_again() -> None:
+    driver = Driver()
+    driver.ask(task(7, attempt=1), REFUNDS)
+    driver.take(driver.table.fail(task(8, attempt=2), "ZeroDivisionError", False, 0))
+    assert not driver.breaks
+    assert driver.write(task(8, attempt=3), AUDIT) == 0
+
+
+def test_a_task_that_throws_after_its_first_batch_breaks_the_transaction() -> None:
+    driver = Driver()
+    driver.write(task(0), REFUNDS)
+    driver.take(driver.table.fail(task(0), "ZeroDivisionError", False, 0))
+    assert "ZeroDivisionError" in driver.breaks[0].reason
+
+
+def test_a_task_that_is_done_may_write_nothing_more() -> None:
+    driver = Driver()
+    driver.write(task(0), REFUNDS)
+    driver.done(task(0), {REFUNDS: 10})
+    assert isinstance(driver.acquire(task(0), REFUNDS), LeaseRefused)
+    assert not driver.breaks
+
+
+# --- the end ------------------------------------------------------------------------------------------------
+
+
+def written(driver: Driver, partitions: int = 2) -> list[TaskResult]:
+    results = []
+    for n in range(partitions):
+        driver.write(task(n), REFUNDS, count=n + 1)
+        driver.write(task(n), AUDIT, count=n + 1)
+        results.append(result_of(driver.done(task(n), {REFUNDS: n + 1, AUDIT: n + 1})))
+    return results
+
+
+def test_a_transaction_finishes_with_what_the_brokers_acknowledged() -> None:
+    driver = Driver()
+    results = written(driver)
+    assert driver.finish(results, {1: 2}) == Finished({REFUNDS: 3, AUDIT: 3})
+    assert driver.table.record_batches == 4
+
+
+def test_an_input_partition_without_rows_has_a_result_too() -> None:
+    driver = Driver()
+    results = [*written(driver), result_of(driver.done(task(2), {}))]
+    assert results[2] == TaskResult(1, 2, 102, ())
+    assert driver.finish(results, {1: 3}) == Finished({REFUNDS: 3, AUDIT: 3})
+
+
+def test_after_the_end_nobody_may_write() -> None:
+    driver = Driver()
+    driver.finish(written(driver))
+    assert isinstance(driver.acquire(task(9), REFUNDS), LeaseRefused)
+    driver.lose(task(0))
+    assert not driver.breaks
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda r: [r[0]], "Spark accepted no result for input partition 1 of write 1"),
+        (lambda r: [r[0], r[0], r[1]], "two results for input partition 0"),
+        (lambda r: [r[0], r[1]._replace(task_attempt_id=999)], "by task 999"),
+        (lambda r: [r[0], r[1]._replace(counts=())], "Spark accepted nothing by task 101"),
+        (lambda r: [*r, TaskResult(1, 2, 102, ())], "never said that it was done"),
+    ],
+    ids=["one missing", "one twice", "another attempt", "another count", "one too many"],
+)
+def test_a_transaction_does_not_finish_with_results_that_nobody_wrote(change, reason: str) -> None:  # type: ignore[no-untyped-def]
+    driver = Driver()
+    broken = driver.finish(change(written(driver)))
+    assert isinstance(broken, MustAbort)
+    assert reason in broken.reason
+
+
+def test_a_transaction_does_not_finish_before_every_input_partition_has_a_result() -> None:
+    driver = Driver()
+    broken = driver.finish(written(driver), {1: 3})
+    assert isinstance(broken, MustAbort)
+    assert "no result for input partition 2 of write 1 (1 of 3)" in broken.reason
+
+
+def test_a_transaction_does_not_finish_while_a_task_is_writing() -> None:
+    driver = Driver()
+    results = written(driver)
+    driver.acquire(task(5), REFUNDS)
+    broken = driver.finish(results)
+    assert isinstance(broken, MustAbort)
+    assert "no result for input partition 5" in broken.reason
