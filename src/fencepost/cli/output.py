@@ -62,7 +62,7 @@ def write(document: D, blocks: Blocks[D], as_json: bool) -> None:
 
         console = Console(highlight=False)
         for block in blocks(document):
-            console.print(_drawn(block))
+            console.print(drawn(block))
     else:
         print(as_text(blocks(document)), flush=True)
 
@@ -106,7 +106,7 @@ def _watch_live(collect: Callable[[], D], blocks: Blocks[D], every_ms: int) -> N
                 document = _attempt(collect)
                 shown = [Paragraph(str(document))] if isinstance(document, Unanswered) else blocks(document)
                 warnings = [Paragraph(f"warning: {problem}") for problem in _problems(document)]
-                live.update(Group(*map(_drawn, [*warnings, *shown])), refresh=True)
+                live.update(Group(*map(drawn, [*warnings, *shown])), refresh=True)
                 time.sleep(every_ms / 1000)
     except KeyboardInterrupt:
         pass
@@ -204,7 +204,8 @@ def _right_columns(table: Table) -> set[int]:
     }
 
 
-def _drawn(block: Block) -> RenderableType:
+def drawn(block: Block) -> RenderableType:
+    """A block for a terminal."""
     from rich.box import SIMPLE_HEAD
     from rich.padding import Padding
     from rich.table import Table as RichTable
@@ -213,15 +214,15 @@ def _drawn(block: Block) -> RenderableType:
     if isinstance(block, Paragraph):
         return Padding(Text("\n".join(_lines(block)), style="bold" if block.is_bold else ""), (0, 0, 1, 0))
     if isinstance(block, Fields):
-        drawn = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
         for name, value in block.pairs:
             lines = _wrapped(_cell(value), _value_columns(block))
-            drawn.add_row(Text(name, style="bold"), Text("\n".join(lines)))
-        return Padding(drawn, (0, 0, 1, 0))
-    drawn = RichTable(box=SIMPLE_HEAD)
+            table.add_row(Text(name, style="bold"), Text("\n".join(lines)))
+        return Padding(table, (0, 0, 1, 0))
+    table = RichTable(box=SIMPLE_HEAD)
     right = _right_columns(block)
     for n, column in enumerate(block.columns):
-        drawn.add_column(column, justify="right" if n in right else "left", overflow="fold")
+        table.add_column(column, justify="right" if n in right else "left", overflow="fold")
     for row in block.rows:
-        drawn.add_row(*(Text(_cell(cell), style=STYLES.get(_cell(cell), "")) for cell in row))
-    return drawn
+        table.add_row(*(Text(_cell(cell), style=STYLES.get(_cell(cell), "")) for cell in row))
+    return table

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 import pytest
+from rich.console import Console
 
-from fencepost.cli.output import Block, Fields, Paragraph, Table, as_text, plain, watch, write
+from fencepost.cli.output import Block, Fields, Paragraph, Table, as_text, drawn, plain, watch, write
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.failures import Unreachable
 
@@ -105,3 +107,13 @@ def test_watching_reports_problems(capsys: pytest.CaptureFixture[str]) -> None:
 
     watch(collect, blocks, as_json=False, every_ms=0)
     assert capsys.readouterr().err == "warning: broker 2 is gone\n"
+
+
+def test_a_terminal_shows_the_same_lines_as_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    fields = Fields([("what to do", "word " * 30)])
+    console = Console(width=60, file=io.StringIO())
+    console.print(drawn(fields))
+    assert isinstance(console.file, io.StringIO)
+    shown = [line.rstrip() for line in console.file.getvalue().splitlines()]
+    assert shown == [*as_text([fields]).splitlines(), ""]
