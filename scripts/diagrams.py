@@ -22,15 +22,14 @@ from fencepost.machines.log.memory import MemoryLog, MemoryStorage
 from fencepost.machines.txn import decisions as txn
 from fencepost.machines.txn.records import decode_key, decode_value
 from fencepost.machines.txn.states import LEGAL as TXN_MOVES
+from fencepost.machines.txn.states import Txn
 from fencepost.protocol import errors
 from fencepost.protocol.batch import decode_marker
 from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.schema import Message
 from fencepost.protocol.transaction_version import TV2
 from tests.pure_broker import PureBroker
-from tests.transcripts.running import TV1 as TV1_REQUESTS
-from tests.transcripts.running import TV2 as TV2_REQUESTS
-from tests.transcripts.running import Step, Transcript, parse_step, run
+from tests.transcripts.running import TV1_REQUESTS, TV2_REQUESTS, Step, Transcript, parse_step, run
 from tests.wire.raw_client import CLIENT_ID
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -119,7 +118,7 @@ def end_txn_table(version: str) -> Iterator[str]:
 
 
 def _end_txn_answer(version: str, state: Enum, epoch: int, commit: bool) -> str:
-    before = txn.Txn("t1", 1, EPOCH, 60_000, state=state, previous_producer_id=1)  # type: ignore[arg-type]
+    before = Txn("t1", 1, EPOCH, 60_000, state=state, previous_producer_id=1)  # type: ignore[arg-type]
     if version == "TV1":
         decision = txn.decide_end(before, 1, epoch, commit, 0)
     else:

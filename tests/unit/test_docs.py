@@ -264,7 +264,7 @@ def test_every_name_in_backticks_exists(document: Path) -> None:
 @pytest.mark.parametrize(
     "ghost",
     [
-        "`TxnShard.apply`",
+        "`TxnShard.replay`",
         "`machines/txn.py`",
         "`machines/txn/decisions.py: decide_nothing`",
         "`cluster.no_such_thing`",
@@ -427,7 +427,7 @@ def test_without_the_setting_a_commit_writes_the_same_and_syncs_nothing() -> Non
 SYNONYMS = {
     r"high.?water[- ]mark|high-watermark": "high watermark",
     r"\btransaction ids?\b|\btxn ids?\b": "transactional id",
-    r"micro ?batch": "micro-batch",
+    r"\bmicro ?batch(es)?\b": "micro-batch",
     r"\bcontrol messages?\b": "marker",
     r"\bstable offset limit\b": "last stable offset",
 }
@@ -449,10 +449,6 @@ def test_a_thing_has_one_name(pattern: str) -> None:
 NAMED_ONCE = {"Broken", "Connection", "Marker", "Owner", "Refused", "State"}
 # Names for a transaction version, which is a `TransactionVersion` and called that.
 NOT_NAMES = {"bumps", "client_version", "server_version", "tv2"}
-# What is still to be renamed. The tests below fail when an entry is no longer needed.
-STILL_SHARED = {"Broken", "Connection", "Marker", "Owner", "Refused", "State"}
-STILL_NAMES = {"bumps", "client_version", "server_version", "tv2"}
-THE_SINK_STILL_SAYS_MARKER = True
 
 
 def source_trees() -> list[ast.Module]:
@@ -462,12 +458,12 @@ def source_trees() -> list[ast.Module]:
 def test_a_class_name_that_needs_an_owner_is_used_once() -> None:
     nodes = (node for tree in source_trees() for node in ast.walk(tree))
     names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
-    assert {name for name in NAMED_ONCE if names[name] > 1} == STILL_SHARED
+    assert {name for name in NAMED_ONCE if names[name] > 1} == set()
 
 
 def test_a_transaction_version_has_one_name() -> None:
     names = {name for tree in source_trees() for name in names_in(tree)}
-    assert NOT_NAMES & names == STILL_NAMES
+    assert NOT_NAMES & names == set()
 
 
 def test_the_sink_says_commit_note_and_leaves_marker_to_kafka() -> None:
@@ -476,4 +472,4 @@ def test_the_sink_says_commit_note_and_leaves_marker_to_kafka() -> None:
     wrong = [
         line for line in lines if re.search(r"marker", line, re.I) and not re.search(r"Kafka|fencepost-marker", line)
     ]
-    assert bool(wrong) is THE_SINK_STILL_SAYS_MARKER, wrong
+    assert wrong == []

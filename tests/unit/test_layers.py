@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 # Rooms of a package that may import only these other rooms of it.
 ROOMS: dict[str, set[str]] = {
     "machines.txn": set(),
-    "machines.group": set(),
+    "machines.group": {"machines.pattern"},
     "machines.log": set(),
     "machines.partition": {"machines.log"},
     # Handlers call coordinators, and never the other way round.

@@ -47,7 +47,7 @@ ARRIVAL_S, ARRIVAL_BYTES_A_SECOND = 10.0, 4_000_000
 CLOSING_S = 5.0
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """What the connection does with its client's requests."""
 
     READY = "ready"  # Every request was answered; the next one is handled when its bytes arrive.
@@ -58,8 +58,8 @@ class State(Enum):
     CLOSED = "closed"  # No request is handled any more, and no answer leaves.
 
 
-READY, HANDLING, ANSWERED, AWAITING, SCHEDULED, CLOSED = State
-MOVES: Mapping[State, Set[State]] = {
+READY, HANDLING, ANSWERED, AWAITING, SCHEDULED, CLOSED = ConnectionState
+MOVES: Mapping[ConnectionState, Set[ConnectionState]] = {
     READY: {HANDLING, SCHEDULED, CLOSED},
     HANDLING: {ANSWERED, AWAITING, CLOSED},
     ANSWERED: {HANDLING, READY, CLOSED},

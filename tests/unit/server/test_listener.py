@@ -14,7 +14,7 @@ from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
 from fencepost.server import complaints, connection, listener
 from fencepost.server.complaints import Complaints, guess_protocol
-from fencepost.server.connection import MOVES, ClientConnection, State
+from fencepost.server.connection import MOVES, ClientConnection, ConnectionState
 from fencepost.server.listener import Listener
 
 KB, MB = 1 << 10, 1 << 20
@@ -286,9 +286,9 @@ async def test_a_second_answer_to_one_request_is_a_bug() -> None:
 
 
 def test_every_state_of_a_connection_can_end_and_a_closed_one_stays_closed() -> None:
-    assert set(MOVES) == set(State)
-    assert all(State.CLOSED in MOVES[state] for state in State if state is not State.CLOSED)
-    assert not MOVES[State.CLOSED]
+    assert set(MOVES) == set(ConnectionState)
+    assert all(ConnectionState.CLOSED in MOVES[state] for state in State if state is not ConnectionState.CLOSED)
+    assert not MOVES[ConnectionState.CLOSED]
 
 
 @in_loop

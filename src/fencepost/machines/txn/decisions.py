@@ -139,13 +139,13 @@ def is_expected_producer(txn: Txn, producer_id: int, epoch: int) -> bool:
     )
 
 
-def decide_fence(txn: Txn, server_version: TransactionVersion, now_ms: int, allocate: Callable[[], int]) -> Decision:
+def decide_fence(txn: Txn, finalized_version: TransactionVersion, now_ms: int, allocate: Callable[[], int]) -> Decision:
     """Abort an open transaction on behalf of the server (a new producer came, or it timed out) and fence its owner.
 
-    `server_version` is the finalized `transaction.version` of the cluster.
+    `finalized_version` is the finalized `transaction.version` of the cluster.
     """
     assert txn.state is ONGOING, f"{txn.transactional_id} is {txn.state.kafka_name}, only Ongoing can be fenced"
-    if server_version.bumps_epoch:
+    if finalized_version.bumps_epoch:
         return Decision(record=_prepare_and_bump(txn, PREPARE_ABORT, now_ms, allocate))
     epoch = min(txn.producer_epoch + 1, MAX_EPOCH)
     return Decision(

@@ -27,7 +27,7 @@ ACCEPT_PAUSE_S = 0.2
 NO_FILE_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-class Connection(asyncio.BufferedProtocol):
+class TaskConnection(asyncio.BufferedProtocol):
     """One peer. `task` is None for a stranger; `is_asking` is True until its question is answered."""
 
     def __init__(self, owner: Connections, peer: str) -> None:
@@ -93,17 +93,17 @@ class Connections:
         listener: socket.socket,
         limit: int,
         clock_ms: Callable[[], int],
-        handle: Callable[[Connection, Mapping[str, Any]], None],
-        lost: Callable[[Connection, TaskAttempt], None],
+        handle: Callable[[TaskConnection, Mapping[str, Any]], None],
+        lost: Callable[[TaskConnection, TaskAttempt], None],
     ) -> None:
-        self.open: set[Connection] = set()
+        self.open: set[TaskConnection] = set()
         self.handle = handle
         self.buffer = bytearray(BUFFER_BYTES)
         self._listener = listener
         self._limit = limit
         self._clock_ms = clock_ms
         self._lost = lost
-        self._strangers: dict[Connection, int] = {}  # Since when, oldest first.
+        self._strangers: dict[TaskConnection, int] = {}  # Since when, oldest first.
         self._warned: set[str] = set()
 
     # --- accepting ------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class Connections:
             log.warning("a connection from %s is turned away: %d are open", address[0], len(self.open))
             sock.close()
             return
-        connection = Connection(self, f"{address[0]}:{address[1]}")
+        connection = TaskConnection(self, f"{address[0]}:{address[1]}")
         try:
             keep_alive(sock)
             await loop.connect_accepted_socket(lambda: connection, sock)
@@ -129,7 +129,7 @@ class Connections:
             # The peer is gone already: macOS then refuses every option.
             sock.close()
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: TaskConnection) -> None:
         self.open.add(connection)
         self._strangers[connection] = self._clock_ms()
 
@@ -158,19 +158,19 @@ class Connections:
 
     # --- while they are open --------------------------------------------------------------------------------
 
-    def admit(self, connection: Connection, task: TaskAttempt) -> None:
+    def admit(self, connection: TaskConnection, task: TaskAttempt) -> None:
         """The peer has said which task it is."""
         connection.task = task
         del self._strangers[connection]
 
-    def dismiss(self, connection: Connection) -> None:
+    def dismiss(self, connection: TaskConnection) -> None:
         """Close the connection once everything is sent, or when its time as a stranger is up."""
         connection.task = None
         self._strangers.pop(connection, None)
         self._strangers[connection] = self._clock_ms()
         connection.close()
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, connection: TaskConnection) -> None:
         """Close the connection at once."""
         self.open.discard(connection)
         self._strangers.pop(connection, None)

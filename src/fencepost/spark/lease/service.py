@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.lease.connections import Connection, Connections
+from fencepost.spark.lease.connections import Connections, TaskConnection
 from fencepost.spark.lease.messages import (
     Effect,
     Finished,
@@ -56,7 +56,7 @@ class OpenTransaction:
     token: str
     on_first_touch: OnFirstTouch
     on_must_abort: OnMustAbort | None
-    connections: dict[TaskAttempt, Connection] = field(default_factory=dict)
+    connections: dict[TaskAttempt, TaskConnection] = field(default_factory=dict)
     to_add: list[TopicPartition] = field(default_factory=list)
     adding: asyncio.Task[None] | None = None
     failure: Exception | None = None
@@ -175,7 +175,7 @@ class LeaseService:
 
     # --- tasks ----------------------------------------------------------------------------------------------
 
-    def _handle(self, connection: Connection, message: Mapping[str, Any]) -> None:
+    def _handle(self, connection: TaskConnection, message: Mapping[str, Any]) -> None:
         now_ms = self._clock_ms()
         transaction, task, op = self.transaction, connection.task, message["op"]
         if task is None or transaction is None:
@@ -204,7 +204,7 @@ class LeaseService:
             raise BadFrame(f"unknown operation {op!r}")
         return self._carry_out(transaction, effects)
 
-    def _greet(self, connection: Connection, message: Mapping[str, Any]) -> None:
+    def _greet(self, connection: TaskConnection, message: Mapping[str, Any]) -> None:
         transaction, token = self.transaction, message.get("token")
         if (
             transaction is None
@@ -233,11 +233,11 @@ class LeaseService:
             self._carry_out(transaction, transaction.table.met(task, integer_of(message["attempt"])))
         return connection.send({"ok": True})
 
-    def _turn_away(self, connection: Connection, reason: str) -> None:
+    def _turn_away(self, connection: TaskConnection, reason: str) -> None:
         connection.send(encode_refusal(reason, is_fatal=True))
         self.connections.dismiss(connection)
 
-    def _lost(self, connection: Connection, task: TaskAttempt) -> None:
+    def _lost(self, connection: TaskConnection, task: TaskAttempt) -> None:
         transaction = self.transaction
         if transaction is not None:
             del transaction.connections[task]
@@ -247,7 +247,7 @@ class LeaseService:
         for effect in effects:
             if isinstance(effect, Reply):
                 connection = effect.ticket
-                assert isinstance(connection, Connection)
+                assert isinstance(connection, TaskConnection)
                 connection.is_asking = False
                 if connection in self.connections.open:
                     connection.send(encode_outcome(effect.outcome))

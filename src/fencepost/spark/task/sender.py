@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fencepost.client.client import KafkaClient
-from fencepost.client.connection import Connection
+from fencepost.client.connection import BrokerConnection
 from fencepost.client.failures import BrokerError, ClientError, Unreachable
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ProduceRequest
@@ -115,7 +115,7 @@ class Sender:
     def _produce(self, encoded: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, tuple[int, str]]:
         """The error code and message for each partition. A lost connection counts as NETWORK_EXCEPTION."""
         answers: dict[TopicPartition, tuple[int, str]] = {}
-        by_leader: dict[Connection, dict[str, list[int]]] = {}
+        by_leader: dict[BrokerConnection, dict[str, list[int]]] = {}
         for topic, partition in encoded:
             try:
                 leader = self._client.leader(topic, partition)
