@@ -287,7 +287,9 @@ async def test_a_second_answer_to_one_request_is_a_bug() -> None:
 
 def test_every_state_of_a_connection_can_end_and_a_closed_one_stays_closed() -> None:
     assert set(MOVES) == set(ConnectionState)
-    assert all(ConnectionState.CLOSED in MOVES[state] for state in State if state is not ConnectionState.CLOSED)
+    assert all(
+        ConnectionState.CLOSED in MOVES[state] for state in ConnectionState if state is not ConnectionState.CLOSED
+    )
     assert not MOVES[ConnectionState.CLOSED]
 
 
