@@ -17,20 +17,34 @@ from fencepost.protocol.crc import crc32c
 
 Buffer = bytes | bytearray | memoryview
 
+# The header: all of it, and parts of it for those who need no more.
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
 assert HEADER_BYTES == 61
+UNCHECKED_HEADER = struct.Struct(">qiibI")
+CHECKED_HEADER = struct.Struct(">hiqqqhii")
+PRODUCER = struct.Struct(">qh")  # Its id and epoch, at PRODUCER_AT.
+# Base offset, length, magic, crc, attributes, last offset delta and max timestamp.
+WALKED_HEADER = struct.Struct(">qi4xbIhi8xq")
 # Base offset and length come before the bytes that the length counts.
 PREFIX_BYTES = 12
+LENGTH_AT = 8
+MAGIC_AT = 16
 CRC_AT = 17
 # The checksum begins at the attributes: it leaves out the leader epoch, so a broker can stamp that.
 CHECKED_AT = 21
-MAX_TIMESTAMP_AT = 35
+ATTRIBUTES_AT = 22  # The low byte, which has all the bits below.
+PRODUCER_AT = 43
+LEADER_EPOCH = slice(12, 16)
+MAX_TIMESTAMP = slice(35, 43)
+PRODUCER_ID = slice(43, 51)
+MAGIC = 2
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 ABORT_MARKER = 0
@@ -40,9 +54,9 @@ MAX_SEQUENCE = 2**31 - 1
 # Length, attributes, timestamp and offset deltas, key and value lengths, header count: a byte each.
 SMALLEST_RECORD_BYTES = 7
 
+_LEAST_LENGTH = HEADER_BYTES - PREFIX_BYTES
+_UNCHECKED_LENGTH = CHECKED_AT - PREFIX_BYTES  # What the length counts besides the bytes under the checksum.
 _STAMP = struct.Struct(">qii")
-_HEAD = struct.Struct(">qiibI")
-_CHECKED = struct.Struct(">hiqqqhii")
 _INT32 = struct.Struct(">i")
 
 
@@ -130,10 +144,10 @@ def decode_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     if len(buf) - pos < HEADER_BYTES:
         raise Truncated("batch header", need=HEADER_BYTES, have=len(buf) - pos, at=pos)
     header = BatchHeader._make(HEADER.unpack_from(buf, pos))
-    if header.magic != 2:
-        raise Corrupt(f"magic is {header.magic}, expected 2", at=pos + 16)
-    if header.length < HEADER_BYTES - PREFIX_BYTES:
-        raise Corrupt(f"length is {header.length}, a header alone has {HEADER_BYTES - PREFIX_BYTES}", at=pos + 8)
+    if header.magic != MAGIC:
+        raise Corrupt(f"magic is {header.magic}, expected {MAGIC}", at=pos + MAGIC_AT)
+    if header.length < _LEAST_LENGTH:
+        raise Corrupt(f"length is {header.length}, a header alone has {_LEAST_LENGTH}", at=pos + LENGTH_AT)
     return header
 
 
@@ -151,15 +165,15 @@ def decode_batch(buf: Buffer, pos: int = 0) -> tuple[BatchHeader, int]:
 
 def stamp(batch: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     """The batch as it is stored: with its offset and the leader's epoch, both outside the checksum."""
-    return _STAMP.pack(base_offset, len(batch) - PREFIX_BYTES, leader_epoch) + memoryview(batch)[16:]
+    return _STAMP.pack(base_offset, len(batch) - PREFIX_BYTES, leader_epoch) + memoryview(batch)[MAGIC_AT:]
 
 
 def stamp_append_time(batch: Buffer, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
     """As `stamp`, for a topic with LogAppendTime. The time is under the checksum, which is done anew."""
     out = bytearray(batch)
     _STAMP.pack_into(out, 0, base_offset, len(batch) - PREFIX_BYTES, leader_epoch)
-    out[CHECKED_AT + 1] |= LOG_APPEND_TIME
-    out[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = now_ms.to_bytes(8, "big", signed=True)
+    out[ATTRIBUTES_AT] |= LOG_APPEND_TIME
+    out[MAX_TIMESTAMP] = now_ms.to_bytes(8, "big", signed=True)
     out[CRC_AT:CHECKED_AT] = crc32c(memoryview(out)[CHECKED_AT:]).to_bytes(4, "big")
     return bytes(out)
 
@@ -167,9 +181,10 @@ def stamp_append_time(batch: Buffer, base_offset: int, leader_epoch: int, now_ms
 # A marker's record varies only in its type and the coordinator epoch, so both kinds are laid out once:
 # length 16, attributes, two deltas; a key of 4 bytes: version 0 and the type; a value of 6: version 0 and
 # the epoch.
-_MARKER = struct.Struct(">hiqqqhii12sib")
+_MARKER = struct.Struct(CHECKED_HEADER.format + "12sib")
+_MARKER_ATTRIBUTES = TRANSACTIONAL | CONTROL
 _MARKER_RECORDS = (b"\x20\0\0\0\x08\0\0\0\0\x0c\0\0", b"\x20\0\0\0\x08\0\0\0\1\x0c\0\0")
-_MARKER_LENGTH = _MARKER.size + 9
+_MARKER_LENGTH = _MARKER.size + _UNCHECKED_LENGTH
 MARKER_BYTES = _MARKER_LENGTH + PREFIX_BYTES
 
 
@@ -185,9 +200,9 @@ def encode_marker(
     """The control batch that ends a transaction on one partition."""
     record = _MARKER_RECORDS[commit]
     checked = _MARKER.pack(
-        0x30, 0, now_ms, now_ms, producer_id, producer_epoch, -1, 1, record, coordinator_epoch, 0
+        _MARKER_ATTRIBUTES, 0, now_ms, now_ms, producer_id, producer_epoch, -1, 1, record, coordinator_epoch, 0
     )  # fmt: skip
-    return _HEAD.pack(base_offset, _MARKER_LENGTH, leader_epoch, 2, crc32c(checked)) + checked
+    return UNCHECKED_HEADER.pack(base_offset, _MARKER_LENGTH, leader_epoch, MAGIC, crc32c(checked)) + checked
 
 
 def decode_marker(batch: Buffer, pos: int = 0) -> Marker | None:
@@ -288,8 +303,11 @@ def encode_stored_record(
     key: bytes | None, value: bytes | None, now_ms: int, base_offset: int, leader_epoch: int
 ) -> bytes:
     """One plain record as the batch that is stored: what a coordinator writes, three times for each transaction."""
-    checked = _CHECKED.pack(0, 0, now_ms, now_ms, -1, -1, -1, 1) + encode_record(key, value)
-    return _HEAD.pack(base_offset, len(checked) + 9, leader_epoch, 2, crc32c(checked)) + checked
+    checked = CHECKED_HEADER.pack(0, 0, now_ms, now_ms, -1, -1, -1, 1) + encode_record(key, value)
+    return (
+        UNCHECKED_HEADER.pack(base_offset, len(checked) + _UNCHECKED_LENGTH, leader_epoch, MAGIC, crc32c(checked))
+        + checked
+    )
 
 
 def assemble(
@@ -304,7 +322,7 @@ def assemble(
 ) -> bytes:
     """Put the header before records that are encoded (and compressed, if `attributes` say so) already."""
     checked = (
-        _CHECKED.pack(
+        CHECKED_HEADER.pack(
             attributes,
             record_count - 1,
             base_timestamp,
@@ -316,4 +334,4 @@ def assemble(
         )
         + payload
     )
-    return _HEAD.pack(0, len(checked) + 9, 0, 2, crc32c(checked)) + checked
+    return UNCHECKED_HEADER.pack(0, len(checked) + _UNCHECKED_LENGTH, 0, MAGIC, crc32c(checked)) + checked

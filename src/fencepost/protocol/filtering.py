@@ -17,9 +17,11 @@ from fencepost.protocol.batch import (
     CODEC_MASK,
     CONTROL,
     CRC_AT,
+    DELETE_HORIZON,
     HEADER,
     HEADER_BYTES,
     LOG_APPEND_TIME,
+    MAGIC,
     NO_TIMESTAMP,
     PREFIX_BYTES,
     TRANSACTIONAL,
@@ -30,8 +32,6 @@ from fencepost.protocol.batch import (
 )
 from fencepost.protocol.crc import crc32c
 from fencepost.protocol.records import MAX_INT64, MIN_INT64, check_place, compress, decode_varint
-
-DELETE_HORIZON = 0x40
 
 
 class Skimmed(NamedTuple):
@@ -132,7 +132,7 @@ def _assemble(
         header.base_offset,
         HEADER_BYTES - PREFIX_BYTES + len(data),
         header.leader_epoch,
-        2,
+        MAGIC,
         0,
         attributes,
         header.last_offset_delta,

@@ -19,7 +19,10 @@ from fencepost.protocol.batch import (
     CONTROL,
     HEADER,
     HEADER_BYTES,
+    LENGTH_AT,
     LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
     NO_TIMESTAMP,
     PREFIX_BYTES,
     SMALLEST_RECORD_BYTES,
@@ -47,8 +50,8 @@ SMALLEST_BATCH_BYTES = HEADER_BYTES + SMALLEST_RECORD_BYTES
 UNCOMMON = CODEC_MASK | LOG_APPEND_TIME | CONTROL
 # Differs: of a batch that it refuses, Kafka examines all records, and names each one that is at fault.
 EXAMINED_RECORDS = 100_000
-# Kafka reads as far as the magic before it believes that something is a batch of any version.
-UP_TO_MAGIC_BYTES = 17
+# Kafka reads as far as the magic before it takes something for a batch of any version.
+UP_TO_MAGIC_BYTES = MAGIC_AT + 1
 SMALLEST_LENGTH = 14
 
 _INT32 = struct.Struct(">i")
@@ -81,7 +84,7 @@ def check_produce_batch(
         return _refuse_scrap(records)
     header = BatchHeader._make(HEADER.unpack_from(records))
     size = header.length + PREFIX_BYTES
-    if header.magic != 2 or size != have:
+    if header.magic != MAGIC or size != have:
         refused = _refuse_shape(records, size, header.magic)
         if refused is not None:
             return refused
@@ -125,8 +128,8 @@ def _refuse_scrap(records: Buffer) -> RefusedBatch:
     """Why bytes too few for a header are refused."""
     have = len(records)
     if have >= UP_TO_MAGIC_BYTES:
-        (length,) = _INT32.unpack_from(records, 8)
-        refused = _refuse_shape(records, length + PREFIX_BYTES, records[16])
+        (length,) = _INT32.unpack_from(records, LENGTH_AT)
+        refused = _refuse_shape(records, length + PREFIX_BYTES, records[MAGIC_AT])
         if refused is not None:
             return refused
     return RefusedBatch(errors.INVALID_RECORD, f"expected a record batch, there are {have} bytes")
@@ -137,18 +140,18 @@ def _refuse_shape(records: Buffer, size: int, magic: int) -> RefusedBatch | None
     have = len(records)
     if size < PREFIX_BYTES + SMALLEST_LENGTH:
         return RefusedBatch(errors.CORRUPT_MESSAGE, f"the batch says {size} bytes, less than any batch has")
-    if not 0 <= magic <= 2:
+    if not 0 <= magic <= MAGIC:
         return RefusedBatch(errors.CORRUPT_MESSAGE, f"the batch has magic {magic}, expected 2")
     if size > have:
         return RefusedBatch(errors.INVALID_RECORD, f"the batch says {size} bytes, there are {have}")
-    if magic != 2:
+    if magic != MAGIC:
         return RefusedBatch(errors.INVALID_RECORD, f"the batch has magic {magic}, expected 2")
     if size < HEADER_BYTES:
         return RefusedBatch(errors.CORRUPT_MESSAGE, f"the batch says {size} bytes, a header has {HEADER_BYTES}")
     rest = have - size
     if rest >= UP_TO_MAGIC_BYTES:
-        (length,) = _INT32.unpack_from(records, size + 8)
-        if length < SMALLEST_LENGTH or not 0 <= records[size + 16] <= 2:
+        (length,) = _INT32.unpack_from(records, size + LENGTH_AT)
+        if length < SMALLEST_LENGTH or not 0 <= records[size + MAGIC_AT] <= MAGIC:
             return RefusedBatch(errors.CORRUPT_MESSAGE, f"{rest} bytes follow the batch, and they are no batch")
         if length + PREFIX_BYTES <= rest:
             return RefusedBatch(errors.INVALID_RECORD, "there is more than one record batch for the partition")

@@ -9,7 +9,6 @@ give the same bytes, so a resend is a duplicate to the broker.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,11 +19,14 @@ import pyarrow.compute as pc
 
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol.batch import (
+    CHECKED_HEADER,
     CODEC_MASK,
     CODECS,
     HEADER_BYTES,
+    MAGIC,
     PREFIX_BYTES,
     TRANSACTIONAL,
+    UNCHECKED_HEADER,
     Buffer,
     decode_header,
 )
@@ -39,9 +41,6 @@ DEFAULT_MAX_BATCH_BYTES = (1 << 20) - 1024
 # Rows are encoded in slices of this size, which bounds the memory whatever size the Arrow batches have.
 MAX_SLICE_BYTES = 32 << 20
 NO_LEADER_EPOCH = -1
-
-_HEAD = struct.Struct(">qiibI")
-_CHECKED = struct.Struct(">hiqqqhii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +164,7 @@ def _compressed(codec: int, plain: memoryview) -> tuple[Buffer, int]:
 
 def finish_header(batch: EncodedBatch, identity: ProducerIdentity, base_sequence: int) -> bytes:
     """The header that goes before the payload: whose the batch is, what comes before it, and the checksum."""
-    checked = _CHECKED.pack(
+    checked = CHECKED_HEADER.pack(
         batch.attributes,
         batch.record_count - 1,
         batch.base_timestamp,
@@ -176,7 +175,7 @@ def finish_header(batch: EncodedBatch, identity: ProducerIdentity, base_sequence
         batch.record_count,
     )
     crc = crc32c(batch.payload, crc32c(checked))
-    return _HEAD.pack(0, batch.size_bytes - PREFIX_BYTES, NO_LEADER_EPOCH, 2, crc) + checked
+    return UNCHECKED_HEADER.pack(0, batch.size_bytes - PREFIX_BYTES, NO_LEADER_EPOCH, MAGIC, crc) + checked
 
 
 def finish_batch(batch: EncodedBatch, identity: ProducerIdentity, base_sequence: int) -> bytes:

@@ -28,6 +28,7 @@ from fencepost.protocol.batch import (
     CONTROL,
     HEADER,
     HEADER_BYTES,
+    MAX_TIMESTAMP,
     PREFIX_BYTES,
     TRANSACTIONAL,
     BatchHeader,
@@ -330,7 +331,7 @@ class _Round:
             if kept is not batch:
                 self._is_changed = True
             if kept is not None:
-                rewrite.append(kept, offset - 1, int.from_bytes(kept[35:43], "big", signed=True))
+                rewrite.append(kept, offset - 1, int.from_bytes(kept[MAX_TIMESTAMP], "big", signed=True))
         return offset
 
     def _goes(self, fields: tuple[int, ...]) -> bool:

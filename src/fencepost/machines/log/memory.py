@@ -13,10 +13,8 @@ from itertools import accumulate
 from typing import cast
 
 from fencepost.machines.log.interface import AbortedTxn, Log, LogConfig, Rewrite, StorageFailed, StoredBatch
+from fencepost.protocol.batch import ATTRIBUTES_AT, CONTROL, HEADER_BYTES, LEADER_EPOCH
 
-HEADER_BYTES = 61
-LEADER_EPOCH = slice(12, 16)
-CONTROL = 0x20  # In the low byte of a batch's attributes, which is byte 22 of the batch.
 SNAPSHOT_BATCHES = 4096
 
 
@@ -125,7 +123,7 @@ class MemoryLog:
         index = bisect_left(self._last_offsets, from_offset)
         while index < len(self._batches):
             batch = self._batches[index]
-            head = batch if batch[22] & CONTROL else batch[:HEADER_BYTES]
+            head = batch if batch[ATTRIBUTES_AT] & CONTROL else batch[:HEADER_BYTES]
             yield StoredBatch(self._addresses[index], len(batch), head)
             index += 1
 

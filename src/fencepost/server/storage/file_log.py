@@ -15,13 +15,14 @@ from contextlib import suppress
 from typing import NoReturn
 
 from fencepost.machines.log.interface import AbortedTxn, LogConfig, LogTailUnknown, Rewrite, StorageFailed, StoredBatch
+from fencepost.protocol.batch import CONTROL, HEADER_BYTES, LEADER_EPOCH
 from fencepost.server.storage.checkpoints import (
     TOPIC_ID_NAME,
     encode_topic_id,
     replace_file,
     write_leader_epochs,
 )
-from fencepost.server.storage.heads import CONTROL, HEADER_BYTES, LEADER_EPOCH, BadBatch, walk
+from fencepost.server.storage.heads import BadBatch, walk
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import FileRewrite
 from fencepost.server.storage.segment import (

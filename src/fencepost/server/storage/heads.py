@@ -6,19 +6,10 @@ is a `BadBatch` with its position, which recovery takes as the end of the log an
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 
+from fencepost.protocol.batch import CHECKED_AT, HEADER_BYTES, MAGIC, PREFIX_BYTES, WALKED_HEADER
 from fencepost.protocol.crc import crc32c
-
-HEADER_BYTES = 61
-CONTROL = 0x20
-LEADER_EPOCH = slice(12, 16)
-
-# base_offset, length, magic, crc, attributes, last_offset_delta, max_timestamp
-_FIELDS = struct.Struct(">qi4xbIhi8xq")
-_LENGTH_FROM = 12  # The length field counts the bytes after itself.
-_CRC_FROM = 21
 
 Read = Callable[[int, int], bytes]
 # position, size_bytes, base_offset, last_offset, max_timestamp, attributes, buf, the batch's place in buf
@@ -39,7 +30,7 @@ def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool 
     buf = b""
     view = memoryview(buf)
     start = position
-    unpack_from = _FIELDS.unpack_from
+    unpack_from = WALKED_HEADER.unpack_from
     while position < end:
         at = position - start
         if len(buf) - at < HEADER_BYTES:
@@ -50,18 +41,18 @@ def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool 
             if len(buf) < HEADER_BYTES:
                 raise BadBatch(position, f"{len(buf)} bytes are too few for a batch header")
         base_offset, length, magic, crc, attributes, delta, max_timestamp = unpack_from(buf, at)
-        size = length + _LENGTH_FROM
-        if magic != 2:
-            raise BadBatch(position, f"magic is {magic}, expected 2")
+        size = length + PREFIX_BYTES
+        if magic != MAGIC:
+            raise BadBatch(position, f"magic is {magic}, expected {MAGIC}")
         if size < HEADER_BYTES or delta < 0 or base_offset < 0:
             raise BadBatch(position, f"length {length}, base offset {base_offset}, last offset delta {delta}")
         if size > end - position:
             raise BadBatch(position, f"the batch has {size} bytes, the file {end - position} more")
         if check_crc:
             if at + size <= len(buf):
-                found = crc32c(view[at + _CRC_FROM : at + size])
+                found = crc32c(view[at + CHECKED_AT : at + size])
             else:
-                found = _crc_of_long_batch(read, position + _CRC_FROM, position + size, chunk_bytes)
+                found = _crc_of_long_batch(read, position + CHECKED_AT, position + size, chunk_bytes)
             if found != crc:
                 raise BadBatch(position, f"crc is {found:#010x}, the header says {crc:#010x}")
         yield position, size, base_offset, base_offset + delta, max_timestamp, attributes, buf, at

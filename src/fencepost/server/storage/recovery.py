@@ -18,13 +18,14 @@ from contextlib import suppress
 from enum import Enum
 
 from fencepost.machines.log.interface import LogConfig
+from fencepost.protocol.batch import LEADER_EPOCH
 from fencepost.server.storage.checkpoints import (
     EPOCHS_NAME,
     read_leader_epochs,
     write_leader_epochs,
 )
 from fencepost.server.storage.file_log import FileLog
-from fencepost.server.storage.heads import LEADER_EPOCH, BadBatch
+from fencepost.server.storage.heads import BadBatch
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import finish_swaps
 from fencepost.server.storage.segment import SUFFIXES, CorruptLog, Segment
