@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from fencepost.client.client import COORDINATOR_MOVED, TRANSACTION, KafkaClient, retry
@@ -134,15 +133,8 @@ def list_transactions(
     return answers
 
 
-def find_coordinators(client: KafkaClient, ids: Collection[str]) -> dict[str, int]:
-    """The broker that coordinates each transactional id."""
-    found: dict[str, int] = {}
-    for chunk in _chunks(sorted(ids), IDS_PER_REQUEST):
-        found |= retry(partial(_find_coordinators, client, chunk), DEADLINE_S, COORDINATOR_MOVED)
-    return found
-
-
 def _find_coordinators(client: KafkaClient, ids: Sequence[str]) -> dict[str, int]:
+    """The broker that coordinates each transactional id."""
     connection = client.any_broker()
     found = {}
     if connection.session.max_version(10) >= 4:

@@ -36,7 +36,6 @@ SASL = "SaslAuthenticate"
 LOCAL = "(in the client)"
 
 ON_COORDINATOR = (INIT, ADD, ADD_OFFSETS, END, DESCRIBE)
-ON_PARTITION = (PRODUCE, FETCH, OFFSETS, PRODUCERS)
 
 
 class Who(Enum):

@@ -112,7 +112,6 @@ class DataFolder:
         self._files = OpenFiles(max_open_segments or _open_segments_limit(), pwrite, at)
         self._disk = FolderSync(self.path)
         self._logs: dict[str, FileLog] = {}
-        self._root_changed = False
         self._closed = False
         # Group commit: who waits for the next sync, and the logs that they want in it.
         self._syncing = False
