@@ -1,10 +1,11 @@
 """The v2 record batch: its header, its checksum, and the few batches that a broker writes itself.
 
-A broker keeps a client's batch as the bytes that came. It reads the header, checks the checksum, and
-stamps offset and leader epoch, which lie outside the checksum. What is inside is `records.py`'s matter.
+A broker stores a client's batch as the bytes that arrived. It reads the header, verifies the checksum, and stamps base
+offset and leader epoch, which the checksum does not cover. `records.py` reads the records inside. Everything that is
+known about the layout of a batch is here, so that other files need no numbers of their own.
 
-    Corrupt            the bytes are not a batch; says where, and both values
-    +-- Truncated      they end too early
+    Corrupt            the bytes are not a batch; the message names the place, the expected value and the found one
+    +-- Truncated      the bytes end too early
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from fencepost.protocol.crc import crc32c
 
 Buffer = bytes | bytearray | memoryview
 
-# The header: all of it, and parts of it for those who need no more.
+# The whole header, and parts of it for code that needs no more.
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
 assert HEADER_BYTES == 61
@@ -140,7 +141,7 @@ def advance_sequence(sequence: int, by: int) -> int:
 
 
 def decode_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """Decode the header at `pos` without asking for the records behind it, or looking at the checksum."""
+    """Decode the header at `pos`. The records need not be there, and the checksum is not verified."""
     if len(buf) - pos < HEADER_BYTES:
         raise Truncated("batch header", need=HEADER_BYTES, have=len(buf) - pos, at=pos)
     header = BatchHeader._make(HEADER.unpack_from(buf, pos))
@@ -152,7 +153,7 @@ def decode_header(buf: Buffer, pos: int = 0) -> BatchHeader:
 
 
 def decode_batch(buf: Buffer, pos: int = 0) -> tuple[BatchHeader, int]:
-    """Decode the header of the whole batch at `pos` and check it; return it and where the batch ends."""
+    """Decode the header of the whole batch at `pos` and verify the checksum; return it and where the batch ends."""
     header = decode_header(buf, pos)
     end = pos + PREFIX_BYTES + header.length
     if end > len(buf):
@@ -169,7 +170,7 @@ def stamp(batch: Buffer, base_offset: int, leader_epoch: int) -> bytes:
 
 
 def stamp_append_time(batch: Buffer, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
-    """As `stamp`, for a topic with LogAppendTime. The time is under the checksum, which is done anew."""
+    """Like `stamp`, for a topic with LogAppendTime. The checksum covers the time, so it is computed again."""
     out = bytearray(batch)
     _STAMP.pack_into(out, 0, base_offset, len(batch) - PREFIX_BYTES, leader_epoch)
     out[ATTRIBUTES_AT] |= LOG_APPEND_TIME
@@ -206,7 +207,7 @@ def encode_marker(
 
 
 def decode_marker(batch: Buffer, pos: int = 0) -> Marker | None:
-    """The marker in the control batch at `pos`; None if it is of another kind, or emptied by compaction."""
+    """The marker in the control batch at `pos`; None if the batch is of another kind, or emptied by compaction."""
     header = decode_header(batch, pos)
     if not header.is_control or header.record_count == 0:
         return None
@@ -302,7 +303,7 @@ def encode_batch(
 def encode_stored_record(
     key: bytes | None, value: bytes | None, now_ms: int, base_offset: int, leader_epoch: int
 ) -> bytes:
-    """One plain record as the batch that is stored: what a coordinator writes, three times for each transaction."""
+    """One plain record as a stored batch. A coordinator writes three of them for each transaction."""
     checked = CHECKED_HEADER.pack(0, 0, now_ms, now_ms, -1, -1, -1, 1) + encode_record(key, value)
     return (
         UNCHECKED_HEADER.pack(base_offset, len(checked) + _UNCHECKED_LENGTH, leader_epoch, MAGIC, crc32c(checked))
@@ -320,7 +321,7 @@ def assemble(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """Put the header before records that are encoded (and compressed, if `attributes` say so) already."""
+    """Put the header before records that are already encoded, and compressed if `attributes` say so."""
     checked = (
         CHECKED_HEADER.pack(
             attributes,
