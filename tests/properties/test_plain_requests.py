@@ -16,7 +16,7 @@ PRODUCE, ADD_PARTITIONS = 0, 24
 Topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 names = st.sampled_from(["orders", "payments", "missing", "__transaction_state"])
 ids = st.sampled_from(["t1", "t2", "t" * 127, "", "ü"])
-# Twice as much of what is right: two such requests in a row get as far as a record.
+# The right id comes twice as often, so that two such requests in a row get as far as a record.
 transactional_ids = st.one_of(st.just("t1"), ids)
 producer_ids = st.sampled_from([0, 0, 0, 1, -1])
 epochs = st.sampled_from([0, 0, 0, 1, -1])

@@ -251,7 +251,7 @@ def test_a_count_that_cannot_fit_is_refused_in_a_batch_too_large_to_be_counted()
 
 
 def same_record(count: int, codec: int) -> bytes:
-    """What no client writes: records that are all the first of their batch, so that next to nothing is left of them."""
+    """Records that all have offset 0, which compress to almost nothing. No client writes such a batch."""
     return assemble(compress(codec, b"\x0e\0\0\0\2k\1\0" * count), count, codec, NOW, NOW)
 
 
