@@ -1,11 +1,11 @@
-"""Send a broker frames that are wrong in every way, and see that it serves on.
+"""Send a broker frames that are wrong in every way, and check that it goes on serving.
 
 Usage: python -m scripts.fuzz [FRAMES] [SEED]
 
-The frames are requests of every API in every version: well formed with odd values, mutated, and plain noise, some with
-a length that is a lie. Every reply must be one that a client can decode to its last byte. Every now and then a real
-client (confluent-kafka) commits a transaction and reads it back. The memory of the broker must stay what it was, its
-log must be free of tracebacks, and at the end it has to stop and start on what is in its folder.
+The frames are requests of every API in every version: well formed with odd values, mutated, and random bytes, some
+with a wrong length before them. A client must be able to decode every reply to its last byte. From time to time a real
+client (confluent-kafka) commits a transaction and reads it back. The memory of the broker must not grow, its log must
+have no tracebacks, and at the end the broker must stop, and start again with its data folder.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from tests.readers.reading import IMPATIENT
 from tests.wire.hostile import TOPICS, HostileFrames, Identity
 
 CONNECTIONS = 32
-# One request at a time, mostly: what follows a malformed one on its connection is never read.
+# Mostly one request at a time: a broker never reads the requests that follow a malformed one on its connection.
 PIPELINED, PIPELINING = 4, 0.02
-PATIENCE_S = 0.3  # Long polls take their time, and some requests have no answer at all.
+PATIENCE_S = 0.3  # Long polls are answered late, and some requests never.
 CHECKS = 50  # By the real client, over the whole run.
 NOISE, LIES = 0.03, 0.01
-SPARE_MB = 64  # What a broker may need more at the end than after a tenth of the frames.
+SPARE_MB = 64  # How much more memory the broker may have at the end than after a tenth of the frames.
 KEPT_FRAMES = 2000  # For the evidence.
 TIMEOUT_S = 60.0
 MB = 1 << 20
-# Segments as small as to be many; the rest is as it comes.
+# Small segments, so that there are many. All other settings have their defaults.
 SETTINGS = {"log.segment.bytes": "200000", "transaction.state.log.segment.bytes": "200000"}
 API_VERSIONS = 18
 
@@ -59,7 +59,7 @@ class Sent(NamedTuple):
 
 
 class Connection:
-    """One socket with the requests on it that are not answered yet."""
+    """One socket, and the requests on it that are not answered yet."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._socket = socket.create_connection(address, timeout=TIMEOUT_S)
@@ -136,7 +136,7 @@ class Fuzz:
         return Connection((self.broker.host, self.broker.port))
 
     def _turn(self, connection: Connection) -> bool:
-        """Read what has come, send one more; False if the connection is of no more use."""
+        """Read the replies that have come, and send one more request; False if the connection can be given up."""
         replies = connection.receive()
         if replies is None:
             self.counts["closed"] += 1
@@ -170,7 +170,7 @@ class Fuzz:
             if sent.frame[4:8] == reply[:4]:
                 break
         else:
-            return  # A frame with a false length was taken apart in another way than it was put together.
+            return  # A frame with a wrong length: the broker read other frames than were sent.
         api_key, version = struct.unpack_from(">hh", sent.frame)
         if api_key not in APIS:
             return
@@ -189,7 +189,7 @@ class Fuzz:
 
 
 class Bystander:
-    """A real client that goes about its business on a topic of its own."""
+    """A real client that works on its own topic meanwhile."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers

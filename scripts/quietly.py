@@ -1,4 +1,4 @@
-"""Run one step of the set-up: a line that says what happens, and its output only if it fails."""
+"""Runs one step of the set-up: prints a line when it starts and ends, and the step's output only if it fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TOOLS = ROOT / ".tools"
 
 
 class StepFailed(Exception):
-    """A step of the set-up ended with an error; its output was kept for the reader."""
+    """A step of the set-up failed; the message has the end of its output."""
 
 
 def say(line: str) -> None:
@@ -22,7 +22,7 @@ def say(line: str) -> None:
 
 
 def step(what: str, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> None:
-    """Run `command`; on failure raise with the last lines it wrote."""
+    """Run `command`. If it fails, raise StepFailed with the last lines that it printed."""
     say(f"setup: {what} ...")
     began = time.monotonic()
     done = subprocess.run(

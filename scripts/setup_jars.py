@@ -1,8 +1,8 @@
 """Resolve Java jars that the tests and demos need into `.tools/jars/`: Apache Kafka's own, and Spark's Kafka connector.
 
-PySpark ships Ivy, which fetches from Maven Central; no Maven and no tarball needed. The Ivy settings are our
-own, with a cache of our own, because Ivy's defaults can trip over a half-filled local repository.
-Without jars the Java tests are skipped, so a failure here is one line and not the end of the set-up.
+PySpark ships Ivy, which fetches from Maven Central; no Maven and no tarball needed. Ivy gets its own settings and its
+own cache, because with its defaults it can fail on a half-filled local repository.
+Without jars the Java tests are skipped, so a failure prints one line and does not end the set-up.
 
 setup_jars.py [kafka] [connector]    both, unless one is named
 setup_jars.py kafka-older            another Apache Kafka, for `make test-engines`
@@ -52,7 +52,7 @@ def kafka_jars(version: str, without: str) -> JarSet:
             f'<dependency org="org.apache.kafka" name="kafka_2.13" rev="{version}"/>',
             f'<dependency org="org.apache.kafka" name="kafka-tools" rev="{version}"/>',
             f'<dependency org="org.apache.kafka" name="kafka-clients" rev="{version}"/>',
-            # The tools are silent about what went wrong unless there is something to log with.
+            # Without a library for logging, the tools do not say what went wrong.
             '<dependency org="org.slf4j" name="slf4j-simple" rev="1.7.36"/>',
             # Kafka Connect comes with the tools and brings half a web server along: 40 jars that nothing here uses.
             '<exclude org="org.apache.kafka" module="connect-runtime"/>',
@@ -128,7 +128,7 @@ def fetch(jars: JarSet, java: Path) -> None:
         except (StepFailed, OSError, subprocess.SubprocessError) as failure:
             if attempt == 1:
                 say(f"setup: {str(failure).splitlines()[0]}; trying once more")
-                # A download that broke off stays in Ivy's cache and would be believed.
+                # Ivy would take an incomplete download in its cache for a complete one.
                 shutil.rmtree(TOOLS / "ivy" / "cache", ignore_errors=True)
             else:
                 say(f"note: no jars of {jars.what}: {jars.without}; {failure}")

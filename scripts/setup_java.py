@@ -1,7 +1,7 @@
 """Find Java 17 or newer, or install it where that is allowed, and write its home to `.tools/java-home`.
 
-Looks at JAVA_HOME, then PATH, then the usual places. Without Java, everything but Apache Kafka and Spark
-works, so the one line that says what to install is advice and not a failure of the set-up; with `--needed` it is.
+Looks at JAVA_HOME, then PATH, then the usual places. Without Java everything but Apache Kafka and Spark works, so the
+script only prints one line that says what to install. With `--needed` it also fails.
 """
 
 from __future__ import annotations

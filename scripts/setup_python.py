@@ -22,7 +22,7 @@ GROUPS = {"env": ["dev"], "engines": ["dev", "engines"]}
 
 
 def runs(python: Path) -> bool:
-    """Whether an environment is alive: a moved or upgraded interpreter leaves a dead link behind."""
+    """Whether an environment works: a moved or upgraded interpreter leaves a broken link behind."""
     try:
         return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0
     except OSError:
@@ -43,21 +43,21 @@ def uv() -> Path:
 def sync(groups: list[str]) -> None:
     if not runs(ENVIRONMENT / "bin" / "python"):
         venv.create(ENVIRONMENT, with_pip=False, clear=True)
-    # `--inexact`: a step that needs fewer groups must not take PySpark away again.
+    # `--inexact`: a step that needs fewer groups must not uninstall PySpark.
     command: list[str | Path] = [uv(), "sync", "--frozen", "--inexact", "--no-default-groups"]
     for group in groups:
         command += ["--group", group]
     what = "installing PySpark (400 MB, once)" if "engines" in groups else "installing the Python packages"
     python = str(ENVIRONMENT / "bin" / "python")
     step(what, command, env={"UV_PYTHON": python, "UV_PYTHON_DOWNLOADS": "never"})
-    # Where Python may not write bytecode while it runs, every start of the broker, and of each of Spark's workers,
-    # would compile it anew.
+    # Where Python may not write bytecode while it runs, the broker and each of Spark's workers would compile all their
+    # modules at every start.
     used = [path for name in COMPILED for path in ENVIRONMENT.glob(f"lib/python*/site-packages/{name}")]
     subprocess.run([python, "-m", "compileall", "-q", "-x", "/tests?/", ROOT / "src", *used], check=False)
 
 
 def make_other(version: str) -> None:
-    """An environment with another PySpark than the lock's, and otherwise what the lock has for it."""
+    """Make an environment with another PySpark than the one in the lock file; all other versions are the lock's."""
     home = TOOLS / f"pyspark-{version}"
     python = home / "bin" / "python"
     stamp = home / "complete"

@@ -1,4 +1,4 @@
-"""Every message, in every version: it survives the round trip, another implementation agrees, and lies are found."""
+"""Every message in every version: it survives the round trip, another implementation agrees, bad bytes are refused."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ each_in_kio = pytest.mark.parametrize("definition", IN_KIO, ids=lambda d: d.name
 
 
 def kio_schema(definition: MessageDef, version: int) -> Any:
-    """The same message in the other implementation. Says `KioIndexError` where that has none."""
+    """The same message in the other implementation. Raises `KioIndexError` if there is none."""
     if definition.name.endswith("Request"):
         return load_request_schema(definition.api_key, version)
     if definition.name.endswith("Response"):
@@ -183,7 +183,7 @@ def test_random_bytes_are_decoded_or_malformed(definition: MessageDef, raw: byte
 
 @each_message
 def test_a_small_message_never_takes_much_memory(definition: MessageDef) -> None:
-    """Lengths of all kinds that claim the most: what is allocated stays in proportion to what was sent."""
+    """With the largest lengths of all kinds, memory stays in proportion to the size of the message."""
     cls = message_class(definition)
     for version in (definition.versions[0], definition.versions[-1]):
         for filler in (b"\xff\xff\xff\xff\x07", b"\x7f", b"\xff", b"\x00\x00\x40\x00", b"\0"):

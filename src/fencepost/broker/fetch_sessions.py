@@ -41,7 +41,6 @@ class FetchSession:
         "counted",
         "epoch",
         "is_incremental",
-        "last_used_ms",
         "session_id",
         "uses_topic_ids",
         "wanted",
@@ -51,7 +50,6 @@ class FetchSession:
         self.session_id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1  # The epoch that the next fetch must have.
-        self.last_used_ms = 0
         self.is_incremental = False  # From the second fetch on.
         self.wanted: dict[Place, Wanted] = {}
         self.counted = 0  # The partitions of this session in the total of `FetchSessions`.
@@ -86,7 +84,7 @@ class FetchSessions:
         self._sessions: dict[int, FetchSession] = {}
         self._partitions = 0
 
-    def create(self, rng: Rng, now_ms: int, uses_topic_ids: bool) -> FetchSession:
+    def create(self, rng: Rng, uses_topic_ids: bool) -> FetchSession:
         if self._slots == 0:
             return FetchSession(0)
         if len(self._sessions) >= self._slots:
@@ -95,10 +93,9 @@ class FetchSessions:
         while session_id in self._sessions:
             session_id = rng.randrange(1, 2**31)
         session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids)
-        session.last_used_ms = now_ms
         return session
 
-    def resume(self, session_id: int, epoch: int, now_ms: int, uses_topic_ids: bool) -> tuple[FetchSession, int]:
+    def resume(self, session_id: int, epoch: int, uses_topic_ids: bool) -> tuple[FetchSession, int]:
         session = self._sessions.get(session_id)
         if session is None:
             return FetchSession(0), errors.FETCH_SESSION_ID_NOT_FOUND
@@ -107,7 +104,6 @@ class FetchSessions:
         if uses_topic_ids != session.uses_topic_ids:
             return session, errors.FETCH_SESSION_TOPIC_ID_ERROR
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
-        session.last_used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)  # To the end: the session idle longest is first.
         return session, errors.NONE
 

@@ -1,10 +1,11 @@
 """The v2 record batch: its header, its checksum, and the few batches that a broker writes itself.
 
-A broker keeps a client's batch as the bytes that came. It reads the header, checks the checksum, and
-stamps offset and leader epoch, which lie outside the checksum. What is inside is `records.py`'s matter.
+A broker stores a client's batch as the bytes that arrived. It reads the header, verifies the checksum, and stamps base
+offset and leader epoch, which the checksum does not cover. `records.py` reads the records inside. Everything that is
+known about the layout of a batch is here, so that other files need no numbers of their own.
 
-    Corrupt            the bytes are not a batch; says where, and both values
-    +-- Truncated      they end too early
+    Corrupt            the bytes are not a batch; the message names the place, the expected value and the found one
+    +-- Truncated      the bytes end too early
 """
 
 from __future__ import annotations
@@ -17,21 +18,34 @@ from fencepost.protocol.crc import crc32c
 
 Buffer = bytes | bytearray | memoryview
 
+# The whole header, and parts of it for code that needs no more.
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
 assert HEADER_BYTES == 61
+UNCHECKED_HEADER = struct.Struct(">qiibI")
+CHECKED_HEADER = struct.Struct(">hiqqqhii")
+PRODUCER = struct.Struct(">qh")  # Its id and epoch, at PRODUCER_AT.
+# Base offset, length, magic, crc, attributes, last offset delta and max timestamp.
+WALKED_HEADER = struct.Struct(">qi4xbIhi8xq")
 # Base offset and length come before the bytes that the length counts.
 PREFIX_BYTES = 12
-LEADER_EPOCH = slice(12, 16)
+LENGTH_AT = 8
+MAGIC_AT = 16
 CRC_AT = 17
 # The checksum begins at the attributes: it leaves out the leader epoch, so a broker can stamp that.
 CHECKED_AT = 21
-MAX_TIMESTAMP_AT = 35
+ATTRIBUTES_AT = 22  # The low byte, which has all the bits below.
+PRODUCER_AT = 43
+LEADER_EPOCH = slice(12, 16)
+MAX_TIMESTAMP = slice(35, 43)
+PRODUCER_ID = slice(43, 51)
+MAGIC = 2
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 ABORT_MARKER = 0
@@ -41,9 +55,9 @@ MAX_SEQUENCE = 2**31 - 1
 # Length, attributes, timestamp and offset deltas, key and value lengths, header count: a byte each.
 SMALLEST_RECORD_BYTES = 7
 
+_LEAST_LENGTH = HEADER_BYTES - PREFIX_BYTES
+_UNCHECKED_LENGTH = CHECKED_AT - PREFIX_BYTES  # What the length counts besides the bytes under the checksum.
 _STAMP = struct.Struct(">qii")
-_HEAD = struct.Struct(">qiibI")
-_CHECKED = struct.Struct(">hiqqqhii")
 _INT32 = struct.Struct(">i")
 
 
@@ -127,19 +141,19 @@ def advance_sequence(sequence: int, by: int) -> int:
 
 
 def decode_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """Decode the header at `pos` without asking for the records behind it, or looking at the checksum."""
+    """Decode the header at `pos`. The records need not be there, and the checksum is not verified."""
     if len(buf) - pos < HEADER_BYTES:
         raise Truncated("batch header", need=HEADER_BYTES, have=len(buf) - pos, at=pos)
     header = BatchHeader._make(HEADER.unpack_from(buf, pos))
-    if header.magic != 2:
-        raise Corrupt(f"magic is {header.magic}, expected 2", at=pos + 16)
-    if header.length < HEADER_BYTES - PREFIX_BYTES:
-        raise Corrupt(f"length is {header.length}, a header alone has {HEADER_BYTES - PREFIX_BYTES}", at=pos + 8)
+    if header.magic != MAGIC:
+        raise Corrupt(f"magic is {header.magic}, expected {MAGIC}", at=pos + MAGIC_AT)
+    if header.length < _LEAST_LENGTH:
+        raise Corrupt(f"length is {header.length}, a header alone has {_LEAST_LENGTH}", at=pos + LENGTH_AT)
     return header
 
 
 def decode_batch(buf: Buffer, pos: int = 0) -> tuple[BatchHeader, int]:
-    """Decode the header of the whole batch at `pos` and check it; return it and where the batch ends."""
+    """Decode the header of the whole batch at `pos` and verify the checksum; return it and where the batch ends."""
     header = decode_header(buf, pos)
     end = pos + PREFIX_BYTES + header.length
     if end > len(buf):
@@ -152,15 +166,15 @@ def decode_batch(buf: Buffer, pos: int = 0) -> tuple[BatchHeader, int]:
 
 def stamp(batch: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     """The batch as it is stored: with its offset and the leader's epoch, both outside the checksum."""
-    return _STAMP.pack(base_offset, len(batch) - PREFIX_BYTES, leader_epoch) + memoryview(batch)[16:]
+    return _STAMP.pack(base_offset, len(batch) - PREFIX_BYTES, leader_epoch) + memoryview(batch)[MAGIC_AT:]
 
 
 def stamp_append_time(batch: Buffer, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
-    """As `stamp`, for a topic with LogAppendTime. The time is under the checksum, which is done anew."""
+    """Like `stamp`, for a topic with LogAppendTime. The checksum covers the time, so it is computed again."""
     out = bytearray(batch)
     _STAMP.pack_into(out, 0, base_offset, len(batch) - PREFIX_BYTES, leader_epoch)
-    out[CHECKED_AT + 1] |= LOG_APPEND_TIME
-    out[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = now_ms.to_bytes(8, "big", signed=True)
+    out[ATTRIBUTES_AT] |= LOG_APPEND_TIME
+    out[MAX_TIMESTAMP] = now_ms.to_bytes(8, "big", signed=True)
     out[CRC_AT:CHECKED_AT] = crc32c(memoryview(out)[CHECKED_AT:]).to_bytes(4, "big")
     return bytes(out)
 
@@ -168,9 +182,10 @@ def stamp_append_time(batch: Buffer, base_offset: int, leader_epoch: int, now_ms
 # A marker's record varies only in its type and the coordinator epoch, so both kinds are laid out once:
 # length 16, attributes, two deltas; a key of 4 bytes: version 0 and the type; a value of 6: version 0 and
 # the epoch.
-_MARKER = struct.Struct(">hiqqqhii12sib")
+_MARKER = struct.Struct(CHECKED_HEADER.format + "12sib")
+_MARKER_ATTRIBUTES = TRANSACTIONAL | CONTROL
 _MARKER_RECORDS = (b"\x20\0\0\0\x08\0\0\0\0\x0c\0\0", b"\x20\0\0\0\x08\0\0\0\1\x0c\0\0")
-_MARKER_LENGTH = _MARKER.size + 9
+_MARKER_LENGTH = _MARKER.size + _UNCHECKED_LENGTH
 MARKER_BYTES = _MARKER_LENGTH + PREFIX_BYTES
 
 
@@ -186,13 +201,13 @@ def encode_marker(
     """The control batch that ends a transaction on one partition."""
     record = _MARKER_RECORDS[commit]
     checked = _MARKER.pack(
-        0x30, 0, now_ms, now_ms, producer_id, producer_epoch, -1, 1, record, coordinator_epoch, 0
+        _MARKER_ATTRIBUTES, 0, now_ms, now_ms, producer_id, producer_epoch, -1, 1, record, coordinator_epoch, 0
     )  # fmt: skip
-    return _HEAD.pack(base_offset, _MARKER_LENGTH, leader_epoch, 2, crc32c(checked)) + checked
+    return UNCHECKED_HEADER.pack(base_offset, _MARKER_LENGTH, leader_epoch, MAGIC, crc32c(checked)) + checked
 
 
 def decode_marker(batch: Buffer, pos: int = 0) -> Marker | None:
-    """The marker in the control batch at `pos`; None if it is of another kind, or emptied by compaction."""
+    """The marker in the control batch at `pos`; None if the batch is of another kind, or emptied by compaction."""
     header = decode_header(batch, pos)
     if not header.is_control or header.record_count == 0:
         return None
@@ -288,9 +303,12 @@ def encode_batch(
 def encode_stored_record(
     key: bytes | None, value: bytes | None, now_ms: int, base_offset: int, leader_epoch: int
 ) -> bytes:
-    """One plain record as the batch that is stored: what a coordinator writes, three times for each transaction."""
-    checked = _CHECKED.pack(0, 0, now_ms, now_ms, -1, -1, -1, 1) + encode_record(key, value)
-    return _HEAD.pack(base_offset, len(checked) + 9, leader_epoch, 2, crc32c(checked)) + checked
+    """One plain record as a stored batch. A coordinator writes three of them for each transaction."""
+    checked = CHECKED_HEADER.pack(0, 0, now_ms, now_ms, -1, -1, -1, 1) + encode_record(key, value)
+    return (
+        UNCHECKED_HEADER.pack(base_offset, len(checked) + _UNCHECKED_LENGTH, leader_epoch, MAGIC, crc32c(checked))
+        + checked
+    )
 
 
 def assemble(
@@ -303,9 +321,9 @@ def assemble(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """Put the header before records that are encoded (and compressed, if `attributes` say so) already."""
+    """Put the header before records that are already encoded, and compressed if `attributes` say so."""
     checked = (
-        _CHECKED.pack(
+        CHECKED_HEADER.pack(
             attributes,
             record_count - 1,
             base_timestamp,
@@ -317,4 +335,4 @@ def assemble(
         )
         + payload
     )
-    return _HEAD.pack(0, len(checked) + 9, 0, 2, crc32c(checked)) + checked
+    return UNCHECKED_HEADER.pack(0, len(checked) + _UNCHECKED_LENGTH, 0, MAGIC, crc32c(checked)) + checked

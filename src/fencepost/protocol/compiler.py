@@ -1,8 +1,8 @@
 """Compiles a decoder and an encoder for one version of a message, as straight-line Python.
 
-No table is walked per message: neighbouring fields of fixed size become one `struct` call, and everything about the
-version is decided when the function is made. Decoders trust nothing: every length is held against the bytes that are
-left before anything is allocated.
+The generated functions walk no tables: neighbouring fields of fixed size become one `struct` call, and everything about
+the version is decided when a function is made. Decoders trust nothing: they compare every length with the bytes that
+are left before they allocate anything. Tracebacks show the generated lines.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Source:
         function = head.partition("(")[0]
         filename = f"<{function} {self.cls.__name__} v{self.version}>"
         exec(compile("\n".join(lines), filename, "exec"), self.namespace)
-        # Tracebacks and debuggers show the generated lines. Without a time of change they are never thrown away.
+        # Here tracebacks and debuggers find the lines. Entries without a time of modification are never discarded.
         linecache.cache[filename] = (sum(map(len, lines)), None, [line + "\n" for line in lines], filename)
         return self.namespace[function]
 
@@ -182,7 +182,7 @@ def _decode_tags(s: _Source, ind: int, tagged: list[Field], names: dict[str, str
 
 
 def _decode_length(s: _Source, ind: int, name: str, code: str) -> None:
-    """Read a length into `name`: -1 is null, in both encodings."""
+    """Read a length into `name`. In both encodings, -1 is null."""
     if s.flexible:
         s.add(ind, f"{name} = buf[pos]; pos += 1")
         s.add(ind, f"if {name} >= 128: {name}, pos = more(buf, pos, {name})")
@@ -198,7 +198,7 @@ def _decode_field(s: _Source, ind: int, f: Field, target: str) -> None:
     size = s.name("n")
     _decode_length(s, ind, size, "i")
     s.add(ind, f"if {size} < 0: {_when_null(s, f, target)}")
-    # A count that the bytes left cannot hold is a lie, and must never become an allocation.
+    # A count of more elements than the bytes left can hold must never lead to an allocation.
     width = _smallest_size(s, f)
     s.add(ind, f"elif {size} > left or {size} * {width} > limit - pos:")
     s.add(ind + 1, f"raise too_many({f.name!r}, {size}, limit - pos)")
@@ -218,7 +218,7 @@ def _decode_field(s: _Source, ind: int, f: Field, target: str) -> None:
 
 
 def _when_null(s: _Source, f: Field, target: str, is_element: bool = False) -> str:
-    """What to do with a null: not every field may be one, and no element of an array, also of one that may."""
+    """The statement for a null: some fields may be null, but never an element of an array."""
     if f.type == "records" or (s.version in f.null_versions and not is_element):
         return f"{target} = None"
     what = f"an element of {f.name}" if is_element else f.name
@@ -226,7 +226,7 @@ def _when_null(s: _Source, f: Field, target: str, is_element: bool = False) -> s
 
 
 def _smallest_size(s: _Source, f: Field) -> int:
-    """How many bytes one element of the field has at least."""
+    """The least number of bytes that one element of the field takes."""
     if f.type in FIXED:
         return struct.calcsize(">" + FIXED[f.type])
     if f.type == "uuid":
@@ -250,7 +250,7 @@ def _decode_element(s: _Source, ind: int, f: Field, target: str) -> None:
         maker = f"new_{f.struct.name}"
         if s.version in f.null_versions and not f.is_array:
             s.add(ind, "marker = buf[pos]; pos += 1")
-            # Kafka: in a tagged field a 0 is null, too.
+            # Kafka: in a tagged field, 0 is null too.
             is_null = "marker >= 128" if f.tag is None else "marker >= 128 or not marker"
             s.add(ind, f"if {is_null}: {target} = None")
             s.add(ind, "else:")
@@ -377,7 +377,7 @@ def _encode_element(s: _Source, ind: int, f: Field, value: str, out: str) -> Non
         raw = value
         if f.type == "string":
             raw = s.name("b")
-            # What a client sent may be quoted in the answer, and may be as long as a string can be.
+            # A message may quote what a client sent, which may be as long as a string can be.
             cut = f"[:{MAX_MESSAGE_CHARS}]" if f.name == "error_message" else ""
             s.add(ind, f"{raw} = {value}{cut}.encode()")
         _encode_length(s, ind, f"len({raw})", code, out)

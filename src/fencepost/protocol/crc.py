@@ -1,7 +1,7 @@
-"""CRC-32C, from the `crc32c` package's compiled module.
+"""CRC-32C, from the compiled module of the package `crc32c`.
 
-The package itself loads a fifth of the standard library to learn its own version, which would be a
-large part of the time that a broker takes to start. Only the compiled module is wanted.
+Importing the package itself loads a fifth of the standard library, to find out its own version. That would be a large
+part of the time that a broker takes to start, so only the compiled module is loaded.
 """
 
 from __future__ import annotations
@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 
 def _load() -> Callable[..., int]:
     package = PathFinder.find_spec("crc32c")
     compiled = package and PathFinder.find_spec("_crc32c", package.submodule_search_locations)
     if compiled is None or compiled.loader is None:
-        # Installed in a way that we do not know: then as everybody does.
+        # The package has another structure than we know: import it the ordinary way.
         from crc32c import crc32c as plain
 
         return plain

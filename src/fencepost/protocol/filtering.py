@@ -1,10 +1,12 @@
-"""A stored batch with some of its records taken out: what log compaction writes.
+"""A stored batch with some of its records removed, as log compaction writes it.
 
-Offsets, sequence numbers and the producer stay what they were, so the batch keeps its place and its producer's state
-can still be read from it, even when no record is left. Records are copied as bytes, and only the few fields in front
-of the value are looked at. A batch that holds tombstones, or a marker that has nothing to end any more, carries from
-its first cleaning on the time until which they stay: bit 6 of the attributes says that the base timestamp is that
-"delete horizon" (KIP-534), and the timestamps of its records are counted from there.
+Offsets, sequence numbers and producer do not change, so the batch keeps its place, and the state of its producer can
+still be read from it even when no record is left. Records are copied as bytes; only the fields before the value are
+read.
+
+The delete horizon (KIP-534) is the time until which a batch keeps its tombstones, or a marker whose transaction has no
+data left. The first cleaning of such a batch stores it as the base timestamp and sets bit 6 of the attributes. The
+timestamps of the records then count from there.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from fencepost.protocol.batch import (
     CODEC_MASK,
     CONTROL,
     CRC_AT,
+    DELETE_HORIZON,
     HEADER,
     HEADER_BYTES,
     LOG_APPEND_TIME,
+    MAGIC,
     NO_TIMESTAMP,
     PREFIX_BYTES,
     TRANSACTIONAL,
@@ -31,11 +35,9 @@ from fencepost.protocol.batch import (
 from fencepost.protocol.crc import crc32c
 from fencepost.protocol.records import MAX_INT64, MIN_INT64, check_place, compress, decode_varint
 
-DELETE_HORIZON = 0x40
-
 
 class Skimmed(NamedTuple):
-    """One record of a batch's uncompressed payload: where it is, and what decides whether it stays."""
+    """One record of a batch's uncompressed payload: its place, and the fields that decide whether it stays."""
 
     start: int
     after_timestamp: int
@@ -47,7 +49,7 @@ class Skimmed(NamedTuple):
 
 
 def skim(header: BatchHeader, payload: bytes) -> Iterator[Skimmed]:
-    """Each record of a batch, whose payload is not compressed any more. Says Corrupt where they are not."""
+    """Each record of a batch with this uncompressed payload. Raises Corrupt where there is no valid record."""
     count, base_timestamp, last_offset_delta = header.record_count, header.base_timestamp, header.last_offset_delta
     pos = 0
     try:
@@ -86,15 +88,15 @@ def _varint(buf: bytes, pos: int) -> tuple[int, int]:
 
 
 def delete_horizon(header: BatchHeader) -> int | None:
-    """Until when the tombstones, or the marker, of a batch stay; None while nobody has set a time."""
+    """Until when the tombstones, or the marker, of a batch stay; None if no cleaning has set a time yet."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON else None
 
 
 def keep_records(header: BatchHeader, payload: bytes, kept: Sequence[Skimmed], horizon: int | None) -> bytes:
     """The batch with only the records `kept` of its uncompressed payload.
 
-    With `horizon`, which must not have been set before, the batch gets this delete horizon. Says Corrupt if a record
-    is too far from there.
+    With `horizon`, which must not have been set before, the batch gets this delete horizon. Raises Corrupt if the
+    timestamp of a record is too far from it.
     """
     attributes = header.attributes
     base_timestamp = header.base_timestamp
@@ -120,7 +122,7 @@ def _moved(payload: bytes, record: Skimmed, by: int) -> bytes:
 
 
 def keep_no_records(header: BatchHeader) -> bytes:
-    """The batch as a header alone, for the sake of its offsets and its producer."""
+    """The batch as a header alone, which keeps its offsets and its producer."""
     attributes = header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
     return _assemble(header, attributes, NO_TIMESTAMP, header.max_timestamp, 0, b"")
 
@@ -132,7 +134,7 @@ def _assemble(
         header.base_offset,
         HEADER_BYTES - PREFIX_BYTES + len(data),
         header.leader_epoch,
-        2,
+        MAGIC,
         0,
         attributes,
         header.last_offset_delta,

@@ -1,7 +1,7 @@
 """Every Kafka message by its name: `from fencepost.protocol.messages import EndTxnRequest`.
 
-A class is built when it is first asked for, from its text in `definitions/`; types are in `messages.pyi`,
-which is generated (`python -m fencepost.protocol.stubs`) and held up to date by a test.
+A class is built from its text in `definitions/` when it is first used. The types are in `messages.pyi`, which
+`python -m fencepost.protocol.stubs` generates; a test fails while it is out of date.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""What a client may produce to one partition: one sound v2 batch of data. Answers as Kafka does.
+"""Checks what a client produces to one partition: it must be one valid v2 batch of data. Answers as Kafka does.
 
-The header and the checksum are judged always, the records only as far as that is cheap: a broker that read
-them all could do little else. Follows Kafka's ProduceRequest, UnifiedLog and LogValidator.
+Header and checksum are always checked. Records are read only where that is cheap or needed, because reading all of them
+would take most of a broker's time: the records of a small batch are counted, and those of a batch that is refused
+because of a setting are named (`refuse_records`). Follows Kafka's ProduceRequest, UnifiedLog and LogValidator.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from fencepost.protocol.batch import (
     CONTROL,
     HEADER,
     HEADER_BYTES,
+    LENGTH_AT,
     LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
     NO_TIMESTAMP,
     PREFIX_BYTES,
     SMALLEST_RECORD_BYTES,
@@ -33,22 +37,22 @@ from fencepost.protocol.filtering import skim
 from fencepost.protocol.records import MAX_UNCOMPRESSED_BYTES, holds_records, uncompressed_records
 
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
-# The records of a batch this small are counted: next to the request itself that costs little.
+# The records of a batch this small are counted, which costs little compared with the request itself.
 COUNTED_RECORDS = 32
 COUNTED_COMPRESSED_BYTES = 4096
 COUNTED_COMPRESSED_RECORDS = 4096
-# One record over and over again shrinks to half a byte at best, as each has an offset of its own.
+# Equal records compress to half a byte each at best, because every record has its own offset.
 RECORDS_PER_COMPRESSED_BYTE = 4
-# What is looked at is unpacked up to here, and a little further for large batches. Kafka's clients put megabytes into
-# a batch that shrinks well, not more.
+# Records that are read are decompressed up to this size, and somewhat further for large batches. Kafka's clients put
+# megabytes into a batch that compresses well, not more.
 UNPACKED_BYTES = 32 << 20
 UNPACKED_BYTES_PER_BYTE = 64
 SMALLEST_BATCH_BYTES = HEADER_BYTES + SMALLEST_RECORD_BYTES
 UNCOMMON = CODEC_MASK | LOG_APPEND_TIME | CONTROL
 # Differs: of a batch that it refuses, Kafka examines all records, and names each one that is at fault.
 EXAMINED_RECORDS = 100_000
-# Kafka reads as far as the magic before it believes that something is a batch of any version.
-UP_TO_MAGIC_BYTES = 17
+# Kafka reads as far as the magic before it takes something for a batch of any version.
+UP_TO_MAGIC_BYTES = MAGIC_AT + 1
 SMALLEST_LENGTH = 14
 
 _INT32 = struct.Struct(">i")
@@ -72,16 +76,16 @@ class RefusedBatch(NamedTuple):
 def check_produce_batch(
     records: Buffer, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
 ) -> BatchHeader | RefusedBatch:
-    """The header of what was produced, or why it is refused.
+    """The header of the batch, or why it is refused.
 
-    Kafka: bytes after the batch that are too few to be another one are ignored; it ends at `size_bytes`.
+    Kafka: bytes after the batch that are too few for another one are ignored; the batch ends at `size_bytes`.
     """
     have = len(records)
     if have < HEADER_BYTES:
         return _refuse_scrap(records)
     header = BatchHeader._make(HEADER.unpack_from(records))
     size = header.length + PREFIX_BYTES
-    if header.magic != 2 or size != have:
+    if header.magic != MAGIC or size != have:
         refused = _refuse_shape(records, size, header.magic)
         if refused is not None:
             return refused
@@ -109,7 +113,7 @@ def check_produce_batch(
         if refused is not None:
             return refused
     if count == 1 and not header.attributes & CODEC_MASK and size >= SMALLEST_BATCH_BYTES:
-        # One record that ends where the batch does: the smallest batch, and the most frequent.
+        # A batch of one record, the most frequent kind: the record must end where the batch does.
         first = records[HEADER_BYTES]
         if first < 0x80:
             if first == (size - HEADER_BYTES - 1) << 1:
@@ -125,44 +129,44 @@ def _refuse_scrap(records: Buffer) -> RefusedBatch:
     """Why bytes too few for a header are refused."""
     have = len(records)
     if have >= UP_TO_MAGIC_BYTES:
-        (length,) = _INT32.unpack_from(records, 8)
-        refused = _refuse_shape(records, length + PREFIX_BYTES, records[16])
+        (length,) = _INT32.unpack_from(records, LENGTH_AT)
+        refused = _refuse_shape(records, length + PREFIX_BYTES, records[MAGIC_AT])
         if refused is not None:
             return refused
     return RefusedBatch(errors.INVALID_RECORD, f"expected a record batch, there are {have} bytes")
 
 
 def _refuse_shape(records: Buffer, size: int, magic: int) -> RefusedBatch | None:
-    """Judge what stands at the start, and whether another batch follows."""
+    """Check size and magic of the batch, and that no other batch follows it."""
     have = len(records)
     if size < PREFIX_BYTES + SMALLEST_LENGTH:
         return RefusedBatch(errors.CORRUPT_MESSAGE, f"the batch says {size} bytes, less than any batch has")
-    if not 0 <= magic <= 2:
+    if not 0 <= magic <= MAGIC:
         return RefusedBatch(errors.CORRUPT_MESSAGE, f"the batch has magic {magic}, expected 2")
     if size > have:
         return RefusedBatch(errors.INVALID_RECORD, f"the batch says {size} bytes, there are {have}")
-    if magic != 2:
+    if magic != MAGIC:
         return RefusedBatch(errors.INVALID_RECORD, f"the batch has magic {magic}, expected 2")
     if size < HEADER_BYTES:
         return RefusedBatch(errors.CORRUPT_MESSAGE, f"the batch says {size} bytes, a header has {HEADER_BYTES}")
     rest = have - size
     if rest >= UP_TO_MAGIC_BYTES:
-        (length,) = _INT32.unpack_from(records, size + 8)
-        if length < SMALLEST_LENGTH or not 0 <= records[size + 16] <= 2:
-            return RefusedBatch(errors.CORRUPT_MESSAGE, f"{rest} bytes follow the batch, and they are no batch")
+        (length,) = _INT32.unpack_from(records, size + LENGTH_AT)
+        if length < SMALLEST_LENGTH or not 0 <= records[size + MAGIC_AT] <= MAGIC:
+            return RefusedBatch(errors.CORRUPT_MESSAGE, f"{rest} bytes follow the batch, and they are not a batch")
         if length + PREFIX_BYTES <= rest:
             return RefusedBatch(errors.INVALID_RECORD, "there is more than one record batch for the partition")
     return None
 
 
 def _refuse_uncommon(header: BatchHeader) -> RefusedBatch | None:
-    """Judge what an ordinary batch has not: a codec, control records, a producer without a sequence."""
+    """Check features that an ordinary batch does not have: a codec, control records, a producer without a sequence."""
     if header.codec >= len(CODECS):
-        # Differs: Kafka has no answer of its own and says UNKNOWN_SERVER_ERROR.
+        # Differs: Kafka answers UNKNOWN_SERVER_ERROR to a codec that does not exist.
         return RefusedBatch(errors.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is unknown")
     if header.is_control:
         return RefusedBatch(errors.INVALID_RECORD, "clients may not write control records")
-    # Differs: Kafka lets a producer without an epoch (-1) write, and without order then.
+    # Differs: Kafka accepts batches of a producer without an epoch (-1), and does not check their order.
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         return RefusedBatch(
             errors.INVALID_RECORD,
@@ -170,19 +174,19 @@ def _refuse_uncommon(header: BatchHeader) -> RefusedBatch | None:
         )
     if header.is_transactional and header.producer_id < 0:
         return RefusedBatch(errors.INVALID_RECORD, "a transactional batch needs a producer id")
-    # Differs: Kafka clears the bit for a CreateTime topic; no client sets it, and clearing means a new crc.
+    # Differs: Kafka clears the bit for a CreateTime topic, which takes a new checksum. No client sets the bit.
     if header.has_log_append_time:
         return RefusedBatch(errors.INVALID_TIMESTAMP, "producers may not set the timestamp type to LogAppendTime")
     return None
 
 
 def most_unpacked_bytes(compressed_bytes: int) -> int:
-    """How far the records of a batch are unpacked to look at them."""
+    """The limit for decompressing the records of a batch."""
     return min(MAX_UNCOMPRESSED_BYTES, UNPACKED_BYTES + UNPACKED_BYTES_PER_BYTE * compressed_bytes)
 
 
 def _refuse_count(records: Buffer, header: BatchHeader) -> RefusedBatch | None:
-    """Catch a record count that lies, where that costs little or where it is hard to believe.
+    """Refuse a wrong record count, where checking is cheap or the count is implausible.
 
     Differs: Kafka reads the records of every batch.
     """
@@ -191,12 +195,12 @@ def _refuse_count(records: Buffer, header: BatchHeader) -> RefusedBatch | None:
     payload = records
     try:
         if header.attributes & CODEC_MASK:
-            # Ordinary data does not shrink to less than a byte a record: if so, it is worth looking, too.
+            # Ordinary data does not compress to less than a byte per record, so such a batch is checked too.
             if count <= room and (count > COUNTED_RECORDS or room > COUNTED_COMPRESSED_BYTES):
                 return None
-            # Differs: Kafka unpacks and reads every batch, whatever it makes of itself. Here everybody else would wait,
-            # so one with more than 4 records to a compressed byte, or of 4 KiB that unpack to more than 32 MiB, is
-            # refused with INVALID_RECORD. No client writes such: each record has an offset of its own.
+            # Differs: Kafka decompresses and reads every batch. Here all other clients would wait meanwhile, so a batch
+            # with more than 4 records per compressed byte, or of 4 KiB that decompress to more than 32 MiB, is refused
+            # with INVALID_RECORD. No client writes such a batch, because every record has its own offset.
             if count > room * RECORDS_PER_COMPRESSED_BYTE:
                 return RefusedBatch(errors.INVALID_RECORD, f"the batch says {count} records in {room} compressed bytes")
             payload = uncompressed_records(header, records, most_unpacked_bytes(room))
@@ -219,7 +223,7 @@ def refuse_records(
 ) -> RefusedBatch | None:
     """Refuse a batch because of records without a key, or with a timestamp outside of the range, and name each of them.
 
-    Returns None if there are none. Says Corrupt. Code and words are Kafka's.
+    Returns None if there are none, and raises Corrupt. Code and words are Kafka's.
     """
     found = []
     code = errors.INVALID_RECORD

@@ -1,7 +1,7 @@
-"""The records inside a v2 batch, for the few who must look: offsets by timestamp, internal topics, tests.
+"""The records inside a v2 batch, for the code that must look into it: offsets by timestamp, internal topics, tools.
 
-Data that is produced and fetched passes by. Every length is held against the bytes that are left, and
-decompression stops at a limit, so a hostile batch ends in Corrupt and not in all of the memory.
+Producing and fetching do without (`produced.py` says what is checked all the same). Every length is compared with the
+bytes that are left, and decompression stops at a limit: a hostile batch ends in Corrupt and cannot take all memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fencepost.protocol.batch import (
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 MAX_UNCOMPRESSED_BYTES = 128 << 20
 MIN_INT64, MAX_INT64 = -(2**63), 2**63 - 1
-# By the first byte of a record: how long it is, with this byte, if it says so alone and a record can be that short.
+# By the first byte of a record: the size of the record with this byte, or 0 if this byte alone tells no valid size.
 _RECORD_BYTES = bytes(
     1 + byte // 2 if byte % 2 == 0 and SMALLEST_RECORD_BYTES - 1 <= byte // 2 < 64 else 0 for byte in range(256)
 )
@@ -86,7 +86,7 @@ def iter_batches(records: Buffer) -> Iterator[tuple[BatchHeader, Buffer]]:
 
 
 def iter_records(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> Iterator[Record]:
-    """The records of one whole batch. Says Corrupt if their number is not what the header says."""
+    """The records of one whole batch. Raises Corrupt if their number is not the one in the header."""
     header = decode_header(batch)
     payload = uncompressed_records(header, batch, max_bytes)
     if header.record_count > len(payload) // SMALLEST_RECORD_BYTES or header.record_count < 0:
@@ -158,7 +158,7 @@ def _decode_bytes(buf: bytes, pos: int, end: int, what: str) -> tuple[bytes | No
 
 
 def check_place(header: BatchHeader, timestamp: int, offset_delta: int, n: int, at: int) -> None:
-    """A client can write any number into a record; a time or an offset that cannot be, makes it unreadable."""
+    """Raise Corrupt for a timestamp or an offset that is impossible: a client can write any number into a record."""
     if not MIN_INT64 <= timestamp <= MAX_INT64:
         raise Corrupt(f"record {n} has timestamp {timestamp}", at=at)
     if not 0 <= offset_delta <= header.last_offset_delta:
@@ -166,7 +166,7 @@ def check_place(header: BatchHeader, timestamp: int, offset_delta: int, n: int, 
 
 
 def holds_records(buf: Buffer, pos: int, end: int, count: int) -> bool:
-    """Whether just `count` records stand between `pos` and `end`, by their lengths alone."""
+    """Whether exactly `count` records fill the bytes from `pos` to `end`, by their lengths alone."""
     for _ in range(count):
         if pos >= end:
             return False
@@ -182,9 +182,9 @@ def holds_records(buf: Buffer, pos: int, end: int, count: int) -> bool:
 
 
 def find_record_without_key(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> int | None:
-    """The place in the batch of the first record without a key, which a compacted topic cannot keep.
+    """The index of the first record without a key, which a compacted topic cannot keep; None if all have one.
 
-    Of each record no more is read than that takes.
+    Reads each record only as far as the length of its key.
     """
     header = decode_header(batch)
     payload = uncompressed_records(header, batch, max_bytes)
@@ -222,8 +222,8 @@ def find_record_without_key(batch: Buffer, max_bytes: int = MAX_UNCOMPRESSED_BYT
 
 
 def decompress(codec: int, data: bytes, max_bytes: int = MAX_UNCOMPRESSED_BYTES) -> bytes:
-    """Undo one of Kafka's codecs. A result of more than `max_bytes` is Corrupt, and never held in memory."""
-    import cramjam  # Few brokers ever need it, and it is not free to load.
+    """Undo one of Kafka's codecs. A result of more than `max_bytes` raises Corrupt, and is never held in memory."""
+    import cramjam  # Loading it takes time, and few brokers ever need it.
 
     if codec == SNAPPY:
         return _decompress_snappy(cramjam, data, max_bytes)
@@ -237,7 +237,7 @@ def decompress(codec: int, data: bytes, max_bytes: int = MAX_UNCOMPRESSED_BYTES)
             used = decompress_into(data, out)
             return bytes(memoryview(out)[:used])
         except cramjam.DecompressionError as e:
-            # The library does not say whether room or data was the trouble: ask again with more, up to all the room.
+            # The library does not say whether the output was too small or the data is bad: try again with a larger one.
             if size == max_bytes:
                 raise Corrupt(f"{CODECS[codec]} data, at most {max_bytes} bytes wanted: {e}", at=HEADER_BYTES) from None
             size = min(max_bytes, 8 * size)
@@ -304,7 +304,7 @@ def encode_records(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """A batch with all that records may have: own timestamps, headers, compression. Offsets count from 0."""
+    """A batch of records with their own timestamps and headers, compressed if wanted. Offsets count from 0."""
     base_timestamp = records[0].timestamp
     payload = b"".join([_encode_record(record, n, base_timestamp) for n, record in enumerate(records)])
     return assemble(

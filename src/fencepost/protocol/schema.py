@@ -1,7 +1,7 @@
-"""Turns the message definitions (`definitions/*.txt`) into classes, which `compiler.py` teaches to encode and decode.
+"""Turns the message definitions (`definitions/*.txt`) into classes; `compiler.py` makes their decoders and encoders.
 
-A definition says once what a message is in all its versions; a class has the fields of all of them. A field that
-a version lacks takes its default when decoded and is left out when encoded.
+One definition describes all versions of a message, and its class has the fields of all of them. A field that a version
+lacks has its default after decoding, and is left out when encoding.
 
 A line reads `name  type  [v2+|v2-5|v3]  [null|null:v2+]  [tag:0]  [=default]`; deeper lines are the fields
 of the struct above them.
@@ -28,14 +28,14 @@ BLOBS = {"string", "bytes", "records"}
 NO_UUID = bytes(16)
 UNBOUNDED = 1 << 15
 MAX_STRING_BYTES = (1 << 15) - 1
-# Differs: a request has so many array elements at most, over all its arrays; a few bytes on the wire become a few
-# hundred in memory.
+# Differs: a request may have 200,000 array elements in all, because a few bytes on the wire become a few hundred in
+# memory.
 MAX_REQUEST_ELEMENTS = 200_000
 MAX_MESSAGE_CHARS = 1000
 
 
 class Malformed(ValueError):
-    """The bytes are not what the definition says; the peer is at fault."""
+    """The bytes do not follow the definition; the peer is at fault."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class MessageDef(StructDef):
 
 
 class Struct:
-    """What every generated class can do."""
+    """The methods of every generated class."""
 
     __slots__: tuple[str, ...] = ()
 
@@ -99,7 +99,7 @@ def _plain(value: Any) -> Any:
 
 
 class Message(Struct):
-    """A request, a response or a stored record, in every version of it."""
+    """A request, a response or a stored record, in all its versions."""
 
     __slots__ = ()
     definition: ClassVar[MessageDef]
@@ -113,7 +113,7 @@ class Message(Struct):
 
     @classmethod
     def decode(cls, buf: bytes, pos: int, version: int) -> tuple[Self, int]:
-        """Decode what begins at `pos`; return it and where it ends."""
+        """Decode the message that begins at `pos`; return it and where it ends."""
         decoder = cls._decoders.get(version)
         if decoder is None:
             from fencepost.protocol.compiler import compile_decoder
@@ -203,7 +203,7 @@ def _parse_field(words: list[str]) -> Field:
                 result.null_versions = result.null_versions or range(UNBOUNDED)
     if type_name not in FIXED and type_name not in BLOBS and type_name != "uuid":
         result.struct = StructDef(type_name)
-    # An array without a default is empty; one with `=null` is null. `default_source` cannot see the difference.
+    # An array without a default is empty, and one with `=null` is null. `_NULL` lets `default_source` tell them apart.
     if "=null" in words:
         result.default = _NULL
     return result
@@ -237,7 +237,7 @@ def _build_structs(definition: StructDef, into: dict[str, type[Struct]]) -> None
     for f in definition.fields:
         if f.struct and f.struct.name not in into:
             if not f.struct.fields:
-                continue  # A second mention of a struct that is spelled out elsewhere in the message.
+                continue  # The fields of this struct are elsewhere in the message.
             into[f.struct.name] = _build_class(f.struct, (Struct,))
             _build_structs(f.struct, into)
 

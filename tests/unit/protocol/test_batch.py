@@ -7,9 +7,27 @@ from crc32c import crc32c
 
 from fencepost.protocol import errors, produced
 from fencepost.protocol.batch import (
+    ATTRIBUTES_AT,
+    CHECKED_AT,
+    CHECKED_HEADER,
+    CONTROL,
+    CRC_AT,
+    HEADER,
     HEADER_BYTES,
+    LEADER_EPOCH,
+    LENGTH_AT,
+    MAGIC,
+    MAGIC_AT,
     MARKER_BYTES,
     MAX_SEQUENCE,
+    MAX_TIMESTAMP,
+    PRODUCER,
+    PRODUCER_AT,
+    PRODUCER_ID,
+    TRANSACTIONAL,
+    UNCHECKED_HEADER,
+    WALKED_HEADER,
+    BatchHeader,
     Corrupt,
     Truncated,
     advance_sequence,
@@ -233,7 +251,7 @@ def test_a_count_that_cannot_fit_is_refused_in_a_batch_too_large_to_be_counted()
 
 
 def same_record(count: int, codec: int) -> bytes:
-    """What no client writes: records that are all the first of their batch, so that next to nothing is left of them."""
+    """Records that all have offset 0, which compress to almost nothing. No client writes such a batch."""
     return assemble(compress(codec, b"\x0e\0\0\0\2k\1\0" * count), count, codec, NOW, NOW)
 
 
@@ -363,3 +381,19 @@ def test_records_are_counted_by_their_lengths() -> None:
 def test_a_chunk_is_split_into_its_whole_batches() -> None:
     chunk = stamp(three(), 5, 0) + encode_marker(1, 0, True, 0, NOW, 8) + three()[:70]
     assert [(h.base_offset, len(b)) for h, b in iter_batches(chunk)] == [(5, len(three())), (8, MARKER_BYTES)]
+
+
+def test_the_places_of_the_layout_are_those_of_the_header() -> None:
+    header = BatchHeader(11, 49, 22, MAGIC, 33, TRANSACTIONAL | CONTROL, 44, 55, 66, 77, 88, 99, 1)
+    raw = HEADER.pack(*header)
+    assert UNCHECKED_HEADER.unpack(raw[:CHECKED_AT]) == header[:5]
+    assert CHECKED_HEADER.unpack(raw[CHECKED_AT:]) == header[5:]
+    walked = (header.base_offset, header.length, header.magic, header.crc, header.attributes)
+    assert WALKED_HEADER.unpack_from(raw) == (*walked, header.last_offset_delta, header.max_timestamp)
+    assert PRODUCER.unpack_from(raw, PRODUCER_AT) == (header.producer_id, header.producer_epoch)
+    found = [int.from_bytes(raw[at], "big") for at in (LEADER_EPOCH, MAX_TIMESTAMP, PRODUCER_ID)]
+    assert found == [header.leader_epoch, header.max_timestamp, header.producer_id]
+    assert raw[LENGTH_AT + 3] == header.length
+    assert raw[MAGIC_AT] == header.magic
+    assert raw[CRC_AT + 3] == header.crc
+    assert raw[ATTRIBUTES_AT] == header.attributes

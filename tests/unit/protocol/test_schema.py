@@ -1,4 +1,4 @@
-"""The codec: its layouts byte by byte, and what it makes of bytes that lie."""
+"""The codec: its layouts byte by byte, and its answer to wrong bytes."""
 
 from __future__ import annotations
 

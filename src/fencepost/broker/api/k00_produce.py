@@ -13,6 +13,7 @@ from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
 from fencepost.machines.partition.partition import AppendResult, Partition
 from fencepost.protocol import errors
+from fencepost.protocol.batch import ATTRIBUTES_AT, HEADER_BYTES, PRODUCER, PRODUCER_AT, TRANSACTIONAL
 from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.schema import write_uvarint
 from fencepost.protocol.transaction_version import TV0, TV2
@@ -21,10 +22,6 @@ _INT32 = struct.Struct(">i")
 _SIZE = struct.Struct(">h")
 _RESULT_V3 = struct.Struct(">ihqq")
 _RESULT_V5 = struct.Struct(">ihqqq")
-TRANSACTIONAL_BIT = 0x10
-BATCH_ATTRIBUTES_AT = 22
-_PRODUCER = struct.Struct(">qh")
-PRODUCER_AT = 43
 # The errors of the coordinator that a producer sees under another code; all others pass unchanged.
 _AS_SEEN_BY_PRODUCER = {
     errors.COORDINATOR_LOAD_IN_PROGRESS: errors.NOT_ENOUGH_REPLICAS,
@@ -147,9 +144,9 @@ def append(
         # Differs: Kafka never answers a Produce that has no record batch for a partition. Fencepost answers
         # INVALID_RECORD.
         return _refused(errors.INVALID_RECORD, "there is no record batch for the partition")
-    if len(records) < 61 or not records[BATCH_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
+    if len(records) < HEADER_BYTES or not records[ATTRIBUTES_AT] & TRANSACTIONAL:
         return partition.append(records, now_ms)
-    producer_id, epoch = _PRODUCER.unpack_from(records, PRODUCER_AT)
+    producer_id, epoch = PRODUCER.unpack_from(records, PRODUCER_AT)
     transaction_version = TV2 if version >= 12 else TV0
     producer = partition.producers.by_id.get(producer_id)
     if producer is not None:
@@ -191,10 +188,10 @@ def _check_producers(req: ProduceRequest) -> int:
     for topic in req.topic_data:
         for data in topic.partition_data:
             records = data.records
-            if records and len(records) >= 61 and records[BATCH_ATTRIBUTES_AT] & TRANSACTIONAL_BIT:
+            if records and len(records) >= HEADER_BYTES and records[ATTRIBUTES_AT] & TRANSACTIONAL:
                 if req.transactional_id is None:
                     return errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-                found = _PRODUCER.unpack_from(records, PRODUCER_AT)
+                found = PRODUCER.unpack_from(records, PRODUCER_AT)
                 if producer not in (None, found):
                     return errors.INVALID_PRODUCER_ID_MAPPING
                 producer = found

@@ -110,10 +110,10 @@ def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:
     if req.session_epoch == 0:
         if req.session_id:
             sessions.remove(req.session_id)
-        session = sessions.create(ctx.cluster.rng, ctx.now_ms, ctx.version >= FIRST_WITH_TOPIC_IDS)
+        session = sessions.create(ctx.cluster.rng, ctx.version >= FIRST_WITH_TOPIC_IDS)
         sessions.update(session, _wanted_by(req), ())
         return session, errors.NONE
-    session, error = sessions.resume(req.session_id, req.session_epoch, ctx.now_ms, ctx.version >= FIRST_WITH_TOPIC_IDS)
+    session, error = sessions.resume(req.session_id, req.session_epoch, ctx.version >= FIRST_WITH_TOPIC_IDS)
     if error:
         return session, error
     forgotten = [(topic.topic, topic.topic_id, i) for topic in req.forgotten_topics_data for i in topic.partitions]

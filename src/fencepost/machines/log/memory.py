@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import cast
 
 from fencepost.machines.log.interface import AbortedTxn, Log, LogConfig, Rewrite, StorageFailed, StoredBatch
-from fencepost.protocol.batch import HEADER_BYTES, LEADER_EPOCH, decode_header
+from fencepost.protocol.batch import ATTRIBUTES_AT, CONTROL, HEADER_BYTES, LEADER_EPOCH
 
 SNAPSHOT_BATCHES = 4096
 
@@ -123,7 +123,7 @@ class MemoryLog:
         index = bisect_left(self._last_offsets, from_offset)
         while index < len(self._batches):
             batch = self._batches[index]
-            head = batch if decode_header(batch).is_control else batch[:HEADER_BYTES]
+            head = batch if batch[ATTRIBUTES_AT] & CONTROL else batch[:HEADER_BYTES]
             yield StoredBatch(self._addresses[index], len(batch), head)
             index += 1
 

@@ -28,7 +28,7 @@ from fencepost.protocol.batch import (
     CONTROL,
     HEADER,
     HEADER_BYTES,
-    MAX_TIMESTAMP_AT,
+    MAX_TIMESTAMP,
     PREFIX_BYTES,
     TRANSACTIONAL,
     BatchHeader,
@@ -143,7 +143,7 @@ def _size_of(fields: tuple[int, ...]) -> int:
 
 
 def _max_timestamp(batch: bytes) -> int:
-    return int.from_bytes(batch[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8], "big", signed=True)
+    return int.from_bytes(batch[MAX_TIMESTAMP], "big", signed=True)
 
 
 def _check_progress(offset: int, after: int) -> int:

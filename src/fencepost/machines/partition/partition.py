@@ -36,8 +36,11 @@ from fencepost.protocol import errors
 from fencepost.protocol.batch import (
     CONTROL,
     HEADER,
+    LEADER_EPOCH,
+    LENGTH_AT,
     NO_TIMESTAMP,
     PREFIX_BYTES,
+    PRODUCER_ID,
     TRANSACTIONAL,
     BatchHeader,
     Buffer,
@@ -70,8 +73,6 @@ DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 MAX_INT64 = 2**63 - 1
 
-# Places in a batch's header.
-LEADER_EPOCH, PRODUCER_ID = slice(12, 16), slice(43, 51)
 NO_PRODUCER = b"\xff" * 8
 
 _INT32 = struct.Struct(">i")
@@ -637,5 +638,5 @@ def offset_after(records: bytes) -> int:
     size = len(records)
     while pos < size:
         last = pos
-        pos += PREFIX_BYTES + _INT32.unpack_from(records, pos + 8)[0]
+        pos += PREFIX_BYTES + _INT32.unpack_from(records, pos + LENGTH_AT)[0]
     return decode_header(records, last).last_offset + 1 if records else 0

@@ -6,14 +6,10 @@ their position, which is the end of the log for recovery, and damage for a reade
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 
-from fencepost.protocol.batch import CHECKED_AT, HEADER_BYTES, PREFIX_BYTES
+from fencepost.protocol.batch import CHECKED_AT, HEADER_BYTES, MAGIC, PREFIX_BYTES, WALKED_HEADER
 from fencepost.protocol.crc import crc32c
-
-# base_offset, length, magic, crc, attributes, last_offset_delta, max_timestamp
-_FIELDS = struct.Struct(">qi4xbIhi8xq")
 
 Read = Callable[[int, int], bytes]
 # position, size_bytes, base_offset, last_offset, max_timestamp, attributes, buf, position of the batch in buf
@@ -34,7 +30,7 @@ def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool 
     buf = b""
     view = memoryview(buf)
     start = position
-    unpack_from = _FIELDS.unpack_from
+    unpack_from = WALKED_HEADER.unpack_from
     while position < end:
         at = position - start
         if len(buf) - at < HEADER_BYTES:
@@ -46,8 +42,8 @@ def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool 
                 raise BadBatch(position, f"{len(buf)} bytes are too few for a batch header")
         base_offset, length, magic, crc, attributes, delta, max_timestamp = unpack_from(buf, at)
         size = length + PREFIX_BYTES
-        if magic != 2:
-            raise BadBatch(position, f"magic is {magic}, expected 2")
+        if magic != MAGIC:
+            raise BadBatch(position, f"magic is {magic}, expected {MAGIC}")
         if size < HEADER_BYTES or delta < 0 or base_offset < 0:
             raise BadBatch(position, f"length {length}, base offset {base_offset}, last offset delta {delta}")
         if size > end - position:

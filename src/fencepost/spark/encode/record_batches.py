@@ -9,7 +9,6 @@ The same arguments give the same bytes, so a broker recognizes a resend as a dup
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,11 +19,14 @@ import pyarrow.compute as pc
 
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol.batch import (
+    CHECKED_HEADER,
     CODEC_MASK,
     CODECS,
     HEADER_BYTES,
+    MAGIC,
     PREFIX_BYTES,
     TRANSACTIONAL,
+    UNCHECKED_HEADER,
     Buffer,
     decode_header,
 )
@@ -39,9 +41,6 @@ DEFAULT_MAX_RECORD_BATCH_BYTES = (1 << 20) - 1024
 # Rows are encoded in slices of this size, which bounds the memory for Arrow batches of any size.
 MAX_SLICE_BYTES = 32 << 20
 NO_LEADER_EPOCH = -1
-
-_HEAD = struct.Struct(">qiibI")
-_CHECKED = struct.Struct(">hiqqqhii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +163,7 @@ def _compressed(codec: int, plain: memoryview) -> tuple[Buffer, int]:
 
 def finish_header(batch: EncodedRecordBatch, identity: ProducerIdentity, base_sequence: int) -> bytes:
     """The header, which goes before the payload: producer, sequence and checksum."""
-    checked = _CHECKED.pack(
+    checked = CHECKED_HEADER.pack(
         batch.attributes,
         batch.record_count - 1,
         batch.base_timestamp,
@@ -175,7 +174,7 @@ def finish_header(batch: EncodedRecordBatch, identity: ProducerIdentity, base_se
         batch.record_count,
     )
     crc = crc32c(batch.payload, crc32c(checked))
-    return _HEAD.pack(0, batch.size_bytes - PREFIX_BYTES, NO_LEADER_EPOCH, 2, crc) + checked
+    return UNCHECKED_HEADER.pack(0, batch.size_bytes - PREFIX_BYTES, NO_LEADER_EPOCH, MAGIC, crc) + checked
 
 
 def finish_record_batch(batch: EncodedRecordBatch, identity: ProducerIdentity, base_sequence: int) -> bytes:
