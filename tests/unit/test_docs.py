@@ -6,6 +6,7 @@ import ast
 import builtins
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -55,9 +56,9 @@ CLIENT_SETTINGS = {
 FEATURES = {"transaction.version"}
 # Names in backticks that belong to Kafka, Spark, Python or the operating system.
 NOT_OURS = {
-    "Complete*", "Prepare*", "async", "fdatasync", "fenceProducers", "foreachBatch", "fsync", "kafka-dump-log",
-    "kafka-features", "kio", "librdkafka", "make", "mypy", "orders-1", "os", "pip", "pwrite", "read_committed",
-    "read_uncommitted", "require_stable", "ruff", "uv",
+    "Complete*", "Prepare*", "async", "fdatasync", "fenceProducers", "foreachBatch", "fsync", "java.util.regex",
+    "kafka-dump-log", "kafka-features", "kio", "librdkafka", "make", "mypy", "orders-1", "pip", "pwrite",
+    "read_committed", "read_uncommitted", "require_stable", "ruff", "uv",
 }  # fmt: skip
 PLACEHOLDERS = {"api/kNN_name.py", "kNN_name.py"}
 
@@ -184,7 +185,8 @@ def problem_of(span: str) -> str | None:
     if match := re.fullmatch(r"([a-z_][\w.]*)\.(\w+)(?:\(.*\))?", span):
         return problem_of_dotted(*match.groups())
     if match := re.fullmatch(r"(\w+)(?:\(.*\))?", span):
-        known = any(match[1] in names for names in defined().values()) or hasattr(builtins, match[1])
+        known = any(match[1] in names for names in defined().values())
+        known = known or hasattr(builtins, match[1]) or match[1] in sys.stdlib_module_names
         is_module = any(Path(file).stem == match[1] for file in sources()) or is_folder(match[1])
         return None if known or is_module or match[1].isdigit() else f"{span}: nothing has this name"
     return None  # A line of code, a command of somebody else's, a value.
@@ -427,7 +429,7 @@ def test_without_the_setting_a_commit_writes_the_same_and_syncs_nothing() -> Non
 SYNONYMS = {
     r"high.?water[- ]mark|high-watermark": "high watermark",
     r"\btransaction ids?\b|\btxn ids?\b": "transactional id",
-    r"micro ?batch": "micro-batch",
+    r"(?-i:\b[Mm]icro ?batch)": "micro-batch",
     r"\bcontrol messages?\b": "marker",
     r"\bstable offset limit\b": "last stable offset",
 }
