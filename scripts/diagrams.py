@@ -1,4 +1,4 @@
-"""Write the generated blocks of the documents: state diagrams, sequence diagrams, tables and quoted transcripts.
+"""Write the generated blocks of the documents: diagrams, tables, quoted transcripts and the list of decisions.
 
     python -m scripts.diagrams
 
@@ -378,11 +378,18 @@ def transcript(name: str, wanted: str = "") -> Iterator[str]:
     yield from ("", "```text", *paragraphs(name, wanted), "```")
 
 
+def decisions() -> Iterator[str]:
+    """The decisions, by their titles; for the index."""
+    for page in sorted((ROOT / "docs/adr").glob("*.md")):
+        yield f"- [{page.read_text().splitlines()[0].removeprefix('# ')}](adr/{page.name})"
+
+
 BLOCKS: dict[str, Callable[..., Iterator[str]]] = {
     "transaction-states": txn_states,
     "classic-group-states": group_states,
     "end-txn": end_txn_table,
     "commit-sequence": commit_sequence,
+    "decisions": decisions,
     "transcript": transcript,
     "sequence": sequence,
 }

@@ -6,6 +6,7 @@ import ast
 import builtins
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -55,9 +56,9 @@ CLIENT_SETTINGS = {
 FEATURES = {"transaction.version"}
 # Names in backticks that belong to Kafka, Spark, Python or the operating system.
 NOT_OURS = {
-    "Complete*", "Prepare*", "async", "fdatasync", "fenceProducers", "foreachBatch", "fsync", "kafka-dump-log",
-    "kafka-features", "kio", "librdkafka", "make", "mypy", "orders-1", "os", "pip", "pwrite", "read_committed",
-    "read_uncommitted", "require_stable", "ruff", "uv",
+    "Complete*", "Prepare*", "async", "fdatasync", "fenceProducers", "foreachBatch", "fsync", "java.util.regex",
+    "kafka-dump-log", "kafka-features", "kio", "librdkafka", "make", "mypy", "orders-1", "pip", "pwrite",
+    "read_committed", "read_uncommitted", "require_stable", "ruff", "uv",
 }  # fmt: skip
 PLACEHOLDERS = {"api/kNN_name.py", "kNN_name.py"}
 
@@ -123,8 +124,7 @@ def classes() -> dict[str, list[ast.ClassDef]]:
 def has_member(class_name: str, member: str) -> bool:
     """Whether a class, or one that it inherits from, has this method, field or attribute."""
     for node in classes().get(class_name, []):
-        slots = {c.value for c in ast.walk(node) if isinstance(c, ast.Constant) and isinstance(c.value, str)}
-        if member in set(names_in(node)) | slots:
+        if member in set(names_in(node)):
             return True
         bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
         if any(has_member(base, member) for base in bases if base != class_name):
@@ -184,7 +184,8 @@ def problem_of(span: str) -> str | None:
     if match := re.fullmatch(r"([a-z_][\w.]*)\.(\w+)(?:\(.*\))?", span):
         return problem_of_dotted(*match.groups())
     if match := re.fullmatch(r"(\w+)(?:\(.*\))?", span):
-        known = any(match[1] in names for names in defined().values()) or hasattr(builtins, match[1])
+        known = any(match[1] in names for names in defined().values())
+        known = known or hasattr(builtins, match[1]) or match[1] in sys.stdlib_module_names
         is_module = any(Path(file).stem == match[1] for file in sources()) or is_folder(match[1])
         return None if known or is_module or match[1].isdigit() else f"{span}: nothing has this name"
     return None  # A line of code, a command of somebody else's, a value.
@@ -236,10 +237,13 @@ def without_blocks(text: str) -> str:
 
 
 def problems_in(text: str) -> list[str]:
-    """What a document names and is not there: in backticks, and the files in its fenced blocks."""
+    """What a document names and is not there: in backticks, and files and folders in its plain fenced blocks."""
     spans = set(re.findall(r"`([^`\n]+)`", without_blocks(text)))
     files_named = set(re.findall(r"(?<![\w/*])(?:[a-z_]+/)*[a-z0-9_]+\.py\b", text)) - PLACEHOLDERS
+    blocks = "\n".join(re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    folders_named = set(re.findall(r"(?<![\w./*])(?:[a-z_]+/)+(?=\s|$)", blocks))
     problems = [problem_of(span.strip()) for span in spans]
+    problems += [None if is_folder(name) else f"{name}: no such folder" for name in folders_named]
     problems += [None if matching_files(name) else f"{name}: no such file" for name in files_named]
     return sorted({problem for problem in problems if problem})
 
@@ -275,6 +279,7 @@ def test_every_name_in_backticks_exists(document: Path) -> None:
         "`fencepost txn list --no-such-option`",
         "`src/fencepost/web/`",
         "```\nsrc/\n  nowhere.py  does nothing\n```",
+        "```\nsrc/fencepost/\n  web/  pages\n```",
     ],
 )
 def test_a_ghost_is_found(ghost: str) -> None:
@@ -320,6 +325,13 @@ def test_the_index_names_every_document() -> None:
     elsewhere |= {page for page in (DOCS / "reference/commands").glob("*.md") if page.name != "README.md"}
     missing = [relative(page) for page in DOCS.rglob("*.md") if page not in elsewhere and page not in linked]
     assert missing == []
+
+
+def test_every_test_that_is_named_as_evidence_exists() -> None:
+    documents = [DOCS / "reliability.md", *(DOCS / "internals").glob("*.md")]
+    named = {name for document in documents for name in re.findall(r"\btest_\w+", document.read_text())}
+    there = {Path(file).stem for file in sources()} | {name for names in defined().values() for name in names}
+    assert sorted(named - there) == []
 
 
 # --- settings and commands ----------------------------------------------------------------------------------------
@@ -427,7 +439,7 @@ def test_without_the_setting_a_commit_writes_the_same_and_syncs_nothing() -> Non
 SYNONYMS = {
     r"high.?water[- ]mark|high-watermark": "high watermark",
     r"\btransaction ids?\b|\btxn ids?\b": "transactional id",
-    r"\bmicro ?batch(es)?\b": "micro-batch",
+    r"(?-i:\b[Mm]icro ?batch)": "micro-batch",
     r"\bcontrol messages?\b": "marker",
     r"\bstable offset limit\b": "last stable offset",
 }
