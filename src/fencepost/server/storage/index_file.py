@@ -31,10 +31,10 @@ class IndexFile:
 
     __slots__ = ("_entry", "_open_files", "_size_bytes", "missing", "path", "pending")
 
-    def __init__(self, files: OpenFiles, path: str, entry: struct.Struct) -> None:
+    def __init__(self, open_files: OpenFiles, path: str, entry: struct.Struct) -> None:
         self.path = path
         self.pending: list[Entry] = []
-        self._open_files = files
+        self._open_files = open_files
         self._entry = entry
         self._size_bytes = -1  # Not known yet.
         self.missing = False

@@ -102,11 +102,13 @@ def open_file_log(
 class _Opening:
     """One directory that is being opened."""
 
-    def __init__(self, directory: str, names: set[str], config: LogConfig, files: OpenFiles, report: Report) -> None:
+    def __init__(
+        self, directory: str, names: set[str], config: LogConfig, open_files: OpenFiles, report: Report
+    ) -> None:
         self.directory = directory
         self.names = names
         self.config = config
-        self.files = files
+        self.open_files = open_files
         self.epochs: list[tuple[int, int]] = []  # Leader epochs of the checked batches, with their first offsets.
         self._report = report
 
@@ -118,7 +120,7 @@ class _Opening:
         address = 0
         for name in sorted(name for name in self.names if _is_numbered(name, "log")):
             size = os.stat(f"{self.directory}/{name}").st_size
-            segments.append(Segment(self.files, self.directory, int(name[:20]), address, size))
+            segments.append(Segment(self.open_files, self.directory, int(name[:20]), address, size))
             address += size
         bases = {segment.base_offset for segment in segments}
         for name in self.names:
@@ -235,7 +237,7 @@ class _Opening:
         if is_closed and self.config.compact and end_offset > segment.base_offset:
             # It may have gaps, and new batches must go into a segment without gaps.
             segment.indexes.seal()
-            segments.append(Segment(self.files, self.directory, end_offset, segment.address + segment.size, 0))
+            segments.append(Segment(self.open_files, self.directory, end_offset, segment.address + segment.size, 0))
             segments[-1].create_files()
 
     def keep_vouched_txns(self, segments: list[Segment], vouched_for: int) -> None:

@@ -42,7 +42,7 @@ class Segment:
     )
 
     def __init__(
-        self, files: OpenFiles, directory: str, base_offset: int, address: int, size: int, suffix: str = ""
+        self, open_files: OpenFiles, directory: str, base_offset: int, address: int, size: int, suffix: str = ""
     ) -> None:
         stem = f"{directory}/{base_offset:020d}"
         self.base_offset = base_offset
@@ -51,8 +51,8 @@ class Segment:
         self.path = stem + ".log" + suffix
         self.fd = -1
         self.used = False
-        self.indexes = SegmentIndexes(files, stem, base_offset, suffix)
-        self._open_files = files
+        self.indexes = SegmentIndexes(open_files, stem, base_offset, suffix)
+        self._open_files = open_files
 
     def create_files(self) -> None:
         """Create the `.log`; the first flush creates the indexes, at the latest when the next segment begins."""
