@@ -26,6 +26,9 @@ IMPATIENT = {
     "group.min.session.timeout.ms": "500",
 }
 
+# Tests write records of years ago, which a broker that lives for minutes would come to delete.
+FOR_EVER = {"log.retention.ms": "-1"}
+
 LOG_TAIL_CHARS = 4000
 _numbers = itertools.count(1)
 
@@ -53,7 +56,7 @@ def broker_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def broker(broker_data: Path) -> Iterator[Broker]:
-    with Broker(data=broker_data, settings=IMPATIENT) as broker:
+    with Broker(data=broker_data, settings=IMPATIENT | FOR_EVER) as broker:
         _started.append(broker)
         yield broker
 
@@ -66,6 +69,7 @@ def apache() -> Iterator[ApacheKafka]:
         # As many as a test needs; fifty take their time.
         "offsets_topic_num_partitions": "3",
         "transaction_state_log_num_partitions": "3",
+        **{name.replace(".", "_"): value for name, value in FOR_EVER.items()},
     }
     with apache_kafka(secured=True, **settings) as kafka:
         yield kafka
@@ -84,7 +88,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """For what has to work on all of them. pytest runs all tests with one of them before it goes on to the next."""
     product, _, version = request.param.partition(" TV")
     if product == "fencepost":
-        settings = IMPATIENT | {"transaction.version": version}
+        settings = IMPATIENT | FOR_EVER | {"transaction.version": version}
         with Broker(data=tmp_path_factory.mktemp("data"), settings=settings) as broker:
             _started.append(broker)
             yield Target(request.param, broker.bootstrap_servers, int(version))

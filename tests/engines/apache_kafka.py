@@ -19,6 +19,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -388,6 +389,7 @@ def held_ports(count: int) -> Iterator[list[int]]:
     """Free ports that no other process is given during the block; a server that reuses addresses, as Java's do, can.
 
     They stay bound here without listening. A port that was only looked up may be somebody else's when the JVM is ready.
+    Only Linux lets a second socket bind such a port; elsewhere they are looked up and no more.
     """
     with ExitStack() as held:
         ports = []
@@ -396,6 +398,8 @@ def held_ports(count: int) -> Iterator[list[int]]:
             holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             holder.bind(("127.0.0.1", 0))
             ports.append(holder.getsockname()[1])
+        if sys.platform != "linux":
+            held.close()
         yield ports
 
 
