@@ -20,8 +20,9 @@ from fencepost.protocol.batch import BatchHeader
 from fencepost.protocol.messages import InitProducerIdRequest
 from fencepost.protocol.records import iter_batches
 from fencepost.protocol.schema import Message
+from fencepost.protocol.topic_partition import TopicPartition
 from tests.pure_broker import PureConnection
-from tests.simulation.history import INPUTS, PLACES, Attempt, Follower, Grant, History, Read, TopicPartition, Violation
+from tests.simulation.history import INPUTS, PLACES, Attempt, Follower, Grant, History, Read, Violation
 from tests.simulation.reading import (
     FETCH_VERSION,
     fetch_request,

@@ -18,9 +18,10 @@ from fencepost.protocol.messages import (
     TxnOffsetCommitRequest,
 )
 from fencepost.protocol.schema import Message
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV2, TransactionVersion
 from tests.simulation.clients import ABORTABLE, ErrorOf, Instance, MustAbort, Over, Role, Steps, error_code
-from tests.simulation.history import Attempt, TopicPartition
+from tests.simulation.history import Attempt
 
 
 class Producer(Instance):
