@@ -176,7 +176,7 @@ def check_attempt(attempt: Attempt, seen: Mapping[str, list[TopicPartition]]) ->
         if seen[value] != [attempt.sent[value]]:
             raise Violation("doubled", f"{value} was sent to {attempt.sent[value]}, and is in {seen[value]}")
     if there and not attempt.may_be_there:
-        raise Violation("aborted read", f"{attempt.key} ({attempt.told or 'never ended'}) was read: {there}")
+        raise Violation("aborted read", f"{attempt.key} ({attempt.outcome or 'never ended'}) was read: {there}")
     if there and len(there) != len(attempt.sent):
         raise Violation("torn", f"{attempt.key}: {len(there)} of {len(attempt.sent)} records were read: {there}")
     if not there and attempt.sent and attempt.must_be_there:

@@ -126,7 +126,7 @@ class Producer(Instance):
 
     def end(self, attempt: Attempt, commit: bool) -> Steps:
         if not self._added and not self._is_in_doubt:
-            attempt.told = "aborted"
+            attempt.outcome = "aborted"
             return
         attempt.asked_to_commit = commit
         request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
@@ -135,8 +135,8 @@ class Producer(Instance):
         )
         if response is None:
             raise Over("EndTxn was never answered")
-        attempt.told = "refused" if error else "committed" if commit else "aborted"
-        self.world.note(self.name, "%s is %s", attempt.key, attempt.told)
+        attempt.outcome = "refused" if error else "committed" if commit else "aborted"
+        self.world.note(self.name, "%s is %s", attempt.key, attempt.outcome)
         if error:
             raise Over(f"EndTxn {errors.name_of(error)}")
         if self.transaction_version is TV2:
