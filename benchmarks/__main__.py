@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
 
@@ -53,7 +53,7 @@ def fencepost(flush: bool, figures: Figures) -> Iterator[Broker]:
 
 @contextmanager
 def kafka(flush: bool, figures: Figures) -> Iterator[ApacheKafka]:
-    settings = {"log_flush_interval_messages": 1} if flush else {}
+    settings: dict[str, Any] = {"log_flush_interval_messages": 1} if flush else {}
     with apache_kafka(jvm=SERVER_JVM, **settings) as broker:
         # Formatting the folder is done once in its life; only the start is compared.
         broker.stop()

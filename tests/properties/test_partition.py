@@ -252,7 +252,7 @@ int16, int32, int64 = (st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for 
 
 @st.composite
 def snapshots(draw: st.DrawFn) -> dict[int, Producer]:
-    producers = {}
+    producers: dict[int, Producer] = {}
     for producer_id in draw(st.sets(int64.filter(lambda n: n >= 0), max_size=8)):
         partition = Partition(MemoryLog(), "t", 0)
         for epoch in sorted(draw(st.lists(st.integers(0, 32767), min_size=1, max_size=3))):

@@ -31,7 +31,7 @@ def broker(plain: bool) -> PureBroker:
         for key in (PRODUCE, ADD_PARTITIONS):
             entry = list(made.node._load(key))
             entry[1] = None
-            made.node._handlers[key] = tuple(entry)  # type: ignore[assignment]
+            made.node._handlers[key] = tuple(entry)
     return made
 
 

@@ -19,8 +19,7 @@ from fencepost.machines.partition.producers import Producer, decide_batch
 from fencepost.machines.txn import decisions as txn
 from fencepost.machines.txn.states import PREPARE_COMMIT, Txn
 from fencepost.protocol import errors
-
-Patch = tuple[Any, str, Any]
+from tests.simulation.patching import Patch, patched
 
 
 def marker_before_decision() -> list[Patch]:
@@ -116,12 +115,5 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
 
 @contextmanager
 def planted(bug: str | None) -> Iterator[None]:
-    patches = BUGS[bug]() if bug else []
-    before = [getattr(owner, name) for owner, name, _ in patches]
-    for owner, name, value in patches:
-        setattr(owner, name, value)
-    try:
+    with patched(BUGS[bug]() if bug else []):
         yield
-    finally:
-        for (owner, name, _), value in zip(patches, before, strict=True):
-            setattr(owner, name, value)

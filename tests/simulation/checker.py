@@ -20,8 +20,9 @@ from fencepost.protocol.batch import BatchHeader
 from fencepost.protocol.messages import InitProducerIdRequest
 from fencepost.protocol.records import iter_batches
 from fencepost.protocol.schema import Message
+from fencepost.protocol.topic_partition import TopicPartition
 from tests.pure_broker import PureConnection
-from tests.simulation.history import INPUTS, PLACES, Attempt, Follower, Grant, History, Read, TopicPartition, Violation
+from tests.simulation.history import INPUTS, PLACES, Attempt, Follower, Grant, History, Read, Violation
 from tests.simulation.reading import (
     FETCH_VERSION,
     fetch_request,
@@ -175,7 +176,7 @@ def check_attempt(attempt: Attempt, seen: Mapping[str, list[TopicPartition]]) ->
         if seen[value] != [attempt.sent[value]]:
             raise Violation("doubled", f"{value} was sent to {attempt.sent[value]}, and is in {seen[value]}")
     if there and not attempt.may_be_there:
-        raise Violation("aborted read", f"{attempt.key} ({attempt.told or 'never ended'}) was read: {there}")
+        raise Violation("aborted read", f"{attempt.key} ({attempt.outcome or 'never ended'}) was read: {there}")
     if there and len(there) != len(attempt.sent):
         raise Violation("torn", f"{attempt.key}: {len(there)} of {len(attempt.sent)} records were read: {there}")
     if not there and attempt.sent and attempt.must_be_there:

@@ -37,6 +37,7 @@ from fencepost.server.storage import (
     snapshots,
     syncing,
 )
+from tests.simulation.patching import Patch, patched
 
 ROOT = "/data"
 OPEN_FLAGS = {name: getattr(os, name) for name in dir(os) if name.startswith("O_")}
@@ -418,7 +419,7 @@ def mounted(disk: Disk) -> Iterator[None]:
     """Let the storage code use this disk in place of the machine's."""
     uuids = random.Random(7)
     new_uuid = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=uuids.randbytes(16).hex(), bytes=uuids.randbytes(16)))
-    patches: list[tuple[Any, str, Any]] = [(module, "os", disk.os) for module in MODULES]
+    patches: list[Patch] = [(module, "os", disk.os) for module in MODULES]
     patches += [(module, "open", disk.open_file) for module in (checkpoints, recovery, rewriting)]
     patches += [
         (syncing, "_find_syncfs", lambda: disk.syncfs if disk.has_syncfs else None),
@@ -429,14 +430,5 @@ def mounted(disk: Disk) -> Iterator[None]:
         (deleting, "uuid", new_uuid),
         (deleting, "shutil", SimpleNamespace(rmtree=disk.rmtree)),
     ]
-    before = [vars(module).get(name) for module, name, _ in patches]
-    for module, name, value in patches:
-        setattr(module, name, value)
-    try:
+    with patched(patches):
         yield
-    finally:
-        for (module, name, _), value in zip(patches, before, strict=True):
-            if value is None:
-                delattr(module, name)
-            else:
-                setattr(module, name, value)

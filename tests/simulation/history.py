@@ -42,15 +42,15 @@ class Attempt:
     offsets: dict[TopicPartition, int] = field(default_factory=dict)  # The group's offsets in this transaction.
     asked_to_commit: bool = False  # The outcome is the broker's decision from here on.
     was_doubted: bool = False  # The answer to a request to commit is missing.
-    told: str = ""  # The broker's last answer: "committed", "aborted" or "refused".
+    outcome: str = ""  # In the broker's last answer: "committed", "aborted" or "refused"; empty without one.
 
     @property
     def must_be_there(self) -> bool:
-        return self.told == "committed"
+        return self.outcome == "committed"
 
     @property
     def may_be_there(self) -> bool:
-        return self.must_be_there or (self.asked_to_commit and (self.told == "" or self.was_doubted))
+        return self.must_be_there or (self.asked_to_commit and (self.outcome == "" or self.was_doubted))
 
 
 @dataclass(slots=True)

@@ -11,9 +11,10 @@ from typing import Any
 
 from fencepost.protocol import errors
 from fencepost.protocol.messages import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TransactionVersion
 from tests.simulation.clients import MustAbort, Over, Role, Steps, error_code
-from tests.simulation.history import INPUTS, Read, TopicPartition, Violation
+from tests.simulation.history import INPUTS, Read, Violation
 from tests.simulation.producers import Producer
 from tests.simulation.reading import (
     FETCH_VERSION,

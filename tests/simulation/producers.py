@@ -18,9 +18,10 @@ from fencepost.protocol.messages import (
     TxnOffsetCommitRequest,
 )
 from fencepost.protocol.schema import Message
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV2, TransactionVersion
 from tests.simulation.clients import ABORTABLE, ErrorOf, Instance, MustAbort, Over, Role, Steps, error_code
-from tests.simulation.history import Attempt, TopicPartition
+from tests.simulation.history import Attempt
 
 
 class Producer(Instance):
@@ -125,7 +126,7 @@ class Producer(Instance):
 
     def end(self, attempt: Attempt, commit: bool) -> Steps:
         if not self._added and not self._is_in_doubt:
-            attempt.told = "aborted"
+            attempt.outcome = "aborted"
             return
         attempt.asked_to_commit = commit
         request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
@@ -134,8 +135,8 @@ class Producer(Instance):
         )
         if response is None:
             raise Over("EndTxn was never answered")
-        attempt.told = "refused" if error else "committed" if commit else "aborted"
-        self.world.note(self.name, "%s is %s", attempt.key, attempt.told)
+        attempt.outcome = "refused" if error else "committed" if commit else "aborted"
+        self.world.note(self.name, "%s is %s", attempt.key, attempt.outcome)
         if error:
             raise Over(f"EndTxn {errors.name_of(error)}")
         if self.transaction_version is TV2:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fencepost.protocol import errors
+from fencepost.protocol.topic_partition import TopicPartition
 from tests.simulation.clients import Instance, Role, Steps
-from tests.simulation.history import Follower, TopicPartition, Violation
+from tests.simulation.history import Follower, Violation
 from tests.simulation.reading import FETCH_VERSION, fetch_request, offset_fetch, partitions_of, read
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from fencepost.protocol.messages import FetchRequest, OffsetFetchRequest
 from fencepost.protocol.records import iter_batches, iter_records
+from fencepost.protocol.topic_partition import TopicPartition
 from tests.readers.isolation import Isolation
-from tests.simulation.history import Read, TopicPartition, Violation
+from tests.simulation.history import Read, Violation
 
 FETCH_VERSION = 12
 READ_COMMITTED = 1

@@ -141,8 +141,8 @@ def test_the_real_storage_runs_on_the_simulated_disk_and_on_nothing_else(tmp_pat
 # --- the checks: each can fail --------------------------------------------------------------------------------------
 
 
-def attempt(told: str, asked: bool = True, doubted: bool = False) -> Attempt:
-    return Attempt("w.1-1", {"a": WHERE, "b": ("in", 1)}, {}, asked, doubted, told)
+def attempt(outcome: str, asked: bool = True, doubted: bool = False) -> Attempt:
+    return Attempt("w.1-1", {"a": WHERE, "b": ("in", 1)}, {}, asked, doubted, outcome)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +228,6 @@ def test_an_offset_counts_only_if_somebody_asked_to_commit_it() -> None:
         history.note_offset("g", WHERE, 5)
     mine.asked_to_commit = True
     history.note_offset("g", WHERE, 5)
-    mine.told = "refused"
+    mine.outcome = "refused"
     with pytest.raises(Violation, match="pending offset"):
         history.note_offset("g", WHERE, 5)

@@ -18,11 +18,13 @@ from fencepost.broker.config import Config, parse
 from fencepost.broker.node import Node
 from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
 from fencepost.machines.partition import producers
-from fencepost.machines.txn import decisions as txn
+from fencepost.machines.txn import decisions
+from fencepost.machines.txn.states import MAX_EPOCH
 from fencepost.protocol import errors
 from fencepost.protocol.messages import EndTxnRequest, InitProducerIdRequest, OffsetFetchRequest
 from fencepost.protocol.records import iter_batches
 from fencepost.protocol.schema import Message
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV1, TV2
 from fencepost.server.crash import POINTS
 from fencepost.server.storage.deferring import Defer, run_at_once
@@ -30,8 +32,9 @@ from fencepost.server.storage.folder import DataFolder
 from tests.simulation.checker import check_all, check_same, describe_state
 from tests.simulation.clients import Instance, Role
 from tests.simulation.disk import ROOT, Directory, Disk, File, Killed, mounted
-from tests.simulation.history import INPUTS, OTHERS, OUTPUTS, PLACES, TOPICS, History, TopicPartition, Violation
+from tests.simulation.history import INPUTS, OTHERS, OUTPUTS, PLACES, TOPICS, History, Violation
 from tests.simulation.network import Call, Clock, Weather
+from tests.simulation.patching import Patch, patched
 from tests.simulation.processors import GroupProcessor, Processor
 from tests.simulation.producers import PlainProducer, Writer
 from tests.simulation.readers import Observer, Reader
@@ -60,7 +63,7 @@ class World:
         self.dawdling = rng.choice((0, 0.05, 0.3))
         self.txn_timeout_ms = rng.choice((400, 1000, 1000))
         self.flush = rng.random() < 0.4
-        self.last_epoch = rng.choice((5, 9)) if rng.random() < 0.15 else txn.MAX_EPOCH
+        self.last_epoch = rng.choice((5, 9)) if rng.random() < 0.15 else MAX_EPOCH
         self.timer_lag_ms = rng.choice((0, 1, 5, 30))
         self.disk = Disk(random.Random(seed + 1), has_syncfs=rng.random() < 0.5)
         self.disk.now_ms = lambda: self.clock.now_ms
@@ -409,13 +412,13 @@ class World:
 @contextmanager
 def ending_epochs(last_epoch: int) -> Iterator[None]:
     """Let the epochs of a producer id run out after a few transactions; otherwise that would take weeks."""
-    before = txn.MAX_EPOCH, txn.EXHAUSTED_EPOCH, producers.MAX_EPOCH
-    txn.MAX_EPOCH = producers.MAX_EPOCH = last_epoch
-    txn.EXHAUSTED_EPOCH = last_epoch - 1
-    try:
+    patches: list[Patch] = [
+        (decisions, "MAX_EPOCH", last_epoch),
+        (decisions, "EXHAUSTED_EPOCH", last_epoch - 1),
+        (producers, "MAX_EPOCH", last_epoch),
+    ]
+    with patched(patches):
         yield
-    finally:
-        txn.MAX_EPOCH, txn.EXHAUSTED_EPOCH, producers.MAX_EPOCH = before
 
 
 def _common_end(before: bytes, after: bytes) -> int:

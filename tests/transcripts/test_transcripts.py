@@ -35,7 +35,7 @@ def without_order(path: Path) -> bool:
     return transcript.only_fencepost is None and "fencepost.endtxn.reply" not in transcript.settings
 
 
-@pytest.mark.parametrize("path", list(filter(without_order, TRANSCRIPTS)), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [p for p in TRANSCRIPTS if without_order(p)], ids=lambda path: path.stem)
 def test_in_apache_kafkas_order_the_final_answers_and_records_are_the_same(path: Path) -> None:
     transcript = parse(path)
     one = LogReader(run(transcript, PureBroker(transcript.settings), "t."))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import pytest
@@ -40,7 +41,7 @@ def broker() -> PureBroker:
     return broker
 
 
-def alter(broker: PureBroker, configs: dict[str, str | None], name: str = "orders", kind: int = TOPIC) -> Any:
+def alter(broker: PureBroker, configs: Mapping[str, str | None], name: str = "orders", kind: int = TOPIC) -> Any:
     request = IncrementalAlterConfigsRequest
     given = [request.AlterableConfig(key, DELETE if text is None else SET, text) for key, text in configs.items()]
     return broker.call(request([request.AlterConfigsResource(kind, name, given)], False), 1).responses[0]

@@ -92,7 +92,7 @@ class Transaction:
             self.broker.cluster.topics[topic].partitions[0].log = Unreadable(self.broker.storage, LogConfig())
             batch = encode_batch([(b"k", b"v")], self.broker.now_ms, *self.identity, 0, transactional=True)
             assert produce(self.broker, topic, batch, "t") == errors.NONE
-        wish = {"max_wait_ms": 30_000, "min_bytes": min_bytes, "isolation_level": READ_COMMITTED}
+        wish: dict[str, Any] = {"max_wait_ms": 30_000, "min_bytes": min_bytes, "isolation_level": READ_COMMITTED}
         self.readers = [self.broker.send(fetch(topic, **wish), 11) for topic in ("first", "second")]
         log = self.broker.cluster.topics["first"].partitions[0].log
         assert isinstance(log, Unreadable)
@@ -186,7 +186,8 @@ def test_a_session_forgets_a_deleted_topic() -> None:
 def test_a_session_remembers_topics_that_are_not_there_apart() -> None:
     broker = PureBroker()
     request = fetch(topic_id=b"\1" * 16, session_epoch=0)
-    request.topics.append(FetchRequest.FetchTopic(topic_id=b"\2" * 16, partitions=request.topics[0].partitions))
+    other = FetchRequest.FetchTopic(topic_id=b"\2" * 16, partitions=request.topics[0].partitions)
+    request.topics = [*request.topics, other]
     session_id = broker.call(request, 13).session_id
     assert codes(broker.call(go_on(session_id), 13)) == [errors.UNKNOWN_TOPIC_ID] * 2
 

@@ -1,9 +1,9 @@
 """The APIs that the broker serves: one module per API key, and one table with the versions of each.
 
-A module is imported when its API is first asked for. It has a function `handle(ctx, req)` that returns the
-response, or None when it has arranged for `ctx.reply` to be called later. Those of the hot path also have
-`answer_from_bytes(cluster, frame, pos, version, now_ms)`, which answers the commonest form of a request straight from
-its bytes, and returns None for all others: nothing has happened then, and they are decoded in full.
+A module is imported at the first request for its API. Its function `handle(ctx, req)` returns the response, or None
+if it has arranged for `ctx.reply` to be called later. A module on the hot path also has
+`answer_from_bytes(cluster, frame, pos, version, now_ms)`, which answers the commonest form of a request without
+decoding it. For any other form it changes nothing and returns None, and the request is decoded in full.
 """
 
 from __future__ import annotations

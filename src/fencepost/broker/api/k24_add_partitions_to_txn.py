@@ -57,7 +57,7 @@ def handle(ctx: Context, req: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRe
 
 
 def answer_from_bytes(cluster: Cluster, frame: bytes, pos: int, version: int, now_ms: int) -> bytes | None:
-    """A request for partitions that are there. A client sends the same one in each of its transactions, until TV2."""
+    """A request for existing partitions. Below TV2 a client repeats the same request in each of its transactions."""
     if version > 3 or len(frame) - pos > MAX_REMEMBERED_BYTES:
         return None
     known = _remembered(version, frame[pos:])
