@@ -19,7 +19,7 @@ from pathlib import Path
 from fencepost.broker.cluster import OFFSETS_TOPIC, Cluster
 from fencepost.broker.cluster import Broker as Address
 from fencepost.broker.config import parse
-from fencepost.machines.group.offsets import Committer, OffsetToCommit
+from fencepost.machines.group.commits import Committer, OffsetToCommit
 from fencepost.server.storage import DataFolder
 from fencepost.testing import Broker
 

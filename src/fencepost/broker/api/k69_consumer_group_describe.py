@@ -32,9 +32,9 @@ def _describe(ctx: Context, group_id: str) -> Group:
     if not group_id:
         return Group(errors.INVALID_GROUP_ID, group_id=group_id)
     shard = ctx.cluster.groups.shard_of(group_id, ctx.now_ms)
-    group = shard.consumer.groups.get(group_id)
+    group = shard.consumer.get(group_id)
     if group is None:
-        is_classic = group_id in shard.groups
+        is_classic = group_id in shard.classic
         message = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
         return Group(errors.GROUP_ID_NOT_FOUND, message, group_id)
     return Group(
@@ -44,7 +44,7 @@ def _describe(ctx: Context, group_id: str) -> Group:
         group.state_name(),
         group.epoch,
         group.target_epoch,
-        preferred_assignor(group, shard.config),
+        preferred_assignor(group, ctx.cluster.groups.config),
         [_member(ctx, group, member) for member in group.members.values()],
     )
 

@@ -1,16 +1,16 @@
 """The records of `__consumer_offsets`: committed offsets and groups as Kafka lays them out, and back.
 
-A key begins with its type: 0 and 1 an offset, 2 a classic group; those of consumer groups are in
-`consumer_records.py`, and others (share groups and more) are skipped.
+A key begins with its type: 0 and 1 for an offset, 2 for a classic group. The types of consumer groups are in
+`consumer/records.py`. Others (share groups and more) are skipped.
 """
 
 from __future__ import annotations
 
 import struct
 
-from fencepost.machines.group.classic.requests import GroupChange, GroupRecord, MemberRecord
+from fencepost.machines.group.classic.requests import ClassicMemberRecord, GroupChange, GroupRecord
 from fencepost.machines.group.consumer import records as consumer_records
-from fencepost.machines.group.consumer.group import ConsumerRecord
+from fencepost.machines.group.decision import LogRecord
 from fencepost.machines.group.offsets import NO_TIMESTAMP, CommittedOffset, OffsetRecord
 from fencepost.protocol.messages import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from fencepost.protocol.schema import Malformed
@@ -60,7 +60,7 @@ def _version_of(data: bytes) -> int:
     return version
 
 
-def encode(record: OffsetRecord | GroupChange | ConsumerRecord) -> tuple[bytes, bytes | None]:
+def encode(record: LogRecord) -> tuple[bytes, bytes | None]:
     if isinstance(record, OffsetRecord):
         return encode_offset(record)
     if isinstance(record, GroupChange):
@@ -68,8 +68,8 @@ def encode(record: OffsetRecord | GroupChange | ConsumerRecord) -> tuple[bytes, 
     return consumer_records.encode(record)
 
 
-def decode(key: bytes, value: bytes | None, record_offset: int) -> OffsetRecord | GroupChange | ConsumerRecord | None:
-    """What a record says; None for what is to be skipped."""
+def decode(key: bytes, value: bytes | None, record_offset: int) -> LogRecord | None:
+    """The record with this key and value; None for one that is to be skipped."""
     kind = _version_of(key)
     if value is not None and _version_of(value) not in KNOWN_VALUE_VERSIONS:
         return None
@@ -101,7 +101,7 @@ def _decode_group(value: bytes | None) -> GroupRecord | None:
         return None
     stored, _ = GroupMetadataValue.decode(value, 2, _version_of(value))
     members = tuple(
-        MemberRecord(
+        ClassicMemberRecord(
             m.member_id,
             m.group_instance_id,
             m.client_id,

@@ -1,13 +1,12 @@
-"""What a group is asked, what it answers, and what it wants written down.
+"""The requests of a classic group's members, the answers, and the group's records.
 
-`Join`, `Sync`, `Heartbeat` and `Leaver` are requests of members, all versions in one; `*Result` are the
-answers. The machines in `rebalance.py` return effects: a `Reply` to a request that may have waited for
-long, or a `Persist`, after which they go on.
+`Join`, `Sync`, `Heartbeat` and `Leaver` are requests, all versions in one; `*Result` are the answers. A `Reply` answers
+a request that may have been held for long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -73,18 +72,6 @@ class Reply(NamedTuple):
     result: JoinResult | SyncResult | LeaveResult
 
 
-class Persist(NamedTuple):
-    """Append this record, then go on with the error code of the append (0 is success).
-
-    `then(error_code, now_ms)` changes the state that the record describes, and gives the effects to carry
-    out next. Nothing else may happen to the group in between.
-    """
-
-    group_id: str
-    record: GroupRecord
-    then: Callable[[int, int], list[Effect]]
-
-
 class JoinResult(NamedTuple):
     error_code: int
     member_id: str
@@ -108,10 +95,7 @@ class LeaveResult(NamedTuple):
     members: tuple[tuple[str, str | None, int], ...] = ()  # (member id, instance id, error code), as asked.
 
 
-Effect = Reply | Persist
-
-
-class MemberRecord(NamedTuple):
+class ClassicMemberRecord(NamedTuple):
     """One member inside a GroupRecord, with the fields of Kafka's GroupMetadataValue."""
 
     member_id: str
@@ -132,7 +116,7 @@ class GroupRecord(NamedTuple):
     protocol: str | None
     leader: str | None
     current_state_timestamp: int
-    members: tuple[MemberRecord, ...]
+    members: tuple[ClassicMemberRecord, ...]
 
 
 class GroupChange(NamedTuple):

@@ -31,6 +31,9 @@ FIRST_EPOCH = 1
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2  # A static member that will be back.
 
+# What a group waits for a member to do.
+SESSION, REBALANCE, JOIN, SYNC = "session", "rebalance", "join", "sync"
+
 
 class TopicInfo(NamedTuple):
     name: str
@@ -170,7 +173,7 @@ class ConsumerGroup:
     # Follows from the members: who holds a partition (assigned, or not yet given up), and who an instance is.
     owners: dict[Place, str] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    # Lost with the process. The key is (what, member id), where what is session, rebalance, join or sync.
+    # Lost with the process. The key is (what, member id), where what is SESSION, REBALANCE, JOIN or SYNC.
     waits: dict[tuple[str, str], Wait] = field(default_factory=dict, compare=False)
     seen_topics_version: int = field(default=-1, compare=False)
     failed_regexes: set[str] = field(default_factory=set, compare=False)  # Their members are yet to hear of it.
@@ -226,7 +229,7 @@ class ConsumerGroup:
             regexes=dict(self.regexes),
             owners=dict(self.owners),
             static_members=dict(self.static_members),
-            waits=self.waits,
+            waits={},
             failed_regexes=self.failed_regexes,
         )
 
@@ -259,6 +262,8 @@ class ConsumerGroup:
         if said is None:
             if before is not None:
                 del self.members[record.member_id]
+                for what in (SESSION, REBALANCE, JOIN, SYNC):
+                    self.waits.pop((what, record.member_id), None)
                 self._release(before)
                 self._release_instance(before)
             return

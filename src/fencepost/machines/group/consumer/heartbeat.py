@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat: how members of the consumer protocol come, go, change, and are led to their target.
 
 Every function takes a `Draft` and writes records to it; whoever called appends them and only then applies them to
-the group. A request that cannot be granted raises `Refused`, and then nothing of it counts.
+the group. A request that cannot be granted raises `GroupRefused`, and then nothing of it counts.
 Follows the consumer part of Kafka's GroupMetadataManager (KIP-848, KIP-1043, KIP-1101, KIP-1263).
 """
 
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fencepost.machines.group.classic.group import GroupConfig
+from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.consumer.assignors import ASSIGNORS
 from fencepost.machines.group.consumer.group import (
     LEAVE_EPOCH,
@@ -41,7 +41,7 @@ STEPS_PER_CHARACTER = 4
 STEPS_IN_RESERVE = 1_000_000
 
 
-class Refused(Exception):
+class GroupRefused(Exception):
     """A request that is not granted: Kafka's code, and a sentence for the client."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -86,20 +86,20 @@ class HeartbeatResult:
 def check(cmd: ConsumerHeartbeat, config: GroupConfig) -> None:
     """What must be right about a request, whatever the group."""
     if not cmd.member_id and (cmd.version >= 1 or cmd.member_epoch > 0 or cmd.member_epoch == LEAVE_EPOCH):
-        raise Refused(errors.INVALID_REQUEST, "MemberId can't be empty.")
+        raise GroupRefused(errors.INVALID_REQUEST, "MemberId can't be empty.")
     if not cmd.group_id:
-        raise Refused(errors.INVALID_REQUEST, "GroupId can't be empty.")
+        raise GroupRefused(errors.INVALID_REQUEST, "GroupId can't be empty.")
     for name, value in (("InstanceId", cmd.instance_id), ("RackId", cmd.rack_id)):
         if value is not None and not value.strip():
-            raise Refused(errors.INVALID_REQUEST, f"{name} can't be empty.")
+            raise GroupRefused(errors.INVALID_REQUEST, f"{name} can't be empty.")
     if cmd.member_epoch == 0:
         _check_first(cmd)
     elif cmd.member_epoch == LEAVE_STATIC_EPOCH and cmd.instance_id is None:
-        raise Refused(errors.INVALID_REQUEST, "InstanceId can't be null.")
+        raise GroupRefused(errors.INVALID_REQUEST, "InstanceId can't be null.")
     elif cmd.member_epoch < LEAVE_STATIC_EPOCH:
-        raise Refused(errors.INVALID_REQUEST, "MemberEpoch is invalid.")
+        raise GroupRefused(errors.INVALID_REQUEST, "MemberEpoch is invalid.")
     if cmd.server_assignor is not None and cmd.server_assignor not in config.consumer_assignors:
-        raise Refused(
+        raise GroupRefused(
             errors.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {cmd.server_assignor} is not supported. Supported assignors: "
             f"{', '.join(config.consumer_assignors)}.",
@@ -108,11 +108,11 @@ def check(cmd: ConsumerHeartbeat, config: GroupConfig) -> None:
 
 def _check_first(cmd: ConsumerHeartbeat) -> None:
     if cmd.rebalance_timeout_ms == NO_TIMEOUT:
-        raise Refused(errors.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
+        raise GroupRefused(errors.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
     if cmd.owned is None or cmd.owned:
-        raise Refused(errors.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
+        raise GroupRefused(errors.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
     if cmd.topic_names is None and cmd.topic_regex is None:
-        raise Refused(
+        raise GroupRefused(
             errors.INVALID_REQUEST,
             "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
         )
@@ -155,7 +155,7 @@ def check_room(group: ConsumerGroup, member_id: str, instance_id: str | None, co
     if instance_id in group.static_members or member_id in group.members:
         return
     if len(group.members) >= config.consumer_max_size:
-        raise Refused(
+        raise GroupRefused(
             errors.GROUP_MAX_SIZE_REACHED,
             f"The consumer group has reached its maximum capacity of {config.consumer_max_size} members.",
         )
@@ -173,14 +173,14 @@ def _find_or_admit(draft: Draft, cmd: ConsumerHeartbeat) -> ConsumerMember:
                 # Differs: Kafka refuses a member whose first answer was lost, until its session ends.
                 return static
             if static.classic is None and static.epoch != LEAVE_STATIC_EPOCH:
-                raise Refused(
+                raise GroupRefused(
                     errors.UNRELEASED_INSTANCE_ID,
                     f"Static member {cmd.member_id} with instance id {cmd.instance_id} cannot join the group because "
                     f"the instance id is owned by {static.member_id} member.",
                 )
             return replace_static(draft, static, cmd.member_id)
         if static is None:
-            raise Refused(errors.UNKNOWN_MEMBER_ID, f"Instance id {cmd.instance_id} is unknown.")
+            raise GroupRefused(errors.UNKNOWN_MEMBER_ID, f"Instance id {cmd.instance_id} is unknown.")
         check_instance(static, cmd.member_id)
         _check_epoch(static, cmd)
         return static
@@ -193,13 +193,13 @@ def _find_or_admit(draft: Draft, cmd: ConsumerHeartbeat) -> ConsumerMember:
     return member
 
 
-def unknown_member(group: ConsumerGroup, member_id: str) -> Refused:
-    return Refused(errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+def unknown_member(group: ConsumerGroup, member_id: str) -> GroupRefused:
+    return GroupRefused(errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
 
 
 def check_instance(static: ConsumerMember, member_id: str) -> None:
     if static.member_id != member_id:
-        raise Refused(
+        raise GroupRefused(
             errors.FENCED_INSTANCE_ID,
             f"Static member {member_id} with instance id {static.instance_id} was fenced by member {static.member_id}.",
         )
@@ -217,7 +217,7 @@ def _check_epoch(member: ConsumerMember, cmd: ConsumerHeartbeat) -> None:
     )
     if not is_retry:
         how = "greater" if cmd.member_epoch > member.epoch else "smaller"
-        raise Refused(
+        raise GroupRefused(
             errors.FENCED_MEMBER_EPOCH,
             f"The consumer group member has a {how} member epoch ({cmd.member_epoch}) than the one known by the group "
             f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
@@ -284,7 +284,7 @@ def _resolve_regexes(draft: Draft, own_regex: str, topics: Topics, now_ms: int) 
             continue
         try:
             matched = _matching(regex, topics.names())
-        except Refused:
+        except GroupRefused:
             if regex == own_regex:
                 raise
             group.failed_regexes.add(regex)
@@ -309,7 +309,7 @@ def _matching(regex: str, names: Iterable[str]) -> frozenset[str]:
         reason = f"is not a valid regular expression: {e}"
     except TooMuchWork:
         reason = f"takes more than {STEPS_PER_CHARACTER} steps a character, and {STEPS_IN_RESERVE} besides, to match"
-    raise Refused(errors.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{regex}` {reason}.")
+    raise GroupRefused(errors.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex `{regex}` {reason}.")
 
 
 def _maybe_retarget(draft: Draft, topics: Topics, config: GroupConfig, now_ms: int) -> None:
@@ -360,7 +360,7 @@ def leave(draft: Draft, cmd: ConsumerHeartbeat, topics: Topics) -> HeartbeatResu
     else:
         static = group.static_member(cmd.instance_id)
         if static is None:
-            raise Refused(errors.UNKNOWN_MEMBER_ID, f"Instance id {cmd.instance_id} is unknown.")
+            raise GroupRefused(errors.UNKNOWN_MEMBER_ID, f"Instance id {cmd.instance_id} is unknown.")
         check_instance(static, cmd.member_id)
         member = static
     if cmd.instance_id is not None and cmd.member_epoch == LEAVE_STATIC_EPOCH:
