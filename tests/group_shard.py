@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from fencepost.machines.group.config import GroupConfig
-from fencepost.machines.group.consumer.group import Topics
+from fencepost.machines.group.consumer.group import TopicInfo, Topics
 from fencepost.machines.group.decision import Answer, Decision, LogRecord, run
 from fencepost.machines.group.members import GroupMembers
 from fencepost.machines.group.records import decode, encode
@@ -21,17 +21,30 @@ from fencepost.protocol import errors
 Marker = tuple[int, bool]  # Producer id, commit.
 
 
-class NoTopics:
-    version = 0
+class SomeTopics:
+    """The topics of a cluster, which come and go."""
 
-    def by_name(self, name: str) -> None:
-        return None
+    def __init__(self) -> None:
+        self.version = 0
+        self.infos: dict[str, TopicInfo] = {}
 
-    def by_id(self, topic_id: bytes) -> None:
-        return None
+    def by_name(self, name: str) -> TopicInfo | None:
+        return self.infos.get(name)
+
+    def by_id(self, topic_id: bytes) -> TopicInfo | None:
+        return next((info for info in self.infos.values() if info.topic_id == topic_id), None)
 
     def names(self) -> Iterable[str]:
-        return ()
+        return self.infos
+
+    def put(self, name: str, partitions: int) -> None:
+        self.version += 1
+        topic_id = self.infos[name].topic_id if name in self.infos else f"{name}-{self.version}".encode().ljust(16)
+        self.infos[name] = TopicInfo(name, topic_id, partitions)
+
+    def drop(self, name: str) -> None:
+        self.version += 1
+        self.infos.pop(name, None)
 
 
 class GroupsInMemory:
@@ -42,7 +55,7 @@ class GroupsInMemory:
         topics: Topics | None = None,
     ) -> None:
         self.config = config or GroupConfig()
-        self.topics = topics or NoTopics()
+        self.topics = topics or SomeTopics()
         self.append_error = errors.NONE
         self.records: list[LogRecord] = []  # All that were written, in their order.
         self._new_uuid = new_uuid

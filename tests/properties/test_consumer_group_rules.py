@@ -6,46 +6,20 @@ exactly one of those who want it; and after every step the log, compacted or not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.consumer.assignors import ASSIGNORS
-from fencepost.machines.group.consumer.group import ConsumerGroup, Place, TopicInfo, Wanting
+from fencepost.machines.group.consumer.group import ConsumerGroup, Place, Wanting
 from fencepost.machines.group.consumer.heartbeat import ConsumerHeartbeat, HeartbeatResult
 from fencepost.protocol import errors
-from tests.group_shard import GroupsInMemory
+from tests.group_shard import GroupsInMemory, SomeTopics
 
 CONFIG = GroupConfig(consumer_session_timeout_ms=10_000, consumer_assignment_interval_ms=0)
 NAMES = ["a", "b", "c"]
 REBALANCE_TIMEOUT_MS = 30_000
-
-
-class SomeTopics:
-    def __init__(self) -> None:
-        self.version = 0
-        self.infos: dict[str, TopicInfo] = {}
-
-    def by_name(self, name: str) -> TopicInfo | None:
-        return self.infos.get(name)
-
-    def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        return next((info for info in self.infos.values() if info.topic_id == topic_id), None)
-
-    def names(self) -> Iterable[str]:
-        return self.infos
-
-    def put(self, name: str, partitions: int) -> None:
-        self.version += 1
-        topic_id = self.infos[name].topic_id if name in self.infos else f"{name}-{self.version}".encode().ljust(16)
-        self.infos[name] = TopicInfo(name, topic_id, partitions)
-
-    def drop(self, name: str) -> None:
-        self.version += 1
-        self.infos.pop(name, None)
 
 
 class Client:

@@ -128,7 +128,7 @@ class Offsets:
         if record.value is None:
             self._forget(group_id, key)
             return
-        value = record.value._replace(record_offset=record_offset)
+        value = CommittedOffset(*record.value[:-1], record_offset)
         if producer_id is None:
             self._committed.setdefault(group_id, {})[key] = value
         else:

@@ -7,6 +7,7 @@ A key begins with its type: 0 and 1 for an offset, 2 for a classic group. The ty
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
 from fencepost.machines.group.classic.requests import ClassicMemberRecord, GroupChange, GroupRecord
 from fencepost.machines.group.consumer import records as consumer_records
@@ -25,7 +26,7 @@ KNOWN_VALUE_VERSIONS = range(5)
 
 
 def encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
-    key = _with_version(1, OffsetCommitKey(record.group_id, record.topic, record.partition).encode(0))
+    key = _offset_key(record.group_id, record.topic, record.partition)
     value = record.value
     if value is None:
         return key, None
@@ -36,6 +37,12 @@ def encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
     has_expiry = value.expire_timestamp != NO_TIMESTAMP
     version = OFFSET_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_VALUE_VERSION
     return key, _with_version(version, stored.encode(version))
+
+
+@lru_cache(maxsize=4_096)
+def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    """Cached, as groups commit the offsets of the same partitions again and again."""
+    return _with_version(1, OffsetCommitKey(group_id, topic, partition).encode(0))
 
 
 def encode_group(group_id: str, record: GroupRecord | None) -> tuple[bytes, bytes | None]:

@@ -79,8 +79,10 @@ class ConsumerMembers:
         if not cmd.member_id:
             cmd = replace(cmd, member_id=new_member_id)
         result = consumer_heartbeat.heartbeat(draft, cmd, self._topics, self._config, now_ms)
-        end_of_classic = [] if classic is None else [GroupChange(cmd.group_id, None)]
-        yield from _write([*end_of_classic, *draft.records])
+        if classic is not None:
+            yield from _write([GroupChange(cmd.group_id, None), *draft.records])
+        elif draft.records:
+            yield from _write(draft.records)
         group = self._shard.consumer[cmd.group_id]
         group.seen_topics_version = self._topics.version
         _expect(group, cmd.member_id, SESSION, now_ms, self._config.consumer_session_timeout_ms)
@@ -144,7 +146,8 @@ class ConsumerMembers:
             draft = Draft(group)
             result = migration.join(draft, cmd, new_member_id, self._topics, self._config, now_ms)
             if result.error_code == errors.NONE:
-                yield from _write(draft.records)
+                if draft.records:
+                    yield from _write(draft.records)
                 group.seen_topics_version = self._topics.version
                 group.waits.pop((JOIN, result.member_id), None)
                 _expect(group, result.member_id, SESSION, now_ms, cmd.session_timeout_ms)
@@ -242,8 +245,6 @@ class ConsumerMembers:
 
 
 def _write(records: Sequence[LogRecord]) -> Decision[None]:
-    if not records:
-        return
     error = yield records
     if error:
         why = ": its records are larger than message.max.bytes" if error == errors.MESSAGE_TOO_LARGE else ""
