@@ -32,13 +32,13 @@ INSTANCES = [None, None, "i1", "i2"]
 
 
 class ProtocolChangeRules(RuleBasedStateMachine):
-    @initialize(policy=st.sampled_from(["bidirectional", "bidirectional", "upgrade", "downgrade"]))
-    def start(self, policy: str) -> None:
+    @initialize(has_members=st.booleans())
+    def start(self, has_members: bool) -> None:
         config = GroupConfig(
             group_initial_rebalance_delay_ms=0,
             consumer_assignment_interval_ms=0,
             consumer_session_timeout_ms=10_000,
-            consumer_migration_policy=policy,
+            consumer_migration_policy="bidirectional",
         )
         self.now_ms = 1_000_000
         self.count = 0
@@ -49,6 +49,10 @@ class ProtocolChangeRules(RuleBasedStateMachine):
         self.answered: dict[int, object] = {}
         self.known_ids = ["made-up"]
         self.epochs: dict[str, int] = {}
+        if has_members:
+            self.a_classic_member_joins(0, True, "i1", PROTOCOLS[1])
+            self.a_classic_member_joins(0, True, "i3", PROTOCOLS[2])
+            self.every_classic_member_joins_and_syncs()
 
     def _next_id(self) -> str:
         self.count += 1
@@ -153,12 +157,22 @@ class ProtocolChangeRules(RuleBasedStateMachine):
         elif not is_lost:
             self.epochs[member_id] = result.member_epoch
 
-    @rule(member_id=st.sampled_from(CONSUMERS), instance=st.sampled_from(INSTANCES), epoch=st.sampled_from([-1, -2]))
-    def a_consumer_leaves(self, member_id: str, instance: str | None, epoch: int) -> None:
+    @rule(member_id=st.sampled_from(CONSUMERS), epoch=st.sampled_from([-1, -1, -2]))
+    def a_consumer_leaves(self, member_id: str, epoch: int) -> None:
+        group = self.groups.shard.consumer.get("g")
+        member = None if group is None else group.members.get(member_id)
+        instance = None if member is None else member.instance_id
         cmd = ConsumerHeartbeat(group_id="g", member_id=member_id, member_epoch=epoch, instance_id=instance)
         _, replies = self.groups.run(self.groups.members.consumer_heartbeat(cmd, self.now_ms))
         self._note(replies)
         self.epochs.pop(member_id, None)
+
+    @rule(is_full=st.booleans())
+    def a_consumer_comes_and_all_consumers_leave(self, is_full: bool) -> None:
+        self.a_consumer_shows_up(CONSUMERS[0], None, False)
+        self.groups.append_error = errors.KAFKA_STORAGE_ERROR if is_full else errors.NONE
+        for member_id in CONSUMERS:
+            self.a_consumer_leaves(member_id, -1)
 
     # What happens to them.
 
