@@ -10,10 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from fencepost.machines.group.classic.group import ClassicGroup, GroupState
+from fencepost.machines.group.classic.requests import ClassicMemberRecord, GroupRecord
 from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.consumer.group import TopicInfo, Topics
 from fencepost.machines.group.decision import Answer, Decision, LogRecord, run
 from fencepost.machines.group.members import GroupMembers
+from fencepost.machines.group.offsets import CommittedOffset, OffsetRecord
 from fencepost.machines.group.records import decode, encode
 from fencepost.machines.group.shard import GroupShard
 from fencepost.protocol import errors
@@ -108,3 +111,38 @@ def decided(decision: Decision[object]) -> tuple[LogRecord, ...]:
         return tuple(next(decision))
     except StopIteration:
         return ()
+
+
+# Groups and records to start from.
+
+
+def subscription(*topics: str) -> bytes:
+    names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
+    return b"\x00\x00" + len(topics).to_bytes(4, "big") + names
+
+
+def stable_record(*topics: str) -> GroupRecord:
+    member = ClassicMemberRecord("m", "i", "c", "/h", 60_000, 10_000, subscription(*topics), b"")
+    return GroupRecord("consumer", 5, "range", "m", 1_000, (member,))
+
+
+def groups_with(group: ClassicGroup | None = None) -> GroupsInMemory:
+    groups = GroupsInMemory()
+    if group is not None:
+        groups.shard.classic["g"] = group
+    return groups
+
+
+def stable_group(*topics: str, state: GroupState = GroupState.STABLE) -> ClassicGroup:
+    group = ClassicGroup("g")
+    group.apply(stable_record(*topics))
+    group.state = state
+    return group
+
+
+def value(offset: int, commit_timestamp: int = 0, **fields: object) -> CommittedOffset:
+    return CommittedOffset(offset, -1, "", commit_timestamp, **fields)  # type: ignore[arg-type]
+
+
+def record(offset: int | None, topic: str = "t", partition: int = 0, group_id: str = "g") -> OffsetRecord:
+    return OffsetRecord(group_id, topic, partition, None if offset is None else value(offset))

@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (key 69), v0-1: groups of the consumer protocol: epochs, members, targets (KIP-848).
 
-v1 says of each member which protocol it speaks.
+v1 says for each member which protocol it uses.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _member(ctx: Context, group: ConsumerGroup, member: ConsumerMember) -> Membe
         member.client_host,
         sorted(member.topic_names),
         member.topic_regex,
-        # What it has not given up yet is still its own.
+        # Partitions that it has yet to give up are still its own.
         _assignment(ctx, (*member.assigned, *member.revoking)),
         _assignment(ctx, group.targets.get(member.member_id, frozenset())),
         CONSUMER if member.classic is None else CLASSIC,

@@ -40,7 +40,7 @@ class OffsetToCommit(NamedTuple):
 
 
 class Committer(NamedTuple):
-    """Who commits. The defaults are those of a client that uses the group for its offsets only."""
+    """The client that commits. The defaults are for a client that uses the group only to keep its offsets."""
 
     generation_id: int = -1
     member_id: str = ""
@@ -133,7 +133,7 @@ def _decide_consumer_commit(
 ) -> CommitDecision:
     """A commit to a consumer group. `version` is that of OffsetCommit; None for TxnOffsetCommit.
 
-    A member may be late by some epochs, as long as the partition has been its own since then: KIP-1251.
+    A member may send an earlier epoch, if it has owned the partitions since then (KIP-1251).
     """
     wanted = list(asked)
     is_transactional = version is None
@@ -147,7 +147,7 @@ def _decide_consumer_commit(
         return CommitDecision(errors.UNSUPPORTED_VERSION)
     stale = errors.STALE_MEMBER_EPOCH if member.classic is None else errors.ILLEGAL_GENERATION
     if is_transactional:
-        stale = errors.ILLEGAL_GENERATION  # Kafka: its versions up to 5 know no other.
+        stale = errors.ILLEGAL_GENERATION  # Kafka: TxnOffsetCommit up to v5 has no other code.
     if committer.generation_id > member.epoch:
         return CommitDecision(stale)
     if committer.generation_id < member.epoch:
@@ -164,16 +164,16 @@ def _commit_error(group: ClassicGroup | None, committer: Committer, version: int
     if error or group is None or (committer.generation_id < 0 and group.state is EMPTY):
         return error
     if not committer.claims_membership():
-        # Who is not a member may commit for a group only while it has none.
+        # A client that is not a member may commit only while the group has no members.
         return errors.UNKNOWN_MEMBER_ID
     if group.state is COMPLETING_REBALANCE:
-        # It knows the new generation, but not yet what it is assigned.
+        # The member knows the new generation, but not its assignment.
         return errors.REBALANCE_IN_PROGRESS
     return errors.NONE
 
 
 def _txn_commit_error(group: ClassicGroup | None, committer: Committer) -> int:
-    """The checks of a transactional commit; a plain one has them too."""
+    """The checks of a transactional commit, which a plain commit has too."""
     if group is None:
         return errors.NONE if committer.generation_id < 0 else errors.ILLEGAL_GENERATION
     if group.state is DEAD:

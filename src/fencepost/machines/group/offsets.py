@@ -29,7 +29,7 @@ class CommittedOffset(NamedTuple):
     commit_timestamp: int
     expire_timestamp: int = NO_TIMESTAMP  # Only commits of v2-4 with a retention time have one.
     topic_id: bytes = NO_TOPIC_ID
-    # Where in `__consumer_offsets` its record is: the higher of two is the later.
+    # The offset of its record in `__consumer_offsets`: the higher of two is the later.
     record_offset: int = -1
 
 
@@ -106,7 +106,7 @@ class Offsets:
         return group_id in self._committed or group_id in self._open_txns
 
     def decide_delete(self, group_id: str, partitions: Iterable[TopicPartition] | None = None) -> list[OffsetRecord]:
-        """Tombstones for these partitions of a group (None: all), where there is an offset to bury."""
+        """Tombstones for these partitions of a group (None: all), as far as they have an offset."""
         known = dict.fromkeys(self.committed(group_id))
         for producer_id in sorted(self._open_txns.get(group_id, ())):
             known.update(dict.fromkeys(self._pending[producer_id][group_id]))
@@ -114,7 +114,7 @@ class Offsets:
         return [OffsetRecord(group_id, topic, partition, None) for topic, partition in wanted]
 
     def decide_topics_deleted(self, topics: set[str]) -> list[OffsetRecord]:
-        """Tombstones for every group's offsets of topics that are no more."""
+        """Tombstones for all groups' offsets of topics that were deleted."""
         records: list[OffsetRecord] = []
         for group_id in sorted(self.group_ids()):
             records += [record for record in self.decide_delete(group_id) if record.topic in topics]
@@ -136,7 +136,7 @@ class Offsets:
             self._open_txns.setdefault(group_id, set()).add(producer_id)
 
     def apply_marker(self, producer_id: int, commit: bool) -> None:
-        """End the transaction of a producer: its pending offsets count from now on, or never did."""
+        """End the transaction of a producer: its pending offsets count from now on, or are dropped."""
         for group_id, pending in self._pending.pop(producer_id, {}).items():
             self._close_txn(group_id, producer_id)
             if not commit:
@@ -144,7 +144,7 @@ class Offsets:
             committed = self._committed.setdefault(group_id, {})
             for key, value in pending.items():
                 stored = committed.get(key)
-                # A plain commit may have come in between: the later record wins, as after compaction.
+                # A plain commit may have been written in between: the later record wins, as after compaction.
                 if stored is None or value.record_offset > stored.record_offset:
                     committed[key] = value
 
@@ -170,5 +170,5 @@ class Offsets:
 
 
 def _is_of_another_topic(stored_id: bytes, asked_id: bytes) -> bool:
-    """An offset of a deleted topic says nothing about a new one of the same name."""
+    """An offset of a deleted topic does not count for a new topic of the same name."""
     return NO_TOPIC_ID not in (stored_id, asked_id) and stored_id != asked_id

@@ -1,10 +1,10 @@
-"""One group of the classic protocol: its members, its state, and what of it is kept in the log.
+"""One group of the classic protocol: its members, its state, and the part that is kept in the log.
 
 `recorded` is the durable part: the group's last record in `__consumer_offsets`. Only `apply` changes it, for a record
-that was just appended and for one that is loaded. The other fields are where the protocol stands now. A rebalance runs
-ahead of the log: members come and go and a generation is formed before its record is written. All that the record does
-not say (held requests, deadlines, members that are about to join) is lost with the process, and clients recover by
-joining again.
+that was just appended and for one that is loaded. The other fields say where the protocol stands now. A rebalance runs
+ahead of the log: members come and go and a generation is formed before its record is written. Everything that the
+record does not say (held requests, deadlines, members that are about to join) is lost with the process, and clients
+recover by joining again.
 
 The moves of the protocol are in `members.py` and `rebalance.py`. Follows Kafka's ClassicGroup and ClassicGroupMember;
 static members are KIP-345.
@@ -79,11 +79,11 @@ class Deadline(NamedTuple):
 @dataclass(slots=True)
 class ClassicGroup:
     group_id: str
-    recorded: GroupRecord | None = None  # What the log says. None: nothing yet.
-    # Where the protocol stands.
+    recorded: GroupRecord | None = None  # The last record in the log. None: there is none.
+    # Where the protocol stands: as recorded, or ahead of it.
     state: GroupState = EMPTY
     previous_state: GroupState = DEAD
-    # When the group came into its state; None in records of old layouts, which did not say.
+    # When the group came into its state; None after a record of an old layout, which has no such field.
     state_timestamp_ms: int | None = None
     generation: int = 0
     protocol_type: str | None = None
@@ -127,7 +127,7 @@ class ClassicGroup:
         return errors.NONE if member_id in self.members else errors.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols could be in the group: one of them is everybody's."""
+        """Whether a member with these protocols could be in the group: all members support one of them."""
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
@@ -142,17 +142,17 @@ class ClassicGroup:
         return topic in self.subscribed_topics
 
     def joined_members(self) -> tuple[tuple[str, str | None, bytes], ...]:
-        """What the leader is told, to make the assignment from."""
+        """The members as the leader sees them, to make the assignment from."""
         members = self.members.values()
         return tuple((m.member_id, m.group_instance_id, m.metadata(self.protocol)) for m in members)
 
     def next_deadline_ms(self) -> int | None:
-        """When `rebalance.expire` has something to do, if nothing happens before."""
+        """When to call `rebalance.expire`, if nothing happens before."""
         due = [ms for ms in (self.join_deadline_ms, self.sync_deadline_ms) if ms is not None]
         return min((*due, *self.session_deadlines.values()), default=None)
 
     def next_deadline(self) -> Deadline | None:
-        """The first thing to run out, if nothing happens before."""
+        """The earliest deadline."""
         due = [Deadline(due_ms, "session", member_id) for member_id, due_ms in self.session_deadlines.items()]
         if self.join_deadline_ms is not None:
             due.append(Deadline(self.join_deadline_ms, "join"))
@@ -163,13 +163,13 @@ class ClassicGroup:
     # The durable part.
 
     def apply(self, record: GroupRecord) -> None:
-        """Become what a record says that is in the log.
+        """Become what the record says. Members that stay keep their held requests, sessions and offered protocols.
 
-        Members that stay keep their held requests, their session and the protocols that they offer. A rebalance that
-        is under way ends with the record. If none is, then the log has no trace of the one that led to the record.
+        A group that runs in this process may only make a legal move. While the log is loaded it may make any: the
+        rebalance that led from one record to the next is not in the log.
         """
         state = STABLE if record.members else EMPTY
-        if self.state in (PREPARING_REBALANCE, COMPLETING_REBALANCE):
+        if self._is_running() and state is not self.state:
             self._check_move(state)
         self.recorded = record
         self.previous_state, self.state = self.state, state
@@ -191,6 +191,9 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
         self.subscribed_topics = topics_of(self)
 
+    def _is_running(self) -> bool:
+        return self.state in (PREPARING_REBALANCE, COMPLETING_REBALANCE) or bool(self.session_deadlines)
+
     def _check_move(self, state: GroupState) -> None:
         assert state in LEGAL[self.state], f"group {self.group_id}: {self.state} -> {state}"
 
@@ -199,7 +202,7 @@ class ClassicGroup:
         self.pending_syncs.discard(member_id)
         self.session_deadlines.pop(member_id, None)
 
-    # What runs ahead of the log. None of these decides anything; `members.py` and `rebalance.py` do.
+    # Changes that run ahead of the log. `members.py` and `rebalance.py` decide when to make them.
 
     def move_to(self, state: GroupState, now_ms: int) -> None:
         self._check_move(state)
@@ -219,7 +222,7 @@ class ClassicGroup:
         self.pending_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
-        """Forget a member, or an id that was handed out; the next member in line leads if the leader goes."""
+        """Forget a member, or an id that was handed out. If the leader goes, the oldest member leads."""
         member = self.members.pop(member_id, None)
         if member is not None and member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
@@ -262,7 +265,7 @@ def metadata_of(protocols: Protocols, protocol_name: str | None) -> bytes:
 
 
 def common_protocols(offers: Iterable[Protocols]) -> set[str] | None:
-    """The names that all members can use; None if there are no members, who then could use any."""
+    """The names of the protocols that all members support; None if there are no members, so that any would do."""
     common: set[str] | None = None
     for protocols in offers:
         names = {name for name, _ in protocols}
@@ -271,19 +274,19 @@ def common_protocols(offers: Iterable[Protocols]) -> set[str] | None:
 
 
 def select_protocol(offers: list[Protocols]) -> str:
-    """Each member votes for the first of its protocols that all members can use; most votes win."""
+    """Each member votes for the first of its protocols that all members support; most votes win."""
     common = common_protocols(offers)
     assert common, "no member is let in without a protocol in common with the others"
     votes: dict[str, int] = {}
     for protocols in offers:
         vote = next(name for name, _ in protocols if name in common)
         votes[vote] = votes.get(vote, 0) + 1
-    # Differs: of protocols with equal votes Kafka takes the first by hash; here it is the longest member's.
+    # Differs: Kafka breaks a tie between protocols by hash order; here the protocol that got the first vote wins.
     return max(votes, key=lambda name: votes[name])
 
 
 def topics_of(group: ClassicGroup) -> frozenset[str] | None:
-    """The topics that the members of a consumer group subscribe to; None where that cannot be known."""
+    """The topics that the members of a group of consumers subscribe to; None if they are unknown."""
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     if not group.members:
@@ -300,7 +303,7 @@ def topics_of(group: ClassicGroup) -> frozenset[str] | None:
 
 
 def decode_subscribed_topics(metadata: bytes) -> list[str] | None:
-    """The topics in a ConsumerProtocolSubscription, of which every version begins as v0 does."""
+    """The topics in a ConsumerProtocolSubscription; every version begins like v0. None if it does not parse."""
     count = int.from_bytes(metadata[2:6], "big", signed=True)
     if len(metadata) < 6 or count < 0:
         return None
@@ -320,7 +323,7 @@ def decode_subscribed_topics(metadata: bytes) -> list[str] | None:
 
 
 def record_of(group: ClassicGroup, assignments: Mapping[str, bytes], now_ms: int) -> GroupRecord:
-    """The record of the generation that a group has formed, with these assignments: the group is stable from now on."""
+    """The record of the generation that the group has formed: with these assignments it is stable from now on."""
     return GroupRecord(
         protocol_type=group.protocol_type or "",
         generation=group.generation,

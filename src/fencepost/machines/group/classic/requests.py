@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Token = object  # Whatever the caller needs to answer a held request later; never None.
+Token = object  # Identifies a held request to the caller, who answers it later; never None.
 Protocols = tuple[tuple[str, bytes], ...]  # (name, metadata), in the member's order of preference.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """JoinGroup, v0-9. `member_id` is empty for a newcomer; v0 has no rebalance timeout, which is -1 then."""
+    """JoinGroup, v0-9. `member_id` is empty for a new member. `rebalance_timeout_ms` is -1 if v0 names none."""
 
     group_id: str
     version: int
@@ -30,7 +30,7 @@ class Join:
     protocols: Protocols
 
     def time_to_rejoin_ms(self) -> int:
-        """A member that names no rebalance timeout has as long as its session."""
+        """The rebalance timeout, or the session timeout of a member that names none."""
         return self.session_timeout_ms if self.rebalance_timeout_ms < 0 else self.rebalance_timeout_ms
 
 
@@ -59,7 +59,7 @@ class Heartbeat:
 
 
 class Leaver(NamedTuple):
-    """Who leaves: a member, or whoever holds the instance id if there is no member id."""
+    """One entry of LeaveGroup: a member id, or only the instance id of a static member."""
 
     member_id: str
     group_instance_id: str | None = None

@@ -1,8 +1,8 @@
 """Groups that change their protocol while they run: classic to consumer, and back.
 
-The first member that speaks the consumer protocol turns a classic group into a consumer group, in which the others go
-on with JoinGroup, SyncGroup and Heartbeat: for them every step towards the target looks like a rebalance. When the
-last member of the consumer protocol leaves, the group is classic again. Follows Kafka's GroupMetadataManager.
+The first member that uses the consumer protocol turns a classic group into a consumer group. The others stay in it
+with JoinGroup, SyncGroup and Heartbeat: for them every step towards the target looks like a rebalance. When the last
+member of the consumer protocol leaves, the group becomes classic again. Follows Kafka's GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def check_upgrade(group: ClassicGroup, config: GroupConfig) -> None:
 
 
 def upgraded(group: ClassicGroup, topics: Topics) -> Draft:
-    """The consumer group that a classic group becomes: everybody keeps what it has, at the generation it is in."""
+    """The consumer group that a classic group becomes: every member keeps its partitions and its generation."""
     draft = Draft(ConsumerGroup(group.group_id))
     try:
         members = [_from_classic(group, member, topics) for member in group.members.values()]
@@ -105,7 +105,7 @@ def upgraded(group: ClassicGroup, topics: Topics) -> Draft:
 def _from_classic(group: ClassicGroup, member: Member, topics: Topics) -> ConsumerMember:
     protocol = group.protocol
     if protocol not in {name for name, _ in member.protocols}:
-        # It waits to join, and with it the group will choose another one.
+        # The member waits to join, and with it the group will choose another protocol.
         protocol = select_protocol([m.protocols for m in group.members.values()])
     subscription = decode_subscription(member.metadata(protocol))
     held: set[Place] = set()
@@ -156,7 +156,7 @@ def _places(name: str, indexes: Collection[int], topics: Topics) -> set[Place]:
 
 
 def join(draft: Draft, cmd: Join, new_member_id: str, topics: Topics, config: GroupConfig, now_ms: int) -> JoinResult:
-    """JoinGroup is what a heartbeat is for the others: a member comes, changes, or takes its next step."""
+    """JoinGroup does what a heartbeat does for the others: a member joins, changes, or takes its next step."""
     if config.consumer_migration_policy == "disabled":
         raise GroupRefused(errors.INCONSISTENT_GROUP_PROTOCOL, "the migration of groups is disabled")
     is_unknown = not cmd.member_id
@@ -217,7 +217,7 @@ def _find_or_admit(draft: Draft, cmd: Join, member_id: str, is_unknown: bool) ->
 
 
 def find_classic(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ConsumerMember:
-    """The member that a SyncGroup or Heartbeat is from."""
+    """The member that sent a SyncGroup or Heartbeat."""
     if instance_id is None:
         member = group.members.get(member_id)
     else:
@@ -234,7 +234,7 @@ def find_classic(group: ConsumerGroup, member_id: str, instance_id: str | None, 
 
 
 def sync(group: ConsumerGroup, cmd: Sync, topics: Topics) -> tuple[ConsumerMember, bytes]:
-    """The assignment of a member, in the form that its clients understand."""
+    """The member, and its assignment in the format of the classic protocol."""
     member = find_classic(group, cmd.member_id, cmd.group_instance_id, cmd.generation_id)
     assert member.classic is not None
     name, metadata = member.classic.protocols[0]
@@ -246,7 +246,7 @@ def sync(group: ConsumerGroup, cmd: Sync, topics: Topics) -> tuple[ConsumerMembe
 
 
 def must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a step is waiting that a member of the classic protocol can only take by joining again."""
+    """Whether a member of the classic protocol has a next step to take, which it does by joining again."""
     return (
         member.epoch < group.target_epoch
         or member.state is UNREVOKED_PARTITIONS
@@ -282,7 +282,7 @@ def encode_assignment(places: Places, metadata: bytes, topics: Topics) -> bytes:
 
 
 def may_downgrade(group: ConsumerGroup, without: Collection[str], config: GroupConfig) -> bool:
-    """Whether only members of the classic protocol are left without these."""
+    """Whether only members of the classic protocol are left when these members are gone."""
     left = [member for member in group.members.values() if member.member_id not in without]
     return (
         bool(left)
