@@ -50,7 +50,7 @@ def write_history(path: str, records: int, ids: int, open_count: int, cleans: bo
         where = (OFFSETS_TOPIC, cluster.groups.partition_of(group, now_ms))
         assert not cluster.txns.add_partitions(transactional_id, producer_id, epoch, {where}, 0, now_ms)
         offsets = [OffsetToCommit("orders", 0, number)]
-        decision = cluster.groups.commit_txn_offsets(group, Committer(), offsets, producer_id, epoch, True, now_ms)
+        decision = cluster.groups.commit_txn_offsets(group, Committer(), offsets, producer_id, epoch, lambda: 0, now_ms)
         assert not decision.error_code
 
     names = [f"producer-{n}" for n in range(ids)]

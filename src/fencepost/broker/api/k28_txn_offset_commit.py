@@ -50,22 +50,15 @@ def handle(ctx: Context, req: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse
 
 
 def _commit(ctx: Context, req: TxnOffsetCommitRequest, asked: list[OffsetToCommit]) -> tuple[int, tuple[int, ...]]:
-    groups = ctx.cluster.groups
     if not req.group_id:
         return errors.INVALID_GROUP_ID, ()
-    is_verified = False
-    if not groups.has_open_txn(req.group_id, req.producer_id, req.producer_epoch, ctx.now_ms):
-        error = _verify(ctx, req)
-        if error:
-            return _seen_by_client(error, ctx.version), ()
-        is_verified = True
-    decision = groups.commit_txn_offsets(
+    decision = ctx.cluster.groups.commit_txn_offsets(
         req.group_id,
         Committer(req.generation_id, req.member_id, req.group_instance_id),
         asked,
         req.producer_id,
         req.producer_epoch,
-        is_verified,
+        lambda: _verify(ctx, req),
         ctx.now_ms,
     )
     return _seen_by_client(decision.error_code, ctx.version), decision.partition_errors

@@ -1,7 +1,7 @@
 """How a request or a timer changes the groups of a shard: as a decision that yields records.
 
-A decision is a generator. It reads the state and yields records; whoever runs it appends them as one batch, applies
-them to the shard if that worked, and sends the error code back. The decision reacts and returns its answer:
+A decision is a generator. It reads the state and yields records. Its caller appends them as one batch, applies them to
+the shard if that worked, and sends the error code back. The decision reacts and returns its answer:
 
     error = yield [GroupChange(group_id, record)]
     if error:

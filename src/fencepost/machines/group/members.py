@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from fencepost.machines.group.classic import members as classic
 from fencepost.machines.group.classic import rebalance
-from fencepost.machines.group.classic.group import ClassicGroup
 from fencepost.machines.group.classic.requests import (
     Heartbeat,
     Join,
@@ -60,7 +59,7 @@ class GroupMembers:
         group = self._shard.classic.get(cmd.group_id)
         if group is None:
             # Differs: Kafka also writes a record of the group without members. A restart loses nothing without it.
-            group = self._shard.classic[cmd.group_id] = ClassicGroup(cmd.group_id, state_timestamp_ms=now_ms)
+            group = self._shard.add_unrecorded(cmd.group_id, now_ms)
         new_member_id = "" if cmd.member_id else self._new_member_id(cmd)
         return (yield from classic.join(group, cmd, token, new_member_id, self._config, now_ms))
 

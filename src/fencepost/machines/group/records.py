@@ -36,7 +36,9 @@ def encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
     # Kafka: only version 1 has room for a time to expire at, which clients before v5 could ask for.
     has_expiry = value.expire_timestamp != NO_TIMESTAMP
     version = OFFSET_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_VALUE_VERSION
-    return key, _with_version(version, stored.encode(version))
+    out = bytearray(_INT16.pack(version))
+    stored.encode_into(out, version)
+    return key, bytes(out)
 
 
 @lru_cache(maxsize=4_096)

@@ -53,6 +53,11 @@ class GroupShard:
         else:
             self._apply_consumer(record)
 
+    def add_unrecorded(self, group_id: str, now_ms: int) -> ClassicGroup:
+        """A classic group that members are about to join. Nothing is recorded of it, so a restart forgets it."""
+        group = self.classic[group_id] = ClassicGroup(group_id, state_timestamp_ms=now_ms)
+        return group
+
     def apply_marker(self, producer_id: int, commit: bool) -> None:
         """The producer's transaction ended: its offsets count from now on, or never will."""
         self.offsets.apply_marker(producer_id, commit)

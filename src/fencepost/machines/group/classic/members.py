@@ -68,7 +68,7 @@ ERROR_AFTER_APPEND = {
 
 
 def error_after_append(error_code: int) -> int:
-    """What a client is told when a record of its group could not be appended, so that it tries again."""
+    """The error for a client when a record of its group could not be appended: one after which it tries again."""
     return ERROR_AFTER_APPEND.get(error_code, error_code)
 
 
@@ -213,7 +213,7 @@ def _succeed_without_rebalance(
         group.pending_syncs.add(new_member_id)
     result = joined(group, new)
     if cmd.version < 9:
-        # A leader that cannot be told to skip the assignment is told that another one leads.
+        # The response has no field to make the leader skip the assignment, so it names the old id as the leader.
         result = result._replace(leader=leader_before or "", members=())
     else:
         result = result._replace(skip_assignment=group.is_leader(new_member_id))

@@ -1,7 +1,7 @@
 """The rebalance of a classic group: all members join, a leader assigns, and the deadlines of both phases.
 
 A rebalance in short: a member comes, goes or changes (PreparingRebalance); all members join again, or the rebalance
-timeout removes them; a leader is chosen and sends everybody's assignment (CompletingRebalance); the group's record is
+timeout removes them; a leader is chosen and sends the assignment of each (CompletingRebalance); the group's record is
 appended and all held syncs are answered (Stable). If no member is left, that is recorded (Empty).
 
 All functions are decisions about one group (see `decision.py`) that return the replies that are due.
