@@ -1,55 +1,25 @@
 """A consumer group among members that come, go, change, crash and miss answers, while topics come and go.
 
 Whatever they do: no partition is ever read by two members; once everybody has had its turns, each partition is read by
-exactly one of those who want it; and the log rebuilds the groups, whatever it was cut from.
+exactly one of those who want it; and after every step the log, compacted or not, rebuilds the groups.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fencepost.machines.group.classic.group import GroupConfig
-from fencepost.machines.group.classic.requests import GroupChange
+from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.consumer.assignors import ASSIGNORS
-from fencepost.machines.group.consumer.group import Place, TopicInfo, Wanting
-from fencepost.machines.group.consumer.groups import LogRecord
+from fencepost.machines.group.consumer.group import ConsumerGroup, Place, Wanting
 from fencepost.machines.group.consumer.heartbeat import ConsumerHeartbeat, HeartbeatResult
-from fencepost.machines.group.offsets import OffsetRecord
-from fencepost.machines.group.records import decode, encode
-from fencepost.machines.group.shard import GroupShard
 from fencepost.protocol import errors
+from tests.group_shard import GroupsInMemory, SomeTopics
 
 CONFIG = GroupConfig(consumer_session_timeout_ms=10_000, consumer_assignment_interval_ms=0)
 NAMES = ["a", "b", "c"]
 REBALANCE_TIMEOUT_MS = 30_000
-
-
-class SomeTopics:
-    def __init__(self) -> None:
-        self.version = 0
-        self.infos: dict[str, TopicInfo] = {}
-
-    def by_name(self, name: str) -> TopicInfo | None:
-        return self.infos.get(name)
-
-    def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        return next((info for info in self.infos.values() if info.topic_id == topic_id), None)
-
-    def names(self) -> Iterable[str]:
-        return self.infos
-
-    def put(self, name: str, partitions: int) -> None:
-        self.version += 1
-        topic_id = self.infos[name].topic_id if name in self.infos else f"{name}-{self.version}".encode().ljust(16)
-        self.infos[name] = TopicInfo(name, topic_id, partitions)
-
-    def drop(self, name: str) -> None:
-        self.version += 1
-        self.infos.pop(name, None)
 
 
 class Client:
@@ -75,21 +45,19 @@ class ConsumerGroupRules(RuleBasedStateMachine):
     def start(self) -> None:
         self.now_ms = 1_000_000
         self.topics = SomeTopics()
-        self.log: list[tuple[bytes, bytes | None]] = []
-        self.is_disk_full = False
         self.clients: dict[str, Client] = {}
         self.wants: dict[str, tuple[str, ...]] = {}
         self.count = 0
-        self.shard = self._new_shard()
+        self.groups = GroupsInMemory(CONFIG, topics=self.topics)
 
-    def _new_shard(self) -> GroupShard:
-        return GroupShard(CONFIG, lambda group_id, record: 0, lambda: "uuid", self._append, self.topics)
+    @property
+    def group(self) -> ConsumerGroup | None:
+        return self.groups.shard.consumer.get("g")
 
-    def _append(self, records: Sequence[LogRecord]) -> int:
-        if self.is_disk_full:
-            return errors.KAFKA_STORAGE_ERROR
-        self.log += [encode(record) for record in records]
-        return errors.NONE
+    def _heartbeat(self, cmd: ConsumerHeartbeat) -> HeartbeatResult:
+        result, replies = self.groups.run(self.groups.members.consumer_heartbeat(cmd, self.now_ms))
+        assert replies == []
+        return result
 
     # What happens.
 
@@ -140,7 +108,7 @@ class ConsumerGroupRules(RuleBasedStateMachine):
             cmd = ConsumerHeartbeat(
                 group_id="g", member_id=client.member_id, member_epoch=-1, instance_id=client.instance_id
             )
-            result, _ = self.shard.consumer_heartbeat(cmd, self.now_ms)
+            result = self._heartbeat(cmd)
             if not result.error_code or result.error_code == errors.UNKNOWN_MEMBER_ID:
                 del self.clients[client.member_id]
 
@@ -148,12 +116,12 @@ class ConsumerGroupRules(RuleBasedStateMachine):
     def a_member_is_restarted(self, pick: int) -> None:
         """A static member goes for a moment, and comes back under a new id."""
         client = self._someone(pick)
-        if client is None or client.instance_id is None or self.is_disk_full:
+        if client is None or client.instance_id is None or self.groups.append_error:
             return
         cmd = ConsumerHeartbeat(
             group_id="g", member_id=client.member_id, member_epoch=-2, instance_id=client.instance_id
         )
-        result, _ = self.shard.consumer_heartbeat(cmd, self.now_ms)
+        result = self._heartbeat(cmd)
         del self.clients[client.member_id]
         if result.error_code:
             return
@@ -170,17 +138,18 @@ class ConsumerGroupRules(RuleBasedStateMachine):
         for client in list(self.clients.values()):
             if self.now_ms - client.last_ms >= CONFIG.consumer_session_timeout_ms:
                 del self.clients[client.member_id]
-        while (due_ms := self.shard.next_deadline_ms()) is not None and due_ms <= self.now_ms:
-            self.shard.expire(self.now_ms)
+        members = self.groups.members
+        while (due_ms := members.next_deadline_ms()) is not None and due_ms <= self.now_ms:
+            self.groups.run(members.expire(self.now_ms))
 
     @rule(is_full=st.booleans())
     def the_disk_fills_up_or_not(self, is_full: bool) -> None:
-        self.is_disk_full = is_full
+        self.groups.append_error = errors.KAFKA_STORAGE_ERROR if is_full else errors.NONE
 
     @rule(is_compacted=st.booleans())
     def the_broker_is_killed(self, is_compacted: bool) -> None:
-        self.shard = self._replay(is_compacted)
-        self.shard.resume(self.now_ms)
+        self.groups.restart(is_compacted)
+        self.groups.run(self.groups.members.resume(self.now_ms))
         for client in self.clients.values():
             client.last_ms = self.now_ms
 
@@ -195,7 +164,7 @@ class ConsumerGroupRules(RuleBasedStateMachine):
             topic_names=self.wants[client.member_id] if is_full_request else None,
             owned=frozenset() if client.epoch == 0 else client.reads,
         )
-        result, _ = self.shard.consumer_heartbeat(cmd, self.now_ms)
+        result = self._heartbeat(cmd)
         if result.error_code in (errors.FENCED_MEMBER_EPOCH, errors.UNKNOWN_MEMBER_ID, errors.GROUP_ID_NOT_FOUND):
             client.epoch, client.reads = 0, frozenset()  # It gives up everything, and joins again.
             return
@@ -218,7 +187,7 @@ class ConsumerGroupRules(RuleBasedStateMachine):
 
     @invariant()
     def no_partition_is_held_by_two(self) -> None:
-        group = self.shard.consumer.groups.get("g")
+        group = self.group
         if group is not None:
             held = [place for m in group.members.values() for place in (*m.assigned, *m.revoking)]
             assert len(held) == len(set(held))
@@ -226,7 +195,7 @@ class ConsumerGroupRules(RuleBasedStateMachine):
 
     @invariant()
     def a_target_has_one_member(self) -> None:
-        group = self.shard.consumer.groups.get("g")
+        group = self.group
         if group is not None:
             aims = [place for target in group.targets.values() for place in target]
             assert len(aims) == len(set(aims))
@@ -234,29 +203,17 @@ class ConsumerGroupRules(RuleBasedStateMachine):
     @invariant()
     def the_log_rebuilds_the_group(self) -> None:
         for is_compacted in (False, True):
-            assert self._replay(is_compacted).consumer.groups == self.shard.consumer.groups
-
-    def _replay(self, is_compacted: bool) -> GroupShard:
-        shard = self._new_shard()
-        latest = {key: i for i, (key, _) in enumerate(self.log)}
-        for i, (key, value) in enumerate(self.log):
-            if is_compacted and latest[key] != i:
-                continue
-            record = decode(key, value, i)
-            assert record is not None
-            assert not isinstance(record, OffsetRecord | GroupChange)
-            shard.apply_consumer(record)
-        return shard
+            assert self.groups.replayed(is_compacted).durable() == self.groups.shard.durable()
 
     def teardown(self) -> None:
         """In the end everybody gets to its target, and nothing is left unread."""
-        if not hasattr(self, "shard"):
+        if not hasattr(self, "groups"):
             return
-        self.is_disk_full = False
+        self.groups.append_error = errors.NONE
         for _ in range(3 * (len(self.clients) + 2)):
             for client in list(self.clients.values()):
                 self._beat(client)
-        group = self.shard.consumer.groups.get("g")
+        group = self.group
         gone = set() if group is None else {m for m in group.members if m not in self.clients}
         if gone:  # Somebody that nobody hears of any more still holds its place.
             return

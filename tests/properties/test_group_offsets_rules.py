@@ -1,11 +1,15 @@
-"""Offsets against a model that knows nothing but the log: whatever is appended, both agree."""
+"""Offsets against a model that knows nothing but the log, and against the log itself after every request."""
 
 from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fencepost.machines.group.commits import Committer, OffsetToCommit, offset_commit, txn_offset_commit
+from fencepost.machines.group.deletion import clean_up, delete_group, delete_offsets, delete_topics
 from fencepost.machines.group.offsets import CommittedOffset, OffsetRecord, Offsets
+from fencepost.protocol import errors
+from tests.group_shard import GroupsInMemory
 
 Event = tuple[str, int, str, int, int]  # (kind, producer, group, partition, offset)
 
@@ -75,3 +79,50 @@ def test_what_a_deletion_names_is_all_there_is(events: list[Event], group_id: st
     for record in offsets.decide_delete(group_id):
         offsets.apply_offset(record, None, len(events))
     assert group_id not in offsets.group_ids()
+
+
+REQUESTS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["commit", "commit", "in a txn", "in a txn", "marker", "offsets go", "group goes", "topic goes", "cleanup"]
+        ),
+        st.integers(1, 2),
+        st.sampled_from("ab"),
+        st.sampled_from([("t", 0), ("t", 1), ("u", 0)]),
+        st.booleans(),
+    ),
+    max_size=30,
+)
+RETENTION_MS = 5
+
+
+@given(REQUESTS)
+@settings(deadline=None)
+def test_after_every_request_the_log_rebuilds_the_offsets(
+    requests: list[tuple[str, int, str, tuple[str, int], bool]],
+) -> None:
+    groups = GroupsInMemory()
+    shard, config = groups.shard, groups.config
+    for now_ms, (what, producer_id, group_id, where, is_written) in enumerate(requests):
+        groups.append_error = errors.NONE if is_written else errors.NOT_COORDINATOR
+        before = len(groups.records)
+        asked = [OffsetToCommit(*where, offset=now_ms)]
+        if what == "commit":
+            answer = groups.run(offset_commit(shard, config, group_id, Committer(), asked, version=9, now_ms=now_ms))
+            assert answer.error_code == groups.append_error
+        elif what == "in a txn":
+            decision = txn_offset_commit(shard, config, group_id, Committer(), asked, now_ms=now_ms)
+            assert groups.run(decision, producer_id).error_code == groups.append_error
+        elif what == "marker":
+            groups.write_marker(producer_id, commit=is_written)
+        elif what == "offsets go":
+            groups.run(delete_offsets(shard, group_id, [where]))
+        elif what == "group goes":
+            groups.run(delete_group(shard, group_id))
+        elif what == "topic goes":
+            groups.run(delete_topics(shard, {where[0]}))
+        else:
+            groups.run(clean_up(shard, RETENTION_MS, now_ms))
+        assert is_written or len(groups.records) == before
+        assert groups.replayed().durable() == shard.durable()
+        assert shard.offsets.group_ids() <= shard.classic.keys()

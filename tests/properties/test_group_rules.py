@@ -1,7 +1,7 @@
 """A group among members that come, go, fall silent and lie, on a disk that sometimes fails.
 
-Whatever they do: at most one leader, generations only grow, every request is answered exactly once, and
-the last record rebuilds the group that was stable when it was written.
+Whatever they do: at most one leader, generations only grow, every request is answered exactly once, and after every
+step the log rebuilds what the shard knows.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from fencepost.machines.group.classic.group import (
     LEGAL,
     PREPARING_REBALANCE,
     STABLE,
-    Group,
-    GroupConfig,
-    State,
-    restore,
+    ClassicGroup,
+    GroupState,
 )
 from fencepost.machines.group.classic.requests import (
-    GroupRecord,
+    GroupChange,
     Heartbeat,
     Join,
     JoinResult,
@@ -34,8 +32,11 @@ from fencepost.machines.group.classic.requests import (
     Sync,
     SyncResult,
 )
-from fencepost.machines.group.shard import GroupShard
+from fencepost.machines.group.config import GroupConfig
+from fencepost.machines.group.decision import Decision
+from fencepost.machines.group.deletion import clean_up
 from fencepost.protocol import errors
+from tests.group_shard import GroupsInMemory
 
 PROTOCOLS = [
     (("range", b"r"),),
@@ -55,20 +56,14 @@ class GroupRules(RuleBasedStateMachine):
     def start(self, delay_ms: int, size: int) -> None:
         self.config = GroupConfig(group_initial_rebalance_delay_ms=delay_ms, group_max_size=size)
         self.now_ms = 0
-        self.log: list[GroupRecord] = []
-        self.append_error = errors.NONE
         self.asked: set[int] = set()
         self.answered: dict[int, JoinResult | SyncResult | LeaveResult] = {}
         self.known_ids: list[str] = ["made-up"]
         self.generation = 0
         self.state = EMPTY
         self.count = 0
-        self.shard = GroupShard(self.config, self._append, self._next_id)
-
-    def _append(self, group_id: str, record: GroupRecord) -> int:
-        if not self.append_error:
-            self.log.append(record)
-        return self.append_error
+        self.groups = GroupsInMemory(self.config, self._next_id)
+        self.members = self.groups.members
 
     def _next_id(self) -> str:
         self.count += 1
@@ -79,8 +74,8 @@ class GroupRules(RuleBasedStateMachine):
         self.asked.add(self.count)
         return self.count
 
-    def _take(self, replies: list[Reply]) -> None:
-        for token, result in replies:
+    def _take(self, decision: Decision[list[Reply]]) -> None:
+        for token, result in self.groups.run(decision):
             assert isinstance(token, int)
             assert token in self.asked
             assert token not in self.answered
@@ -89,8 +84,8 @@ class GroupRules(RuleBasedStateMachine):
                 self.known_ids.append(result.member_id)
 
     @property
-    def group(self) -> Group | None:
-        return self.shard.groups.get("g")
+    def group(self) -> ClassicGroup | None:
+        return self.groups.shard.classic.get("g")
 
     def _pick(self, pick: int) -> str:
         """Mostly somebody who joined lately, sometimes somebody long gone."""
@@ -131,7 +126,7 @@ class GroupRules(RuleBasedStateMachine):
             protocol_type=protocol_type,
             protocols=protocols,
         )
-        self._take(self.shard.join(cmd, self._ask(), self.now_ms))
+        self._take(self.members.join(cmd, self._ask(), self.now_ms))
 
     @precondition(lambda self: self.group is not None)
     @rule()
@@ -149,7 +144,7 @@ class GroupRules(RuleBasedStateMachine):
                     protocol_type=self.group.protocol_type or "",
                     protocols=member.protocols,
                 )
-                self._take(self.shard.join(cmd, self._ask(), self.now_ms))
+                self._take(self.members.join(cmd, self._ask(), self.now_ms))
 
     @rule(
         pick=st.integers(min_value=0),
@@ -165,7 +160,7 @@ class GroupRules(RuleBasedStateMachine):
             group_instance_id=instance,
             assignments={m: m.encode() for m in self.known_ids},
         )
-        self._take(self.shard.sync(cmd, self._ask(), self.now_ms))
+        self._take(self.members.sync(cmd, self._ask(), self.now_ms))
 
     @precondition(lambda self: self.group is not None)
     @rule()
@@ -182,20 +177,20 @@ class GroupRules(RuleBasedStateMachine):
             member_id=member_id,
             assignments={m: m.encode() for m in self.group.members},
         )
-        self._take(self.shard.sync(cmd, self._ask(), self.now_ms))
+        self._take(self.members.sync(cmd, self._ask(), self.now_ms))
 
     @rule(pick=st.integers(min_value=0), lie=st.sampled_from([0, 0, 0, -1, 1]))
     def heartbeat(self, pick: int, lie: int) -> None:
         member_id = self._pick(pick)
         cmd = Heartbeat(group_id="g", generation_id=self._generation(lie), member_id=member_id)
-        self.shard.heartbeat(cmd, self.now_ms)
+        self.members.heartbeat(cmd, self.now_ms)
 
     @rule(picks=st.lists(st.integers(min_value=0), max_size=3), instance=st.sampled_from(INSTANCES))
     def leave(self, picks: list[int], instance: str | None) -> None:
         leavers = [Leaver(self._pick(pick)) for pick in picks]
         leavers += [] if instance is None else [Leaver("", instance)]
         token = self._ask()
-        self._take(self.shard.leave("g", leavers, token, self.now_ms))
+        self._take(self.members.leave("g", leavers, token, self.now_ms))
         assert token in self.answered
 
     # What happens to them.
@@ -203,22 +198,31 @@ class GroupRules(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([1, 1_000, 5_000, 10_000, 60_000]))
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
-        self._take(self.shard.expire(self.now_ms))
+        self._take(self.members.expire(self.now_ms))
 
     @rule(error=st.sampled_from([errors.NONE, errors.KAFKA_STORAGE_ERROR]))
     def the_disk_changes_its_mind(self, error: int) -> None:
-        self.append_error = error
+        self.groups.append_error = error
 
     @rule()
     def somebody_cleans_up(self) -> None:
-        deletion = self.shard.cleanup(self.now_ms)
-        if deletion.records:
-            assert self.group is not None
-            assert self.group.state is EMPTY
-            self.shard.apply(deletion, 0)
-            self.log.clear()
+        had_group = self.group is not None
+        was_empty = self.group is not None and self.group.state is EMPTY
+        self.groups.run(clean_up(self.groups.shard, self.config.offsets_retention_ms, self.now_ms))
+        if self.group is None:
+            assert was_empty or not had_group
             self.generation = 0
             self.state = EMPTY
+
+    @rule()
+    def the_broker_is_killed(self) -> None:
+        """Held requests are never answered. The group goes back to its last record, and members to what they know."""
+        self.groups.restart()
+        self.members = self.groups.members
+        self.asked = set(self.answered)
+        self._take(self.members.resume(self.now_ms))
+        self.generation = 0 if self.group is None else self.group.generation
+        self.state = EMPTY if self.group is None else self.group.state
 
     # What is always so.
 
@@ -268,24 +272,35 @@ class GroupRules(RuleBasedStateMachine):
         if group is not None and group.state is COMPLETING_REBALANCE:
             assert group.sync_deadline_ms is not None
         if group is not None and (due_ms := group.next_deadline_ms()) is not None:
-            shard_due_ms = self.shard.next_deadline_ms()
+            shard_due_ms = self.members.next_deadline_ms()
             assert shard_due_ms is not None
             assert shard_due_ms <= due_ms
+
+    @invariant()
+    def the_log_rebuilds_the_shard(self) -> None:
+        for is_compacted in (False, True):
+            assert self.groups.replayed(is_compacted).durable() == self.groups.shard.durable()
 
     @invariant()
     def the_last_record_rebuilds_the_stable_group(self) -> None:
         group = self.group
         if group is None or group.state is not STABLE:
             return
-        restored = restore("g", self.log[-1])
+        last = self.groups.records[-1]
+        assert isinstance(last, GroupChange)
+        assert last.record is not None
+        restored = ClassicGroup("g")
+        restored.apply(last.record)
         assert restored.state is STABLE
         for name in (
+            "recorded",
             "generation",
             "protocol_type",
             "protocol",
             "leader",
             "static_members",
             "subscribed_topics",
+            "state_timestamp_ms",
         ):
             assert getattr(restored, name) == getattr(group, name), name
         assert list(restored.members) == list(group.members)
@@ -294,20 +309,20 @@ class GroupRules(RuleBasedStateMachine):
             assert restored.members[member_id] == replace(member, protocols=offered)
 
     def teardown(self) -> None:
-        if not hasattr(self, "shard"):
+        if not hasattr(self, "groups"):
             return
         for _ in range(1_000):
-            due_ms = self.shard.next_deadline_ms()
+            due_ms = self.members.next_deadline_ms()
             if due_ms is None:
                 break
             self.now_ms = max(self.now_ms, due_ms)
-            self._take(self.shard.expire(self.now_ms))
+            self._take(self.members.expire(self.now_ms))
         assert self.asked == self.answered.keys(), "left alone, a group answers everybody in the end"
         assert self.group is None or self.group.state is EMPTY
 
 
-def _reachable(state: State) -> set[State]:
-    reached: set[State] = {state}
+def _reachable(state: GroupState) -> set[GroupState]:
+    reached: set[GroupState] = {state}
     while (wider := reached | {after for before in reached for after in LEGAL[before]}) != reached:
         reached = wider
     return reached

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from fencepost.broker.cluster import Disk
-from fencepost.machines.group.offsets import Committer, OffsetToCommit
+from fencepost.machines.group.commits import Committer, OffsetToCommit
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (

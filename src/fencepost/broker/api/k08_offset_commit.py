@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.group.offsets import Committer, OffsetToCommit
+from fencepost.machines.group.commits import Committer, OffsetToCommit
 from fencepost.protocol import errors
 from fencepost.protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencepost.broker.node import Context
+from fencepost.machines.group.commits import offset_fetch_error
 from fencepost.machines.group.offsets import FetchedOffset
 from fencepost.protocol import errors
 from fencepost.protocol.messages import OffsetFetchRequest, OffsetFetchResponse
@@ -38,9 +39,8 @@ def handle(ctx: Context, req: OffsetFetchRequest) -> OffsetFetchResponse:
 def _fetch_group(
     ctx: Context, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
 ) -> GroupResponse:
-    error = ctx.cluster.groups.shard_of(group.group_id, ctx.now_ms).offset_fetch_error(
-        group.group_id, group.member_id, group.member_epoch
-    )
+    shard = ctx.cluster.groups.shard_of(group.group_id, ctx.now_ms)
+    error = offset_fetch_error(shard, group.group_id, group.member_id, group.member_epoch)
     if error:
         return GroupResponse(group.group_id, error_code=error)
     wanted = None

@@ -1,6 +1,6 @@
-"""JoinGroup (key 11), v0-9: become a member of a group; answered when the rebalance has gathered everybody.
+"""JoinGroup (key 11), v0-9: become a member of a group; answered when all members have joined the rebalance.
 
-v4 a newcomer is given a member id and must come again with it; v5 static members; v7 protocol type; v9 skip_assignment.
+v4 a new member gets a member id first and joins again with it; v5 static members; v7 protocol type; v9 skip_assignment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def handle(ctx: Context, req: JoinGroupRequest) -> None:
             )
         )
 
-    # A member's metadata ends up in one record of its group, with that of the others. What can never fit is not kept.
+    # The metadata of all members goes into one record of the group. Metadata that alone is too large never fits.
     if sum(len(protocol.metadata) for protocol in req.protocols) > ctx.cluster.config["message.max.bytes"]:
         answer(JoinResult(errors.UNKNOWN_SERVER_ERROR, req.member_id))
         return

@@ -14,6 +14,4 @@ def handle(ctx: Context, req: HeartbeatRequest) -> HeartbeatResponse:
         member_id=req.member_id,
         group_instance_id=req.group_instance_id,
     )
-    return HeartbeatResponse(
-        error_code=ctx.cluster.groups.shard_of(req.group_id, ctx.now_ms).heartbeat(cmd, ctx.now_ms)
-    )
+    return HeartbeatResponse(error_code=ctx.cluster.groups.heartbeat(cmd, ctx.now_ms))

@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13), v0-5: members go. v3 several at once, and static ones by their instance id."""
+"""LeaveGroup (key 13), v0-5: members leave. v3 several at once, and static ones by their instance id."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.group.describing import describe_classic
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -17,10 +18,10 @@ def handle(ctx: Context, req: DescribeGroupsRequest) -> DescribeGroupsResponse:
 
 def _describe(ctx: Context, group_id: str) -> Group:
     shard = ctx.cluster.groups.shard_of(group_id, ctx.now_ms)
-    found = shard.describe(group_id)
+    found = describe_classic(shard, group_id)
     if found is None:
         if ctx.version >= 6:
-            is_other = group_id in shard.consumer.groups
+            is_other = group_id in shard.consumer
             message = f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
             return Group(errors.GROUP_ID_NOT_FOUND, message, group_id, "Dead")
         return Group(group_id=group_id, group_state="Dead")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fencepost.broker.internal_topics import OFFSETS_TOPIC
 from fencepost.broker.node import Context
-from fencepost.machines.group.offsets import Committer, OffsetToCommit
+from fencepost.machines.group.commits import Committer, OffsetToCommit
 from fencepost.protocol import errors
 from fencepost.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from fencepost.protocol.transaction_version import TV2
@@ -37,8 +37,8 @@ def handle(ctx: Context, req: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse
                     p.committed_offset,
                     p.committed_leader_epoch,
                     p.committed_metadata,
-                    # Differs: Kafka 4.3 writes no id with offsets of a transaction; with it they are never taken for
-                    # those of a later topic of the same name.
+                    # Differs: Kafka 4.3 stores no topic id with the offsets of a transaction; with the id they never
+                    # count for a later topic of the same name.
                     topic_id=found.topic_id,
                 )
             )
@@ -51,22 +51,15 @@ def handle(ctx: Context, req: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse
 
 
 def _commit(ctx: Context, req: TxnOffsetCommitRequest, asked: list[OffsetToCommit]) -> tuple[int, tuple[int, ...]]:
-    groups = ctx.cluster.groups
     if not req.group_id:
         return errors.INVALID_GROUP_ID, ()
-    is_verified = False
-    if not groups.has_open_txn(req.group_id, req.producer_id, req.producer_epoch, ctx.now_ms):
-        error = _verify(ctx, req)
-        if error:
-            return _seen_by_client(error, ctx.version), ()
-        is_verified = True
-    decision = groups.commit_txn_offsets(
+    decision = ctx.cluster.groups.commit_txn_offsets(
         req.group_id,
         Committer(req.generation_id, req.member_id, req.group_instance_id),
         asked,
         req.producer_id,
         req.producer_epoch,
-        is_verified,
+        lambda: _verify(ctx, req),
         ctx.now_ms,
     )
     return _seen_by_client(decision.error_code, ctx.version), decision.partition_errors

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.machines.group.offsets import TopicPartition
 from fencepost.protocol import errors
 from fencepost.protocol.messages import OffsetDeleteRequest, OffsetDeleteResponse
+from fencepost.protocol.topic_partition import TopicPartition
 
 TopicResult = OffsetDeleteResponse.OffsetDeleteResponseTopic
 PartitionResult = OffsetDeleteResponse.OffsetDeleteResponsePartition

@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (key 69), v0-1: groups of the consumer protocol: epochs, members, targets (KIP-848).
 
-v1 says of each member which protocol it speaks.
+v1 says for each member which protocol it uses.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def _describe(ctx: Context, group_id: str) -> Group:
     if not group_id:
         return Group(errors.INVALID_GROUP_ID, group_id=group_id)
     shard = ctx.cluster.groups.shard_of(group_id, ctx.now_ms)
-    group = shard.consumer.groups.get(group_id)
+    group = shard.consumer.get(group_id)
     if group is None:
-        is_classic = group_id in shard.groups
+        is_classic = group_id in shard.classic
         message = f"Group {group_id} is not a consumer group." if is_classic else f"Group {group_id} not found."
         return Group(errors.GROUP_ID_NOT_FOUND, message, group_id)
     return Group(
@@ -44,7 +44,7 @@ def _describe(ctx: Context, group_id: str) -> Group:
         group.state_name(),
         group.epoch,
         group.target_epoch,
-        preferred_assignor(group, shard.config),
+        preferred_assignor(group, ctx.cluster.groups.config),
         [_member(ctx, group, member) for member in group.members.values()],
     )
 
@@ -59,7 +59,7 @@ def _member(ctx: Context, group: ConsumerGroup, member: ConsumerMember) -> Membe
         member.client_host,
         sorted(member.topic_names),
         member.topic_regex,
-        # What it has not given up yet is still its own.
+        # Partitions that it has yet to give up are still its own.
         _assignment(ctx, (*member.assigned, *member.revoking)),
         _assignment(ctx, group.targets.get(member.member_id, frozenset())),
         CONSUMER if member.classic is None else CLASSIC,

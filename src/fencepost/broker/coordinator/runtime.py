@@ -71,10 +71,13 @@ class StateLog(Generic[Record]):
         self._decode = decode
         partition.on_marker = shard.apply_marker
 
-    def write(self, records: Sequence[Record], now_ms: int, writer: Writer | None = None) -> int:
+    def write(
+        self, records: Sequence[Record], now_ms: int, writer: Writer | None = None, is_limited: bool = True
+    ) -> int:
         """Append the records as one batch and apply them; return NONE, or the error of an append that failed.
 
-        With a `writer` the batch is transactional: ask `Partition.check_offset_commit` first.
+        With a `writer` the batch is transactional: ask `Partition.check_offset_commit` first. Unless `is_limited` is
+        False, a batch above `max.message.bytes` of the topic is refused.
         """
         if not records:
             return errors.NONE
@@ -87,7 +90,7 @@ class StateLog(Generic[Record]):
             BASE_SEQUENCE,
             transactional=writer is not None,
         )
-        if len(batch) > self.partition.max_message_bytes:
+        if is_limited and len(batch) > self.partition.max_message_bytes:
             return errors.MESSAGE_TOO_LARGE
         try:
             offset = self.partition.append_internal(batch)

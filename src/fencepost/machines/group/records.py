@@ -1,16 +1,17 @@
 """The records of `__consumer_offsets`: committed offsets and groups as Kafka lays them out, and back.
 
-A key begins with its type: 0 and 1 an offset, 2 a classic group; those of consumer groups are in
-`consumer_records.py`, and others (share groups and more) are skipped.
+A key begins with its type: 0 and 1 for an offset, 2 for a classic group. The types of consumer groups are in
+`consumer/records.py`. Others (share groups and more) are skipped.
 """
 
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 
-from fencepost.machines.group.classic.requests import GroupChange, GroupRecord, MemberRecord
+from fencepost.machines.group.classic.requests import ClassicMemberRecord, GroupChange, GroupRecord
 from fencepost.machines.group.consumer import records as consumer_records
-from fencepost.machines.group.consumer.group import ConsumerRecord
+from fencepost.machines.group.decision import LogRecord
 from fencepost.machines.group.offsets import NO_TIMESTAMP, CommittedOffset, OffsetRecord
 from fencepost.protocol.messages import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from fencepost.protocol.schema import Malformed
@@ -25,7 +26,7 @@ KNOWN_VALUE_VERSIONS = range(5)
 
 
 def encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
-    key = _with_version(1, OffsetCommitKey(record.group_id, record.topic, record.partition).encode(0))
+    key = _offset_key(record.group_id, record.topic, record.partition)
     value = record.value
     if value is None:
         return key, None
@@ -35,7 +36,15 @@ def encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
     # Kafka: only version 1 has room for a time to expire at, which clients before v5 could ask for.
     has_expiry = value.expire_timestamp != NO_TIMESTAMP
     version = OFFSET_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_VALUE_VERSION
-    return key, _with_version(version, stored.encode(version))
+    out = bytearray(_INT16.pack(version))
+    stored.encode_into(out, version)
+    return key, bytes(out)
+
+
+@lru_cache(maxsize=4_096)
+def _offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    """Cached, as groups commit the offsets of the same partitions again and again."""
+    return _with_version(1, OffsetCommitKey(group_id, topic, partition).encode(0))
 
 
 def encode_group(group_id: str, record: GroupRecord | None) -> tuple[bytes, bytes | None]:
@@ -60,7 +69,7 @@ def _version_of(data: bytes) -> int:
     return version
 
 
-def encode(record: OffsetRecord | GroupChange | ConsumerRecord) -> tuple[bytes, bytes | None]:
+def encode(record: LogRecord) -> tuple[bytes, bytes | None]:
     if isinstance(record, OffsetRecord):
         return encode_offset(record)
     if isinstance(record, GroupChange):
@@ -68,8 +77,8 @@ def encode(record: OffsetRecord | GroupChange | ConsumerRecord) -> tuple[bytes, 
     return consumer_records.encode(record)
 
 
-def decode(key: bytes, value: bytes | None, record_offset: int) -> OffsetRecord | GroupChange | ConsumerRecord | None:
-    """What a record says; None for what is to be skipped."""
+def decode(key: bytes, value: bytes | None, record_offset: int) -> LogRecord | None:
+    """The record with this key and value; None for one that is to be skipped."""
     kind = _version_of(key)
     if value is not None and _version_of(value) not in KNOWN_VALUE_VERSIONS:
         return None
@@ -101,7 +110,7 @@ def _decode_group(value: bytes | None) -> GroupRecord | None:
         return None
     stored, _ = GroupMetadataValue.decode(value, 2, _version_of(value))
     members = tuple(
-        MemberRecord(
+        ClassicMemberRecord(
             m.member_id,
             m.group_instance_id,
             m.client_id,

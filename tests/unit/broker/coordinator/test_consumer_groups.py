@@ -182,11 +182,11 @@ def test_a_pattern_survives_a_restart_and_goes_with_its_last_member() -> None:
     m = s.member("g", "m", subscribed_topic_names=None, subscribed_topic_regex="ref.*")
     m.beat()
     broker.restart()
-    group = broker.cluster.groups.shard_of("g", broker.now_ms).consumer.groups["g"]
+    group = broker.cluster.groups.shard_of("g", broker.now_ms).consumer["g"]
     assert {regex: found.topics for regex, found in group.regexes.items()} == {"ref.*": {"refunds"}}
     m.beat(epoch=-1)
     broker.restart()
-    assert broker.cluster.groups.shard_of("g", broker.now_ms).consumer.groups["g"].regexes == {}
+    assert broker.cluster.groups.shard_of("g", broker.now_ms).consumer["g"].regexes == {}
 
 
 def test_partitions_that_come_and_topics_that_go_are_noticed() -> None:
@@ -359,7 +359,7 @@ def test_what_the_last_consumer_member_read_is_shared_out_again_whatever_restart
     else:
         broker.advance(6_000)
     assert s.describe("g")[0] == "GROUP_ID_NOT_FOUND"
-    generation = broker.cluster.groups.shard_of("g", broker.now_ms).groups["g"].generation
+    generation = broker.cluster.groups.shard_of("g", broker.now_ms).classic["g"].generation
     for _ in range(2):
         broker.restart()
         alive = HeartbeatRequest("g", generation, old.member_id)

@@ -1,11 +1,13 @@
-"""One consumer group of the classic protocol: its members, its state, and what of it is kept on disk.
+"""One group of the classic protocol: its members, its state, and the part that is kept in the log.
 
-Holds the group and answers questions about it; the moves of the protocol are in `rebalance.py`.
-What survives a restart is a `GroupRecord`: `record_of` makes it, `restore` is its inverse.
-Everything else (held requests, deadlines, members on their way in) is forgotten with the process,
-and clients recover by joining again.
+`recorded` is the durable part: the group's last record in `__consumer_offsets`. Only `apply` changes it, for a record
+that was just appended and for one that is loaded. The other fields say where the protocol stands now. A rebalance runs
+ahead of the log: members come and go and a generation is formed before its record is written. Everything that the
+record does not say (held requests, deadlines, members that are about to join) is lost with the process, and clients
+recover by joining again.
 
-Follows Kafka's ClassicGroup and ClassicGroupMember; static members are KIP-345.
+The moves of the protocol are in `members.py` and `rebalance.py`. Follows Kafka's ClassicGroup and ClassicGroupMember;
+static members are KIP-345.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple
 
-from fencepost.machines.group.classic.requests import GroupRecord, MemberRecord, Protocols, Token
+from fencepost.machines.group.classic.requests import ClassicMemberRecord, GroupRecord, Protocols, Token
 from fencepost.protocol import errors
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
-class State(Enum):
+class GroupState(Enum):
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
@@ -29,9 +31,9 @@ class State(Enum):
     DEAD = "Dead"
 
 
-EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = State
+EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = GroupState
 
-LEGAL: Mapping[State, Set[State]] = {
+LEGAL: Mapping[GroupState, Set[GroupState]] = {
     EMPTY: {PREPARING_REBALANCE, DEAD},
     PREPARING_REBALANCE: {EMPTY, COMPLETING_REBALANCE, DEAD},
     COMPLETING_REBALANCE: {PREPARING_REBALANCE, STABLE, DEAD},
@@ -56,30 +58,11 @@ class Member:
     held_sync: Token | None = None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        return next(metadata for name, metadata in self.protocols if name == protocol_name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupConfig:
-    """The broker's settings for groups, under Kafka's names."""
-
-    group_min_session_timeout_ms: int = 6_000
-    group_max_session_timeout_ms: int = 1_800_000
-    group_max_size: int = 2_147_483_647
-    group_initial_rebalance_delay_ms: int = 3_000
-    offset_metadata_max_bytes: int = 4_096
-    offsets_retention_ms: int = 604_800_000
-    # Groups of the consumer protocol.
-    consumer_session_timeout_ms: int = 45_000
-    consumer_heartbeat_interval_ms: int = 5_000
-    consumer_max_size: int = 2_147_483_647
-    consumer_assignors: tuple[str, ...] = ("uniform", "range")
-    consumer_assignment_interval_ms: int = 1_000
-    consumer_migration_policy: str = "bidirectional"
+        return metadata_of(self.protocols, protocol_name)
 
 
 class InitialDelay(NamedTuple):
-    """How long the first rebalance of a group has waited this time, and may still wait for more members."""
+    """For how long the first rebalance of a group waits this time, and may still wait for more members."""
 
     delay_ms: int
     remaining_ms: int
@@ -94,11 +77,13 @@ class Deadline(NamedTuple):
 
 
 @dataclass(slots=True)
-class Group:
+class ClassicGroup:
     group_id: str
-    state: State = EMPTY
-    previous_state: State = DEAD
-    # When the group came into its state; None in records of old layouts, which did not say.
+    recorded: GroupRecord | None = None  # The last record in the log. None: there is none.
+    # Where the protocol stands: as recorded, or ahead of it.
+    state: GroupState = EMPTY
+    previous_state: GroupState = DEAD
+    # When the group came into its state; None after a record of an old layout, which has no such field.
     state_timestamp_ms: int | None = None
     generation: int = 0
     protocol_type: str | None = None
@@ -106,10 +91,11 @@ class Group:
     leader: str | None = None
     members: dict[str, Member] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)  # Instance id -> member id.
-    pending_members: set[str] = field(default_factory=set)  # Ids handed out with MEMBER_ID_REQUIRED.
-    pending_syncs: set[str] = field(default_factory=set)  # Members of this generation that have not synced.
     # None if unknown: no protocol chosen yet, not consumers, or a subscription that does not parse.
     subscribed_topics: frozenset[str] | None = None
+    # Never recorded.
+    pending_members: set[str] = field(default_factory=set)  # Ids handed out with MEMBER_ID_REQUIRED.
+    pending_syncs: set[str] = field(default_factory=set)  # Members of this generation that have not synced.
     new_member_added: bool = False
     session_deadlines: dict[str, int] = field(default_factory=dict)
     join_deadline_ms: int | None = None
@@ -141,7 +127,7 @@ class Group:
         return errors.NONE if member_id in self.members else errors.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols could be in the group: one of them is everybody's."""
+        """Whether a member with these protocols could be in the group: all members support one of them."""
         if self.state is EMPTY:
             return bool(protocol_type) and bool(protocols)
         if protocol_type != self.protocol_type:
@@ -156,17 +142,17 @@ class Group:
         return topic in self.subscribed_topics
 
     def joined_members(self) -> tuple[tuple[str, str | None, bytes], ...]:
-        """What the leader is told, to make the assignment from."""
+        """The members as the leader sees them, to make the assignment from."""
         members = self.members.values()
         return tuple((m.member_id, m.group_instance_id, m.metadata(self.protocol)) for m in members)
 
     def next_deadline_ms(self) -> int | None:
-        """When `rebalance.expire` has something to do, if nothing happens before."""
+        """When to call `rebalance.expire`, if nothing happens before."""
         due = [ms for ms in (self.join_deadline_ms, self.sync_deadline_ms) if ms is not None]
         return min((*due, *self.session_deadlines.values()), default=None)
 
     def next_deadline(self) -> Deadline | None:
-        """The first thing to run out, if nothing happens before."""
+        """The earliest deadline."""
         due = [Deadline(due_ms, "session", member_id) for member_id, due_ms in self.session_deadlines.items()]
         if self.join_deadline_ms is not None:
             due.append(Deadline(self.join_deadline_ms, "join"))
@@ -174,20 +160,52 @@ class Group:
             due.append(Deadline(self.sync_deadline_ms, "sync"))
         return min(due, default=None)
 
-    def draft(self) -> Group:
-        """A copy on which a change of membership can be tried and recorded before it is made."""
-        return replace(
-            self,
-            members={member_id: replace(member) for member_id, member in self.members.items()},
-            static_members=dict(self.static_members),
-            pending_syncs=set(self.pending_syncs),
-            session_deadlines=dict(self.session_deadlines),
-        )
+    # The durable part.
 
-    # Changes. None of them decides anything; `rebalance.py` does.
+    def apply(self, record: GroupRecord) -> None:
+        """Become what the record says. Members that stay keep their held requests, sessions and offered protocols.
 
-    def move_to(self, state: State, now_ms: int) -> None:
+        A group that runs in this process may only make a legal move. While the log is loaded it may make any: the
+        rebalance that led from one record to the next is not in the log.
+        """
+        state = STABLE if record.members else EMPTY
+        if self._is_running() and state is not self.state:
+            self._check_move(state)
+        self.recorded = record
+        self.previous_state, self.state = self.state, state
+        self.state_timestamp_ms = None if record.current_state_timestamp == -1 else record.current_state_timestamp
+        self.generation = record.generation
+        self.protocol_type = record.protocol_type or None
+        self.protocol = "" if record.members and record.protocol is None else record.protocol
+        before = self.members
+        self.members = {
+            m.member_id: _member_of(m, record.protocol or "", before.get(m.member_id)) for m in record.members
+        }
+        for member_id in before.keys() - self.members.keys():
+            self._forget(member_id)
+        self.static_members = {
+            m.group_instance_id: m.member_id for m in record.members if m.group_instance_id is not None
+        }
+        self.leader = record.leader
+        if record.leader is not None and record.leader not in self.members:
+            self.leader = next(iter(self.members), None)
+        self.subscribed_topics = topics_of(self)
+
+    def _is_running(self) -> bool:
+        return self.state in (PREPARING_REBALANCE, COMPLETING_REBALANCE) or bool(self.session_deadlines)
+
+    def _check_move(self, state: GroupState) -> None:
         assert state in LEGAL[self.state], f"group {self.group_id}: {self.state} -> {state}"
+
+    def _forget(self, member_id: str) -> None:
+        self.pending_members.discard(member_id)
+        self.pending_syncs.discard(member_id)
+        self.session_deadlines.pop(member_id, None)
+
+    # Changes that run ahead of the log. `members.py` and `rebalance.py` decide when to make them.
+
+    def move_to(self, state: GroupState, now_ms: int) -> None:
+        self._check_move(state)
         self.previous_state = self.state
         self.state = state
         self.state_timestamp_ms = now_ms
@@ -204,15 +222,13 @@ class Group:
         self.pending_members.discard(member.member_id)
 
     def remove(self, member_id: str) -> Member | None:
-        """Forget a member, or an id that was handed out; the next member in line leads if the leader goes."""
+        """Forget a member, or an id that was handed out. If the leader goes, the oldest member leads."""
         member = self.members.pop(member_id, None)
         if member is not None and member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
-        self.pending_members.discard(member_id)
-        self.pending_syncs.discard(member_id)
-        self.session_deadlines.pop(member_id, None)
+        self._forget(member_id)
         return member
 
     def replace_static(self, group_instance_id: str, new_member_id: str) -> tuple[Member, Member]:
@@ -244,8 +260,12 @@ class Group:
         self.subscribed_topics = topics_of(self)
 
 
+def metadata_of(protocols: Protocols, protocol_name: str | None) -> bytes:
+    return next(metadata for name, metadata in protocols if name == protocol_name)
+
+
 def common_protocols(offers: Iterable[Protocols]) -> set[str] | None:
-    """The names that all members can use; None if there are no members, who then could use any."""
+    """The names of the protocols that all members support; None if there are no members, so that any would do."""
     common: set[str] | None = None
     for protocols in offers:
         names = {name for name, _ in protocols}
@@ -254,19 +274,19 @@ def common_protocols(offers: Iterable[Protocols]) -> set[str] | None:
 
 
 def select_protocol(offers: list[Protocols]) -> str:
-    """Each member votes for the first of its protocols that all members can use; most votes win."""
+    """Each member votes for the first of its protocols that all members support; most votes win."""
     common = common_protocols(offers)
     assert common, "no member is let in without a protocol in common with the others"
     votes: dict[str, int] = {}
     for protocols in offers:
         vote = next(name for name, _ in protocols if name in common)
         votes[vote] = votes.get(vote, 0) + 1
-    # Differs: of protocols with equal votes Kafka takes the first by hash; here it is the longest member's.
+    # Differs: Kafka breaks a tie between protocols by hash order; here the protocol that got the first vote wins.
     return max(votes, key=lambda name: votes[name])
 
 
-def topics_of(group: Group) -> frozenset[str] | None:
-    """The topics that the members of a consumer group subscribe to; None where that cannot be known."""
+def topics_of(group: ClassicGroup) -> frozenset[str] | None:
+    """The topics that the members of a group of consumers subscribe to; None if they are unknown."""
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     if not group.members:
@@ -283,7 +303,7 @@ def topics_of(group: Group) -> frozenset[str] | None:
 
 
 def decode_subscribed_topics(metadata: bytes) -> list[str] | None:
-    """The topics in a ConsumerProtocolSubscription, of which every version begins as v0 does."""
+    """The topics in a ConsumerProtocolSubscription; every version begins like v0. None if it does not parse."""
     count = int.from_bytes(metadata[2:6], "big", signed=True)
     if len(metadata) < 6 or count < 0:
         return None
@@ -302,16 +322,16 @@ def decode_subscribed_topics(metadata: bytes) -> list[str] | None:
     return topics
 
 
-def record_of(group: Group, assignments: Mapping[str, bytes]) -> GroupRecord:
-    """What to keep of a group, once its members have these assignments."""
+def record_of(group: ClassicGroup, assignments: Mapping[str, bytes], now_ms: int) -> GroupRecord:
+    """The record of the generation that the group has formed: with these assignments it is stable from now on."""
     return GroupRecord(
         protocol_type=group.protocol_type or "",
         generation=group.generation,
         protocol=group.protocol,
         leader=group.leader,
-        current_state_timestamp=-1 if group.state_timestamp_ms is None else group.state_timestamp_ms,
+        current_state_timestamp=now_ms,
         members=tuple(
-            MemberRecord(
+            ClassicMemberRecord(
                 member_id=m.member_id,
                 group_instance_id=m.group_instance_id,
                 client_id=m.client_id,
@@ -326,42 +346,27 @@ def record_of(group: Group, assignments: Mapping[str, bytes]) -> GroupRecord:
     )
 
 
-def restore(group_id: str, record: GroupRecord) -> Group:
-    """The group as its last record describes it. No session runs yet: see `rebalance.resume`.
+def empty_record(group: ClassicGroup, now_ms: int) -> GroupRecord:
+    """The record of a group that has no members from now on."""
+    return GroupRecord(group.protocol_type or "", group.generation + 1, None, None, now_ms, ())
 
-    Members without a leader were about to join again: their group had just become classic.
-    """
-    group = Group(
-        group_id,
-        state=STABLE if record.members else EMPTY,
-        state_timestamp_ms=None if record.current_state_timestamp == -1 else record.current_state_timestamp,
-        generation=record.generation,
-        protocol_type=record.protocol_type or None,
-        protocol=record.protocol,
-        leader=record.leader,
+
+def _member_of(m: ClassicMemberRecord, protocol: str, known: Member | None) -> Member:
+    """The member that a record describes. No session runs yet if it is new: see `rebalance.resume`."""
+    offer = (protocol, m.subscription)
+    member = Member(
+        member_id=m.member_id,
+        group_instance_id=m.group_instance_id,
+        client_id=m.client_id,
+        client_host=m.client_host,
+        rebalance_timeout_ms=m.session_timeout if m.rebalance_timeout == -1 else m.rebalance_timeout,
+        session_timeout_ms=m.session_timeout,
+        # Kafka: only the metadata of the chosen protocol is recorded, so that is all a loaded member offers.
+        protocols=(offer,),
+        assignment=m.assignment,
     )
-    if record.members and record.protocol is None:
-        group.protocol = ""
-    for m in record.members:
-        # Kafka: only the metadata of the chosen protocol is recorded, so that is all a member offers now.
-        offered = ((record.protocol or "", m.subscription),)
-        rebalance_timeout_ms = m.session_timeout if m.rebalance_timeout == -1 else m.rebalance_timeout
-        group.add(
-            Member(
-                member_id=m.member_id,
-                group_instance_id=m.group_instance_id,
-                client_id=m.client_id,
-                client_host=m.client_host,
-                rebalance_timeout_ms=rebalance_timeout_ms,
-                session_timeout_ms=m.session_timeout,
-                protocols=offered,
-                assignment=m.assignment,
-            ),
-            record.protocol_type,
-        )
-    if record.leader is None:
-        group.leader = None
-    elif group.leader not in group.members:
-        group.leader = next(iter(group.members), None)
-    group.subscribed_topics = topics_of(group)
-    return group
+    if known is not None:
+        member.is_new, member.held_join, member.held_sync = known.is_new, known.held_join, known.held_sync
+        if offer in known.protocols:
+            member.protocols = known.protocols
+    return member

@@ -1,23 +1,22 @@
-"""What a group is asked, what it answers, and what it wants written down.
+"""The requests of a classic group's members, the answers, and the group's records.
 
-`Join`, `Sync`, `Heartbeat` and `Leaver` are requests of members, all versions in one; `*Result` are the
-answers. The machines in `rebalance.py` return effects: a `Reply` to a request that may have waited for
-long, or a `Persist`, after which they go on.
+`Join`, `Sync`, `Heartbeat` and `Leaver` are requests, all versions in one; `*Result` are the answers. A `Reply` answers
+a request that may have been held for long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-Token = object  # Whatever the caller needs to answer a held request later; never None.
+Token = object  # Identifies a held request to the caller, who answers it later; never None.
 Protocols = tuple[tuple[str, bytes], ...]  # (name, metadata), in the member's order of preference.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """JoinGroup, v0-9. `member_id` is empty for a newcomer; v0 has no rebalance timeout, which is -1 then."""
+    """JoinGroup, v0-9. `member_id` is empty for a new member. `rebalance_timeout_ms` is -1 if v0 names none."""
 
     group_id: str
     version: int
@@ -31,7 +30,7 @@ class Join:
     protocols: Protocols
 
     def time_to_rejoin_ms(self) -> int:
-        """A member that names no rebalance timeout has as long as its session."""
+        """The rebalance timeout, or the session timeout of a member that names none."""
         return self.session_timeout_ms if self.rebalance_timeout_ms < 0 else self.rebalance_timeout_ms
 
 
@@ -60,7 +59,7 @@ class Heartbeat:
 
 
 class Leaver(NamedTuple):
-    """Who leaves: a member, or whoever holds the instance id if there is no member id."""
+    """One entry of LeaveGroup: a member id, or only the instance id of a static member."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -71,18 +70,6 @@ class Reply(NamedTuple):
 
     token: Token
     result: JoinResult | SyncResult | LeaveResult
-
-
-class Persist(NamedTuple):
-    """Append this record, then go on with the error code of the append (0 is success).
-
-    `then(error_code, now_ms)` changes the state that the record describes, and gives the effects to carry
-    out next. Nothing else may happen to the group in between.
-    """
-
-    group_id: str
-    record: GroupRecord
-    then: Callable[[int, int], list[Effect]]
 
 
 class JoinResult(NamedTuple):
@@ -108,10 +95,7 @@ class LeaveResult(NamedTuple):
     members: tuple[tuple[str, str | None, int], ...] = ()  # (member id, instance id, error code), as asked.
 
 
-Effect = Reply | Persist
-
-
-class MemberRecord(NamedTuple):
+class ClassicMemberRecord(NamedTuple):
     """One member inside a GroupRecord, with the fields of Kafka's GroupMetadataValue."""
 
     member_id: str
@@ -132,7 +116,7 @@ class GroupRecord(NamedTuple):
     protocol: str | None
     leader: str | None
     current_state_timestamp: int
-    members: tuple[MemberRecord, ...]
+    members: tuple[ClassicMemberRecord, ...]
 
 
 class GroupChange(NamedTuple):

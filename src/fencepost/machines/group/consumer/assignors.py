@@ -1,7 +1,7 @@
-"""Who reads what: the assignors of the consumer protocol, `range` and `uniform`.
+"""The assignors of the consumer protocol, `range` and `uniform`: which member reads which partitions.
 
 An assignor is a function of the members (`Wanting`) and the number of partitions of each topic. Every partition of a
-topic that somebody subscribes to gets exactly one member. Kafka's own ones have the same names and the same aims.
+topic that has subscribers gets exactly one member. Kafka's assignors of these names have the same goals.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ MAX_ROUNDS = 16
 
 
 def assign_range(members: Mapping[str, Wanting], partition_counts: Mapping[bytes, int]) -> dict[str, Places]:
-    """Of each topic a row of neighbours to each subscriber, the same numbers of topics of the same size."""
+    """Each subscriber of a topic gets consecutive partitions, and the same ones of topics of the same size."""
     assigned: dict[str, set[Place]] = {member_id: set() for member_id in members}
-    # Static members first: their order, and with it what they get, survives a restart.
+    # Static members first: their order, and so their assignment, survives a restart.
     order = sorted(members, key=lambda m: (members[m].instance_id is None, members[m].instance_id or m))
     for topic_id, count in partition_counts.items():
         subscribers = [member_id for member_id in order if topic_id in members[member_id].topic_ids]
@@ -33,7 +33,7 @@ def assign_range(members: Mapping[str, Wanting], partition_counts: Mapping[bytes
 
 
 def assign_uniform(members: Mapping[str, Wanting], partition_counts: Mapping[bytes, int]) -> dict[str, Places]:
-    """As even as can be, and then as little different from before as can be."""
+    """As balanced as possible, and then as close to the previous assignment as possible."""
     subscribers = {
         topic_id: sorted(member_id for member_id, wanting in members.items() if topic_id in wanting.topic_ids)
         for topic_id in partition_counts
@@ -47,7 +47,7 @@ def assign_uniform(members: Mapping[str, Wanting], partition_counts: Mapping[byt
             if is_there and place not in taken:
                 assigned[member_id].add(place)
                 taken.add(place)
-    # Topics with few subscribers for their partitions go first, as the others can still even that out.
+    # Topics with few subscribers for their partitions go first, as the others can still balance the load.
     order = sorted(
         (topic_id for topic_id in partition_counts if subscribers[topic_id]),
         key=lambda topic_id: (-partition_counts[topic_id] / len(subscribers[topic_id]), topic_id),
@@ -64,7 +64,7 @@ def assign_uniform(members: Mapping[str, Wanting], partition_counts: Mapping[byt
 def _hand_out(
     topic_id: bytes, count: int, subscribers: list[str], assigned: dict[str, set[Place]], taken: set[Place]
 ) -> None:
-    """What nobody had goes to whoever has least."""
+    """Partitions without an owner go to the subscriber with the fewest partitions."""
     loads = [(len(assigned[member_id]), member_id) for member_id in subscribers]
     heapq.heapify(loads)
     for index in range(count):
@@ -75,7 +75,7 @@ def _hand_out(
 
 
 def _even_out(topic_id: bytes, count: int, subscribers: list[str], assigned: dict[str, set[Place]]) -> int:
-    """Move partitions of a topic from who has most to who has least, while that makes it more even."""
+    """Move partitions of a topic from the busiest to the idlest subscriber while that balances the load."""
     loads = [len(assigned[member_id]) for member_id in subscribers]
     if max(loads) - min(loads) <= 1:
         return 0

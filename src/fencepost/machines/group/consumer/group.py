@@ -1,12 +1,14 @@
 """One group of the consumer protocol (KIP-848): its members, its epochs, and the records that it is made of.
 
-The coordinator decides who reads what: the *target* assignment. Each member is led towards its target in steps, of
-which the first is always to give up what others are to have. Three epochs tell how far all that is: the group's
-rises with every change of members, subscriptions or topics; the target's is the group epoch it was computed for; a
-member's is the target epoch it has come to.
+The coordinator decides which member reads which partitions: the *target* assignment. Each member is led towards its
+target in steps; the first is always to give up partitions that others are to have. Three epochs show the progress:
+
+    group epoch     rises with every change of members, subscriptions or topics
+    target epoch    the group epoch that the target was computed for
+    member epoch    the target epoch that the member has reached
 
 A group is what its records say, and `apply` is the only way to change it: for records that were just appended, and
-for those of a log that is loaded. What is lost with the process (deadlines) is kept apart, in `waits`.
+for those of a log that is loaded. The fields that are lost with the process (deadlines and the like) are kept apart.
 Follows Kafka's ConsumerGroup and ConsumerGroupMember.
 """
 
@@ -20,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from fencepost.machines.group.classic.requests import Protocols
 
-# A partition, by the id of its topic: a topic of the same name is not the same topic.
+# A partition by the id of its topic, not by its name: a new topic may have the name of a deleted one.
 Place = tuple[bytes, int]
 # Partitions, each with the epoch at which the member got it.
 Held = Mapping[Place, int]
@@ -31,6 +33,9 @@ FIRST_EPOCH = 1
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2  # A static member that will be back.
 
+# What a group waits for a member to do.
+SESSION, REBALANCE, JOIN, SYNC = "session", "rebalance", "join", "sync"
+
 
 class TopicInfo(NamedTuple):
     name: str
@@ -39,11 +44,11 @@ class TopicInfo(NamedTuple):
 
 
 class Topics(Protocol):
-    """The topics of the cluster, as far as groups need to know them."""
+    """The topics of the cluster, as consumer groups see them."""
 
     @property
     def version(self) -> int:
-        """Grows with every change of them."""
+        """Grows with every change of the topics."""
         ...
 
     def by_name(self, name: str) -> TopicInfo | None: ...
@@ -55,15 +60,15 @@ class Topics(Protocol):
 
 class MemberState(IntEnum):
     STABLE = 0
-    UNREVOKED_PARTITIONS = 1  # It has to give something up before it goes on.
-    UNRELEASED_PARTITIONS = 2  # Others still hold what it is to get.
+    UNREVOKED_PARTITIONS = 1  # It must give up partitions before it goes on.
+    UNRELEASED_PARTITIONS = 2  # Others still hold partitions of its target.
 
 
 STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS = MemberState
 
 
 class ClassicMember(NamedTuple):
-    """What a member said that is in the group by the classic protocol, while the group is being migrated."""
+    """What a member of the classic protocol told a consumer group, while the group is being migrated."""
 
     session_timeout_ms: int
     protocols: Protocols
@@ -81,7 +86,7 @@ class ConsumerMember:
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
     classic: ClassicMember | None = None
-    # How far it has come.
+    # Its current assignment.
     epoch: int = 0
     previous_epoch: int = -1
     state: MemberState = STABLE
@@ -92,7 +97,7 @@ class ConsumerMember:
         return self.state is STABLE and self.epoch == target_epoch
 
     def epoch_of(self, place: Place) -> int | None:
-        """The epoch at which it got a partition; None if it does not have it."""
+        """The epoch at which the member got a partition; None if it does not hold it."""
         found = self.assigned.get(place)
         return self.revoking.get(place) if found is None else found
 
@@ -115,7 +120,7 @@ class EpochRecord(NamedTuple):
 
 
 class MemberRecord(NamedTuple):
-    """What a member says of itself; of `value` the rest is not part of it."""
+    """What a member told about itself. The record has only those fields of `value`."""
 
     group_id: str
     member_id: str
@@ -134,7 +139,7 @@ class TargetRecord(NamedTuple):
 
 
 class CurrentRecord(NamedTuple):
-    """How far a member has come; of `value` only that is part of it."""
+    """A member's current assignment. The record has only those fields of `value`."""
 
     group_id: str
     member_id: str
@@ -151,7 +156,7 @@ ConsumerRecord = EpochRecord | MemberRecord | TargetEpochRecord | TargetRecord |
 
 
 class Wait(NamedTuple):
-    """What a member has to do, and until when; `epoch` is the one it has to leave by then."""
+    """A member must act before `due_ms`. With an `epoch`: it must have left that epoch by then."""
 
     due_ms: int
     epoch: int | None = None
@@ -167,13 +172,13 @@ class ConsumerGroup:
     target_timestamp_ms: int = 0
     targets: dict[str, Places] = field(default_factory=dict)
     regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
-    # Follows from the members: who holds a partition (assigned, or not yet given up), and who an instance is.
+    # Derived from the members: which one holds a partition (assigned, or not yet given up) or an instance id.
     owners: dict[Place, str] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    # Lost with the process. The key is (what, member id), where what is session, rebalance, join or sync.
+    # Lost with the process. The key is (what, member id), where what is SESSION, REBALANCE, JOIN or SYNC.
     waits: dict[tuple[str, str], Wait] = field(default_factory=dict, compare=False)
     seen_topics_version: int = field(default=-1, compare=False)
-    failed_regexes: set[str] = field(default_factory=set, compare=False)  # Their members are yet to hear of it.
+    failed_regexes: set[str] = field(default_factory=set, compare=False)  # Their members have yet to be told.
 
     # Questions.
 
@@ -193,7 +198,7 @@ class ConsumerGroup:
         return None if member_id is None else self.members[member_id]
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """What it subscribes to, by name and by pattern."""
+        """The topics that a member subscribes to, by name and by pattern."""
         resolved = self.regexes.get(member.topic_regex)
         return member.topic_names if resolved is None else member.topic_names | resolved.topics
 
@@ -207,7 +212,7 @@ class ConsumerGroup:
         return {member.topic_regex for member in self.members.values() if member.topic_regex}
 
     def is_waiting_for_others(self, member: ConsumerMember) -> bool:
-        """Whether somebody still holds what the member is to get."""
+        """Whether others still hold partitions of the member's target."""
         target = self.targets.get(member.member_id, frozenset())
         return any(place in self.owners for place in target if place not in member.assigned)
 
@@ -218,7 +223,7 @@ class ConsumerGroup:
         return min((wait.due_ms for wait in self.waits.values()), default=None)
 
     def copy(self) -> ConsumerGroup:
-        """To decide on: records can be applied to it that are not written yet."""
+        """A copy for decisions: records that are not written yet can be applied to it."""
         return replace(
             self,
             members=dict(self.members),
@@ -226,7 +231,7 @@ class ConsumerGroup:
             regexes=dict(self.regexes),
             owners=dict(self.owners),
             static_members=dict(self.static_members),
-            waits=self.waits,
+            waits={},
             failed_regexes=self.failed_regexes,
         )
 
@@ -259,6 +264,8 @@ class ConsumerGroup:
         if said is None:
             if before is not None:
                 del self.members[record.member_id]
+                for what in (SESSION, REBALANCE, JOIN, SYNC):
+                    self.waits.pop((what, record.member_id), None)
                 self._release(before)
                 self._release_instance(before)
             return
@@ -342,9 +349,9 @@ def tombstones(group: ConsumerGroup) -> list[ConsumerRecord]:
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:
-    """A number that changes when a topic comes, goes or grows; 0 for no topics.
+    """A number that changes when a topic is created, deleted or extended; 0 for no topics.
 
-    Kafka has another one. That makes no difference but one rebalance more for a group that changes brokers.
+    Kafka's hash is another one. A group that moves between the two has one rebalance more, and no other difference.
     """
     found = sorted(info for name in names if (info := topics.by_name(name)) is not None)
     if not found:
@@ -357,7 +364,7 @@ Assignor = Callable[[Mapping[str, "Wanting"], Mapping[bytes, int]], dict[str, Pl
 
 
 class Wanting(NamedTuple):
-    """A member, as an assignor sees it: what it subscribes to (topic ids), and what it was to have before."""
+    """A member as an assignor sees it: the ids of its topics, and its previous target."""
 
     instance_id: str | None
     topic_ids: frozenset[bytes]

@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat: how members of the consumer protocol come, go, change, and are led to their target.
 
-Every function takes a `Draft` and writes records to it; whoever called appends them and only then applies them to
-the group. A request that cannot be granted raises `Refused`, and then nothing of it counts.
+Every function takes a `Draft` and writes records to it. The caller appends them, and then they are applied to the
+group. A request that cannot be granted raises `GroupRefused`, and its draft is dropped.
 Follows the consumer part of Kafka's GroupMetadataManager (KIP-848, KIP-1043, KIP-1101, KIP-1263).
 """
 
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from fencepost.machines.group.classic.group import GroupConfig
+from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.consumer.assignors import ASSIGNORS
 from fencepost.machines.group.consumer.group import (
     LEAVE_EPOCH,
@@ -38,7 +38,7 @@ from fencepost.protocol import errors
 NO_TIMEOUT = -1
 
 
-class Refused(Exception):
+class GroupRefused(Exception):
     """A request that is not granted: Kafka's code, and a sentence for the client."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -48,7 +48,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHeartbeat:
-    """ConsumerGroupHeartbeat, v0-1. What is None has not changed since the last one."""
+    """ConsumerGroupHeartbeat, v0-1. A field that is None has not changed since the last request."""
 
     group_id: str
     version: int = 1
@@ -65,7 +65,7 @@ class ConsumerHeartbeat:
     client_host: str = ""
 
     def is_full(self) -> bool:
-        """Whether it says everything, as after an error: then it wants to hear everything, too."""
+        """Whether all fields are set, as after an error. The client then expects a full answer, too."""
         has_subscription = self.topic_names is not None or self.topic_regex is not None
         return self.rebalance_timeout_ms != NO_TIMEOUT and has_subscription and self.owned is not None
 
@@ -81,22 +81,22 @@ class HeartbeatResult:
 
 
 def check(cmd: ConsumerHeartbeat, config: GroupConfig) -> None:
-    """What must be right about a request, whatever the group."""
+    """Check a request as far as that does not depend on the group."""
     if not cmd.member_id and (cmd.version >= 1 or cmd.member_epoch > 0 or cmd.member_epoch == LEAVE_EPOCH):
-        raise Refused(errors.INVALID_REQUEST, "MemberId can't be empty.")
+        raise GroupRefused(errors.INVALID_REQUEST, "MemberId can't be empty.")
     if not cmd.group_id:
-        raise Refused(errors.INVALID_REQUEST, "GroupId can't be empty.")
+        raise GroupRefused(errors.INVALID_REQUEST, "GroupId can't be empty.")
     for name, value in (("InstanceId", cmd.instance_id), ("RackId", cmd.rack_id)):
         if value is not None and not value.strip():
-            raise Refused(errors.INVALID_REQUEST, f"{name} can't be empty.")
+            raise GroupRefused(errors.INVALID_REQUEST, f"{name} can't be empty.")
     if cmd.member_epoch == 0:
         _check_first(cmd)
     elif cmd.member_epoch == LEAVE_STATIC_EPOCH and cmd.instance_id is None:
-        raise Refused(errors.INVALID_REQUEST, "InstanceId can't be null.")
+        raise GroupRefused(errors.INVALID_REQUEST, "InstanceId can't be null.")
     elif cmd.member_epoch < LEAVE_STATIC_EPOCH:
-        raise Refused(errors.INVALID_REQUEST, "MemberEpoch is invalid.")
+        raise GroupRefused(errors.INVALID_REQUEST, "MemberEpoch is invalid.")
     if cmd.server_assignor is not None and cmd.server_assignor not in config.consumer_assignors:
-        raise Refused(
+        raise GroupRefused(
             errors.UNSUPPORTED_ASSIGNOR,
             f"ServerAssignor {cmd.server_assignor} is not supported. Supported assignors: "
             f"{', '.join(config.consumer_assignors)}.",
@@ -105,11 +105,11 @@ def check(cmd: ConsumerHeartbeat, config: GroupConfig) -> None:
 
 def _check_first(cmd: ConsumerHeartbeat) -> None:
     if cmd.rebalance_timeout_ms == NO_TIMEOUT:
-        raise Refused(errors.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
+        raise GroupRefused(errors.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
     if cmd.owned is None or cmd.owned:
-        raise Refused(errors.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
+        raise GroupRefused(errors.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
     if cmd.topic_names is None and cmd.topic_regex is None:
-        raise Refused(
+        raise GroupRefused(
             errors.INVALID_REQUEST,
             "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
         )
@@ -118,7 +118,7 @@ def _check_first(cmd: ConsumerHeartbeat) -> None:
 def heartbeat(
     draft: Draft, cmd: ConsumerHeartbeat, topics: Topics, config: GroupConfig, now_ms: int
 ) -> HeartbeatResult:
-    """A member joins, changes, or shows that it is alive; it is led one step on."""
+    """A member joins, changes, or shows that it is alive; it takes its next step towards the target."""
     check_room(draft.group, cmd.member_id, cmd.instance_id, config)
     before = _find_or_admit(draft, cmd)
     held_before = before.assigned
@@ -152,7 +152,7 @@ def check_room(group: ConsumerGroup, member_id: str, instance_id: str | None, co
     if instance_id in group.static_members or member_id in group.members:
         return
     if len(group.members) >= config.consumer_max_size:
-        raise Refused(
+        raise GroupRefused(
             errors.GROUP_MAX_SIZE_REACHED,
             f"The consumer group has reached its maximum capacity of {config.consumer_max_size} members.",
         )
@@ -170,14 +170,14 @@ def _find_or_admit(draft: Draft, cmd: ConsumerHeartbeat) -> ConsumerMember:
                 # Differs: Kafka refuses a member whose first answer was lost, until its session ends.
                 return static
             if static.classic is None and static.epoch != LEAVE_STATIC_EPOCH:
-                raise Refused(
+                raise GroupRefused(
                     errors.UNRELEASED_INSTANCE_ID,
                     f"Static member {cmd.member_id} with instance id {cmd.instance_id} cannot join the group because "
                     f"the instance id is owned by {static.member_id} member.",
                 )
             return replace_static(draft, static, cmd.member_id)
         if static is None:
-            raise Refused(errors.UNKNOWN_MEMBER_ID, f"Instance id {cmd.instance_id} is unknown.")
+            raise GroupRefused(errors.UNKNOWN_MEMBER_ID, f"Instance id {cmd.instance_id} is unknown.")
         check_instance(static, cmd.member_id)
         _check_epoch(static, cmd)
         return static
@@ -190,13 +190,13 @@ def _find_or_admit(draft: Draft, cmd: ConsumerHeartbeat) -> ConsumerMember:
     return member
 
 
-def unknown_member(group: ConsumerGroup, member_id: str) -> Refused:
-    return Refused(errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
+def unknown_member(group: ConsumerGroup, member_id: str) -> GroupRefused:
+    return GroupRefused(errors.UNKNOWN_MEMBER_ID, f"Member {member_id} is not a member of group {group.group_id}.")
 
 
 def check_instance(static: ConsumerMember, member_id: str) -> None:
     if static.member_id != member_id:
-        raise Refused(
+        raise GroupRefused(
             errors.FENCED_INSTANCE_ID,
             f"Static member {member_id} with instance id {static.instance_id} was fenced by member {static.member_id}.",
         )
@@ -205,7 +205,7 @@ def check_instance(static: ConsumerMember, member_id: str) -> None:
 def _check_epoch(member: ConsumerMember, cmd: ConsumerHeartbeat) -> None:
     if cmd.member_epoch in (0, member.epoch):
         return
-    # The answer with the new epoch may have been lost, but then the member cannot have more than it is known to have.
+    # The response with the new epoch may have been lost. The member then owns no more than the group knows of.
     is_retry = (
         cmd.member_epoch < member.epoch
         and cmd.member_epoch == member.previous_epoch
@@ -214,7 +214,7 @@ def _check_epoch(member: ConsumerMember, cmd: ConsumerHeartbeat) -> None:
     )
     if not is_retry:
         how = "greater" if cmd.member_epoch > member.epoch else "smaller"
-        raise Refused(
+        raise GroupRefused(
             errors.FENCED_MEMBER_EPOCH,
             f"The consumer group member has a {how} member epoch ({cmd.member_epoch}) than the one known by the group "
             f"coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
@@ -222,7 +222,7 @@ def _check_epoch(member: ConsumerMember, cmd: ConsumerHeartbeat) -> None:
 
 
 def replace_static(draft: Draft, old: ConsumerMember, new_member_id: str) -> ConsumerMember:
-    """A static member is back under a new id: it takes the place of its predecessor, and all that it had."""
+    """A static member is back under a new id: it takes over the place and the partitions of its predecessor."""
     group_id, target = draft.group.group_id, draft.group.targets.get(old.member_id, frozenset())
     new = replace(old, member_id=new_member_id, epoch=0, previous_epoch=0)
     draft.remove_member(old.member_id)
@@ -241,7 +241,7 @@ def move_on(
     config: GroupConfig,
     now_ms: int,
 ) -> ConsumerMember:
-    """Write down what a member changed about itself, compute a new target if need be, and lead it one step on."""
+    """Record a member's changes, compute a new target if that is needed, and take the member's next step."""
     group_id = draft.group.group_id
     is_new = before.member_id not in draft.group.members
     has_subscription_changed = (before.topic_names, before.topic_regex) != (changed.topic_names, changed.topic_regex)
@@ -263,15 +263,15 @@ def move_on(
 
 
 def _resolve_regexes(draft: Draft, own_regex: str, topics: Topics, now_ms: int) -> bool:
-    """Look which topics the patterns match, where that is not known. True if that is not what it was.
+    """Match the patterns with the topics, where the result is not known. True if the result of one has changed.
 
-    Only the member whose pattern it is hears that it fails; for the others it matches what it did.
+    If a pattern fails, only a member that subscribes to it gets the error. For others it matches the topics of before.
     """
     group = draft.group
     wanted = group.wanted_regexes()
     for regex in sorted(group.regexes.keys() - wanted):
         draft.write(RegexRecord(group.group_id, regex, None))
-    # Differs: Kafka looks in the background, and for new topics every ten seconds at most.
+    # Differs: Kafka matches patterns in the background, and looks for new topics every ten seconds at most.
     is_stale = group.seen_topics_version != topics.version
     has_changed = False
     for regex in sorted(wanted):
@@ -281,7 +281,7 @@ def _resolve_regexes(draft: Draft, own_regex: str, topics: Topics, now_ms: int) 
             continue
         try:
             matched = _matching(regex, topics.names())
-        except Refused:
+        except GroupRefused:
             if regex == own_regex:
                 raise
             group.failed_regexes.add(regex)
@@ -298,7 +298,7 @@ def _matching(regex: str, names: Iterable[str]) -> frozenset[str]:
         return matching(regex, list(names))
     except BadPattern as e:
         reason = f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {e}."
-        raise Refused(errors.INVALID_REGULAR_EXPRESSION, reason) from None
+        raise GroupRefused(errors.INVALID_REGULAR_EXPRESSION, reason) from None
 
 
 def _maybe_retarget(draft: Draft, topics: Topics, config: GroupConfig, now_ms: int) -> None:
@@ -307,7 +307,8 @@ def _maybe_retarget(draft: Draft, topics: Topics, config: GroupConfig, now_ms: i
         return
     since_ms, interval_ms = group.target_timestamp_ms, config.consumer_assignment_interval_ms
     if since_ms and interval_ms and since_ms <= now_ms < since_ms + interval_ms:
-        # The next heartbeat after the interval will do it, for all changes up to then. (Not if the clock was set back.)
+        # The first heartbeat after the interval does it, for all changes up to then. If the clock was set back, it is
+        # done at once.
         return
     counts: dict[bytes, int] = {}
     ids: dict[str, bytes] = {}
@@ -331,16 +332,16 @@ def _maybe_retarget(draft: Draft, topics: Topics, config: GroupConfig, now_ms: i
 
 
 def preferred_assignor(group: ConsumerGroup, config: GroupConfig) -> str:
-    """The one that most members ask for; the first of the setting if nobody asks."""
+    """The assignor that most members ask for; the first of the setting if none asks."""
     votes = Counter(member.server_assignor for member in group.members.values() if member.server_assignor)
     return max(config.consumer_assignors, key=lambda name: votes[name])
 
 
-# Going.
+# Leaving.
 
 
 def leave(draft: Draft, cmd: ConsumerHeartbeat, topics: Topics) -> HeartbeatResult:
-    """A member says goodbye: for good (-1), or as a static member that will be back (-2)."""
+    """A member leaves: for good (-1), or as a static member that will be back (-2)."""
     group = draft.group
     if cmd.instance_id is None:
         member = group.members.get(cmd.member_id)
@@ -349,11 +350,11 @@ def leave(draft: Draft, cmd: ConsumerHeartbeat, topics: Topics) -> HeartbeatResu
     else:
         static = group.static_member(cmd.instance_id)
         if static is None:
-            raise Refused(errors.UNKNOWN_MEMBER_ID, f"Instance id {cmd.instance_id} is unknown.")
+            raise GroupRefused(errors.UNKNOWN_MEMBER_ID, f"Instance id {cmd.instance_id} is unknown.")
         check_instance(static, cmd.member_id)
         member = static
     if cmd.instance_id is not None and cmd.member_epoch == LEAVE_STATIC_EPOCH:
-        # Its place is kept until its session ends. Commits of it are late from now on, whatever their epoch.
+        # Its place is kept until its session ends. From now on its commits are stale, whatever their epoch.
         gone = replace(member, epoch=LEAVE_STATIC_EPOCH, revoking={}, assigned=dict.fromkeys(member.assigned, 0))
         draft.write(CurrentRecord(group.group_id, member.member_id, gone))
     else:
@@ -362,7 +363,7 @@ def leave(draft: Draft, cmd: ConsumerHeartbeat, topics: Topics) -> HeartbeatResu
 
 
 def fence(draft: Draft, member_ids: Iterable[str], topics: Topics) -> None:
-    """Take members out; what they held is free at once."""
+    """Remove members; the partitions that they held are free at once."""
     for member_id in member_ids:
         draft.remove_member(member_id)
     for regex in sorted(draft.group.regexes.keys() - draft.group.wanted_regexes()):

@@ -1,8 +1,8 @@
 """Groups that change their protocol while they run: classic to consumer, and back.
 
-The first member that speaks the consumer protocol turns a classic group into a consumer group, in which the others go
-on with JoinGroup, SyncGroup and Heartbeat: for them every step towards the target looks like a rebalance. When the
-last member of the consumer protocol leaves, the group is classic again. Follows Kafka's GroupMetadataManager.
+The first member that uses the consumer protocol turns a classic group into a consumer group. The others stay in it
+with JoinGroup, SyncGroup and Heartbeat: for them every step towards the target looks like a rebalance. When the last
+member of the consumer protocol leaves, the group becomes classic again. Follows Kafka's GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from dataclasses import replace
 
 from fencepost.machines.group.classic.group import (
     CONSUMER_PROTOCOL_TYPE,
-    Group,
-    GroupConfig,
+    ClassicGroup,
     Member,
-    State,
+    metadata_of,
     select_protocol,
-    topics_of,
 )
-from fencepost.machines.group.classic.requests import Join, JoinResult, Leaver, Sync
+from fencepost.machines.group.classic.requests import (
+    ClassicMemberRecord,
+    GroupRecord,
+    Join,
+    JoinResult,
+    Leaver,
+    Protocols,
+    Sync,
+)
+from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.consumer.group import (
     STABLE,
     UNRELEASED_PARTITIONS,
@@ -39,7 +46,7 @@ from fencepost.machines.group.consumer.group import (
     metadata_hash,
 )
 from fencepost.machines.group.consumer.heartbeat import (
-    Refused,
+    GroupRefused,
     check_instance,
     check_room,
     move_on,
@@ -57,7 +64,7 @@ FIRST_VERSION_WITH_MEMBER_ID = 4
 # From classic to consumer.
 
 
-def check_upgrade(group: Group, config: GroupConfig) -> None:
+def check_upgrade(group: ClassicGroup, config: GroupConfig) -> None:
     reason = None
     if config.consumer_migration_policy not in ("bidirectional", "upgrade"):
         reason = "online upgrade is disabled"
@@ -66,19 +73,19 @@ def check_upgrade(group: Group, config: GroupConfig) -> None:
     elif len(group.members) > config.consumer_max_size:
         reason = "the group size exceeds the consumer group maximum size"
     if reason is not None:
-        raise Refused(
+        raise GroupRefused(
             errors.GROUP_ID_NOT_FOUND,
             f"Cannot upgrade classic group {group.group_id} to consumer group because {reason}.",
         )
 
 
-def upgraded(group: Group, topics: Topics) -> Draft:
-    """The consumer group that a classic group becomes: everybody keeps what it has, at the generation it is in."""
+def upgraded(group: ClassicGroup, topics: Topics) -> Draft:
+    """The consumer group that a classic group becomes: every member keeps its partitions and its generation."""
     draft = Draft(ConsumerGroup(group.group_id))
     try:
         members = [_from_classic(group, member, topics) for member in group.members.values()]
     except Malformed:
-        raise Refused(
+        raise GroupRefused(
             errors.GROUP_ID_NOT_FOUND,
             f"Cannot upgrade classic group {group.group_id} to consumer group because the embedded consumer protocol "
             "is malformed.",
@@ -95,10 +102,10 @@ def upgraded(group: Group, topics: Topics) -> Draft:
     return draft
 
 
-def _from_classic(group: Group, member: Member, topics: Topics) -> ConsumerMember:
+def _from_classic(group: ClassicGroup, member: Member, topics: Topics) -> ConsumerMember:
     protocol = group.protocol
     if protocol not in {name for name, _ in member.protocols}:
-        # It waits to join, and with it the group will choose another one.
+        # The member waits to join, and with it the group will choose another protocol.
         protocol = select_protocol([m.protocols for m in group.members.values()])
     subscription = decode_subscription(member.metadata(protocol))
     held: set[Place] = set()
@@ -106,7 +113,7 @@ def _from_classic(group: Group, member: Member, topics: Topics) -> ConsumerMembe
         version = int.from_bytes(member.assignment[:2], "big", signed=True)
         assignment, _ = ConsumerProtocolAssignment.decode(member.assignment, 2, min(version, LAST_EMBEDDED_VERSION))
         if assignment.user_data:
-            raise Refused(
+            raise GroupRefused(
                 errors.GROUP_ID_NOT_FOUND,
                 f"Cannot upgrade classic group {group.group_id} to consumer group because an unsupported custom "
                 "assignor is in use. Please refer to the documentation or switch to a default assignor before "
@@ -149,9 +156,9 @@ def _places(name: str, indexes: Collection[int], topics: Topics) -> set[Place]:
 
 
 def join(draft: Draft, cmd: Join, new_member_id: str, topics: Topics, config: GroupConfig, now_ms: int) -> JoinResult:
-    """JoinGroup is what a heartbeat is for the others: a member comes, changes, or takes its next step."""
+    """JoinGroup does what a heartbeat does for the others: a member joins, changes, or takes its next step."""
     if config.consumer_migration_policy == "disabled":
-        raise Refused(errors.INCONSISTENT_GROUP_PROTOCOL, "the migration of groups is disabled")
+        raise GroupRefused(errors.INCONSISTENT_GROUP_PROTOCOL, "the migration of groups is disabled")
     is_unknown = not cmd.member_id
     member_id = cmd.member_id or new_member_id
     check_room(draft.group, member_id, cmd.group_instance_id, config)
@@ -162,7 +169,7 @@ def join(draft: Draft, cmd: Join, new_member_id: str, topics: Topics, config: Gr
     try:
         subscription = decode_subscription(cmd.protocols[0][1])
     except Malformed:
-        raise Refused(errors.INCONSISTENT_GROUP_PROTOCOL, "the subscription cannot be read") from None
+        raise GroupRefused(errors.INCONSISTENT_GROUP_PROTOCOL, "the subscription cannot be read") from None
     changed = replace(
         before,
         instance_id=before.instance_id if cmd.group_instance_id is None else cmd.group_instance_id,
@@ -193,7 +200,7 @@ def _check_protocols(group: ConsumerGroup, cmd: Join) -> None:
         assert member.classic is not None
         offered &= {name for name, _ in member.classic.protocols}
     if cmd.protocol_type != CONSUMER_PROTOCOL_TYPE or not offered:
-        raise Refused(errors.INCONSISTENT_GROUP_PROTOCOL, f"Member {cmd.member_id}'s protocols are not supported.")
+        raise GroupRefused(errors.INCONSISTENT_GROUP_PROTOCOL, f"Member {cmd.member_id}'s protocols are not supported.")
 
 
 def _find_or_admit(draft: Draft, cmd: Join, member_id: str, is_unknown: bool) -> ConsumerMember:
@@ -204,13 +211,13 @@ def _find_or_admit(draft: Draft, cmd: Join, member_id: str, is_unknown: bool) ->
     if is_unknown:
         return ConsumerMember(member_id) if static is None else replace_static(draft, static, member_id)
     if static is None:
-        raise Refused(errors.UNKNOWN_MEMBER_ID, f"Instance id {cmd.group_instance_id} is unknown.")
+        raise GroupRefused(errors.UNKNOWN_MEMBER_ID, f"Instance id {cmd.group_instance_id} is unknown.")
     check_instance(static, member_id)
     return static
 
 
 def find_classic(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ConsumerMember:
-    """The member that a SyncGroup or Heartbeat is from."""
+    """The member that sent a SyncGroup or Heartbeat."""
     if instance_id is None:
         member = group.members.get(member_id)
     else:
@@ -220,24 +227,26 @@ def find_classic(group: ConsumerGroup, member_id: str, instance_id: str | None, 
     if member is None or member.classic is None:
         raise unknown_member(group, member_id)
     if member.epoch != generation:
-        raise Refused(errors.ILLEGAL_GENERATION, f"generation {generation} was sent, the member is in {member.epoch}")
+        raise GroupRefused(
+            errors.ILLEGAL_GENERATION, f"generation {generation} was sent, the member is in {member.epoch}"
+        )
     return member
 
 
 def sync(group: ConsumerGroup, cmd: Sync, topics: Topics) -> tuple[ConsumerMember, bytes]:
-    """The assignment of a member, in the form that its clients understand."""
+    """The member, and its assignment in the format of the classic protocol."""
     member = find_classic(group, cmd.member_id, cmd.group_instance_id, cmd.generation_id)
     assert member.classic is not None
     name, metadata = member.classic.protocols[0]
     if cmd.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or cmd.protocol_name not in (None, name):
-        raise Refused(errors.INCONSISTENT_GROUP_PROTOCOL, "the protocol is not the one of the join")
+        raise GroupRefused(errors.INCONSISTENT_GROUP_PROTOCOL, "the protocol is not the one of the join")
     if group.target_epoch > member.epoch and member.state is not UNREVOKED_PARTITIONS:
-        raise Refused(errors.REBALANCE_IN_PROGRESS, "there is a newer target")
+        raise GroupRefused(errors.REBALANCE_IN_PROGRESS, "there is a newer target")
     return member, encode_assignment(frozenset(member.assigned), metadata, topics)
 
 
 def must_rejoin(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether a step is waiting that a member of the classic protocol can only take by joining again."""
+    """Whether a member of the classic protocol has a next step to take, which it does by joining again."""
     return (
         member.epoch < group.target_epoch
         or member.state is UNREVOKED_PARTITIONS
@@ -273,7 +282,7 @@ def encode_assignment(places: Places, metadata: bytes, topics: Topics) -> bytes:
 
 
 def may_downgrade(group: ConsumerGroup, without: Collection[str], config: GroupConfig) -> bool:
-    """Whether only members of the classic protocol are left without these."""
+    """Whether only members of the classic protocol are left when these members are gone."""
     left = [member for member in group.members.values() if member.member_id not in without]
     return (
         bool(left)
@@ -283,27 +292,33 @@ def may_downgrade(group: ConsumerGroup, without: Collection[str], config: GroupC
     )
 
 
-def downgraded(group: ConsumerGroup, without: Collection[str], topics: Topics, now_ms: int) -> Group:
-    """The classic group that a consumer group becomes: everybody is assigned its target."""
-    classic = Group(group.group_id, state=State.STABLE, state_timestamp_ms=now_ms, generation=group.epoch, leader=None)
-    for member in group.members.values():
-        if member.member_id not in without:
-            assert member.classic is not None
-            classic.add(
-                Member(
-                    member.member_id,
-                    member.instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.rebalance_timeout_ms,
-                    member.classic.session_timeout_ms,
-                    member.classic.protocols,
-                ),
-                CONSUMER_PROTOCOL_TYPE,
+def downgraded(group: ConsumerGroup, without: Collection[str], topics: Topics, now_ms: int) -> GroupRecord:
+    """The record of the classic group that a consumer group becomes: each member is assigned its target.
+
+    The record names no leader. So a restart before the members have joined again finds that they still have to.
+    """
+    left = [member for member in group.members.values() if member.member_id not in without]
+    protocol = select_protocol([protocols_of(member) for member in left])
+    members = []
+    for member in left:
+        assert member.classic is not None
+        subscription = metadata_of(member.classic.protocols, protocol)
+        members.append(
+            ClassicMemberRecord(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.classic.session_timeout_ms,
+                subscription,
+                encode_assignment(group.targets.get(member.member_id, frozenset()), subscription, topics),
             )
-    classic.protocol = select_protocol([member.protocols for member in classic.members.values()])
-    classic.subscribed_topics = topics_of(classic)
-    for old in classic.members.values():
-        target = group.targets.get(old.member_id, frozenset())
-        old.assignment = encode_assignment(target, old.metadata(classic.protocol), topics)
-    return classic
+        )
+    return GroupRecord(CONSUMER_PROTOCOL_TYPE, group.epoch, protocol, None, now_ms, tuple(members))
+
+
+def protocols_of(member: ConsumerMember) -> Protocols:
+    """The protocols that a member of the classic protocol offers."""
+    assert member.classic is not None
+    return member.classic.protocols

@@ -1,7 +1,7 @@
-"""The next step of one member towards its target: give up first, then take what is free.
+"""The next step of one member towards its target: first give up partitions, then take those that are free.
 
-No partition is ever held by two members: a member gets one only when nobody holds it, and holds it until it says
-itself that it has given it up, or is fenced. Follows Kafka's CurrentAssignmentBuilder.
+No partition is ever held by two members: a member gets a partition only when no other holds it, and holds it until it
+reports that it has given it up, or is fenced. Follows Kafka's CurrentAssignmentBuilder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def reconcile(
     owned: Set[Place] | None,
     has_subscription_changed: bool,
 ) -> ConsumerMember:
-    """The member after this heartbeat. `owned` is what it says that it has; None if it does not say."""
+    """The member after this heartbeat. `owned` are the partitions that it reports to have; None: it did not say."""
     if not has_subscription_changed and member.is_reconciled_to(group.target_epoch):
         return member
     if member.state is STABLE and member.epoch == group.target_epoch:
@@ -47,7 +47,7 @@ def _step(
     wanted = {place for place in target if place[0] in subscribed}
     kept = {place: epoch for place, epoch in member.assigned.items() if place in wanted}
     to_revoke = {place: epoch for place, epoch in member.assigned.items() if place not in wanted}
-    # What the member itself has just given up is free for it again.
+    # Partitions that the member itself has just given up are free for it again.
     missing = wanted - kept.keys()
     free = {place for place in missing if place not in group.owners or place in member.revoking}
     if to_revoke and _still_has(to_revoke, owned):
@@ -60,7 +60,7 @@ def _step(
 def _drop_unsubscribed(
     group: ConsumerGroup, member: ConsumerMember, topics: Topics, owned: Set[Place] | None
 ) -> ConsumerMember:
-    """The target is not computed for a new subscription yet, but what is not subscribed to goes at once."""
+    """There is no target for the new subscription yet, but partitions outside of it go at once."""
     subscribed = _subscribed_ids(group, member, topics)
     kept = {place: epoch for place, epoch in member.assigned.items() if place[0] in subscribed}
     if len(kept) == len(member.assigned):

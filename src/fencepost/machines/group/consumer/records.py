@@ -1,7 +1,7 @@
 """The records of consumer groups in `__consumer_offsets`, as Kafka lays them out, and back.
 
-A key begins with its type: 3 the group's epoch, 5 a member, 6 the target's epoch, 7 a member's target, 8 how far a
-member has come, 16 a pattern. (4 was what 3 says now with its hash, and is skipped.)
+A key begins with its type: 3 for the group's epoch, 5 for a member, 6 for the target's epoch, 7 for a member's target,
+8 for a member's current assignment, 16 for a pattern. (4 had the topics of which 3 has a hash now, and is skipped.)
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _read_current(member_id: str, stored: ConsumerGroupCurrentMemberAssignmentVa
     def held(parts: Iterable[ConsumerGroupCurrentMemberAssignmentValue.TopicPartitions]) -> Held:
         found: dict[tuple[bytes, int], int] = {}
         for part in parts:
-            # Kafka: before 4.3 nobody wrote down when a partition was assigned.
+            # Kafka: before 4.3 records did not say at which epoch a partition was assigned.
             epochs = part.assignment_epochs or [stored.member_epoch] * len(part.partitions)
             found.update(((part.topic_id, index), epoch) for index, epoch in zip(part.partitions, epochs))
         return found

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from fencepost.machines.group.classic.group import (
-    GroupConfig,
-    State,
+    ClassicGroup,
+    GroupState,
     decode_subscribed_topics,
-    restore,
     select_protocol,
 )
 from fencepost.machines.group.classic.requests import (
+    GroupChange,
     GroupRecord,
     Heartbeat,
     Join,
@@ -24,8 +24,11 @@ from fencepost.machines.group.classic.requests import (
     Sync,
     SyncResult,
 )
-from fencepost.machines.group.shard import DescribedMember, GroupShard
+from fencepost.machines.group.config import GroupConfig
+from fencepost.machines.group.decision import Decision
+from fencepost.machines.group.describing import DescribedMember, describe_classic, list_groups
 from fencepost.protocol import errors
+from tests.group_shard import GroupsInMemory
 
 RANGE = (("range", b"r"),)
 RANGE_OR_STICKY = (("range", b"r"), ("sticky", b"s"))
@@ -38,30 +41,34 @@ class World:
     def __init__(self, **settings: int) -> None:
         self.config = GroupConfig(**{"group_initial_rebalance_delay_ms": 0, **settings})
         self.now_ms = 1_000_000
-        self.log: list[GroupRecord] = []
-        self.append_error = errors.NONE
         self.replies: dict[object, JoinResult | SyncResult | LeaveResult] = {}
         self._ids = 0
-        self.shard = GroupShard(self.config, self._append, self._new_uuid)
-
-    def _append(self, group_id: str, record: GroupRecord) -> int:
-        assert group_id == "g"
-        if not self.append_error:
-            self.log.append(record)
-        return self.append_error
+        self.groups = GroupsInMemory(self.config, self._new_uuid)
+        self.members = self.groups.members
 
     def _new_uuid(self) -> str:
         self._ids += 1
         return str(self._ids)
 
-    def _take(self, replies: list[Reply]) -> None:
-        for token, result in replies:
+    @property
+    def log(self) -> list[GroupRecord]:
+        """The group's records, without tombstones."""
+        records = self.groups.records
+        return [r.record for r in records if isinstance(r, GroupChange) and r.record is not None]
+
+    def load(self, record: GroupRecord) -> None:
+        """Start with a log of one record."""
+        self.groups.write([GroupChange("g", record)])
+        self.take(self.members.resume(self.now_ms))
+
+    def take(self, decision: Decision[list[Reply]]) -> None:
+        for token, result in self.groups.run(decision):
             assert token not in self.replies, f"{token} was answered twice"
             self.replies[token] = result
 
     @property
     def group(self):  # type: ignore[no-untyped-def]
-        return self.shard.groups["g"]
+        return self.groups.shard.classic["g"]
 
     def is_held(self, token: object) -> bool:
         return token not in self.replies
@@ -83,7 +90,7 @@ class World:
             protocol_type="consumer",
             protocols=RANGE,
         )
-        self._take(self.shard.join(replace(cmd, **changes), token, self.now_ms))  # type: ignore[arg-type]
+        self.take(self.members.join(replace(cmd, **changes), token, self.now_ms))  # type: ignore[arg-type]
         return None if self.is_held(token) else self.joined(token)
 
     def join_new(self, name: str, **changes: object) -> str:
@@ -97,7 +104,7 @@ class World:
     def sync(self, token: str, member: str, **changes: object) -> SyncResult | None:
         generation = self.group.generation
         cmd = Sync(group_id="g", generation_id=generation, member_id=member, assignments={})
-        self._take(self.shard.sync(replace(cmd, **changes), token, self.now_ms))  # type: ignore[arg-type]
+        self.take(self.members.sync(replace(cmd, **changes), token, self.now_ms))  # type: ignore[arg-type]
         if self.is_held(token):
             return None
         result = self.replies[token]
@@ -107,11 +114,11 @@ class World:
     def heartbeat(self, member_id: str, generation: int | None = None, instance: str | None = None) -> int:
         generation_id = self.group.generation if generation is None else generation
         cmd = Heartbeat(group_id="g", generation_id=generation_id, member_id=member_id)
-        return self.shard.heartbeat(replace(cmd, group_instance_id=instance), self.now_ms)
+        return self.members.heartbeat(replace(cmd, group_instance_id=instance), self.now_ms)
 
     def leave(self, *leavers: Leaver) -> tuple[int, ...]:
         token = object()
-        self._take(self.shard.leave("g", list(leavers), token, self.now_ms))
+        self.take(self.members.leave("g", list(leavers), token, self.now_ms))
         result = self.replies[token]
         assert isinstance(result, LeaveResult)
         assert not result.error_code
@@ -120,9 +127,9 @@ class World:
     def wait(self, ms: int) -> None:
         """Let the time pass, and whatever falls due in it happen at its moment."""
         end_ms = self.now_ms + ms
-        while (due_ms := self.shard.next_deadline_ms()) is not None and due_ms <= end_ms:
+        while (due_ms := self.members.next_deadline_ms()) is not None and due_ms <= end_ms:
             self.now_ms = max(self.now_ms, due_ms)
-            self._take(self.shard.expire(self.now_ms))
+            self.take(self.members.expire(self.now_ms))
         self.now_ms = end_ms
 
     def stable_pair(self) -> tuple[str, str]:
@@ -133,7 +140,7 @@ class World:
         self.join("leader.again", leader)
         self.sync("follower.sync2", follower)
         self.sync("leader.sync2", leader, assignments={leader: b"half", follower: b"other"})
-        assert self.group.state is State.STABLE
+        assert self.group.state is GroupState.STABLE
         return leader, follower
 
 
@@ -145,7 +152,7 @@ def test_a_dynamic_member_is_first_given_an_id_to_come_back_with() -> None:
     answer = world.join("a")
     assert answer is not None
     assert (answer.error_code, answer.member_id) == (errors.MEMBER_ID_REQUIRED, "a-1")
-    assert world.group.state is State.EMPTY
+    assert world.group.state is GroupState.EMPTY
     assert world.join("a2", "a-1") == JoinResult(
         error_code=errors.NONE,
         member_id="a-1",
@@ -155,7 +162,7 @@ def test_a_dynamic_member_is_first_given_an_id_to_come_back_with() -> None:
         leader="a-1",
         members=(("a-1", None, b"r"),),
     )
-    assert world.group.state is State.COMPLETING_REBALANCE
+    assert world.group.state is GroupState.COMPLETING_REBALANCE
 
 
 def test_before_version_4_a_member_is_let_in_at_once() -> None:
@@ -219,7 +226,7 @@ def test_the_first_rebalance_waits_no_longer_than_its_timeout() -> None:
     world = World(group_initial_rebalance_delay_ms=3_000)
     for second in range(8):
         world.join_new(f"m{second}", rebalance_timeout_ms=7_000)
-        if world.group.state is not State.PREPARING_REBALANCE:
+        if world.group.state is not GroupState.PREPARING_REBALANCE:
             break
         world.wait(1_000)
     assert world.joined("m0").generation_id == 1
@@ -239,14 +246,14 @@ def test_a_follower_that_joins_a_stable_group_unchanged_disturbs_nobody() -> Non
     answer = world.join("again", follower)
     assert answer is not None
     assert (answer.error_code, answer.generation_id) == (errors.NONE, 2)
-    assert world.group.state is State.STABLE
+    assert world.group.state is GroupState.STABLE
 
 
 def test_a_follower_that_joins_with_other_metadata_starts_a_rebalance() -> None:
     world = World()
     _, follower = world.stable_pair()
     assert world.join("again", follower, protocols=(("range", b"other topics"),)) is None
-    assert world.group.state is State.PREPARING_REBALANCE
+    assert world.group.state is GroupState.PREPARING_REBALANCE
 
 
 def test_a_leader_can_always_ask_for_a_rebalance() -> None:
@@ -270,8 +277,7 @@ def test_a_group_loaded_above_its_size_sheds_who_joins_last() -> None:
     full = World()
     leader, follower = full.stable_pair()
     world = World(group_max_size=1)
-    world.shard.apply_group("g", full.log[-1])
-    world._take(world.shard.resume(world.now_ms))
+    world.load(full.log[-1])
     assert world.heartbeat(leader) == errors.REBALANCE_IN_PROGRESS
     world.join("first", follower)
     answer = world.join("last", leader)
@@ -363,11 +369,11 @@ def test_members_that_never_sync_are_removed_after_the_rebalance_timeout() -> No
 def test_no_assignment_goes_out_that_was_not_written_down(append_error: int, told: int) -> None:
     world = World()
     member = world.join_new("a")
-    world.append_error = append_error
+    world.groups.append_error = append_error
     assert world.sync("s", member, assignments={member: b"x"}) == SyncResult(told)
     assert world.log == []
-    assert world.group.state is State.PREPARING_REBALANCE
-    world.append_error = errors.NONE
+    assert world.group.state is GroupState.PREPARING_REBALANCE
+    world.groups.append_error = errors.NONE
     world.join("again", member)
     assert world.sync("s2", member, assignments={member: b"x"}) == SyncResult(0, "consumer", "range", b"x")
 
@@ -396,7 +402,7 @@ def test_heartbeats_are_refused_for_every_reason_kafka_has() -> None:
     assert world.heartbeat(leader, instance="i") == errors.UNKNOWN_MEMBER_ID
     for group_id, error in (("unknown", errors.UNKNOWN_MEMBER_ID), ("", errors.INVALID_GROUP_ID)):
         cmd = Heartbeat(group_id=group_id, generation_id=1, member_id=leader)
-        assert world.shard.heartbeat(cmd, world.now_ms) == error
+        assert world.members.heartbeat(cmd, world.now_ms) == error
 
 
 def test_a_member_whose_join_is_held_needs_no_heartbeats() -> None:
@@ -474,7 +480,7 @@ def test_the_last_to_leave_empties_the_group_and_that_is_written_down() -> None:
         errors.NONE,
         errors.UNKNOWN_MEMBER_ID,
     )
-    assert world.group.state is State.EMPTY
+    assert world.group.state is GroupState.EMPTY
     assert world.log[-1] == GroupRecord("consumer", 3, None, None, world.now_ms, ())
 
 
@@ -520,7 +526,7 @@ def stable_static(world: World, version: int = 9) -> tuple[str, str]:
     second = world.joined("two").member_id
     world.sync("one.sync2", first.member_id, assignments={first.member_id: b"half", second: b"other"})
     world.sync("two.sync2", second)
-    assert world.group.state is State.STABLE
+    assert world.group.state is GroupState.STABLE
     return first.member_id, second
 
 
@@ -532,7 +538,7 @@ def test_a_static_member_comes_back_to_its_place_without_a_rebalance() -> None:
     assert answer.error_code == errors.NONE
     assert answer.generation_id == 2
     assert answer.member_id != second
-    assert world.group.state is State.STABLE
+    assert world.group.state is GroupState.STABLE
     assert world.sync("s", answer.member_id, group_instance_id="i2") == SyncResult(0, "consumer", "range", b"other")
     assert answer.member_id in {m.member_id for m in world.log[-1].members}
 
@@ -587,10 +593,10 @@ def test_a_static_member_that_comes_back_during_the_sync_starts_over() -> None:
     world.join("one.3", first, group_instance_id="i1")
     world.join("two.3", second, group_instance_id="i2")
     world.sync("held", second)
-    assert world.group.state is State.COMPLETING_REBALANCE
+    assert world.group.state is GroupState.COMPLETING_REBALANCE
     assert world.join("two.back", group_instance_id="i2") is None
     assert world.replies["held"] == SyncResult(errors.FENCED_INSTANCE_ID)
-    assert world.group.state is State.PREPARING_REBALANCE
+    assert world.group.state is GroupState.PREPARING_REBALANCE
 
 
 def test_a_static_member_that_joins_twice_has_its_first_join_fenced() -> None:
@@ -605,7 +611,7 @@ def test_a_static_member_that_joins_twice_has_its_first_join_fenced() -> None:
 def test_a_successor_that_cannot_be_written_down_changes_nothing() -> None:
     world = World()
     _, second = stable_static(world)
-    world.append_error = errors.KAFKA_STORAGE_ERROR
+    world.groups.append_error = errors.KAFKA_STORAGE_ERROR
     answer = world.join("two.back", group_instance_id="i2")
     assert answer is not None
     assert answer.error_code == errors.NOT_COORDINATOR
@@ -626,13 +632,13 @@ def test_a_group_whose_static_members_all_miss_the_rebalance_ends_with_their_ses
     world = World()
     first, second = stable_static(world)
     world.leave(Leaver(first, "i1"))
-    assert world.group.state is State.PREPARING_REBALANCE
+    assert world.group.state is GroupState.PREPARING_REBALANCE
     for _ in range(20):
         world.heartbeat(second, instance="i2")
         world.wait(6_000)
     assert second in world.group.members
     world.wait(10_000)
-    assert world.group.state is State.EMPTY
+    assert world.group.state is GroupState.EMPTY
 
 
 def test_a_static_member_can_be_removed_by_its_instance_id_alone() -> None:
@@ -662,9 +668,8 @@ def test_a_restored_group_goes_on_where_it_was() -> None:
     before = World()
     leader, follower = before.stable_pair()
     world = World()
-    world.shard.apply_group("g", before.log[-1])
-    world._take(world.shard.resume(world.now_ms))
-    assert world.group.state is State.STABLE
+    world.load(before.log[-1])
+    assert world.group.state is GroupState.STABLE
     assert world.heartbeat(leader, generation=2) == errors.NONE
     assert world.sync("s", follower) == SyncResult(0, "consumer", "range", b"other")
     world.wait(10_000)
@@ -675,7 +680,8 @@ def test_a_group_that_moves_away_answers_everybody() -> None:
     world = World()
     leader, _ = world.stable_pair()
     world.join("held", leader)
-    world._take(world.shard.unload(world.now_ms))
+    replies = world.members.unload(world.now_ms)
+    world.replies.update(replies)
     assert world.joined("held").error_code == errors.NOT_COORDINATOR
     assert world.heartbeat(leader) == errors.COORDINATOR_NOT_AVAILABLE
     answer = world.join("later")
@@ -690,7 +696,8 @@ def test_a_record_of_an_old_layout_takes_the_session_timeout_for_rebalances() ->
     old = record._replace(
         current_state_timestamp=-1, members=tuple(m._replace(rebalance_timeout=-1) for m in record.members)
     )
-    group = restore("g", old)
+    group = ClassicGroup("g")
+    group.apply(old)
     assert group.members[leader].rebalance_timeout_ms == 10_000
     assert group.state_timestamp_ms is None
 
@@ -701,18 +708,18 @@ def test_a_record_of_an_old_layout_takes_the_session_timeout_for_rebalances() ->
 def test_a_stable_group_is_described_with_metadata_and_assignments() -> None:
     world = World()
     leader, _ = world.stable_pair()
-    described = world.shard.describe("g")
+    described = describe_classic(world.groups.shard, "g")
     assert described is not None
     shown = (described.group_state, described.protocol_type, described.protocol_data)
     assert shown == ("Stable", "consumer", "range")
     assert DescribedMember(leader, None, "leader", "/127.0.0.1", b"r", b"half") in described.members
     world.join("held", leader)
-    described = world.shard.describe("g")
+    described = describe_classic(world.groups.shard, "g")
     assert described is not None
     assert described.group_state == "PreparingRebalance"
     assert {m.metadata for m in described.members} == {b""}
-    assert [g.group_id for g in world.shard.listed()] == ["g"]
-    assert world.shard.describe("unknown") is None
+    assert [g.group_id for g in list_groups(world.groups.shard)] == ["g"]
+    assert describe_classic(world.groups.shard, "unknown") is None
 
 
 def test_subscribed_topics_are_read_from_every_version_of_the_subscription() -> None:

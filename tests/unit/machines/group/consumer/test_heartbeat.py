@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from fencepost.machines.group.classic.group import GroupConfig
+from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.consumer.group import ConsumerGroup, Draft, TopicInfo
-from fencepost.machines.group.consumer.heartbeat import ConsumerHeartbeat, Refused, heartbeat
+from fencepost.machines.group.consumer.heartbeat import ConsumerHeartbeat, GroupRefused, heartbeat
 from fencepost.protocol import errors
 
 
@@ -45,6 +45,6 @@ def test_a_plain_pattern_is_matched_however_many_topics_there_are() -> None:
 
 def test_a_pattern_that_would_take_too_long_for_so_many_topics_is_refused() -> None:
     topics = ManyTopics(f"{i:020b}".replace("0", "a").replace("1", "b") * 12 for i in range(10_000))
-    with pytest.raises(Refused, match="more than 400000000 steps") as refused:
+    with pytest.raises(GroupRefused, match="more than 400000000 steps") as refused:
         subscribe("(a|b)*a(a|b){200}", topics)
     assert refused.value.code == errors.INVALID_REGULAR_EXPRESSION

@@ -1,0 +1,101 @@
+"""One partition of `__consumer_offsets`: the groups that it keeps, and how decisions about them are run.
+
+A decision yields records (see `machines/group/decision.py`). They are appended and applied, the replies are sent, and
+an alarm is set for the earliest deadline of the groups. Loading applies the records of the log, and then the sessions
+of the members begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fencepost.broker.coordinator.group_environment import ClusterTopics
+from fencepost.broker.coordinator.runtime import StateLog, Writer
+from fencepost.machines.group.classic.requests import Reply
+from fencepost.machines.group.config import GroupConfig
+from fencepost.machines.group.decision import Answer, Decision, LogRecord, run
+from fencepost.machines.group.members import GroupMembers
+from fencepost.machines.group.offsets import NO_TOPIC_ID, OffsetRecord
+from fencepost.machines.group.records import decode, encode
+from fencepost.machines.group.shard import GroupShard
+from fencepost.machines.partition.partition import Partition
+from fencepost.machines.timers import Timer
+
+if TYPE_CHECKING:
+    from fencepost.broker.cluster import Cluster
+
+
+class GroupHome:
+    def __init__(
+        self, partition: Partition, cluster: Cluster, config: GroupConfig, new_uuid: Callable[[], str]
+    ) -> None:
+        self.partition = partition
+        self.shard = GroupShard()
+        self._cluster = cluster
+        self._topics = ClusterTopics(cluster)
+        self.members = GroupMembers(self.shard, config, self._topics, new_uuid)
+        self._log: StateLog[LogRecord] = StateLog(partition, self.shard, encode, self._decode)
+        self._alarm: Timer | None = None
+
+    # Running decisions.
+
+    def run(self, decision: Decision[Answer], now_ms: int, is_limited: bool = True) -> Answer:
+        """Append and apply the records of a decision; unless `is_limited` is False, up to `max.message.bytes`."""
+        answer = run(decision, partial(self._log.write, now_ms=now_ms, is_limited=is_limited))
+        self.set_alarm()
+        return answer
+
+    def run_and_reply(self, decision: Decision[list[Reply]], now_ms: int) -> None:
+        send(self.run(decision, now_ms))
+
+    def run_commit(self, decision: Decision[Answer], writer: Writer | None, now_ms: int) -> Answer:
+        """As `run`, for offsets: with a `writer` they belong to its transaction. They never bring a deadline nearer."""
+        return run(decision, partial(self._write_offsets, writer, now_ms))
+
+    def _write_offsets(self, writer: Writer | None, now_ms: int, records: Sequence[LogRecord]) -> int:
+        self._cluster.reach("offsets.append.before")
+        error = self._log.write(records, now_ms, writer, is_limited=False)
+        if not error:
+            self._cluster.reach("offsets.append.after")
+        return error
+
+    # Time.
+
+    def set_alarm(self) -> None:
+        due_ms = self.members.next_deadline_ms()
+        alarm = self._alarm
+        if alarm is not None:
+            if alarm.deadline_ms == due_ms and alarm.action is not None:
+                return
+            alarm.cancel()
+            self._alarm = None
+        if due_ms is not None:
+            self._alarm = self._cluster.timers.at(due_ms, self._expire)
+
+    def _expire(self, now_ms: int) -> None:
+        self.run_and_reply(self.members.expire(now_ms), now_ms)
+
+    # Loading.
+
+    def load(self, now_ms: int) -> None:
+        self._log.load()
+        self.run_and_reply(self.members.resume(now_ms), now_ms)
+
+    def _decode(self, key: bytes, value: bytes, offset: int) -> LogRecord | None:
+        record = decode(key, value, offset)
+        is_obsolete = isinstance(record, OffsetRecord) and self._is_of_deleted_topic(record)
+        return None if is_obsolete else record
+
+    def _is_of_deleted_topic(self, record: OffsetRecord) -> bool:
+        """Whether the topic was deleted, and the last process could not write the offset's tombstone."""
+        if record.value is None or record.value.topic_id == NO_TOPIC_ID:
+            return False
+        topic = self._topics.by_name(record.topic)
+        return topic is None or topic.topic_id != record.value.topic_id
+
+
+def send(replies: list[Reply]) -> None:
+    for reply in replies:
+        reply.token(reply.result)  # type: ignore[operator]
