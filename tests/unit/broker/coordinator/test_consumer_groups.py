@@ -1,4 +1,4 @@
-"""Consumer groups where no other broker is asked: time, a full disk, kill -9, patterns, and the way from classic."""
+"""Consumer groups beyond the conformance stories: time, a full disk, kill -9, patterns, and migration from classic."""
 
 from __future__ import annotations
 

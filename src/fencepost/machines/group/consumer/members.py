@@ -248,7 +248,7 @@ def _write(records: Sequence[LogRecord]) -> Decision[None]:
     error = yield records
     if error:
         why = ": its records are larger than message.max.bytes" if error == errors.MESSAGE_TOO_LARGE else ""
-        raise GroupRefused(error_after_append(error), f"the group could not be written down{why}")
+        raise GroupRefused(error_after_append(error), f"The group could not be recorded{why}.")
 
 
 def _take_over(classic: ClassicGroup, group: ConsumerGroup, now_ms: int) -> list[Reply]:

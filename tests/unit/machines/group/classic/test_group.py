@@ -94,7 +94,7 @@ class World:
         return None if self.is_held(token) else self.joined(token)
 
     def join_new(self, name: str, **changes: object) -> str:
-        """A dynamic member's way in, twice round; returns its id. The request `name` may still be held."""
+        """Join as a dynamic member, in two requests; return its id. The second one, `name`, may still be held."""
         answer = self.join(f"{name}.first", **changes)
         assert answer is not None
         assert answer.error_code == errors.MEMBER_ID_REQUIRED
@@ -125,7 +125,7 @@ class World:
         return tuple(error for _, _, error in result.members)
 
     def wait(self, ms: int) -> None:
-        """Let the time pass, and whatever falls due in it happen at its moment."""
+        """Let time pass; every deadline in it is handled at its own moment."""
         end_ms = self.now_ms + ms
         while (due_ms := self.members.next_deadline_ms()) is not None and due_ms <= end_ms:
             self.now_ms = max(self.now_ms, due_ms)
@@ -482,6 +482,23 @@ def test_the_last_to_leave_empties_the_group_and_that_is_written_down() -> None:
     )
     assert world.group.state is GroupState.EMPTY
     assert world.log[-1] == GroupRecord("consumer", 3, None, None, world.now_ms, ())
+
+
+def test_a_group_that_could_not_be_recorded_as_empty_is_empty_until_a_restart() -> None:
+    world = World()
+    leader, follower = world.stable_pair()
+    stable = world.log[-1]
+    world.groups.append_error = errors.KAFKA_STORAGE_ERROR
+    assert world.leave(Leaver(leader), Leaver(follower)) == (errors.NONE, errors.NONE)
+    assert (world.group.state, world.group.generation, world.group.recorded) == (GroupState.EMPTY, 3, stable)
+    world.groups.append_error = errors.NONE
+    world.groups.restart()
+    assert world.group.state is GroupState.STABLE
+    world.take(world.groups.members.resume(world.now_ms))
+    world.members = world.groups.members
+    world.wait(10_000)
+    assert world.group.state is GroupState.EMPTY
+    assert world.log[-1].members == ()
 
 
 def test_who_leaves_while_waiting_is_told_so() -> None:
