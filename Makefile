@@ -52,7 +52,7 @@ test: setup lint fast-tests ## set up and pass the tests (twelve minutes at most
 check: $(STAMPS)/env lint ## lint, types and the fast tests
 	@$(PYTEST) -n 2 -m "not slow and not java" $(FAST_TESTS)
 
-lint: $(STAMPS)/env ## ruff, its format, and mypy on src
+lint: $(STAMPS)/env ## ruff, its format, and mypy
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
