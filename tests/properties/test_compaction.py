@@ -22,6 +22,8 @@ from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.log.retention import Retention
 from fencepost.machines.partition.compaction import Policy, compact, find_dirt
 from fencepost.machines.partition.partition import Partition
+from fencepost.machines.partition.recovery import recover, replay
+from fencepost.machines.partition.shortening import apply_retention, delete_records
 from fencepost.protocol import errors
 from fencepost.protocol.batch import advance_sequence, encode_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
@@ -117,7 +119,7 @@ class CompactionRules(RuleBasedStateMachine):
 
     def open(self) -> None:
         self.folder = DataFolder(self.path, at=self.at)
-        self.partition = Partition.recover(self.folder.open_log("t", 0, bytes(range(16)), CONFIG), "t", 0)
+        self.partition = recover(self.folder.open_log("t", 0, bytes(range(16)), CONFIG), "t", 0)
         self.partition.compacted = True
 
     def at(self, point: str) -> None:
@@ -234,7 +236,7 @@ class CompactionRules(RuleBasedStateMachine):
         offset = data.draw(st.integers(self.log.start_offset, self.log.end_offset), label="offset")
         if offset > self.log.start_offset and offset > self.partition.last_stable_offset:
             return  # The records of an open transaction would be deleted, which the model does not know.
-        assert self.partition.delete_records(offset) == (errors.NONE, offset)
+        assert delete_records(self.partition, offset) == (errors.NONE, offset)
         self.deleted_below = max(self.deleted_below, offset)
 
     @rule(size=st.integers(0, 2000), die=st.booleans())
@@ -242,7 +244,7 @@ class CompactionRules(RuleBasedStateMachine):
     def delete_segments(self, size: int, die: bool) -> None:
         self.die_at = "retention.delete" if die else None
         with suppress(Killed):
-            self.partition.apply_retention(Retention(-1, size), self.now)
+            apply_retention(self.partition, Retention(-1, size), self.now)
             self.deleted_below = max(self.deleted_below, self.log.start_offset)
             self.die_at = None
             return
@@ -283,7 +285,7 @@ class CompactionRules(RuleBasedStateMachine):
         if self.deleted_below:
             return  # Then some producers are only in a snapshot.
         replayed = Partition(self.log, "t", 0)
-        replayed._replay(0)
+        replay(replayed, 0)
         assert described(replayed) == described(self.partition)
 
 
@@ -294,7 +296,7 @@ class MemoryCompactionRules(CompactionRules):
 
     def open(self) -> None:
         self.storage = MemoryStorage() if self.storage is None else self.storage.after_kill()
-        self.partition = Partition.recover(self.storage.open_log("t", 0, bytes(range(16)), CONFIG), "t", 0)
+        self.partition = recover(self.storage.open_log("t", 0, bytes(range(16)), CONFIG), "t", 0)
         self.partition.compacted = True
 
     def teardown(self) -> None:

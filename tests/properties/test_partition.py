@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.producers import BATCHES_KEPT, Producer, decode_snapshot, encode_snapshot
+from fencepost.machines.partition.recovery import recover
 from fencepost.protocol import errors
 from fencepost.protocol.batch import (
     MAX_SEQUENCE,
@@ -192,7 +193,7 @@ class PartitionRules(RuleBasedStateMachine):
         if killed:
             log = log.copy_until(self.storage, log.end_offset)
         from_snapshot = log.load_snapshot() is not None
-        self.partition = after = Partition.recover(log, "t", 0)
+        self.partition = after = recover(log, "t", 0)
         assert after.producers.open_txns == before.producers.open_txns
         assert list(after.producers.open_txns) == list(before.producers.open_txns)
         assert after.stable_address == before.stable_address

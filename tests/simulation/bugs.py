@@ -56,16 +56,16 @@ def no_epoch_check() -> list[Patch]:
 
 def lso_off_by_one() -> list[Patch]:
     """The last stable offset is one too high: read_committed readers see the first record of an open transaction."""
-    advance = Partition._advance
+    advance = Partition.advance
 
-    def _advance(self: Partition) -> None:
+    def advance_wrongly(self: Partition) -> None:
         advance(self)
         oldest = self.producers.oldest_txn()
         if oldest is not None:
             self.last_stable_offset = oldest.first_offset + 1
             self.stable_address = self.log.address_of(oldest.first_offset + 1)
 
-    return [(Partition, "_advance", _advance)]
+    return [(Partition, "advance", advance_wrongly)]
 
 
 def pending_offsets_visible() -> list[Patch]:

@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from fencepost.broker.cluster import Cluster, Topic
+from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import SETTINGS, TOPIC_SETTINGS, check_topic_settings
 from fencepost.broker.node import Context
 from fencepost.broker.topic_rules import TopicRefused, check_internal_settings, check_topic_name
+from fencepost.broker.topics import Topic
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 

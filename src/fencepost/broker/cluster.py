@@ -10,19 +10,21 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fencepost.broker.config import Config
 from fencepost.broker.coordinator.groups import GroupCoordinator
 from fencepost.broker.coordinator.txns import TxnCoordinator
 from fencepost.broker.fetches import WaitingFetches
 from fencepost.broker.housekeeping import Housekeeping
-from fencepost.broker.internal_topics import INTERNAL_TOPICS, SETTINGS_PREFIX
+from fencepost.broker.internal_topics import SETTINGS_PREFIX
 from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata, decode_metadata, encode_metadata
 from fencepost.broker.rpcs import SeenRpc
 from fencepost.broker.topic_rules import check_new_topic
-from fencepost.machines.log.interface import Log, LogConfig, Storage, StorageFailed
+from fencepost.broker.topics import Topic, apply_settings, log_config
+from fencepost.machines.log.interface import Log, Storage, StorageFailed
 from fencepost.machines.partition.partition import Partition
+from fencepost.machines.partition.recovery import recover
 from fencepost.machines.rng import Rng
 from fencepost.machines.timers import Timers
 from fencepost.protocol.topic_partition import TopicPartition
@@ -47,20 +49,6 @@ class Disk(NamedTuple):
     log_dir: str
     total_bytes: int = -1
     usable_bytes: int = -1
-
-
-class Topic:
-    __slots__ = ("configs", "name", "partitions", "topic_id")
-
-    def __init__(self, name: str, topic_id: bytes, configs: Mapping[str, str]) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.configs = configs
-        self.partitions: list[Partition] = []
-
-    @property
-    def is_internal(self) -> bool:
-        return self.name in INTERNAL_TOPICS
 
 
 class Cluster:
@@ -152,14 +140,6 @@ class Cluster:
     def transaction_version(self) -> TransactionVersion:
         return self.metadata.transaction_version
 
-    @property
-    def group_version(self) -> int:
-        return self.metadata.group_version
-
-    @property
-    def features_epoch(self) -> int:
-        return self.metadata.features_epoch
-
     def draft(self) -> MetadataDraft:
         return MetadataDraft(self.metadata)
 
@@ -196,10 +176,10 @@ class Cluster:
             if wanted is None:
                 continue
             live = self.topics.get(name)
-            log_config = self.log_config(wanted.configs)
+            configured = log_config(self.config, wanted.configs)
             for index in range(0 if live is None else len(live.partitions), wanted.partition_count):
-                log = self.storage.open_log(name, index, wanted.topic_id, log_config)
-                opened[name, index] = Partition.recover(
+                log = self.storage.open_log(name, index, wanted.topic_id, configured)
+                opened[name, index] = recover(
                     log,
                     name,
                     index,
@@ -228,27 +208,15 @@ class Cluster:
                 )
             elif live.configs != wanted.configs:
                 for partition in live.partitions:
-                    partition.log.configure(self.log_config(wanted.configs))
+                    partition.log.configure(log_config(self.config, wanted.configs))
             live.configs = wanted.configs
             live.partitions += [opened[name, i] for i in range(len(live.partitions), wanted.partition_count)]
-            self._apply_settings(live)
+            apply_settings(self.config, live)
         if opened or deleted:
             self.topics_version += 1
         if deleted:
             # A crash from here on leaves folders that the next start removes.
             self._delete_data(deleted, now_ms)
-
-    def _apply_settings(self, topic: Topic) -> None:
-        def setting(name: str) -> Any:
-            return self.config.for_topic(topic.configs, name)
-
-        is_compacted = "compact" in self.cleanup_policy(topic.configs)
-        for partition in topic.partitions:
-            partition.max_message_bytes = setting("max.message.bytes")
-            partition.log_append_time = setting("message.timestamp.type") == "LogAppendTime"
-            partition.timestamp_before_max_ms = setting("message.timestamp.before.max.ms")
-            partition.timestamp_after_max_ms = setting("message.timestamp.after.max.ms")
-            partition.compacted = is_compacted
 
     def _delete_data(self, topics: list[Topic], now_ms: int) -> None:
         self.groups.topics_deleted({topic.name for topic in topics}, now_ms)
@@ -325,22 +293,6 @@ class Cluster:
             self.draft_internal_topic(draft, name)
             self.commit(draft, now_ms)
         return self.topics[name]
-
-    def cleanup_policy(self, configs: Mapping[str, str]) -> frozenset[str]:
-        """`delete`, `compact`, both or neither."""
-        policy: str = self.config.for_topic(configs, "cleanup.policy")
-        return frozenset(policy.split(","))
-
-    def log_config(self, configs: Mapping[str, str]) -> LogConfig:
-        def setting(name: str) -> Any:
-            return self.config.for_topic(configs, name)
-
-        is_compacted = "compact" in self.cleanup_policy(configs)
-        segment_ms = setting("segment.ms")
-        if is_compacted:
-            # Kafka: only a closed segment can be cleaned, so it is closed when it has to be.
-            segment_ms = min(segment_ms, setting("max.compaction.lag.ms"))
-        return LogConfig(setting("segment.bytes"), segment_ms, setting("index.interval.bytes"), is_compacted)
 
     # --- durability ---------------------------------------------------------------------------------------
 

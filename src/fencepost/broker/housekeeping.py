@@ -11,13 +11,16 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fencepost.broker.topics import cleanup_policy
 from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
 from fencepost.machines.log.retention import Retention
 from fencepost.machines.partition.compaction import Dirt, Policy, compact, find_dirt
 from fencepost.machines.partition.partition import Partition
+from fencepost.machines.partition.shortening import apply_retention
 
 if TYPE_CHECKING:
-    from fencepost.broker.cluster import Cluster, Topic
+    from fencepost.broker.cluster import Cluster
+    from fencepost.broker.topics import Topic
 
 PAUSE_MS = 3
 # Logs that are examined between two pauses. Retention is slower: it may have to read an index for a segment's age.
@@ -116,11 +119,11 @@ class Housekeeping:
                 continue
             topic, partition = found
             with self._one_of_many(partition, "shortened"):
-                if partition.apply_retention(self._retention_of(topic), now_ms):
+                if apply_retention(partition, self._retention_of(topic), now_ms):
                     yield
 
     def _retention_of(self, topic: Topic) -> Retention:
-        if "delete" not in self._cluster.cleanup_policy(topic.configs):
+        if "delete" not in cleanup_policy(self._config, topic.configs):
             return KEEP_ALL
         settings = self._config.for_topic
         return Retention(settings(topic.configs, "retention.ms"), settings(topic.configs, "retention.bytes"))

@@ -18,7 +18,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from fencepost.broker.api import APIS
-from fencepost.broker.cluster import Cluster, Topic
+from fencepost.broker.cluster import Cluster
+from fencepost.broker.topics import Topic
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn.states import IDLE, ONGOING, Txn, TxnState
 from fencepost.server.connection import ClientConnection

@@ -9,6 +9,7 @@ from collections import Counter
 
 from fencepost.broker.node import Context
 from fencepost.machines.log.interface import StorageFailed
+from fencepost.machines.partition.list_offsets import offset_for
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ListOffsetsRequest, ListOffsetsResponse
 
@@ -51,7 +52,7 @@ def _find(ctx: Context, topic: str, wanted: Wanted, read_committed: bool) -> Par
     if error:
         return PartitionResponse(wanted.partition_index, error)
     try:
-        found = partition.offset_for(wanted.timestamp, read_committed)
+        found = offset_for(partition, wanted.timestamp, read_committed)
     except StorageFailed:
         return PartitionResponse(wanted.partition_index, errors.KAFKA_STORAGE_ERROR)
     return PartitionResponse(wanted.partition_index, errors.NONE, found.timestamp, found.offset, found.leader_epoch)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fencepost.broker.cluster import Topic
 from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
 from fencepost.broker.topic_names import TopicNames
 from fencepost.broker.topic_rules import TopicRefused, check_topic_name
+from fencepost.broker.topics import Topic
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import MetadataRequest, MetadataResponse

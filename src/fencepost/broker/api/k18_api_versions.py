@@ -26,7 +26,7 @@ def _api_keys() -> list[ApiVersionsResponse.ApiVersion]:
 
 
 def feature_levels(cluster: Cluster) -> dict[str, int]:
-    return {GROUP_VERSION: cluster.group_version, TRANSACTION_VERSION: cluster.transaction_version}
+    return {GROUP_VERSION: cluster.metadata.group_version, TRANSACTION_VERSION: cluster.transaction_version}
 
 
 def unsupported_version() -> ApiVersionsResponse:
@@ -55,7 +55,7 @@ def handle(ctx: Context, req: ApiVersionsRequest) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=_api_keys(),
         supported_features=supported,
-        finalized_features_epoch=cluster.features_epoch,
+        finalized_features_epoch=cluster.metadata.features_epoch,
         finalized_features=finalized,
     )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fencepost.broker.cluster import Topic
 from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
+from fencepost.broker.topics import Topic
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.broker.topics import cleanup_policy
+from fencepost.machines.partition.shortening import delete_records
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse
 
@@ -26,7 +28,7 @@ def _delete(ctx: Context, name: str, index: int, offset: int) -> PartitionResult
         return PartitionResult(index, NO_OFFSET, errors.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.is_internal:
         return PartitionResult(index, NO_OFFSET, errors.INVALID_TOPIC_EXCEPTION)
-    if "delete" not in ctx.cluster.cleanup_policy(topic.configs):
+    if "delete" not in cleanup_policy(ctx.cluster.config, topic.configs):
         return PartitionResult(index, NO_OFFSET, errors.POLICY_VIOLATION)
-    error, start_offset = partition.delete_records(offset)
+    error, start_offset = delete_records(partition, offset)
     return PartitionResult(index, start_offset, error)

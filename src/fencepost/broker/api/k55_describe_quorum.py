@@ -35,10 +35,14 @@ def _describe(ctx: Context, name: str, index: int) -> PartitionData:
     leader = ctx.cluster.brokers[0].node_id
     voter = ReplicaState(
         leader,
-        log_end_offset=ctx.cluster.features_epoch,
+        log_end_offset=ctx.cluster.metadata.features_epoch,
         last_fetch_timestamp=ctx.now_ms,
         last_caught_up_timestamp=ctx.now_ms,
     )
     return PartitionData(
-        index, leader_id=leader, leader_epoch=1, high_watermark=ctx.cluster.features_epoch, current_voters=[voter]
+        index,
+        leader_id=leader,
+        leader_epoch=1,
+        high_watermark=ctx.cluster.metadata.features_epoch,
+        current_voters=[voter],
     )

@@ -16,7 +16,7 @@ TopicPartitions = ConsumerGroupHeartbeatResponse.TopicPartitions
 
 
 def handle(ctx: Context, req: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    if not ctx.cluster.group_version:
+    if not ctx.cluster.metadata.group_version:
         return ConsumerGroupHeartbeatResponse(error_code=errors.UNSUPPORTED_VERSION)
     owned = req.topic_partitions
     cmd = ConsumerHeartbeat(

@@ -27,7 +27,7 @@ def handle(ctx: Context, req: ConsumerGroupDescribeRequest) -> ConsumerGroupDesc
 
 
 def _describe(ctx: Context, group_id: str) -> Group:
-    if not ctx.cluster.group_version:
+    if not ctx.cluster.metadata.group_version:
         return Group(errors.UNSUPPORTED_VERSION, group_id=group_id)
     if not group_id:
         return Group(errors.INVALID_GROUP_ID, group_id=group_id)

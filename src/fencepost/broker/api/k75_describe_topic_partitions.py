@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fencepost.broker.cluster import Topic
 from fencepost.broker.node import Context
 from fencepost.broker.topic_rules import TopicRefused, check_topic_name
+from fencepost.broker.topics import Topic
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 

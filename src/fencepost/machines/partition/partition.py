@@ -1,10 +1,9 @@
-"""One partition: puts batches in order, fences, and knows what a reader may see.
+"""One partition: orders batches, fences producers, and knows what a reader may see.
 
-Duties: every accepted batch gets the next offset; producers are held to their order (`producers.py`);
-the last stable offset stands before the oldest open transaction; a reader of committed data is told which
-transactions in the range were aborted. A change happens in three steps: decide, append to the log, apply.
-Recovery is the last step alone, over the log. The records themselves stay opaque.
-Follows Kafka's UnifiedLog and LogValidator (KIP-98, KIP-890).
+Duties: give every accepted batch the next offset; hold producers to their order (`producers.py`); keep the last stable
+offset before the oldest open transaction; name the aborted transactions among the records of a read_committed fetch.
+A change has three steps: decide, append to the log, apply. Recovery (`recovery.py`) is the last step, over the log.
+The records themselves stay unparsed. Follows Kafka's UnifiedLog and LogValidator (KIP-98, KIP-890).
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fencepost.machines.log.interface import AbortedTxn, Log, StorageFailed
-from fencepost.machines.log.retention import Retention, first_kept_offset
-from fencepost.machines.log.times import NOT_FOUND, FoundOffset, first_not_before, max_timestamp
 from fencepost.machines.partition.leader_epochs import LeaderEpochs
 from fencepost.machines.partition.producers import (
     OpenTxn,
@@ -26,27 +23,21 @@ from fencepost.machines.partition.producers import (
     decide_batch,
     decide_marker,
     decide_offset_commit,
-    decode_snapshot,
     encode_snapshot,
     find_duplicate,
     is_of_earlier_txn,
-    open_txns_of,
 )
+from fencepost.machines.partition.refusals import refuse_by_settings, repeats_earlier_txn, why_refused
 from fencepost.protocol import errors
 from fencepost.protocol.batch import (
-    CONTROL,
     HEADER,
-    LEADER_EPOCH,
     LENGTH_AT,
     NO_TIMESTAMP,
     PREFIX_BYTES,
-    PRODUCER_ID,
     TRANSACTIONAL,
     BatchHeader,
     Buffer,
-    Corrupt,
     decode_header,
-    decode_marker,
     encode_marker,
     encode_stored_record,
     stamp,
@@ -57,17 +48,8 @@ from fencepost.protocol.produced import (
     RecordError,
     RefusedBatch,
     check_produce_batch,
-    most_unpacked_bytes,
-    refuse_records,
 )
-from fencepost.protocol.records import find_record_without_key
 from fencepost.protocol.transaction_version import TV0, TransactionVersion
-
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL_TIMESTAMP = -4
-DELETE_ALL = -1
 
 DEFAULT_TIMESTAMP_AFTER_MAX_MS = 3_600_000
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
@@ -88,7 +70,7 @@ class AppendResult(NamedTuple):
     log_append_time: int
     log_start_offset: int
     message: str | None = None
-    duplicate: bool = False  # Stored before: the offset is that of the first time.
+    duplicate: bool = False  # The batch was stored before, at this offset.
     record_errors: Sequence[RecordError] = ()
 
 
@@ -100,7 +82,7 @@ class Fetched(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    # (producer id, first offset) of aborted transactions in the records; None for readers of everything.
+    # (producer id, first offset) of aborted transactions in the records; None for read_uncommitted.
     aborted: list[tuple[int, int]] | None
 
 
@@ -147,28 +129,28 @@ class Partition:
         self.leader_epochs.begin(leader_epoch, log.end_offset)
         self.producers = Producers()
         self.last_stable_offset = log.end_offset
-        # Where a reader of committed data stops, as an address, so that no fetch has to search for it.
+        # Where a read_committed fetch ends, as an address in the log, so that no fetch has to search for it.
         self.stable_address = log.end_address
         # No aborted transaction ends after this offset.
         self.last_aborted_offset = -1
-        self.aborted_bytes = 0  # Of aborted transactions, as far as this process has seen them end.
-        # Aborted transactions that the disk refused to index; they are kept here until it takes them.
+        self.aborted_bytes = 0  # Of the transactions that were aborted since the start of the process.
+        # Aborted transactions that could not be written to the index yet, because the disk refused.
         self.unindexed: list[AbortedTxn] = []
-        # Topic settings, changed at will by whoever owns the partition.
+        # Settings of the topic. The cluster changes them.
         self.max_message_bytes = DEFAULT_MAX_MESSAGE_BYTES
         self.log_append_time = False
         self.timestamp_before_max_ms = MAX_INT64
         self.timestamp_after_max_ms = DEFAULT_TIMESTAMP_AFTER_MAX_MS
         self.compacted = False
-        # Called after every change of the offset they name: for fetches that wait.
+        # Called after every change of the offset, for fetches that wait.
         self.on_high_watermark: Hook | None = None
         self.on_last_stable_offset: Hook | None = None
-        # Called with (producer id, commit) after every marker: for coordinators with records that wait for it.
+        # Called with (producer id, commit) after every marker, for coordinators with records that wait for it.
         self.on_marker: Callable[[int, bool], None] | None = None
 
     @property
     def high_watermark(self) -> int:
-        """With one replica, all that is stored is replicated."""
+        """There is one replica, so every stored record is replicated."""
         return self.log.end_offset
 
     # Appending.
@@ -184,16 +166,16 @@ class Partition:
         """Append what a client produced; `decide_batch` explains `verified` and `transaction_version`."""
         header = check_produce_batch(records, self.max_message_bytes)
         if isinstance(header, RefusedBatch):
-            # Kafka: of what is no batch at all it does not say where the log starts.
+            # Kafka: the reply to bytes that are no batch at all does not have the log's start.
             return self._refuse(header.code, header.message)._replace(log_start_offset=-1)
         if (
             header.max_timestamp > now_ms + self.timestamp_after_max_ms
             or header.base_timestamp < now_ms - self.timestamp_before_max_ms
             or self.compacted
         ):
-            refused = self._refuse_by_settings(records, header, now_ms)
+            refused = self._check_settings(records, header, now_ms)
             if refused is not None:
-                return refused
+                return self._refuse(*refused)
         producer_id = header.producer_id
         transactional = header.attributes & TRANSACTIONAL != 0
         if producer_id >= 0:
@@ -224,83 +206,51 @@ class Partition:
             self.producers.apply_batch(
                 producer_id, header.producer_epoch, sent, transactional, base_offset, address, len(batch)
             )
-        self._advance()
+        self.advance()
         return AppendResult(errors.NONE, base_offset, append_time, log.start_offset)
 
     def _refuse(self, code: int, message: str | None = None, record_errors: Sequence[RecordError] = ()) -> AppendResult:
         return AppendResult(code, -1, NO_TIMESTAMP, self.log.start_offset, message, record_errors=record_errors)
 
-    def _refuse_by_settings(self, records: Buffer, header: BatchHeader, now_ms: int) -> AppendResult | None:
-        """Hold a batch against the topic's settings.
-
-        Differs: Kafka looks at the timestamp of every record, and corrects the greatest one in the header.
-        """
-        fault = None
+    def _check_settings(self, records: Buffer, header: BatchHeader, now_ms: int) -> RefusedBatch | None:
         allowed = None
         if not self.log_append_time:
-            allowed = early, late = now_ms - self.timestamp_before_max_ms, now_ms + self.timestamp_after_max_ms
-            for timestamp in (header.base_timestamp, header.max_timestamp):
-                if timestamp != NO_TIMESTAMP and not early <= timestamp <= late:
-                    reason = f"timestamp {timestamp} is not between {early} and {late}"
-                    fault = RefusedBatch(errors.INVALID_TIMESTAMP, reason)
-        try:
-            if fault is None and self.compacted:
-                place = find_record_without_key(records, most_unpacked_bytes(header.length))
-                if place is not None:
-                    reason = f"record {place} has no key, and topic {self.topic} is compacted"
-                    fault = RefusedBatch(errors.INVALID_RECORD, reason)
-            if fault is None:
-                return None
-            fault = refuse_records(records, header, f"{self.topic}-{self.index}", allowed, self.compacted) or fault
-        except Corrupt as e:
-            fault = RefusedBatch(errors.INVALID_RECORD, str(e))
-        return self._refuse(*fault)
+            allowed = now_ms - self.timestamp_before_max_ms, now_ms + self.timestamp_after_max_ms
+        return refuse_by_settings(records, header, f"{self.topic}-{self.index}", allowed, self.compacted)
 
     def _duplicate_or_refuse(
         self, error: int, producer: Producer | None, header: BatchHeader, verified: bool
     ) -> AppendResult:
-        """A batch that cannot follow either came before, or is refused.
+        """A batch that cannot follow was either sent before, or is refused.
 
-        Kafka looks for duplicates first. The outcome is the same: a duplicate never passes `decide_batch`,
-        and this way the ordinary batch pays nothing.
+        Kafka looks for duplicates first. The outcome is the same: a duplicate never passes `decide_batch`, and this
+        order costs an ordinary batch nothing.
         """
-        who = f"producer {header.producer_id} with epoch {header.producer_epoch}"
         if producer is not None:
             sent = find_duplicate(producer, header.producer_epoch, header.base_sequence, header.last_sequence)
             if sent is not None and header.is_transactional and is_of_earlier_txn(producer, sent, verified):
-                # Differs: for Kafka it is a duplicate like any other. librdkafka counts on from the last answer that it
-                # got when it aborts a transaction, so it would be told that its next one is stored, and it is not.
-                return self._refuse(
-                    errors.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                    f"{who} sent sequences {header.base_sequence} to {header.last_sequence} in an earlier transaction",
-                )
+                # Differs: Kafka answers that the batch is a duplicate. After an abort, librdkafka continues from the
+                # last sequence that was acknowledged, so Kafka drops a record of its next transaction and reports
+                # success. Fencepost refuses the batch.
+                return self._refuse(errors.OUT_OF_ORDER_SEQUENCE_NUMBER, repeats_earlier_txn(header))
             if sent is not None:
-                # Kafka: a duplicate is answered with the timestamp of the batch as its append time.
+                # Kafka: the reply to a duplicate has the timestamp of the batch as its append time.
                 return AppendResult(
                     errors.NONE, sent.first_offset, sent.timestamp, self.log.start_offset, duplicate=True
                 )
-            if error == errors.INVALID_PRODUCER_EPOCH:
-                return self._refuse(error, f"{who} is fenced: epoch {producer.epoch} was seen")
-        if error == errors.INVALID_TXN_STATE:
-            if header.is_transactional:
-                return self._refuse(error, f"{who} has no open transaction on {self.topic}-{self.index}")
-            return self._refuse(error, f"{who} sent a plain batch inside a transaction")
-        last = -1
-        if producer is not None and producer.batches and producer.epoch == header.producer_epoch:
-            last = producer.batches[-1].last_sequence
-        return self._refuse(error, f"{who} sent sequence {header.base_sequence}, the last one is {last}")
+        return self._refuse(error, why_refused(error, producer, header, f"{self.topic}-{self.index}"))
 
     def check_offset_commit(self, producer_id: int, epoch: int, verified: bool) -> int:
         """Whether `append_internal` may write a transactional batch for this producer: NONE, 47 or 48."""
         return decide_offset_commit(self.producers.by_id.get(producer_id), epoch, verified)
 
     def append_record(self, key: bytes, value: bytes | None, now_ms: int) -> None:
-        """As `append_internal`, for the most frequent: one plain record of a coordinator. Raises StorageFailed."""
+        """As `append_internal`, for the most frequent case: one plain record of a coordinator. Raises StorageFailed."""
         log = self.log
         offset = log.end_offset
         batch = encode_stored_record(key, value, now_ms, offset, self.leader_epochs.current)
         log.append(batch, offset, offset, now_ms)
-        self._advance()
+        self.advance()
 
     def append_internal(self, batch: bytes) -> int:
         """Append a batch that a coordinator built with `encode_batch`; return its base offset.
@@ -317,8 +267,8 @@ class Partition:
             stamp(batch, base_offset, self.leader_epochs.current), base_offset, last_offset, max_timestamp
         )
         if fields[9] >= 0:
-            self._apply_data(BatchHeader._make(fields)._replace(base_offset=base_offset), address)
-        self._advance()
+            self.apply_data(BatchHeader._make(fields)._replace(base_offset=base_offset), address)
+        self.advance()
         return base_offset
 
     def write_marker(
@@ -332,7 +282,7 @@ class Partition:
     ) -> int:
         """End the producer's transaction on this partition; return NONE or Kafka's error code.
 
-        A marker without an open transaction is written too: it fences what may still be on its way.
+        A marker without an open transaction is written too: it fences requests that are still on their way.
         """
         error = decide_marker(self.producers.by_id.get(producer_id), epoch, coordinator_epoch, transaction_version)
         if error:
@@ -344,13 +294,13 @@ class Partition:
             log.append(batch, offset, offset, now_ms)
         except StorageFailed:
             return errors.KAFKA_STORAGE_ERROR
-        self._apply_marker(producer_id, epoch, commit, coordinator_epoch, now_ms, offset)
+        self.apply_marker(producer_id, epoch, commit, coordinator_epoch, now_ms, offset)
         if self.on_marker is not None:
             self.on_marker(producer_id, commit)
-        self._advance()
+        self.advance()
         return errors.NONE
 
-    def _apply_data(self, header: BatchHeader, address: int) -> None:
+    def apply_data(self, header: BatchHeader, address: int) -> None:
         sent = SentBatch(header.base_sequence, header.last_sequence, header.last_offset, header.max_timestamp)
         self.producers.apply_batch(
             header.producer_id,
@@ -362,7 +312,7 @@ class Partition:
             header.size_bytes,
         )
 
-    def _apply_marker(
+    def apply_marker(
         self,
         producer_id: int,
         epoch: int,
@@ -372,7 +322,7 @@ class Partition:
         offset: int,
         last_indexed: int = -1,
     ) -> None:
-        """Take a marker in that is in the log, live or at recovery; up to `last_indexed` the index has the entries."""
+        """Take in a marker that is in the log, live or at recovery. The index is complete up to `last_indexed`."""
         first_offset = self.producers.apply_marker(producer_id, epoch, coordinator_epoch, timestamp)
         if first_offset < 0 or commit:
             return
@@ -388,7 +338,7 @@ class Partition:
         self._index_pending()
 
     def _index_pending(self) -> None:
-        """The marker is in the log already, so an index that cannot be written must not be forgotten."""
+        """Write to the index what it lacks. The markers are in the log already, so no entry may be lost."""
         while self.unindexed:
             try:
                 self.log.append_aborted(self.unindexed[0])
@@ -396,8 +346,8 @@ class Partition:
                 return
             del self.unindexed[0]
 
-    def _advance(self) -> None:
-        """The log grew: move the offsets that readers see, and tell those who wait for them."""
+    def advance(self) -> None:
+        """The log changed: move the offsets that readers see, and wake the fetches that wait for them."""
         log = self.log
         before = self.last_stable_offset
         for txn in self.producers.open_txns.values():
@@ -416,12 +366,12 @@ class Partition:
     # Questions about producers.
 
     def has_open_txn(self, producer_id: int, epoch: int) -> bool:
-        """Whether a transaction of this producer and epoch has data here: then all is verified."""
+        """Whether a transaction of this producer and epoch has data here, and is verified by that."""
         producer = self.producers.by_id.get(producer_id)
         return producer is not None and producer.txn_first_offset >= 0 and producer.epoch == epoch
 
     def epoch_of(self, producer_id: int) -> int:
-        """The newest epoch seen of this producer, -1 if it is not known."""
+        """The newest epoch of this producer, or -1 for an unknown producer."""
         producer = self.producers.by_id.get(producer_id)
         return -1 if producer is None else producer.epoch
 
@@ -445,7 +395,7 @@ class Partition:
     # Reading.
 
     def fetch(self, offset: int, max_bytes: int, read_committed: bool = False) -> Fetched:
-        """Whole batches from the one with `offset` on, to the end of the log or the last stable offset."""
+        """Read whole batches, from the one with `offset` to the end of the log or the last stable offset."""
         log = self.log
         high_watermark = log.end_offset
         start_offset = log.start_offset
@@ -470,71 +420,16 @@ class Partition:
 
     def _aborted_in(self, offset: int, records: bytes) -> list[tuple[int, int]]:
         """The aborted transactions that have data in `records`, which were read from `offset` on."""
-        # Differs: Kafka also names aborted transactions that begin behind the records, as far as its index is coarse.
+        # Differs: Kafka also names some aborted transactions that begin after the records, because it looks them up by
+        # index entries. Fencepost names those with data among the records.
         upper = offset_after(records)
         found = self.log.aborted(offset, upper)
         if self.unindexed:
             found = found + [a for a in self.unindexed if a.last_offset >= offset and a.first_offset < upper]
         return [(a.producer_id, a.first_offset) for a in found]
 
-    def offset_for(self, timestamp: int, read_committed: bool = False) -> FoundOffset:
-        """Answer ListOffsets: latest (-1), earliest (-2), newest (-3), or the first record from a time on."""
-        end = self.last_stable_offset if read_committed else self.log.end_offset
-        epoch = self.leader_epochs.current
-        if timestamp == LATEST_TIMESTAMP:
-            return FoundOffset(end, NO_TIMESTAMP, epoch)
-        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            return FoundOffset(self.log.start_offset, NO_TIMESTAMP, self.leader_epochs.at(self.log.start_offset))
-        if timestamp == MAX_TIMESTAMP:
-            newest = max_timestamp(self.log)
-            found = NOT_FOUND if newest is None else first_not_before(self.log, newest)
-        elif timestamp >= 0:
-            found = first_not_before(self.log, timestamp)
-        else:
-            return NOT_FOUND
-        return found if found.offset < end else NOT_FOUND
-
-    # Getting shorter.
-
-    def delete_records(self, offset: int) -> tuple[int, int]:
-        """Answer DeleteRecords: let the log begin at `offset`, or at its end (-1); error code, and where it begins."""
-        log = self.log
-        if offset == DELETE_ALL:
-            offset = log.end_offset
-        if not 0 <= offset <= log.end_offset:
-            return errors.OFFSET_OUT_OF_RANGE, -1
-        if offset > log.start_offset:
-            self.save_snapshot()
-            try:
-                log.advance_start(offset)
-            except StorageFailed:
-                return errors.KAFKA_STORAGE_ERROR, -1
-            self._move_open_txns()
-            self._advance()
-        return errors.NONE, log.start_offset
-
-    def apply_retention(self, retention: Retention, now_ms: int) -> bool:
-        """Delete the segments that are too old or too much; whether there were any. Raises StorageFailed."""
-        # Differs: Kafka deletes up to the high watermark, even of a transaction that is open. Here the last stable
-        # offset is the limit, so that what a transaction wrote is there when it commits.
-        log = self.log
-        segments = log.segments()
-        if not segments:
-            return False
-        start = first_kept_offset(segments, log.end_offset, self.last_stable_offset, retention, now_ms)
-        start = max(start, log.start_offset)
-        if start == log.end_offset:
-            log.roll()  # The name of the new segment is what remembers the offset.
-        segments = log.segments()
-        if len(segments) < 2 or segments[1].base_offset > start:
-            return False
-        # Segments go only once a snapshot knows their producers.
-        self.save_snapshot()
-        log.advance_start(start)
-        return True
-
-    def _move_open_txns(self) -> None:
-        """Kafka: the last stable offset is not before the log's start, even of a transaction that began before it."""
+    def move_open_txns(self) -> None:
+        """Kafka: the last stable offset is never before the log's start, even if a transaction began before it."""
         start = self.log.start_offset
         for producer_id, txn in self.producers.open_txns.items():
             if txn.first_offset < start:
@@ -546,90 +441,10 @@ class Partition:
         """Keep the producers' state with the log, so that a restart has little to replay."""
         self._index_pending()
         if self.unindexed:
-            return  # A replay from here would never meet the markers that these come from.
-        # Without a snapshot the replay is longer, nothing else.
+            return  # A replay from this snapshot would skip the markers of the entries that the index lacks.
+        # Without a snapshot the replay takes longer; nothing is lost.
         with suppress(StorageFailed):
             self.log.save_snapshot(encode_snapshot(self.producers.by_id))
-
-    @classmethod
-    def recover(
-        cls,
-        log: Log,
-        topic: str,
-        index: int,
-        leader_epoch: int = 0,
-        *,
-        now_ms: int | None = None,
-        producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
-    ) -> Partition:
-        """The partition as it was when its log was last written: the newest snapshot, and what came after it.
-
-        With `now_ms`, producers that were silent for too long are not brought back.
-        """
-        partition = cls(log, topic, index, leader_epoch)
-        from_offset = partition._load_snapshot()
-        partition._replay(from_offset)
-        partition.aborted_bytes = 0  # It counts from the start of the process.
-        partition._move_open_txns()
-        if now_ms is not None:
-            partition.expire_producers(now_ms, producer_id_expiration_ms)
-        oldest = partition.producers.oldest_txn()
-        if oldest is not None:
-            partition.last_stable_offset, partition.stable_address = oldest
-        # The index may hold more than was replayed.
-        partition.last_aborted_offset = log.end_offset - 1
-        if log.wants_snapshot():
-            partition.save_snapshot()
-        return partition
-
-    def _load_snapshot(self) -> int:
-        """Take the log's snapshot into the state; return the offset to replay from."""
-        log = self.log
-        found = log.load_snapshot()
-        if found is None:
-            return 0  # All that is there, also what is in front of the log's start.
-        from_offset, snapshot = found
-        try:
-            producers = decode_snapshot(snapshot)
-        except Corrupt:
-            return 0
-        self.producers.by_id = producers
-        for first_offset, producer_id in open_txns_of(producers.items()):
-            self.producers.open_txns[producer_id] = OpenTxn(first_offset, log.address_of(first_offset))
-        return from_offset
-
-    def _replay(self, from_offset: int) -> None:
-        log = self.log
-        epochs = LeaderEpochs(log.leader_epochs())
-        indexed = log.aborted(from_offset, log.end_offset)
-        last_indexed = indexed[-1].last_offset if indexed else -1
-        known_epoch = b""
-        for address, _, head in log.scan(from_offset):
-            if head[PRODUCER_ID] == NO_PRODUCER and head[LEADER_EPOCH] == known_epoch:
-                continue  # It changes nothing.
-            known_epoch = head[LEADER_EPOCH]
-            header = decode_header(head)
-            if header.base_offset < from_offset:
-                continue  # The snapshot was taken after this batch.
-            epochs.begin(header.leader_epoch, header.base_offset)
-            if header.producer_id < 0:
-                continue
-            if not header.attributes & CONTROL:
-                self._apply_data(header, address)
-                continue
-            marker = decode_marker(head)
-            if marker is not None:
-                self._apply_marker(
-                    marker.producer_id,
-                    marker.producer_epoch,
-                    marker.commit,
-                    marker.coordinator_epoch,
-                    marker.timestamp,
-                    marker.offset,
-                    last_indexed,
-                )
-        epochs.begin(self.leader_epochs.current, log.end_offset)
-        self.leader_epochs = epochs
 
 
 def offset_after(records: bytes) -> int:

@@ -7,7 +7,10 @@ import pytest
 from fencepost.machines.log.interface import LogConfig, StorageFailed
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
 from fencepost.machines.log.retention import Retention, first_kept_offset
+from fencepost.machines.partition.list_offsets import offset_for
 from fencepost.machines.partition.partition import Partition
+from fencepost.machines.partition.recovery import recover
+from fencepost.machines.partition.shortening import apply_retention, delete_records
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 
@@ -87,23 +90,23 @@ def test_records_that_are_too_old_cannot_be_fetched() -> None:
     partition, _ = new_partition()
     write(partition, 9, NOW - 2 * HOUR)
     write(partition, 9, NOW)
-    assert partition.apply_retention(Retention(HOUR), NOW)
+    assert apply_retention(partition, Retention(HOUR), NOW)
     # The segment with both old and new records is kept.
     assert partition.log.start_offset == 8
     assert partition.fetch(7, 1000).error == errors.OFFSET_OUT_OF_RANGE
     assert partition.fetch(8, 1000).error == errors.NONE
-    assert partition.offset_for(-2).offset == 8
-    assert not partition.apply_retention(Retention(HOUR), NOW)
+    assert offset_for(partition, -2).offset == 8
+    assert not apply_retention(partition, Retention(HOUR), NOW)
 
 
 def test_a_log_without_writes_becomes_empty_and_keeps_its_offsets() -> None:
     partition, storage = new_partition()
     write(partition, 5, NOW, producer_id=7)
-    assert partition.apply_retention(Retention(HOUR), NOW + 2 * HOUR)
+    assert apply_retention(partition, Retention(HOUR), NOW + 2 * HOUR)
     assert (partition.log.start_offset, partition.log.end_offset) == (5, 5)
-    recovered = Partition.recover(storage.after_kill().open_log("t", 0, bytes(16), LogConfig()), "t", 0)
+    recovered = recover(storage.after_kill().open_log("t", 0, bytes(16), LogConfig()), "t", 0)
     assert (recovered.log.start_offset, recovered.log.end_offset) == (5, 5)
-    assert not recovered.apply_retention(Retention(HOUR), NOW + 9 * HOUR)
+    assert not apply_retention(recovered, Retention(HOUR), NOW + 9 * HOUR)
     # Its producers are still known: the next batch has the next sequence.
     write(recovered, 1, NOW, producer_id=7, first=5)
     assert recovered.log.end_offset == 6
@@ -115,10 +118,10 @@ def test_an_open_transaction_holds_its_segments() -> None:
     batch = encode_batch([(b"k", b"v")], NOW - 9 * HOUR, 7, 0, 0, transactional=True)
     partition.append(batch, NOW, verified=True)
     write(partition, 4, NOW - 9 * HOUR)
-    assert partition.apply_retention(Retention(HOUR), NOW)
+    assert apply_retention(partition, Retention(HOUR), NOW)
     assert partition.log.start_offset == 4 == partition.last_stable_offset
     partition.write_marker(7, 0, True, 0, NOW - 9 * HOUR)
-    assert partition.apply_retention(Retention(HOUR), NOW)
+    assert apply_retention(partition, Retention(HOUR), NOW)
     assert partition.log.start_offset == partition.log.end_offset
 
 
@@ -128,7 +131,7 @@ def test_aborted_transactions_that_are_wholly_gone_are_not_named_any_more() -> N
         batch = encode_batch([(b"k", b"v")], NOW, 7, 0, n, transactional=True)
         partition.append(batch, NOW, verified=True)
         partition.write_marker(7, 0, False, 0, NOW)
-    partition.delete_records(3)
+    delete_records(partition, 3)
     assert [entry.last_offset for entry in partition.log.aborted(0, 99)] == [3, 5]
 
 
@@ -139,12 +142,12 @@ def test_records_are_deleted_up_to_an_offset_within_a_batch() -> None:
     partition, storage = new_partition()
     partition.append(encode_batch([(b"k", b"v")] * 5, NOW), NOW)
     write(partition, 5)
-    assert partition.delete_records(3) == (errors.NONE, 3)
+    assert delete_records(partition, 3) == (errors.NONE, 3)
     assert partition.fetch(2, 1000).error == errors.OFFSET_OUT_OF_RANGE
     assert partition.fetch(3, 1000).records
-    assert partition.offset_for(0).offset == 3
-    assert partition.delete_records(1) == (errors.NONE, 3), "it does not go back"
-    recovered = Partition.recover(storage.after_kill().open_log("t", 0, bytes(16), LogConfig()), "t", 0)
+    assert offset_for(partition, 0).offset == 3
+    assert delete_records(partition, 1) == (errors.NONE, 3), "it does not go back"
+    recovered = recover(storage.after_kill().open_log("t", 0, bytes(16), LogConfig()), "t", 0)
     assert recovered.log.start_offset == 3
 
 
@@ -152,14 +155,14 @@ def test_records_are_deleted_up_to_an_offset_within_a_batch() -> None:
 def test_an_offset_that_the_log_does_not_have_is_out_of_range(offset: int) -> None:
     partition, _ = new_partition()
     write(partition, 5)
-    assert partition.delete_records(offset) == (errors.OFFSET_OUT_OF_RANGE, -1)
+    assert delete_records(partition, offset) == (errors.OFFSET_OUT_OF_RANGE, -1)
     assert partition.log.start_offset == 0
 
 
 def test_minus_one_deletes_all_there_is() -> None:
     partition, _ = new_partition()
     write(partition, 5)
-    assert partition.delete_records(-1) == (errors.NONE, 5)
+    assert delete_records(partition, -1) == (errors.NONE, 5)
     assert partition.fetch(5, 1000).error == errors.NONE
     write(partition, 1)
     assert partition.fetch(5, 1000).records
@@ -172,10 +175,10 @@ def test_the_last_stable_offset_is_never_before_the_start() -> None:
     write(partition, 5)
     woken: list[int] = []
     partition.on_last_stable_offset = lambda p: woken.append(p.last_stable_offset)
-    assert partition.delete_records(4) == (errors.NONE, 4)
+    assert delete_records(partition, 4) == (errors.NONE, 4)
     assert partition.last_stable_offset == 4
     assert woken == [4]
-    recovered = Partition.recover(storage.after_kill().open_log("t", 0, bytes(16), LogConfig()), "t", 0)
+    recovered = recover(storage.after_kill().open_log("t", 0, bytes(16), LogConfig()), "t", 0)
     assert recovered.last_stable_offset == 4
     for p in (partition, recovered):
         p.write_marker(7, 0, False, 0, NOW)
@@ -189,5 +192,5 @@ def test_a_disk_that_cannot_keep_the_new_start_refuses() -> None:
 
     partition = Partition(Full(), "t", 0)
     write(partition, 5)
-    assert partition.delete_records(3) == (errors.KAFKA_STORAGE_ERROR, -1)
+    assert delete_records(partition, 3) == (errors.KAFKA_STORAGE_ERROR, -1)
     assert partition.log.start_offset == 0

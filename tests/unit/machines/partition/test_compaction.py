@@ -10,6 +10,8 @@ from fencepost.machines.log.interface import LogConfig, Rewrite, StorageFailed
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
 from fencepost.machines.partition.compaction import SLICE_RECORDS, Dirt, Policy, compact, find_dirt
 from fencepost.machines.partition.partition import Partition
+from fencepost.machines.partition.recovery import replay
+from fencepost.machines.partition.shortening import delete_records
 from fencepost.protocol import errors
 from fencepost.protocol.batch import assemble, decode_marker, encode_batch, stamp
 from fencepost.protocol.filtering import delete_horizon
@@ -238,7 +240,7 @@ def test_the_last_batch_of_a_living_producer_stays_without_its_records() -> None
     clean(partition)
     assert headers(partition) == [(2, 3, 0), (4, 4, 1), (5, 6, 2)]
     recovered = Partition(partition.log, "t", 0)
-    recovered._replay(0)
+    replay(recovered, 0)
     assert recovered.producers.by_id[7].batches[-1].last_sequence == 3
     assert recovered.last_stable_offset == partition.last_stable_offset
     # Once the producer is forgotten, only the marker is kept, for its time.
@@ -259,7 +261,7 @@ def test_the_last_marker_of_a_producer_without_data_stays_whole_for_its_epoch() 
         write(partition, (b"b", b"%d" % days))
     assert markers(partition) == [(5, True)]
     recovered = Partition(partition.log, "t", 0)
-    recovered._replay(0)
+    replay(recovered, 0)
     assert recovered.epoch_of(7) == 3
 
 
@@ -370,7 +372,7 @@ def test_segments_that_are_deleted_meanwhile_do_not_come_back() -> None:
     work = compact(partition.log, find_dirt(partition.log, 4, 0, NOW), {}, Policy(), NOW)
     for _ in range(5):
         next(work)  # The keys of four segments, and the first segment again.
-    partition.delete_records(2)
+    delete_records(partition, 2)
     for _ in work:
         pass
     assert [offset for offset, _, _ in stored(partition)] == [2, 3]

@@ -8,6 +8,7 @@ from fencepost.machines.log import times
 from fencepost.machines.log.interface import AbortedTxn
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
 from fencepost.machines.log.times import NOT_FOUND
+from fencepost.machines.partition.list_offsets import offset_for
 from fencepost.machines.partition.partition import AppendResult, Partition
 from fencepost.machines.partition.producers import (
     MAX_EPOCH,
@@ -17,6 +18,7 @@ from fencepost.machines.partition.producers import (
     decode_snapshot,
     encode_snapshot,
 )
+from fencepost.machines.partition.recovery import recover
 from fencepost.protocol import errors
 from fencepost.protocol.batch import MAX_SEQUENCE, Corrupt, assemble, decode_header, encode_batch, encode_record
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
@@ -99,7 +101,7 @@ def test_log_append_time_is_the_brokers() -> None:
     p = new_partition()
     p.log_append_time = True
     assert p.append(batch(b"a", b"b"), NOW + 5).log_append_time == NOW + 5
-    assert p.offset_for(NOW + 1) == (0, NOW + 5, 0)
+    assert offset_for(p, NOW + 1) == (0, NOW + 5, 0)
 
 
 def test_a_timestamp_too_far_in_the_future_is_refused() -> None:
@@ -405,13 +407,13 @@ def test_offsets_are_found_by_time() -> None:
     p = new_partition()
     for base in (NOW, NOW + 100):
         p.append(encode_records([Record(0, base + 10 * i, b"k", b"v") for i in range(3)], codec=4), NOW)
-    assert p.offset_for(0) == (0, NOW, 0)
-    assert p.offset_for(NOW + 11) == (2, NOW + 20, 0)
-    assert p.offset_for(NOW + 21) == (3, NOW + 100, 0)
-    assert p.offset_for(NOW + 121) == NOT_FOUND
-    assert p.offset_for(-1) == (6, -1, 0)
-    assert p.offset_for(-2) == (0, -1, 0)
-    assert p.offset_for(-3) == (5, NOW + 120, 0)
+    assert offset_for(p, 0) == (0, NOW, 0)
+    assert offset_for(p, NOW + 11) == (2, NOW + 20, 0)
+    assert offset_for(p, NOW + 21) == (3, NOW + 100, 0)
+    assert offset_for(p, NOW + 121) == NOT_FOUND
+    assert offset_for(p, -1) == (6, -1, 0)
+    assert offset_for(p, -2) == (0, -1, 0)
+    assert offset_for(p, -3) == (5, NOW + 120, 0)
 
 
 def test_a_batch_of_very_many_records_is_found_by_time_but_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -420,8 +422,8 @@ def test_a_batch_of_very_many_records_is_found_by_time_but_not_searched(monkeypa
     for count in (2, 3):
         records = [Record(0, NOW + 10 * n, None, b"v") for n in range(count)]
         assert p.append(encode_records(records), NOW).error == errors.NONE
-    assert p.offset_for(NOW + 10) == (1, NOW + 10, 0)
-    assert p.offset_for(NOW + 11) == (2, NOW + 20, 0)
+    assert offset_for(p, NOW + 10) == (1, NOW + 10, 0)
+    assert offset_for(p, NOW + 11) == (2, NOW + 20, 0)
 
 
 def test_latest_and_times_are_held_at_the_last_stable_offset() -> None:
@@ -429,16 +431,16 @@ def test_latest_and_times_are_held_at_the_last_stable_offset() -> None:
     p.append(encode_records([Record(0, NOW, b"k", b"v")]), NOW)
     data = encode_records([Record(0, NOW + 5, b"k", b"v")], 0, 0x10, PID, 0, 0)
     p.append(data, NOW, verified=True)
-    assert p.offset_for(-1, read_committed=True).offset == 1
-    assert p.offset_for(-1).offset == 2
-    assert p.offset_for(NOW + 1).offset == 1
-    assert p.offset_for(NOW + 1, read_committed=True) == NOT_FOUND
-    assert p.offset_for(-3, read_committed=True) == NOT_FOUND
+    assert offset_for(p, -1, read_committed=True).offset == 1
+    assert offset_for(p, -1).offset == 2
+    assert offset_for(p, NOW + 1).offset == 1
+    assert offset_for(p, NOW + 1, read_committed=True) == NOT_FOUND
+    assert offset_for(p, -3, read_committed=True) == NOT_FOUND
 
 
 def test_an_empty_log_has_no_offset_for_a_time() -> None:
     p = new_partition()
-    assert p.offset_for(0) == p.offset_for(-3) == NOT_FOUND
+    assert offset_for(p, 0) == offset_for(p, -3) == NOT_FOUND
 
 
 def test_those_who_wait_are_told_what_moved() -> None:
@@ -540,7 +542,7 @@ def test_an_abort_that_the_index_cannot_take_is_still_told_to_readers() -> None:
 
 
 def recovered(p: Partition) -> Partition:
-    return Partition.recover(p.log, p.topic, p.index)
+    return recover(p.log, p.topic, p.index)
 
 
 def test_replay_rebuilds_producers_transactions_and_the_aborted_index() -> None:
@@ -554,7 +556,7 @@ def test_replay_rebuilds_producers_transactions_and_the_aborted_index() -> None:
     p.append(batch(b"a"), NOW)
     log = p.log.copy_until(storage, p.log.end_offset)
     assert log.aborted(0, 100) == []  # Nothing vouches for the index after kill -9.
-    q = Partition.recover(log, "orders", 0)
+    q = recover(log, "orders", 0)
     assert q.producers.by_id == p.producers.by_id
     assert q.producers.open_txns == p.producers.open_txns
     assert (q.last_stable_offset, q.stable_address) == (p.last_stable_offset, p.stable_address)
@@ -615,19 +617,19 @@ def test_producers_that_were_silent_too_long_do_not_come_back() -> None:
     p = new_partition()
     idempotent(p, 0, pid=1)
     send(p, 0, pid=2)
-    q = Partition.recover(p.log, "orders", 0, now_ms=NOW + 86_400_000)
+    q = recover(p.log, "orders", 0, now_ms=NOW + 86_400_000)
     assert (q.epoch_of(1), q.epoch_of(2)) == (-1, 0)
 
 
 def test_a_leader_knows_those_before_it_by_what_they_wrote() -> None:
     log = MemoryLog()
     for epoch in (1, 3, 4):
-        p = Partition.recover(log, "orders", 0, leader_epoch=epoch)
+        p = recover(log, "orders", 0, leader_epoch=epoch)
         p.append(batch(b"a"), NOW)
     assert [p.leader_epochs.at(offset) for offset in range(3)] == [1, 3, 4]
     assert [p.leader_epochs.end_of(epoch, log.end_offset) for epoch in (1, 3, 4)] == [(1, 1), (3, 2), (4, 3)]
     # Not every leader writes.
-    p = Partition.recover(log, "orders", 0, leader_epoch=7)
+    p = recover(log, "orders", 0, leader_epoch=7)
     assert p.leader_epochs.current == 7
     assert p.leader_epochs.end_of(5, log.end_offset) == (4, 3)
 

@@ -1,0 +1,58 @@
+"""A topic as the broker serves it, and what its settings mean for its partitions and logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fencepost.broker.config import Config
+from fencepost.broker.internal_topics import INTERNAL_TOPICS
+from fencepost.machines.log.interface import LogConfig
+from fencepost.machines.partition.partition import Partition
+
+
+class Topic:
+    __slots__ = ("configs", "name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes, configs: Mapping[str, str]) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.configs = configs
+        self.partitions: list[Partition] = []
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+
+def apply_settings(config: Config, topic: Topic) -> None:
+    """Give the partitions of a topic its settings, or those of the broker where it has none."""
+
+    def setting(name: str) -> Any:
+        return config.for_topic(topic.configs, name)
+
+    is_compacted = "compact" in cleanup_policy(config, topic.configs)
+    for partition in topic.partitions:
+        partition.max_message_bytes = setting("max.message.bytes")
+        partition.log_append_time = setting("message.timestamp.type") == "LogAppendTime"
+        partition.timestamp_before_max_ms = setting("message.timestamp.before.max.ms")
+        partition.timestamp_after_max_ms = setting("message.timestamp.after.max.ms")
+        partition.compacted = is_compacted
+
+
+def cleanup_policy(config: Config, configs: Mapping[str, str]) -> frozenset[str]:
+    """`delete`, `compact`, both or neither."""
+    policy: str = config.for_topic(configs, "cleanup.policy")
+    return frozenset(policy.split(","))
+
+
+def log_config(config: Config, configs: Mapping[str, str]) -> LogConfig:
+    def setting(name: str) -> Any:
+        return config.for_topic(configs, name)
+
+    is_compacted = "compact" in cleanup_policy(config, configs)
+    segment_ms = setting("segment.ms")
+    if is_compacted:
+        # Kafka: only a closed segment can be cleaned, so a segment is closed when it has to be cleaned.
+        segment_ms = min(segment_ms, setting("max.compaction.lag.ms"))
+    return LogConfig(setting("segment.bytes"), segment_ms, setting("index.interval.bytes"), is_compacted)
