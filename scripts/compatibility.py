@@ -1,4 +1,4 @@
-"""Run the tests with real clients and Apache Kafka's tools, and write docs/compatibility.md from what became of them.
+"""Run the tests with real clients and Apache Kafka's tools, and write docs/compatibility.md from the results.
 
     scripts/compatibility.py            run, note the results in docs/compatibility.json, and write the page
     scripts/compatibility.py --page     write the page anew from the results of the last run
@@ -55,7 +55,7 @@ def run() -> Results:
 
 
 def as_text(results: Results) -> str:
-    """JSON with a line for each test and each API, so that a change is seen as one."""
+    """JSON with a line for each test and each API, so that a diff shows each change on its own line."""
     apache, tests = results["apache_kafka"], results["tests"]
     apis = ",\n".join(json.dumps(api) for api in apache["apis"])
     lines = ",\n".join(json.dumps(test) for test in tests)
@@ -64,8 +64,8 @@ def as_text(results: Results) -> str:
 
 
 def apache_kafka_versions() -> Results:
-    """What a running Apache Kafka says that it serves; nothing where there is none."""
-    # They want pytest, which those who only write the page do without.
+    """The APIs that a running Apache Kafka advertises; none if there is no Java to run it."""
+    # These modules import pytest, which `--page` does not need.
     from tests.engines.apache_kafka import apache_kafka
     from tests.engines.java import KAFKA_VERSION, why_no_java
 
@@ -87,9 +87,9 @@ def page(results: Results) -> str:
     lines = [
         "# Compatibility",
         "",
-        "Written by `make compat`, from what became of the tests with real clients and with Apache Kafka's own tools:",
-        "nothing here is written by hand. What to know about single clients is in [clients.md](clients.md), what",
-        "differs from Apache Kafka in [deviations.md](deviations.md).",
+        "Written by `make compat`, from the results of the tests with real clients and with Apache Kafka's own tools:",
+        "nothing here is written by hand. Notes on single clients are in [clients.md](clients.md), the differences",
+        "from Apache Kafka in [deviations.md](deviations.md).",
         "",
         *clients_table(tests),
         *scenarios_table(tests),
@@ -111,7 +111,7 @@ def clients_table(tests: list[Test]) -> list[str]:
 
 
 def scenarios_table(tests: list[Test]) -> list[str]:
-    """The scenarios that all clients play, with the clients side by side."""
+    """The scenarios that run with every client, with the clients side by side."""
     lines = [
         "## Transactions",
         "",
@@ -144,7 +144,7 @@ def tools_table(tests: list[Test]) -> list[str]:
 
 
 def client_tables(tests: list[Test]) -> list[str]:
-    """What else each client did."""
+    """The other tests of each client."""
     lines = []
     for client in CLIENTS:
         found = [test for test in tests if test["client"] == client and SCENARIOS not in test["test"]]
@@ -160,7 +160,7 @@ def outcome(test: Test) -> str:
 
 
 def apis_table(apache: Results) -> list[str]:
-    """The APIs, as the code has them now, beside what Apache Kafka advertises."""
+    """The APIs of the code as it is now, beside those that Apache Kafka advertises."""
     lines = [
         "## APIs",
         "",

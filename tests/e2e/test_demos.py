@@ -30,7 +30,7 @@ def play(*arguments: str) -> dict[str, Any]:
     """Run a demo with --json and return its document."""
     done = run_fencepost("demo", *arguments, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    document = json.loads(done.stdout)
+    document: dict[str, Any] = json.loads(done.stdout)
     assert document["holds"] is True
     return document
 
@@ -152,7 +152,7 @@ def test_a_zombie_in_one_terminal_is_fenced_by_its_successor_in_the_other() -> N
         second = play("zombie", "--role", "2", "--bootstrap", broker.bootstrap_servers)
         assert second["committed"] == 5
         assert first.wait(60) == 0
-        assert "role 1: FENCED: another process has brew-zombie now" in first.stderr.read()
+        assert "role 1: FENCED: another process has registered brew-zombie" in first.stderr.read()
         document = json.loads(first.stdout.read())
         assert checks(document) == [("FENCED", "FENCED")]
 
@@ -211,7 +211,7 @@ def test_a_timeout_that_is_over_before_anybody_could_look_is_said() -> None:
 def test_a_timeout_that_the_broker_refuses_is_said_to_be_refused() -> None:
     done = run_fencepost("demo", "isolation", "--timeout", "1d")
     assert done.returncode == 1
-    hint = "the broker refuses transactions that may last longer than its transaction.max.timeout.ms"
+    hint = "the broker refuses timeouts longer than its transaction.max.timeout.ms"
     assert f"\n\nhint: {hint}" in done.stderr
 
 
@@ -244,7 +244,7 @@ def test_read_says_who_holds_it_and_shows_what_is_not_text() -> None:
         held = play("read", *arguments)
         assert held["records"] == []
         assert held["sections"][0]["story"][1] == (
-            "An open transaction holds the last stable offset: bytes-0 from offset 0 to 1."
+            "An open transaction holds back the last stable offset: bytes-0 from offset 0 to 1."
         )
         producer.commit_transaction(20)
         [record] = play("read", *arguments, "--count", "1")["records"]

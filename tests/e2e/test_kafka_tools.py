@@ -197,7 +197,7 @@ def test_kafka_transactions_lists_and_describes(tool: Tool) -> None:
     assert producers[described["ProducerId"]]["CurrentTransactionStartOffset"] == str(4 * ROUNDS)
 
 
-def test_kafka_transactions_aborts_what_it_is_told_to(broker: Broker, tool: Tool) -> None:
+def test_kafka_transactions_aborts_an_open_transaction(broker: Broker, tool: Tool) -> None:
     tool("kafka-topics", "--create", "--topic", "to-abort", "--partitions", "1")
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "hanging"})
     producer.init_transactions(TIMEOUT_S)

@@ -76,11 +76,11 @@ def test_the_pipeline_is_exactly_once_although_driver_and_broker_are_killed(engi
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == "exactly once: yes"
     assert "\x1b" not in done.stdout
-    half_written = re.search(r"kill -9 of the driver, in batch 1: (\d+) refunds are in the log", done.stderr)
+    half_written = re.search(r"kill -9 of the driver, in micro-batch 1: (\d+) refunds are in the log", done.stderr)
     assert half_written, done.stderr
     assert int(half_written[1]) > 100
-    assert "run 3: batch 2 is in Kafka already: skipped" in done.stderr
-    assert "kill -9 of the broker, in batch 3" in done.stderr
+    assert "run 3: micro-batch 2 is in Kafka already: skipped" in done.stderr
+    assert "kill -9 of the broker, in micro-batch 3" in done.stderr
     assert re.search(r"refunds-emitted +2000 +2000 +0 +0 +0\n", done.stdout)
 
 
@@ -120,7 +120,7 @@ def test_it_runs_on_a_cluster_that_others_use_and_leaves_it_running(engines: Pat
     [
         ("writing", signal.SIGINT),
         ("starting Spark", signal.SIGINT),
-        ("batch 0 committed", signal.SIGTERM),
+        ("micro-batch 0 committed", signal.SIGTERM),
     ],
 )
 def test_ctrl_c_leaves_nothing_behind(engines: Path, moment: str, number: int) -> None:
@@ -165,7 +165,7 @@ def test_drivers_and_workers_that_are_killed_at_random_lose_nothing_and_double_n
 @pytest.mark.parametrize(
     ("home", "said"),
     [
-        ("/nowhere", "error: Spark needs Java 17 or newer, and JAVA_HOME=/nowhere has none that runs"),
+        ("/nowhere", "error: Spark needs Java 17 or newer, and JAVA_HOME=/nowhere contains no working Java"),
         (None, "error: Spark needs Java 17 or newer, and there is no java on the PATH"),
     ],
 )

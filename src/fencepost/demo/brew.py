@@ -1,7 +1,7 @@
-"""An order, a payment and a shipment in one transaction, many times; a coin decides commit or abort.
+"""Writes orders, each with payment and shipment in one transaction, and commits or aborts each at random.
 
-Then three ways to look at the log: read_committed sees the committed orders and nothing else,
-read_uncommitted sees everything, and the end offsets count the markers too, which no consumer gets.
+Then compares three views of the log: read_committed sees only the committed orders, read_uncommitted sees all orders,
+and the end offsets also count the markers, which consumers never receive.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def play_brew(bootstrap_servers: str, attempts: int, commit_prob: float, seed: i
         "orders": [{"order_id": a.order_id, "end": "commit" if a.commit else "abort"} for a in tosses],
     }
     section = section_of_readers(tosses, start, end, committed, uncommitted)
-    section.sentences.append(f"The same coins again: --seed {seed}.")
+    section.sentences.append(f"To repeat these decisions, use --seed {seed}.")
     return Report("brew", facts, [section])
 
 
@@ -71,7 +71,7 @@ def write_orders(
 def section_of_readers(
     tosses: list[Attempt], start: Offsets, end: Offsets, committed: list[Seen], uncommitted: list[Seen]
 ) -> Section:
-    """Hold what each reader saw against what the tosses say it should have seen."""
+    """Compare the records that each reader saw with the records that `tosses` make it see."""
     commits = sum(a.commit for a in tosses)
     attempts, aborts = len(tosses), len(tosses) - commits
     moved = {topic: sum(end[tp] - start[tp] for tp in end if tp[0] == topic) for topic in TOPICS}
@@ -79,9 +79,9 @@ def section_of_readers(
         "What each reader sees",
         [
             f"{attempts} transactions of three records each: {commits} committed, {aborts} aborted.",
-            "read_committed gets the records of committed transactions, read_uncommitted gets all of them.",
-            "Each transaction, aborted ones too, also leaves a marker on every partition that it wrote to.",
-            "A marker takes an offset, and no consumer ever gets it.",
+            "read_committed gets the records of committed transactions, read_uncommitted gets all records.",
+            "Each transaction, even an aborted one, also leaves a marker on every partition that it wrote to.",
+            "A marker occupies an offset, but consumers never receive it.",
         ],
         ("topic", "read_committed", "read_uncommitted", "markers", "end offset moved by"),
     )
@@ -93,7 +93,7 @@ def section_of_readers(
     wrong_moves = [f"{topic} moved by {by}, expected {attempts * 2}" for topic, by in moved.items()]
     section.checks = [
         Check(f"read_committed sees commits x 3 records: {commits} x 3", commits * 3, len(committed), wrong_committed),
-        Check("no committed order is missing or doubled, and no aborted one is seen", [], wrong_committed),
+        Check("no committed order is missing or duplicated, and no aborted order is seen", [], wrong_committed),
         Check(
             f"read_uncommitted sees attempts x 3 records: {attempts} x 3",
             attempts * 3,
@@ -111,7 +111,7 @@ def section_of_readers(
 
 
 def differences(order_ids: list[str], seen: list[Seen]) -> list[str]:
-    """What is missing, double or strange, if every order should be once in each topic and nothing else."""
+    """Missing and unexpected records, if each topic should contain every order exactly once."""
     due = Counter((topic, order_id) for topic in TOPICS for order_id in order_ids)
     found = Counter((record.topic, record.key) for record in seen)
     wrong = [f"missing in {topic}: {order_id}" for topic, order_id in sorted(due - found)]

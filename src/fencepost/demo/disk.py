@@ -1,4 +1,4 @@
-"""What the files of a data folder say, read without the broker: it may be dead."""
+"""Reads the files of a data folder directly, so that the broker need not be running."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATES = (
 
 
 def states_on_disk(folder: Path, transactional_id: str) -> list[str]:
-    """The states that `__transaction_state` holds for one id, oldest first; repeats are left out."""
+    """The states of one transactional id in `__transaction_state`, oldest first, without repetitions."""
     states: list[str] = []
     for _, batch in _batches(folder, "__transaction_state"):
         for record in iter_records(batch):

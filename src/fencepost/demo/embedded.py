@@ -1,4 +1,4 @@
-"""A broker of the demo's own, where the user names none."""
+"""Starts a broker for the demo if the user names no cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fencepost.testing import Broker
 
 @contextmanager
 def cluster(bootstrap_servers: str | None, settings: Mapping[str, object] | None = None) -> Iterator[str]:
-    """The bootstrap servers to use: those given, or those of a broker in a temporary folder, with these settings."""
+    """Yield `bootstrap_servers` or, if None, those of a new broker in a temporary folder with these settings."""
     if bootstrap_servers is not None:
         yield bootstrap_servers
         return

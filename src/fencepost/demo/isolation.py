@@ -1,8 +1,9 @@
-"""An open transaction holds the last stable offset (LSO), and with it every read_committed reader of the partition.
+"""An open transaction holds back the last stable offset (LSO), and so every read_committed reader of the partition.
 
-A producer opens a transaction and stands still. Others go on writing behind it. A read_uncommitted reader sees all of
-it at once; a read_committed one waits, also for records that have nothing to do with the open transaction, until the
-coordinator's patience ends (transaction.timeout.ms) and the transaction is aborted.
+A producer opens a transaction and stops. Another producer continues to write to the partition. A read_uncommitted
+reader sees all records at once. A read_committed reader waits until the transaction's timeout passes
+(transaction.timeout.ms) and the coordinator aborts the transaction. The reader waits even for records that do not
+belong to the open transaction.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from fencepost.demo.orders import OrderProducer, new_run_id
 from fencepost.demo.report import Check, DemoFailed, Progress, Report, Section
-from fencepost.demo.topics import NEWS_ON_ITS_WAY, QUIET, REQUEST_TIMEOUT_S, SEE_LOG, SILENT, Topics, isolation
+from fencepost.demo.topics import QUIET, REQUEST_TIMEOUT_S, SEE_LOG, SILENT, STALE_METADATA, Topics, isolation
+from fencepost.protocol.topic_partition import TopicPartition as PartitionAddress
 
 TOPIC = "brew.isolation.v1"
 BEFORE, INSIDE, BEHIND = "before", "inside", "behind"
-# The demo's own broker looks for transactions that are too old this often; Kafka's default is ten seconds.
+# The interval at which the demo's broker checks for timed-out transactions. Kafka's default is ten seconds.
 SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}
 PATIENCE_S = 60.0
 
@@ -40,7 +42,7 @@ def play_isolation(bootstrap_servers: str, timeout_ms: int, progress: Progress) 
     opened = time.monotonic()
     stuck.send([(TOPIC, "in a transaction without an end")], INSIDE)
     _commit(quick, BEHIND)
-    progress(f"a transaction is open at offset {pinned_at}; behind it, another was committed")
+    progress(f"a transaction is open at offset {pinned_at}; a later transaction was committed")
 
     # Two records and a marker. A broker may answer EndTxn before it has written the marker, as Apache Kafka does.
     high_watermark = topics.await_end(partition, pinned_at + 3)
@@ -50,37 +52,37 @@ def play_isolation(bootstrap_servers: str, timeout_ms: int, progress: Progress) 
     looked_ms = round((time.monotonic() - opened) * 1000)
     if looked_ms >= timeout_ms:
         raise DemoFailed(
-            f"to look at the open transaction took {looked_ms} ms, and its timeout is {timeout_ms} ms",
+            f"reading during the open transaction took {looked_ms} ms, and its timeout is {timeout_ms} ms",
             f"this machine needs more time: --timeout {max(1, round(looked_ms * 5 / 1000))}s",
         )
-    progress(f"read_uncommitted sees {len(uncommitted)} records, read_committed {len(committed)}, and waits")
+    progress(f"read_uncommitted sees {len(uncommitted)} records; read_committed sees {len(committed)} and waits")
     with Waiting(bootstrap_servers, partition, pinned_at) as reader:
         next_key, waited_s = reader.await_next(timeout_ms / 1000 + PATIENCE_S)
-    progress(f"the transaction timed out, the reader went on after {waited_s:.1f} s")
+    progress(f"the transaction timed out; the reader continued after {waited_s:.1f} s")
     ends = topics.await_stable()[partition], topics.ends(committed=True)[partition]
 
     rows: list[tuple[str | int, ...]] = [
-        ("while it is open", high_watermark, lso, ", ".join(uncommitted), ", ".join(committed)),
-        ("after its timeout", *ends, ", ".join(uncommitted), ", ".join([*committed, next_key])),
+        ("transaction open", high_watermark, lso, ", ".join(uncommitted), ", ".join(committed)),
+        ("after the timeout", *ends, ", ".join(uncommitted), ", ".join([*committed, next_key])),
     ]
     section = Section(
-        "Who waits for whom",
+        "Readers wait for the open transaction",
         [
-            "One record was committed before the open transaction, and one behind it.",
-            "read_committed gives records in the order of the log, and only up to the last stable offset (LSO).",
+            "In the log, one committed record is before the open transaction and one is behind it.",
+            "read_committed readers get records in the order of the log, up to the last stable offset (LSO).",
             "The LSO cannot pass the first record of an open transaction.",
-            f"After {timeout_ms} ms the coordinator aborts it, and all go on.",
+            f"After {timeout_ms} ms the coordinator aborts the transaction, and the readers continue.",
         ],
         ("moment", "high watermark", "LSO", "read_uncommitted", "read_committed"),
         rows,
         [
             Check("the LSO stays at the first record of the open transaction", pinned_at, lso),
-            Check("the high watermark does not: two records and a marker more", pinned_at + 3, high_watermark),
-            Check("read_uncommitted sees all of it", [BEFORE, INSIDE, BEHIND], uncommitted),
-            Check("read_committed sees what was before it", [BEFORE], committed),
-            Check("the next that read_committed sees, after the timeout", BEHIND, next_key),
-            Check("then nothing holds the LSO any more", ends[0], ends[1]),
-            Check("the producer that stood still cannot commit", "refused", _end_of(stuck)),
+            Check("the high watermark advances by two records and a marker", pinned_at + 3, high_watermark),
+            Check("read_uncommitted sees all three records", [BEFORE, INSIDE, BEHIND], uncommitted),
+            Check("read_committed sees the record before the open transaction", [BEFORE], committed),
+            Check("the next record that read_committed sees, after the timeout", BEHIND, next_key),
+            Check("after the timeout, the LSO equals the high watermark", ends[0], ends[1]),
+            Check("the commit of the producer that had stopped", "refused", _end_of(stuck)),
         ],
     )
     facts = {
@@ -107,9 +109,9 @@ def _end_of(stuck: OrderProducer) -> str:
 
 
 class Waiting:
-    """A read_committed reader at the end of what it may see."""
+    """A read_committed reader that has reached the LSO."""
 
-    def __init__(self, bootstrap_servers: str, partition: tuple[str, int], offset: int) -> None:
+    def __init__(self, bootstrap_servers: str, partition: PartitionAddress, offset: int) -> None:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -130,7 +132,7 @@ class Waiting:
         self._consumer.close()
 
     def await_next(self, timeout_s: float) -> tuple[str, float]:
-        """The key of the next record, and how long it took since the reader had nothing more to see."""
+        """The key of the next record, and how many seconds the reader waited for it."""
         since = time.monotonic()
         while (left := since + timeout_s - time.monotonic()) > 0:
             message: Any = self._consumer.poll(min(left, REQUEST_TIMEOUT_S))
@@ -139,10 +141,10 @@ class Waiting:
             error = message.error()
             if error is None:
                 return message.key().decode(), time.monotonic() - since
-            if error.code() != KafkaError._PARTITION_EOF and error.code() not in NEWS_ON_ITS_WAY:
+            if error.code() != KafkaError._PARTITION_EOF and error.code() not in STALE_METADATA:
                 raise DemoFailed(f"cannot read: {error.str()}", SEE_LOG)
         raise DemoFailed(
-            f"the open transaction still holds the reader after {timeout_s:g} s",
-            "the broker looks for transactions that are too old only so often "
+            f"the open transaction still holds back the reader after {timeout_s:g} s",
+            "the broker may check for timed-out transactions at longer intervals "
             "(transaction.abort.timed.out.transaction.cleanup.interval.ms)",
         )

@@ -1,8 +1,8 @@
-"""The order service is killed between the payment and the shipment, and started again.
+"""Kills the order service between the payment and the shipment, and starts it again.
 
-Without transactions the readers find half an order, and then the order and the payment twice: an idempotent
-producer forgets who it was when its process ends. With transactions the same crash leaves nothing that a
-read_committed reader would see, and the second run writes the order once.
+Without transactions, readers find an incomplete order, and later the order and the payment twice: an idempotent
+producer gets a new producer id after a restart. With transactions, read_committed readers see no record of the first
+run, and the second run writes the order once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOTHING, HALF, WHOLE, TWICE_CHARGED = (0, 0, 0), (1, 1, 0), (1, 1, 1), (2, 2, 1)
 
 
 def play_order_crash(bootstrap_servers: str, without_transactions: bool, progress: Progress) -> Report:
-    """With transactions; before that, `without_transactions`, for contrast."""
+    """Crash the service with transactions. If `without_transactions`, first crash it without them, for comparison."""
     run_id = new_run_id()
     topics = Topics(bootstrap_servers)
     topics.create()
@@ -58,27 +58,27 @@ def _crash(topics: Topics, order_id: str, transactional_id: str | None, progress
     ]
     evidence = [str(record) for record in topics.read(start, committed=True) if record.key == order_id]
     if with_transactions:
-        title = "The same crash, with transactions"
+        title = "Killed between payment and shipment, with transactions"
         sentences = [
-            "When its successor registers the same transactional id, the dead process's transaction is aborted:",
-            "nobody who reads committed data ever sees the half order.",
-            "Its records are still in the log, where read_uncommitted finds them.",
+            "When the second process registers the transactional id, the coordinator aborts the open transaction:",
+            "no read_committed reader ever sees the incomplete order.",
+            "Its records are still in the log, where read_uncommitted readers see them.",
         ]
         checks = [
-            Check("after the crash nothing of the order is seen", NOTHING, after_crash, evidence),
-            Check("after the second run order, payment and shipment are there once", WHOLE, committed, evidence),
-            Check("read_uncommitted sees the first try as well", TWICE_CHARGED, uncommitted, evidence),
+            Check("after the crash, no record of the order is seen", NOTHING, after_crash, evidence),
+            Check("after the second run, order, payment and shipment are seen once", WHOLE, committed, evidence),
+            Check("read_uncommitted also sees the records of the first run", TWICE_CHARGED, uncommitted, evidence),
         ]
     else:
         title = "Killed between payment and shipment, without transactions"
         sentences = [
-            "After the crash there is an order that is paid and that nobody delivers.",
-            "The restarted process begins the order anew. Its producer is idempotent, but it has a new id,",
-            "so the broker cannot know that these records are there already: the customer pays twice.",
+            "After the crash there is an order that is paid but has no shipment.",
+            "The restarted process writes the order again. Its producer is idempotent, but has a new producer id,",
+            "so the broker cannot recognise the duplicates: the customer pays twice.",
         ]
         checks = [
-            Check("after the crash there is an order and a payment, and no shipment", HALF, after_crash, evidence),
-            Check("after the second run order and payment are there twice", TWICE_CHARGED, committed, evidence),
+            Check("after the crash, there is an order and a payment, but no shipment", HALF, after_crash, evidence),
+            Check("after the second run, order and payment are seen twice", TWICE_CHARGED, committed, evidence),
         ]
     return Section(title, sentences, ("moment", "reader", *TOPICS), rows, checks)
 
@@ -93,7 +93,7 @@ def _counts(topics: Topics, start: Offsets, order_id: str, committed: bool) -> t
 def order_service(
     bootstrap_servers: str, order_id: str, transactional_id: str | None
 ) -> Iterator[subprocess.Popen[str]]:
-    """The order service, once it has written the payment; it does not outlive the block."""
+    """Yield the order service after it has written the payment. The end of the block kills it."""
     arguments = [bootstrap_servers, order_id, *([transactional_id] if transactional_id is not None else [])]
     with subprocess.Popen(
         python_module("fencepost.demo.order_service", *arguments),
@@ -101,7 +101,7 @@ def order_service(
         stdout=subprocess.PIPE,
         text=True,
         env=child_environment(),
-        # Ctrl-C is for the demo, which then ends its children.
+        # Ctrl-C must reach only the demo, which then ends its child processes.
         process_group=0,
     ) as service:
         try:
@@ -115,4 +115,4 @@ def _expect(service: subprocess.Popen[str], word: str) -> None:
     assert service.stdout is not None
     said = service.stdout.readline().strip()
     if said != word:
-        raise DemoFailed(f"the order service ended before it said `{word}`", "its own words are above")
+        raise DemoFailed(f"the order service ended before it printed `{word}`", "its error output is above")

@@ -1,9 +1,9 @@
-"""The program that is killed in `order_crash`: writes one order, and waits between payment and shipment.
+"""The order service that `order_crash` kills. It writes one order, and waits between payment and shipment.
 
     python -m fencepost.demo.order_service BOOTSTRAP_SERVERS ORDER_ID [TRANSACTIONAL_ID]
 
-It says `paid` on stdout once order and payment are acknowledged, goes on when it gets a line on stdin, and
-says `shipped` at the end.
+It prints `paid` when order and payment are acknowledged, and waits for a line on stdin. Then it writes the shipment
+and prints `shipped`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def write_order(bootstrap_servers: str, order_id: str, transactional_id: str | N
     producer.send([payment], order_id)
     print("paid", flush=True)
     if not sys.stdin.readline():
-        sys.exit("nobody wants the shipment")
+        sys.exit("stdin was closed before the shipment")
     producer.send([shipment], order_id)
     if transactional_id is not None:
         producer.commit()

@@ -1,4 +1,4 @@
-"""One order of the brew story is three records: the order, its payment, its shipment."""
+"""The orders of the brew demo. An order is three records: the order, its payment and its shipment."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fencepost.demo.topics import ORDERS, PAYMENTS, QUIET, SEE_LOG, SHIPMENTS
 
 TIMEOUT_S = 30.0
 TOO_LONG = (
-    "the broker refuses transactions that may last longer than its transaction.max.timeout.ms, "
-    "15 minutes unless it is set: choose a shorter timeout"
+    "the broker refuses timeouts longer than its transaction.max.timeout.ms (default: 15 minutes); "
+    "choose a shorter timeout"
 )
 DRINKS = ("espresso", "flat white", "cortado", "filter", "cold brew")
 
@@ -26,7 +26,7 @@ def new_run_id() -> str:
 
 
 def records_of_order(order_id: str, rng: random.Random) -> list[tuple[str, str]]:
-    """(topic, value) of the three records; their key is the order's id."""
+    """(topic, value) of the three records; their key is the order id."""
     drink, cents = rng.choice(DRINKS), rng.randrange(250, 600, 10)
     return [
         (ORDERS, json.dumps({"order_id": order_id, "status": "PLACED", "drink": drink})),
@@ -36,9 +36,9 @@ def records_of_order(order_id: str, rng: random.Random) -> list[tuple[str, str]]
 
 
 class OrderProducer:
-    """A confluent-kafka producer whose every send is acknowledged before it returns.
+    """A confluent-kafka producer whose `send` waits for the acknowledgement of every record.
 
-    With a transactional id it writes in transactions; without, it is idempotent all the same.
+    With a transactional id it writes in transactions. Without one it is still idempotent.
     """
 
     def __init__(self, bootstrap_servers: str, transactional_id: str | None = None, **config: Any) -> None:
@@ -60,7 +60,7 @@ class OrderProducer:
         self._call(self._producer.abort_transaction)
 
     def send(self, records: list[tuple[str, str]], key: str) -> None:
-        """Send and wait. An abort throws away what is still in the client, and the log would not show it."""
+        """Send and wait: an abort drops the records that are still in the client, so the log would not contain them."""
         errors: list[str] = []
         for topic, value in records:
             self._producer.produce(
@@ -69,7 +69,7 @@ class OrderProducer:
         try:
             waiting = self._producer.flush(TIMEOUT_S)
         except SystemError:
-            # The client loses a Ctrl-C that arrives in a delivery report, and ends like this.
+            # The client raises SystemError if Ctrl-C arrives during a delivery report.
             raise KeyboardInterrupt from None
         if errors or waiting:
             raise DemoFailed(

@@ -1,4 +1,4 @@
-"""Reads real topics from their beginning, as a reader of one isolation level does, and prints what it gets."""
+"""Reads topics from their beginning with one isolation level, and prints the records."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from fencepost.demo.report import Check, DemoFailed, Report, Section
-from fencepost.demo.topics import NEWS_ON_ITS_WAY, QUIET, REQUEST_TIMEOUT_S, SEE_LOG, Offsets, Seen, Topics, isolation
+from fencepost.demo.topics import QUIET, REQUEST_TIMEOUT_S, SEE_LOG, STALE_METADATA, Offsets, Seen, Topics, isolation
+from fencepost.protocol.topic_partition import TopicPartition as PartitionAddress
 
 
 def play_read(
@@ -20,17 +21,17 @@ def play_read(
     idle_s: float,
     tell: Callable[[str], None],
 ) -> Report:
-    """Up to `count` records, or all that were there at the start and whatever comes until none came for `idle_s`.
+    """Read up to `count` records: those that exist at the start, and later records until none arrived for `idle_s`.
 
-    Each is told as it comes.
+    `tell` is called for each record.
     """
     topics = Topics(bootstrap_servers, names)
     topics.require()
     readable = topics.ends(committed)
     partitions = list(readable)
     seen = _read(bootstrap_servers, readable, committed, count, idle_s, tell)
-    # Asked after reading, since both only grow; and the LSO last, or a record written between the two questions would
-    # look like one that waits.
+    # Ask after reading, because both offsets only grow. Ask for the LSO last: otherwise a record written between the
+    # two requests would look like a record that an open transaction holds back.
     ends = topics.ends()
     stable = topics.ends(committed=True)
     limits = stable if committed else ends
@@ -39,15 +40,15 @@ def play_read(
     held = [f"{t}-{p} from offset {stable[t, p]} to {ends[t, p]}" for t, p in partitions if stable[t, p] < ends[t, p]]
     sentences = [f"{len(seen)} records, {isolation(committed)}."]
     if held:
-        sentences.append(f"An open transaction holds the last stable offset: {', '.join(held)}.")
+        sentences.append(f"An open transaction holds back the last stable offset: {', '.join(held)}.")
     section = Section(
         "What this reader sees",
         sentences,
         ("topic", "records"),
         [(name, by_topic[name]) for name in names],
         [
-            Check("in each partition, every offset is above the one before", [], _out_of_order(seen)),
-            Check(f"nothing from past the {'last stable offset' if committed else 'high watermark'}", [], too_far),
+            Check("offsets increase in each partition", [], _out_of_order(seen)),
+            Check(f"no record is beyond the {'last stable offset' if committed else 'high watermark'}", [], too_far),
         ],
     )
     facts = {
@@ -78,7 +79,7 @@ def _read(
         }
     )
     seen: list[Seen] = []
-    # A reader that is still connecting is not idle: what is there already is waited for.
+    # A reader that is still connecting is not idle, so it waits for the records that already exist.
     behind: set[tuple[str | None, int | None]] = {place for place, end in readable.items() if end > 0}
     try:
         consumer.assign([TopicPartition(t, p, OFFSET_BEGINNING) for t, p in readable])
@@ -97,7 +98,7 @@ def _read(
                 tell(str(seen[-1]))
             elif error.code() == KafkaError._PARTITION_EOF:
                 behind.discard((message.topic(), message.partition()))
-            elif error.code() not in NEWS_ON_ITS_WAY:
+            elif error.code() not in STALE_METADATA:
                 raise DemoFailed(f"cannot read: {error.str()}", SEE_LOG)
     finally:
         consumer.close()
@@ -105,13 +106,13 @@ def _read(
 
 
 def _seen_of(message: Any) -> Seen:
-    """What is in these topics may be anything, also not text."""
+    """Unlike `seen_of`, accepts keys and values that are not text."""
     key, value = (part.decode(errors="replace") for part in (message.key() or b"", message.value() or b""))
     return Seen(message.topic(), message.partition(), message.offset(), key, value)
 
 
 def _out_of_order(seen: Sequence[Seen]) -> list[str]:
-    last: dict[tuple[str, int], int] = {}
+    last: dict[PartitionAddress, int] = {}
     wrong = []
     for record in seen:
         if record.offset <= last.get((record.topic, record.partition), -1):

@@ -1,8 +1,8 @@
-"""The broker is killed in the middle of ending a transaction, and started again on the same folder.
+"""Kills the broker in the middle of a commit or an abort, and starts it again on the same folder.
 
-The decision is one record in `__transaction_state`. Once it is there the end is certain, whoever dies: the
-next start writes the markers that are missing. Before it is there nothing is decided, and the client that
-asks again gets its way.
+The decision is one record in `__transaction_state`. Once the record is written, the outcome is fixed, even if broker
+or client crash: the next start writes the missing markers. Before that the transaction stays open, and the client
+decides the outcome when it repeats its call.
 """
 
 from __future__ import annotations
@@ -42,21 +42,23 @@ class Act(NamedTuple):
 ACTS = (
     Act(
         "Killed between the decision to commit and its markers",
-        "PrepareCommit is on disk, so the order is bought: the next start writes the markers, client or no client.",
+        "PrepareCommit is on disk, so the transaction is committed: "
+        "the next start writes the markers, even without the client.",
         "txn.prepare.after",
         True,
         "PrepareCommit",
     ),
     Act(
         "Killed between the decision to abort and its markers",
-        "PrepareAbort is on disk: the next start writes abort markers, and read_committed never gets a record.",
+        "PrepareAbort is on disk: the next start writes the ABORT markers, and read_committed never sees a record.",
         "txn.prepare.after",
         False,
         "PrepareAbort",
     ),
     Act(
-        "Killed before there was a decision",
-        "The transaction is still open after the restart. The client had no answer and asks again; that decides it.",
+        "Killed before the decision",
+        "The transaction is still open after the restart. "
+        "The client received no reply and repeats its call; the broker then writes the decision.",
         "txn.prepare.before",
         True,
         "Ongoing",
@@ -66,7 +68,7 @@ ACTS = (
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One look at the folder, and at what a reader gets if there is a broker to ask."""
+    """The contents of the data folder and, if the broker is running, the number of records that a reader gets."""
 
     state: str
     records: int
@@ -74,7 +76,7 @@ class View:
     read_committed: int | None
 
     def __str__(self) -> str:
-        seen = "" if self.read_committed is None else f", {self.read_committed} seen"
+        seen = "" if self.read_committed is None else f", {self.read_committed} visible"
         return f"{self.state}, {self.records} records, {_short(self.markers)} markers{seen}"
 
     def row(self, moment: str) -> tuple[str | int, ...]:
@@ -108,12 +110,12 @@ def play_act(act: Act, folder: Path, progress: Progress) -> Section:
         before = look(folder, topics, start)
 
         progress(f"  an order, a payment and a shipment are written; the client calls {verb}")
-        # The call has no answer until it finds a broker again, so it waits beside us.
+        # The call returns only after the client has reached a broker again, so it runs in the background.
         answer = in_background(lambda: call_to_end(producer))
         exit_code = broker.wait_for_exit()
         killed = look(folder, None, start)
 
-        progress(f"  the broker is dead (exit code {exit_code}); it starts again, where the client cannot find it")
+        progress(f"  the broker was killed (exit code {exit_code}); it restarts on a port unknown to the client")
         client_knows, broker.port = broker.port, 0
         broker.settings.clear()
         broker.restart()
@@ -122,7 +124,7 @@ def play_act(act: Act, folder: Path, progress: Progress) -> Section:
             elsewhere.await_stable()
         alone = look(folder, elsewhere, start)
 
-        progress(f"  it moves back to port {client_knows}, and the client's {verb} is answered")
+        progress(f"  the broker restarts on port {client_knows} and answers the client's {verb}")
         broker.stop()
         broker.port = client_knows
         broker.start()
@@ -134,7 +136,7 @@ def play_act(act: Act, folder: Path, progress: Progress) -> Section:
 
 
 def in_background(call: Callable[[], None]) -> Future[None]:
-    """Start `call` in a thread that nobody has to wait for: on Ctrl-C it may have minutes of retries before it."""
+    """Run `call` in a daemon thread: after Ctrl-C, the demo need not wait for the minutes of retries in the call."""
     answer: Future[None] = Future()
 
     def run() -> None:
@@ -172,18 +174,18 @@ def section_of(
             before.row("before the call"),
             killed.row("killed"),
             alone.row("restarted"),
-            after.row("client is back"),
+            after.row("client reconnected"),
         ],
         [
             Check("before the call: the transaction is open", View("Ongoing", 3, [], 0), before),
             Check("the broker's exit code", KILLED, exit_code),
-            Check("killed: this far it got", View(act.state_after_crash, 3, [], None), killed),
+            Check("killed: the last state on disk", View(act.state_after_crash, 3, [], None), killed),
             Check(
-                "restarted: before the client can ask",
+                "restarted: before the client reconnects",
                 ended if act.is_decided else View("Ongoing", 3, [], 0),
                 alone,
             ),
-            Check("client is back: its call was answered", ended, after),
-            Check("read_uncommitted sees at the end", 3, everything),
+            Check("client reconnected: its call has succeeded", ended, after),
+            Check("records that read_uncommitted sees at the end", 3, everything),
         ],
     )

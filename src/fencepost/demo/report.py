@@ -1,4 +1,4 @@
-"""What a demo found: sections of a story, tables, and checks that hold what was found against what was due."""
+"""The report of a demo: sections with sentences, tables, and checks that compare found with expected values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Progress = Callable[[str], None]
 
 
 class DemoFailed(Exception):
-    """The demo could not be played to its end, for a reason outside of it."""
+    """The demo could not finish, for a reason outside of the demo."""
 
     def __init__(self, problem: str, hint: str) -> None:
         super().__init__(problem)
@@ -19,7 +19,7 @@ class DemoFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One claim. `evidence` is shown if it does not hold."""
+    """One claim. The report shows `evidence` if the claim does not hold."""
 
     claim: str
     expected: Any
@@ -46,7 +46,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(slots=True)
 class Section:
-    """A part of the story: a heading, some sentences, perhaps a table, and checks."""
+    """A part of the report: a heading, sentences, an optional table, and checks."""
 
     title: str
     sentences: list[str] = field(default_factory=list)
@@ -78,6 +78,6 @@ class Report:
         return all(check.holds for check in self.checks)
 
     def document(self) -> dict[str, Any]:
-        """The whole report as JSON has it."""
+        """The report as a JSON document."""
         sections = [section.document() for section in self.sections]
         return {"demo": self.demo, **self.facts, "holds": self.holds, "sections": sections}

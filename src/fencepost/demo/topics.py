@@ -1,7 +1,7 @@
-"""The topics of a story, and what different readers see of them.
+"""The topics of a demo, and the records that readers of both isolation levels see.
 
-Works on any Kafka cluster, also where the topics have data already: a reader starts at the offsets that
-were the ends when the story began.
+Works on any Kafka cluster, even if the topics already contain data: the readers start at the end offsets that the
+topics had when the demo began.
 """
 
 from __future__ import annotations
@@ -12,25 +12,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from fencepost.demo.report import DemoFailed
+from fencepost.protocol.topic_partition import TopicPartition as PartitionAddress
 
 ORDERS, PAYMENTS, SHIPMENTS = TOPICS = ("brew.orders.v1", "brew.payments.v1", "brew.shipments.v1")
 
-LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+LATEST = OffsetSpec.latest()
 CONNECT_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 20.0
-# The client would write to stderr what the demo tells in its own words.
+# The demo explains errors itself, so the client must not write them to stderr.
 QUIET = {"log_level": 0}
-# Also about the end of a producer that the demo means to be fenced.
-_nobody = logging.Logger("fencepost.demo")
-_nobody.addHandler(logging.NullHandler())
-SILENT = {"logger": _nobody}
+# librdkafka logs the fencing of a producer at any level, and the demo fences one on purpose.
+_discard = logging.Logger("fencepost.demo")
+_discard.addHandler(logging.NullHandler())
+SILENT = {"logger": _discard}
 
-SEE_LOG = "the broker's log may say more"
-# Not every broker of a cluster has heard of a new topic, or of a new leader, at once.
-NEWS_ON_ITS_WAY = (
+SEE_LOG = "see the broker's log"
+# Metadata of a new topic or leader reaches the brokers with a delay.
+STALE_METADATA = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -38,11 +39,11 @@ NEWS_ON_ITS_WAY = (
     KafkaError.UNKNOWN_LEADER_EPOCH,
 )
 
-Offsets = Mapping[tuple[str, int], int]
+Offsets = Mapping[PartitionAddress, int]
 
 
 class Seen(NamedTuple):
-    """A record as a consumer got it."""
+    """A record as a consumer received it."""
 
     topic: str
     partition: int
@@ -55,7 +56,7 @@ class Seen(NamedTuple):
 
 
 class Topics:
-    """What is in some topics of one cluster: those of the brew story, unless others are named."""
+    """Topics of one cluster: those of the brew demo, unless others are named."""
 
     def __init__(self, bootstrap_servers: str, names: Sequence[str] = TOPICS, partitions: int = 1) -> None:
         self.bootstrap_servers = bootstrap_servers
@@ -70,11 +71,11 @@ class Topics:
         except KafkaException as error:
             raise DemoFailed(
                 f"no broker answers at {self.bootstrap_servers}: {error.args[0].str()}",
-                "start one with `fencepost broker`, or leave --bootstrap out for one of the demo's own",
+                "start one with `fencepost broker`, or leave out --bootstrap; the demo then starts its own broker",
             ) from None
 
     def require(self) -> None:
-        """All of them must be there."""
+        """Raise DemoFailed if one of the topics does not exist."""
         there = self.there()
         for name in self.names:
             if name not in there:
@@ -82,7 +83,7 @@ class Topics:
                 raise DemoFailed(f"there is no topic {name}", f"the topics of this cluster: {known}")
 
     def create(self) -> None:
-        """Create those that are not there."""
+        """Create the topics that do not exist."""
         there = self.there()
         missing = [NewTopic(topic, num_partitions=self._partitions) for topic in self.names if topic not in there]
         if not missing:
@@ -93,21 +94,22 @@ class Topics:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise DemoFailed(
-                        f"cannot create {topic}: {error.args[0].str()}", "create it by hand, or ask who may"
+                        f"cannot create {topic}: {error.args[0].str()}",
+                        "create the topic yourself, or ask an administrator of the cluster",
                     ) from None
 
-    def ends(self, committed: bool = False) -> dict[tuple[str, int], int]:
-        """The end offset of every partition; the last stable offset for a read_committed reader."""
+    def ends(self, committed: bool = False) -> dict[PartitionAddress, int]:
+        """The end offset of every partition; with `committed`, the last stable offset."""
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         while True:
             try:
                 return self._ask_for_ends(committed)
             except KafkaException as error:
-                if error.args[0].code() not in NEWS_ON_ITS_WAY or time.monotonic() > deadline:
+                if error.args[0].code() not in STALE_METADATA or time.monotonic() > deadline:
                     raise DemoFailed(f"cannot get the end offsets: {error.args[0].str()}", SEE_LOG) from None
             time.sleep(0.02)
 
-    def _ask_for_ends(self, committed: bool) -> dict[tuple[str, int], int]:
+    def _ask_for_ends(self, committed: bool) -> dict[PartitionAddress, int]:
         known = self._admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
         if not all(topic in known and known[topic].partitions for topic in self.names):
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
@@ -116,10 +118,10 @@ class Topics:
         answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=REQUEST_TIMEOUT_S)
         return {(tp.topic, tp.partition): answer.result().offset for tp, answer in answers.items()}
 
-    def await_stable(self, timeout_s: float = 30.0) -> dict[tuple[str, int], int]:
-        """Wait until every transaction that has records on a partition now is over; return the end offsets.
+    def await_stable(self, timeout_s: float = 30.0) -> dict[PartitionAddress, int]:
+        """Wait until every transaction that now has records on a partition has ended; return the end offsets.
 
-        A broker may answer EndTxn before the markers are written, as Apache Kafka does.
+        A broker may answer EndTxn before it writes the markers, as Apache Kafka does.
         """
         deadline = time.monotonic() + timeout_s
         ends = self.ends()
@@ -127,7 +129,7 @@ class Topics:
             stable = self.ends(committed=True)
             still_open = [f"{t}-{p}" for (t, p), end in ends.items() if stable[t, p] < end]
             if not still_open:
-                # Asked again, since the markers may have come in the meantime.
+                # Ask again, because markers may have been written in the meantime.
                 return self.ends()
             if time.monotonic() > deadline:
                 raise DemoFailed(
@@ -136,17 +138,17 @@ class Topics:
                 )
             time.sleep(0.02)
 
-    def await_end(self, partition: tuple[str, int], offset: int, timeout_s: float = 30.0) -> int:
-        """Wait until the end offset of a partition is at least `offset`; return it.
+    def await_end(self, partition: PartitionAddress, offset: int, timeout_s: float = 30.0) -> int:
+        """Wait until the end offset of a partition is at least `offset`; return the end offset.
 
-        For a commit whose marker `await_stable` cannot wait for, because another transaction holds the LSO.
+        For a commit whose marker `await_stable` cannot wait for, because another transaction holds back the LSO.
         """
         deadline = time.monotonic() + timeout_s
         while (end := self.ends()[partition]) < offset:
             if time.monotonic() > deadline:
                 topic, index = partition
                 raise DemoFailed(
-                    f"a transaction was committed, and its marker is not on {topic}-{index} after {timeout_s:g} s: "
+                    f"a transaction was committed, but its marker is not on {topic}-{index} after {timeout_s:g} s: "
                     f"the end offset is {end}, {offset} was expected",
                     SEE_LOG,
                 )
@@ -154,7 +156,7 @@ class Topics:
         return end
 
     def read(self, start: Offsets, committed: bool) -> list[Seen]:
-        """Read all partitions from `start` to their ends, as a reader of this isolation level."""
+        """Read all partitions from `start` to their ends: read_committed if `committed`, else read_uncommitted."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap_servers,
@@ -163,7 +165,7 @@ class Topics:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
-                # The end of a partition is reported by an empty fetch: do not wait for more data there.
+                # The client reports the end of a partition after an empty fetch, so the fetch should not wait for data.
                 "fetch.wait.max.ms": 10,
                 **QUIET,
             }
@@ -186,7 +188,7 @@ class Topics:
                     deadline = time.monotonic() + REQUEST_TIMEOUT_S
                 elif error.code() == KafkaError._PARTITION_EOF:
                     unfinished.discard((message.topic(), message.partition()))
-                elif error.code() not in NEWS_ON_ITS_WAY:
+                elif error.code() not in STALE_METADATA:
                     raise DemoFailed(f"cannot read: {error.str()}", SEE_LOG)
         finally:
             consumer.close()

@@ -1,7 +1,8 @@
-"""Two processes with one transactional id. The first stands still, the second takes over, the first wakes up.
+"""Two processes with one transactional id. The first pauses, the second takes over, the first resumes.
 
-What it wants to commit then must not count: the coordinator raised the epoch when the second one registered, and
-refuses the first. It says FENCED and ends; to register again would fence its successor, and so on for ever.
+The commit of the first process must be refused: the coordinator raised the epoch when the second process registered
+the id. The first process prints FENCED and exits. If it registered the id again, it would fence the second process,
+which could register it again, and so on.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from contextlib import contextmanager
 
 from fencepost.demo.report import Check, DemoFailed, Progress, Report, Section
 from fencepost.demo.topics import Topics
-from fencepost.demo.zombie_service import EXIT_FENCED, FENCED, TOPIC, Fenced, Worker
+from fencepost.demo.zombie_service import EXIT_FENCED, FENCED, TOPIC, Worker, WorkerFenced
 from fencepost.testing.child import child_environment, python_module
 
-# What both terminals say, so that nobody has to copy an id from one to the other.
+# Both terminals use this id, so that users need not copy an id.
 SHARED_ID = "brew-zombie"
 SUCCESSOR_TRANSACTIONS = 5
 INTERVAL_S = 1.0
@@ -31,13 +32,13 @@ def play_zombie(bootstrap_servers: str, progress: Progress) -> Report:
     start = topics.await_stable()
     with process(bootstrap_servers, transactional_id, "1") as (first, ask_first):
         answers = [ask_first("commit"), ask_first("commit"), ask_first("open")]
-        progress(f"process {first.pid}: two transactions committed, a third is open; now it stands still")
+        progress(f"process {first.pid}: two transactions committed, a third is open; the process pauses")
         with process(bootstrap_servers, transactional_id, "2") as (second, ask_second):
             progress(f"process {second.pid}: took over {transactional_id}")
             answers += [ask_second("commit"), ask_second("commit")]
             progress(f"process {second.pid}: two transactions committed")
             woken = ask_first("end")
-            progress(f"process {first.pid}: woke up, wants to commit its third: {woken}")
+            progress(f"process {first.pid}: resumed and tried to commit the third: {woken}")
             exit_code = first.wait(30)
             answers.append(ask_second("commit"))
             progress(f"process {second.pid}: one more transaction committed")
@@ -48,20 +49,21 @@ def play_zombie(bootstrap_servers: str, progress: Progress) -> Report:
     section = Section(
         "The zombie is fenced",
         [
-            "Both processes have the same transactional id.",
-            "When the second registers it, its epoch goes up, and what the first left open is aborted.",
-            "The first learns of it when it wakes up: its commit is refused, for good.",
-            "Its successor goes on as if nothing had been.",
+            "Both processes use the same transactional id.",
+            "When the second process registers the id, the coordinator raises the epoch.",
+            "It also aborts the transaction that the first process left open.",
+            "When the first process resumes, the coordinator refuses its commit. A retry cannot succeed.",
+            "The second process continues undisturbed.",
         ],
         ("process", "committed transactions", "read_committed", "read_uncommitted"),
         [(f"{role}", n, committed[role], uncommitted[role]) for role, n in (("1", 2), ("2", 3))],
         [
-            Check("transactions that went through", 5, answers.count("committed"), answers),
-            Check("the first process is told", FENCED, woken.split(" ")[0], [woken]),
-            Check("and ends", EXIT_FENCED, exit_code),
-            Check("read_committed sees of the first process", 2, committed["1"]),
-            Check("read_committed sees of the second process", 3, committed["2"]),
-            Check("read_uncommitted sees of the first process: its aborted one too", 3, uncommitted["1"]),
+            Check("committed transactions of both processes", 5, answers.count("committed"), answers),
+            Check("the first process receives the error", FENCED, woken.split(" ")[0], [woken]),
+            Check("exit code of the first process", EXIT_FENCED, exit_code),
+            Check("records of the first process that read_committed sees", 2, committed["1"]),
+            Check("records of the second process that read_committed sees", 3, committed["2"]),
+            Check("records of the first process that read_uncommitted sees, with the aborted one", 3, uncommitted["1"]),
         ],
     )
     facts = {"bootstrap_servers": bootstrap_servers, "transactional_id": transactional_id, "zombie_says": woken}
@@ -69,21 +71,21 @@ def play_zombie(bootstrap_servers: str, progress: Progress) -> Report:
 
 
 def play_role(bootstrap_servers: str, role: int, progress: Progress) -> Report:
-    """One of the two, in a terminal of its own: the first goes on until it is fenced, the second writes a few."""
+    """Run one of the two processes in its own terminal. Role 1 writes until it is fenced, role 2 writes a few times."""
     topics = Topics(bootstrap_servers, [TOPIC])
     topics.create()
     worker = Worker(bootstrap_servers, SHARED_ID, str(role))
-    progress(f"role {role}: {SHARED_ID} is mine")
+    progress(f"role {role}: registered {SHARED_ID}")
     if role == 1:
-        progress("role 1: start `fencepost demo zombie --role 2` in another terminal; Ctrl-C ends this")
+        progress("role 1: start `fencepost demo zombie --role 2` in another terminal; Ctrl-C ends role 1")
     written, said = 0, "not fenced"
     while role == 1 or written < SUCCESSOR_TRANSACTIONS:
         try:
             value = worker.open()
             worker.commit()
-        except Fenced as reason:
+        except WorkerFenced as reason:
             said = FENCED
-            progress(f"role {role}: {FENCED}: another process has {SHARED_ID} now ({reason})")
+            progress(f"role {role}: {FENCED}: another process has registered {SHARED_ID} ({reason})")
             break
         written += 1
         progress(f"role {role}: committed {value}")
@@ -92,7 +94,7 @@ def play_role(bootstrap_servers: str, role: int, progress: Progress) -> Report:
     section = Section(
         f"Role {role}",
         [f"{written} transactions committed as {SHARED_ID}."],
-        checks=[Check("how it ended", ends, said)],
+        checks=[Check("outcome of this process", ends, said)],
     )
     return Report("zombie", {"role": role, "transactional_id": SHARED_ID, "committed": written}, [section])
 
@@ -101,14 +103,14 @@ def play_role(bootstrap_servers: str, role: int, progress: Progress) -> Report:
 def process(
     bootstrap_servers: str, transactional_id: str, role: str
 ) -> Iterator[tuple[subprocess.Popen[str], Callable[[str], str]]]:
-    """A process that has registered the id, and how to ask it for something; it does not outlive the block."""
+    """Yield a process that has registered the id, and a function that sends it a command. The end kills the process."""
     with subprocess.Popen(
         python_module("fencepost.demo.zombie_service", bootstrap_servers, transactional_id, role),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env=child_environment(),
-        # Ctrl-C is for the demo, which then ends its children.
+        # Ctrl-C must reach only the demo, which then ends its child processes.
         process_group=0,
     ) as started:
 
@@ -120,11 +122,11 @@ def process(
                 started.stdin.flush()
             answer = started.stdout.readline().strip()
             if not answer:
-                raise DemoFailed(f"process {started.pid} ended without an answer", "its own words are above")
+                raise DemoFailed(f"process {started.pid} ended without an answer", "its error output is above")
             return answer
 
         try:
-            ask("")  # It is ready once it has its id.
+            ask("")  # The process prints `ready` after it has registered the id.
             yield started, ask
         finally:
             started.kill()

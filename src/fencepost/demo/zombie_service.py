@@ -1,9 +1,10 @@
-"""One of the two processes of `zombie`: writes a transaction after the other, until somebody takes its id.
+"""One of the two processes of `zombie`: writes transactions until another process registers its transactional id.
 
     python -m fencepost.demo.zombie_service BOOTSTRAP_SERVERS TRANSACTIONAL_ID ROLE
 
-On stdin it gets a word at a time: `commit` for a whole transaction, `open` for one without an end, `end` to end that.
-On stdout it says `ready`, then what became of each: `committed`, `open`, or `FENCED` with the reason, which is its end.
+It reads one command per line from stdin: `commit` writes and commits a transaction, `open` begins a transaction and
+leaves it open, `end` commits the open transaction. It prints `ready`, then the result of each command: `committed`,
+`open`, or `FENCED` with the reason. After `FENCED` the process exits.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ from fencepost.demo.topics import QUIET, SILENT
 TOPIC = "brew.zombie.v1"
 FENCED = "FENCED"
 EXIT_FENCED = 3
-# What librdkafka says is the first of these; the other two are the broker's own words for it.
+# librdkafka reports fencing with the first of these errors, brokers report it with the other two.
 FENCING = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}
 
 
-class Fenced(Exception):
-    """Somebody else has this transactional id now. There is nothing to try again."""
+class WorkerFenced(Exception):
+    """Another producer has registered this transactional id. A retry cannot succeed."""
 
 
 class Worker:
-    """A producer that knows when it has lost its id."""
+    """A producer that raises WorkerFenced after another producer has registered its transactional id."""
 
     def __init__(self, bootstrap_servers: str, transactional_id: str, role: str) -> None:
         self._role = role
         self._attempt = 0
         config = {"bootstrap.servers": bootstrap_servers, "transactional.id": transactional_id}
         self._producer = Producer({**config, **QUIET, **SILENT})
-        # From here on, whoever had the id before is fenced, and what it had open is aborted.
+        # This registers the id: the previous producer is fenced and its open transaction aborted.
         self._producer.init_transactions(TIMEOUT_S)
 
     def open(self) -> str:
-        """Begin a transaction and write to it; return what was written. Raises Fenced."""
+        """Begin a transaction, write one record, and return its value. Raises WorkerFenced."""
         self._attempt += 1
         value = json.dumps({"role": self._role, "attempt": self._attempt})
         try:
@@ -59,7 +60,7 @@ class Worker:
 
 def _explained(error: KafkaException) -> Exception:
     reason = error.args[0]
-    return Fenced(f"{reason.name()}: {reason.str()}") if reason.code() in FENCING else error
+    return WorkerFenced(f"{reason.name()}: {reason.str()}") if reason.code() in FENCING else error
 
 
 def main(bootstrap_servers: str, transactional_id: str, role: str) -> int:
@@ -72,7 +73,7 @@ def main(bootstrap_servers: str, transactional_id: str, role: str) -> int:
                 worker.open()
             if word in ("commit", "end"):
                 worker.commit()
-        except Fenced as reason:
+        except WorkerFenced as reason:
             print(f"{FENCED} {reason}", flush=True)
             return EXIT_FENCED
         print("open" if word == "open" else "committed", flush=True)

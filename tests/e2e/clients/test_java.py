@@ -310,7 +310,7 @@ def test_every_record_is_processed_once_while_the_program_is_killed_and_started_
     assert sorted(read(broker, "target")) == [value.upper() for value in values]
 
 
-def test_a_program_whose_id_another_has_taken_is_told_and_nothing_is_processed_twice(
+def test_a_program_is_fenced_when_another_registers_its_id_and_nothing_is_processed_twice(
     start_broker: StartBroker,
 ) -> None:
     broker = start_broker()

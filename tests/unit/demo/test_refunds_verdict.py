@@ -13,19 +13,19 @@ from fencepost.demo.refunds.settlements import Settlement
 from fencepost.demo.refunds.verdict import Found, judge
 from fencepost.demo.topics import Seen
 
-REFUNDS, AUDIT = "refunds-emitted", "refund-audit"
+SETTLEMENTS, REFUNDS, AUDIT = "settlements", "refunds-emitted", "refund-audit"
 DUE = {id_: Settlement(id_, "crema-and-co", 10_000) for id_ in ("a", "b", "c")}
 RIGHT = 9_725  # 2.75 % less.
-ENDS = {("settlements", 0): 40, ("settlements", 1): 50}
+ENDS = {(SETTLEMENTS, 0): 40, (SETTLEMENTS, 1): 50}
 
 ONE_REFUND, ONE_AUDIT, NOT_DUE, AMOUNTS, WATCHED, COMMITS, OFFSETS = (
     "settlements with exactly one refund",
     "settlements with exactly one audit row",
-    "rows for what is no settlement, or was aborted",
+    "rows without a committed settlement",
     "wrong amounts",
-    "what a reader that watched all along got differently",
-    "commits that brought it each refund with its audit row",
-    "the group's offsets on the settlements are the ends",
+    "differences seen by the reader that ran throughout",
+    "commits in which every refund came with its audit row",
+    "the group's offsets equal the end offsets of the settlements",
 )
 
 
@@ -71,7 +71,7 @@ def test_a_lost_settlement_is_named() -> None:
     )
 
 
-def test_a_batch_that_was_written_twice_is_counted() -> None:
+def test_a_micro_batch_that_was_written_twice_is_counted() -> None:
     history = RIGHT_HISTORY + batch("c", run=2, batch=1, first=5)
     assert failed(found(history)) == {ONE_REFUND: ["c has 2 refunds"], ONE_AUDIT: ["c has 2 audit rows"]}
     assert judge(found(history)).duplicates == 2
@@ -87,15 +87,15 @@ def test_a_refund_whose_audit_row_came_with_a_later_commit_is_torn_although_the_
     history = batch("a", "b") + rows(REFUNDS, "c", run=1, batch=1, first=3) + rows(AUDIT, "c", run=2, batch=1, first=3)
     assert failed(found(history)) == {
         COMMITS: [
-            "run 1, batch 1: 1 refunds without their audit rows, as of c",
-            "run 2, batch 1: 1 audit rows without refunds, as of c",
+            "run 1, micro-batch 1: 1 refunds without their audit rows, for example for c",
+            "run 2, micro-batch 1: 1 audit rows without refunds, for example for c",
         ]
     }
     assert judge(found(history)).refunds_without_audit == 1
 
 
 def test_what_an_at_least_once_sink_leaves_after_a_crash() -> None:
-    """The refunds of a batch, then a kill, then the whole batch again."""
+    """The refunds of a micro-batch, then a kill, then the whole micro-batch again."""
     history = (
         batch("a")
         + rows(REFUNDS, "b", "c", run=1, batch=1, first=2)
@@ -121,8 +121,8 @@ def test_a_wrong_amount_is_found() -> None:
 @pytest.mark.parametrize(
     ("watched", "said"),
     [
-        (RIGHT_HISTORY[:-1], "it never got refund-audit-0"),
-        (RIGHT_HISTORY + batch("z"), "it got what is no longer there"),
+        (RIGHT_HISTORY[:-1], "not received by this reader: refund-audit-0"),
+        (RIGHT_HISTORY + batch("z"), "received by this reader only: "),
     ],
     ids=["less", "more"],
 )
@@ -133,9 +133,9 @@ def test_a_reader_that_watched_and_got_something_else_is_believed(watched: list[
 @pytest.mark.parametrize(
     ("committed", "said"),
     [
-        ({("settlements", 0): 40, ("settlements", 1): 49}, "settlements-1: the group is at 49, the end is 50"),
-        ({("settlements", 0): 40}, "settlements-1: the group is at no offset, the end is 50"),
-        ({("settlements", 0): 50, ("settlements", 1): 40}, "settlements-0: the group is at 50, the end is 40"),
+        ({(SETTLEMENTS, 0): 40, (SETTLEMENTS, 1): 49}, "settlements-1: the group's offset is 49, the end offset is 50"),
+        ({(SETTLEMENTS, 0): 40}, "settlements-1: the group's offset is none, the end offset is 50"),
+        ({(SETTLEMENTS, 0): 50, (SETTLEMENTS, 1): 40}, "settlements-0: the group's offset is 50, the end offset is 40"),
     ],
     ids=["short", "none", "swapped"],
 )

@@ -1,4 +1,4 @@
-"""The job as a process of its own: the demo follows its events, lets it go on, and kills it with all its children."""
+"""Runs the job in its own process. The demo reads its events, lets it continue, and kills it with all its children."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fencepost.spark.connector import JARS_VARIABLE
 from fencepost.testing.child import child_environment, python_module
 
 Event = Mapping[str, Any]
-# Long, because Spark may have to fetch its Kafka source first.
+# Long, because Spark may have to download its Kafka source first.
 SILENCE_S = 300.0
 TICK_S = 0.1
 GONE_S = 20.0
@@ -32,7 +32,7 @@ _EXCEPTION = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Refused|Broken|Fenc
 
 
 class Driver:
-    """The `with` block starts the process; at its end nothing of it is left."""
+    """The `with` block starts the process. The end of the block kills the process and all its children."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Driver:
     def __enter__(self) -> Driver:
         environment = child_environment() | {"JAVA_HOME": str(self._java_home), "TMPDIR": self.plan.scratch}
         if self.plan.master.startswith("local"):
-            # Otherwise Spark looks up the host name, which may have no address.
+            # Otherwise Spark resolves the host name, which may have no address.
             environment = {"SPARK_LOCAL_IP": "127.0.0.1", **environment}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -60,7 +60,7 @@ class Driver:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment,
-                # Its JVM is in the same process group, and Python workers are in the same session.
+                # The JVM is in the same process group, and the Python workers are in the same session.
                 start_new_session=True,
             )
         threading.Thread(target=self._listen, daemon=True).start()
@@ -80,7 +80,7 @@ class Driver:
         return self._process.poll() is None
 
     def await_event(self, *names: str) -> Event:
-        """The next event with one of these names. Raises DemoFailed if the job ends, or is silent for too long."""
+        """The next event with one of these names. Raises DemoFailed if the job ends or stops reporting."""
         deadline = time.monotonic() + SILENCE_S
         while time.monotonic() < deadline:
             event = self.next_event(TICK_S)
@@ -91,10 +91,10 @@ class Driver:
             if event["event"] == "ended":
                 raise self.failed(event)
             deadline = time.monotonic() + SILENCE_S
-        raise DemoFailed(f"the Spark job has said nothing for {SILENCE_S:g} s", self._end_of_log())
+        raise DemoFailed(f"the Spark job has reported nothing for {SILENCE_S:g} s", self._end_of_log())
 
     def next_event(self, timeout_s: float) -> Event | None:
-        """The next event of the job, `ended` at its end, or None if there is none in this time."""
+        """The next event of the job, `ended` after the job has ended, or None after the timeout."""
         self._tick()
         try:
             line = self._said.get(timeout=timeout_s)
@@ -105,7 +105,7 @@ class Driver:
         return event
 
     def await_end(self) -> None:
-        """Wait until the job has read everything and has ended without an error."""
+        """Wait until the job has read all settlements and has ended without an error."""
         self.await_event("finished")
         while (event := self.await_event("ended", "batch"))["event"] != "ended":
             pass
@@ -114,12 +114,12 @@ class Driver:
 
     def go_on(self) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # It has ended; the next event says so.
+        with suppress(BrokenPipeError):  # The job has ended; the next event reports it.
             self._process.stdin.write(b"go on\n")
             self._process.stdin.flush()
 
     def kill(self) -> None:
-        """SIGKILL for Python and its JVM. Their workers notice it and end; returns when all have ended."""
+        """Send SIGKILL to Python and its JVM, and wait until their workers have ended too."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -152,11 +152,11 @@ class Driver:
 
 
 def explain(log: str) -> tuple[str, str]:
-    """Why the job ended, according to its log, and what the user can do about it."""
+    """The reason why the job ended, according to its log, and a hint for the user."""
     if found := _UNRESOLVED.search(log):
         hint = (
-            "its version has to be that of PySpark, and it is known to be published for 4.0: pip install "
-            f"'pyspark==4.0.*'; or download the jars, and name their folder in {JARS_VARIABLE}"
+            "the Kafka source must have the same version as PySpark, and version 4.0 is published: pip install "
+            f"'pyspark==4.0.*'; or download the jars, and set {JARS_VARIABLE} to their folder"
         )
         return f"Spark cannot fetch its Kafka source, {found[1]}", hint
     sentences = _EXCEPTION.findall(log)
@@ -178,7 +178,7 @@ def processes_of_session(session_id: int) -> list[int]:
 
 def _is_in_session(pid: int, session_id: int) -> bool:
     try:
-        # The name may contain any character. After it: state, parent, group, session.
+        # The process name may contain any character. The fields after it: state, parent, group, session.
         state, _, _, session, *_ = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
         return False

@@ -2,9 +2,9 @@
 
     python -m fencepost.demo.refunds.job JSON
 
-It reads committed settlements, drops duplicates (which needs state), joins the merchants' fees, and runs until it has
-read everything that was there at its start. It reports each step as a line of JSON on stdout. Its plan may tell it to
-wait at one step, until it is killed or a line on stdin lets it go on.
+It reads committed settlements, drops duplicates (which needs state), joins the merchants' fees, and ends when it has
+read all settlements that existed at its start. It reports each step as a line of JSON on stdout. The plan may name a
+step at which the job waits until it is killed or receives a line on stdin.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 
 from fencepost.demo.refunds.settlements import MERCHANTS
 
-REFUNDS_WRITTEN, BATCH_DONE = POINTS = ("refunds written", "batch done")
+REFUNDS_WRITTEN, BATCH_DONE = POINTS = ("refunds written", "micro-batch done")
 MAX_RESTARTS = 5
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms512m -XX:-UsePerfData"
 
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """The job's orders. Travels as JSON."""
+    """The parameters of the job, which it receives as JSON."""
 
     bootstrap_servers: str
     settlements: str
@@ -37,8 +37,8 @@ class JobPlan:
     checkpoint: str
     scratch: str  # For Spark's own files.
     offsets_per_batch: int
-    run: int = 1  # Counts the starts of the job. Rows carry it, so a reader sees which start wrote them.
-    sink: str = "fencepost"  # Or "spark": Spark's own.
+    run: int = 1  # Counts the starts of the job. Each row contains this number.
+    sink: str = "fencepost"  # Or "spark": Spark's own sink.
     master: str = "local[2]"
     conf: dict[str, str] = field(default_factory=dict)
     wait_in_batch: int | None = None
@@ -109,7 +109,7 @@ def exactly_once(plan: JobPlan, cues: Cues) -> Callable[[Any, int], None]:
 
     @sink.batch
     def write(frame: Any, transaction: Any) -> None:
-        frame = frame.persist()  # Two writes, one computation.
+        frame = frame.persist()  # Computed once for both writes.
         try:
             transaction.write(refund_records(frame), topic=plan.refunds)
             cues.reached(REFUNDS_WRITTEN, transaction.batch_id)
@@ -126,7 +126,7 @@ def exactly_once(plan: JobPlan, cues: Cues) -> Callable[[Any, int], None]:
 
 
 def at_least_once(plan: JobPlan, cues: Cues) -> Callable[[Any, int], None]:
-    """The same with Spark's own sink, for comparison."""
+    """The same writes with Spark's own sink, for comparison."""
 
     def send(frame: Any, topic: str) -> None:
         writer = frame.write.format("kafka").option("kafka.bootstrap.servers", plan.bootstrap_servers)
@@ -154,7 +154,7 @@ class Cues:
     def __init__(self, plan: JobPlan) -> None:
         self._plan = plan
         self._stdout = os.dup(1)
-        os.dup2(2, 1)  # Spark's own output goes to stderr, so that stdout has only events.
+        os.dup2(2, 1)  # Spark's own output goes to stderr, so that stdout contains only events.
         self._lock = threading.Lock()
         self._may_go_on = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -171,7 +171,7 @@ class Cues:
     def _listen(self) -> None:
         while os.read(0, 4096):
             self._may_go_on.set()
-        os._exit(1)  # The process that follows the job is gone.
+        os._exit(1)  # The demo has ended.
 
 
 def start_spark(plan: JobPlan) -> Any:
@@ -187,7 +187,7 @@ def start_spark(plan: JobPlan) -> Any:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": f"{plan.scratch}/warehouse",
-        # Options for a JVM that lives for seconds. Its temporary files go to the scratch folder, even if it is killed.
+        # Options for a JVM that runs for seconds. The demo deletes the scratch folder with its temporary files.
         "spark.driver.extraJavaOptions": f"{SHORT_LIVED} -Djava.io.tmpdir={plan.scratch}",
         **connector_conf(),
     }
@@ -213,7 +213,7 @@ def run_job(plan: JobPlan, cues: Cues) -> None:
 
     def write_batch(frame: Any, batch_id: int) -> None:
         cues.tell("begun", batch=batch_id)
-        # Each row has the number of its micro-batch and of the start of the job.
+        # Each row contains the number of its micro-batch and of the start of the job.
         write(frame.selectExpr("*", f"{batch_id} AS batch", f"{plan.run} AS run"), batch_id)
         cues.reached(BATCH_DONE, batch_id)
 
@@ -229,7 +229,7 @@ def run_job(plan: JobPlan, cues: Cues) -> None:
             query.awaitTermination()
             break
         except StreamingQueryException as error:
-            # The micro-batch lost its transaction. A query with state has to start again to run it again.
+            # The transaction of the micro-batch was lost. A query with state must restart to run the micro-batch again.
             if "BatchBroken" not in str(error) or restarts == MAX_RESTARTS:
                 raise
             cues.tell("restarting", why=_last_sentence(str(error)))

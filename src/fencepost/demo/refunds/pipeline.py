@@ -1,4 +1,4 @@
-"""One pipeline on one cluster: its topics, its settlements, its starts, and its results."""
+"""One pipeline on one cluster: its topics, its settlements, its runs, and its results."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class Pipeline:
         self._outputs.create()
 
     def settle(self, count: int, rng: random.Random, prefix: str = "s") -> None:
-        """Write more settlements, each of which is due for one refund."""
+        """Write more settlements. One refund is due for each of them."""
         plan = plan_transactions(count, rng, prefix)
         self.due |= due(plan)
         write_settlements(self.engines.bootstrap_servers, self.settlements, f"{self.transactional_id}-source", plan)
 
     def offsets(self) -> int:
-        """The number of offsets in the settlements' topic, with markers and aborted records."""
+        """The number of offsets in the topic of the settlements, including markers and aborted records."""
         return sum(self._inputs.await_stable().values())
 
     def watch(self) -> Watcher:
@@ -82,7 +82,7 @@ class Pipeline:
         hear: Callable[[Event], None] = lambda event: None,
         tick: Callable[[], None] = lambda: None,
     ) -> Driver:
-        """The job, for a `with` block. It ends by itself when it has read everything that was there at its start."""
+        """The job, for a `with` block. It ends when it has read all settlements that existed at its start."""
         self.runs += 1
         plan = JobPlan(
             bootstrap_servers=self.engines.bootstrap_servers,
@@ -104,12 +104,12 @@ class Pipeline:
         return Driver(plan, self.engines.java_home, self._folder / "job.log", hear, tick)
 
     def uncommitted(self) -> int:
-        """The number of refunds in the log that a read_committed reader does not get yet."""
+        """The number of refunds in the log that read_committed readers do not see yet."""
         ends, stable = self._outputs.ends(), self._outputs.ends(committed=True)
         return sum(ends[where] - stable[where] for where in ends if where[0] == self.refunds)
 
     def found(self, watcher: Watcher) -> Found:
-        """The results, when the job has ended."""
+        """The results, after the job has ended."""
         ends = self._outputs.await_stable(TIMEOUT_S)
         watcher.await_offsets(ends)
         return Found(
@@ -135,5 +135,5 @@ class Pipeline:
 
 
 def new_suffix() -> str:
-    """Makes names that do not exist on the user's cluster."""
+    """A suffix for names that do not exist yet on the user's cluster."""
     return f"-{time.strftime('%m%d')}-{uuid.uuid4().hex[:6]}"

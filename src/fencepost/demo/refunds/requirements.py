@@ -1,4 +1,4 @@
-"""The requirements that `pip install 'fencepost[demo]'` does not install: PySpark, and Java for it."""
+"""The requirements that `pip install 'fencepost[demo]'` does not install: PySpark and Java."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_pyspark() -> None:
 
 
 def find_java() -> Path:
-    """The home of a Java that Spark can use: JAVA_HOME, or the java on the PATH."""
+    """The home of a Java installation that Spark can use: JAVA_HOME, or that of the `java` on the PATH."""
     if named := os.environ.get("JAVA_HOME"):
         home, where = Path(named), f"JAVA_HOME={named}"
     elif on_path := shutil.which("java"):
@@ -32,7 +32,7 @@ def find_java() -> Path:
         raise DemoFailed(f"Spark needs Java {OLDEST_JAVA} or newer, and there is no java on the PATH", _HINT)
     version = java_version(home)
     if version is None:
-        raise DemoFailed(f"Spark needs Java {OLDEST_JAVA} or newer, and {where} has none that runs", _HINT)
+        raise DemoFailed(f"Spark needs Java {OLDEST_JAVA} or newer, and {where} contains no working Java", _HINT)
     if version < OLDEST_JAVA:
         raise DemoFailed(f"Spark needs Java {OLDEST_JAVA} or newer, and {where} is Java {version}", _HINT)
     return home
@@ -51,5 +51,5 @@ def java_version(home: Path) -> int | None:
 
 _HINT = (
     f"install a JDK (Debian, Ubuntu: apt-get install openjdk-{OLDEST_JAVA}-jdk-headless; "
-    f"macOS: brew install openjdk@{OLDEST_JAVA}), or name one with JAVA_HOME"
+    f"macOS: brew install openjdk@{OLDEST_JAVA}), or set JAVA_HOME"
 )

@@ -1,7 +1,7 @@
 """The settlements of one run: their transactions, and the refund that is due for each.
 
-Some settlements are sent twice, as by any system that delivers at least once, and some are in aborted transactions.
-Neither must show in the refunds.
+Some settlements are sent twice, as happens with at-least-once delivery, and some are in aborted transactions. There
+must be no second refund for the former and no refund for the latter.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def plan_transactions(count: int, rng: random.Random, prefix: str = "s") -> list
 
 
 def due(plan: list[WrittenTogether]) -> dict[str, Settlement]:
-    """The settlements that are due for a refund, by id."""
+    """The settlements for which a refund is due, by id."""
     return {s.settlement_id: s for transaction in plan if transaction.commit for s in transaction.settlements}
 
 
@@ -84,7 +84,7 @@ def write_settlements(bootstrap_servers: str, topic: str, transactional_id: str,
             producer.begin_transaction()
             for settlement in settlements:
                 producer.produce(topic, json.dumps(settlement._asdict()), settlement.settlement_id)
-            # Flush before an abort: otherwise the client drops the records, and the log has none to hide from readers.
+            # Flush before an abort: otherwise the client drops the records, and the log contains no aborted records.
             waiting = producer.flush(TIMEOUT_S)
             if waiting:
                 raise DemoFailed(f"{waiting} settlements were not written in {TIMEOUT_S:g} s", SEE_LOG)

@@ -1,7 +1,8 @@
 """The refunds pipeline under crashes, from the first settlement to the verdict.
 
-The driver is killed twice: after the refunds of a micro-batch are written and before its audit rows are, and after a
-micro-batch is committed and before Spark has noted it. The broker is killed once, in a micro-batch, and restarted.
+The demo kills the driver twice: between the refunds and the audit rows of a micro-batch, and after a micro-batch is
+committed but before Spark has recorded it in the checkpoint. It kills the broker once, in a micro-batch, and restarts
+it.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from fencepost.demo.report import Progress, Report, Section
 from fencepost.testing import Broker
 
 BATCHES = 5
-# There are more micro-batches than these, so some are left after the last crash.
-HALF_WRITTEN_BATCH, UNNOTED_BATCH, BROKER_BATCH = 1, 2, 3
+# The job has more micro-batches than these, so some run after the last crash.
+HALF_WRITTEN_BATCH, UNRECORDED_BATCH, BROKER_BATCH = 1, 2, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ Counted = Callable[[int, int], None]
 
 
 def play_refunds(options: Options, progress: Progress, counted: Counted) -> tuple[Report, Verdict]:
-    """`counted` is called often, with the number of refunds that a reader has got, and the number due."""
+    """`counted` is called often, with the number of refunds that a reader has received and the number that is due."""
     check_pyspark()
     java_home = find_java()
     began = time.monotonic()
@@ -62,7 +63,7 @@ def play_refunds(options: Options, progress: Progress, counted: Counted) -> tupl
         pipeline.create_topics()
         if broker is None:
             progress(f"new topics on {servers}: {', '.join(pipeline.topics)}")
-        progress(f"writing {options.settlements:,} settlements; some come twice, some in aborted transactions")
+        progress(f"writing {options.settlements:,} settlements; some are sent twice, some are in aborted transactions")
         pipeline.settle(options.settlements, random.Random(options.seed))
         watcher = until_the_end.enter_context(pipeline.watch())
         story = Story(pipeline, watcher, progress, counted)
@@ -70,7 +71,7 @@ def play_refunds(options: Options, progress: Progress, counted: Counted) -> tupl
             story.with_crashes(broker)
         else:
             story.without_crashes()
-        progress("checking what read_committed readers have, with confluent-kafka")
+        progress("checking the records that read_committed readers see, with confluent-kafka")
         verdict = judge(pipeline.found(watcher))
     facts: dict[str, Any] = {
         "exactly_once": verdict.is_exactly_once,
@@ -103,17 +104,17 @@ class Story:
     def with_crashes(self, broker: Broker | None) -> None:
         with self._start(HALF_WRITTEN_BATCH, REFUNDS_WRITTEN) as driver:
             driver.await_event("waiting")
-            self._crash(f"the driver, in batch {HALF_WRITTEN_BATCH}: {self._half_written()}")
+            self._crash(f"the driver, in micro-batch {HALF_WRITTEN_BATCH}: {self._half_written()}")
             driver.kill()
-        with self._start(UNNOTED_BATCH, BATCH_DONE) as driver:
+        with self._start(UNRECORDED_BATCH, BATCH_DONE) as driver:
             driver.await_event("waiting")
-            self._crash(f"the driver, after batch {UNNOTED_BATCH} was written and before Spark noted it")
+            self._crash(f"the driver, after micro-batch {UNRECORDED_BATCH} was written and before Spark recorded it")
             driver.kill()
         if broker is None:
             return self.without_crashes()
         with self._start(BROKER_BATCH, REFUNDS_WRITTEN) as driver:
             driver.await_event("waiting")
-            self._crash(f"the broker, in batch {BROKER_BATCH}: {self._half_written()}")
+            self._crash(f"the broker, in micro-batch {BROKER_BATCH}: {self._half_written()}")
             broker.kill()
             driver.go_on()
             broker.restart()
@@ -138,17 +139,17 @@ class Story:
 
     def _half_written(self) -> str:
         waiting = self._pipeline.uncommitted()
-        seen = f"{waiting:,} refunds are in the log, not committed" if waiting else "its refunds are there to be read"
+        seen = f"{waiting:,} refunds are in the log, not committed" if waiting else "its refunds are readable"
         return f"{seen}, and no audit rows"
 
     def _hear(self, event: Event) -> None:
         run = f"run {event.get('run')}"
         if event["event"] == "batch" and event["outcome"] == "skipped":
-            self._progress(f"{run}: batch {event['batch']} is in Kafka already: skipped")
+            self._progress(f"{run}: micro-batch {event['batch']} is in Kafka already: skipped")
         elif event["event"] == "batch":
-            self._progress(f"{run}: batch {event['batch']} {event['outcome']}")
+            self._progress(f"{run}: micro-batch {event['batch']} {event['outcome']}")
         elif event["event"] == "restarting":
-            self._progress(f"{run}: the query starts again: {event['why']}")
+            self._progress(f"{run}: the query restarts: {event['why']}")
 
     def _tick(self) -> None:
         self._counted(self._watcher.count(self._pipeline.refunds), len(self._pipeline.due))
@@ -156,9 +157,9 @@ class Story:
 
 def section_of(verdict: Verdict, settlements: int, crashes: list[str]) -> Section:
     return Section(
-        "Refunds and audit rows, as read_committed readers find them",
+        "Refunds and audit rows that read_committed readers see",
         [f"{line}." for line in crashes] or ["Nothing was killed."],
-        ("topic", "due", "found", "missing", "doubled", "not due"),
+        ("topic", "due", "found", "missing", "duplicates", "not due"),
         [
             (c.topic, settlements, c.records, len(c.missing), c.duplicates, len(c.not_due))
             for c in (verdict.refunds, verdict.audit)

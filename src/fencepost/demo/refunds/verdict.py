@@ -1,7 +1,7 @@
-"""Was it exactly once? Compares the records that readers found with the settlements that were due. Pure.
+"""Decides whether the result is exactly once: compares the records that readers found with the settlements. Pure.
 
-A commit is identified by the start of the job and the micro-batch; every row carries both numbers. Kafka writes the
-markers of a commit one after another, so a reader may see a refund a moment before its audit row. What counts is that
+The start of the job and the micro-batch identify a commit; every row contains both numbers. Kafka writes the markers of
+a commit one after another, so a reader may see a refund a moment before its audit row. The check requires only that
 both belong to the same commit.
 """
 
@@ -18,7 +18,7 @@ from fencepost.demo.topics import Offsets, Seen
 
 EVIDENCE_LINES = 5
 
-Commit = tuple[int, int]  # The start of the job, and the micro-batch.
+Commit = tuple[int, int]  # The numbers of the start of the job and of the micro-batch.
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +28,10 @@ class Found:
     due: Mapping[str, Settlement]
     refunds_topic: str
     audit_topic: str
-    # Records of a new reader at the end, and of a reader that watched all along.
+    # Records of a new reader at the end, and of the reader that ran throughout.
     final: Sequence[Seen]
     watched: Sequence[Seen]
-    # The end offsets of the settlements, and the group's offsets. None: this sink has no group.
+    # The end offsets of the settlements, and the group's offsets. None: the sink commits no offsets.
     ends: Offsets
     committed: Offsets | None
 
@@ -85,11 +85,11 @@ def judge(found: Found) -> Verdict:
     checks = [
         _every_settlement_has_one("refund", refunds, len(found.due)),
         _every_settlement_has_one("audit row", audit, len(found.due)),
-        Check("rows for what is no settlement, or was aborted", [], _few(refunds.not_due + audit.not_due)),
+        Check("rows without a committed settlement", [], _few(refunds.not_due + audit.not_due)),
         Check("wrong amounts", [], _few(wrong_amounts(found))),
-        Check("what a reader that watched all along got differently", [], _few(differences(found))),
+        Check("differences seen by the reader that ran throughout", [], _few(differences(found))),
         Check(
-            "commits that brought it each refund with its audit row",
+            "commits in which every refund came with its audit row",
             len(commits),
             len(commits) - len(torn.keys() | unpaid.keys()),
             _few(_describe(torn, "refunds without their audit rows") + _describe(unpaid, "audit rows without refunds")),
@@ -99,11 +99,11 @@ def judge(found: Found) -> Verdict:
         due = [found.ends[where] for where in sorted(found.ends)]
         there = [found.committed.get(where, "none") for where in sorted(found.ends)]
         wrong = [
-            f"{t}-{p}: the group is at {found.committed.get((t, p), 'no offset')}, the end is {end}"
+            f"{t}-{p}: the group's offset is {found.committed.get((t, p), 'none')}, the end offset is {end}"
             for (t, p), end in sorted(found.ends.items())
             if found.committed.get((t, p)) != end
         ]
-        checks.append(Check("the group's offsets on the settlements are the ends", due, there, wrong))
+        checks.append(Check("the group's offsets equal the end offsets of the settlements", due, there, wrong))
     return Verdict(refunds, audit, len(commits), sum(alone.total() for alone in torn.values()), checks)
 
 
@@ -151,13 +151,13 @@ def _every_settlement_has_one(what: str, counted: TopicCount, settlements: int) 
 
 def differences(found: Found) -> list[str]:
     watched, final = Counter(found.watched), Counter(found.final)
-    vanished = [f"it got what is no longer there: {record}" for record in sorted(watched - final)]
-    return vanished + [f"it never got {record}" for record in sorted(final - watched)]
+    vanished = [f"received by this reader only: {record}" for record in sorted(watched - final)]
+    return vanished + [f"not received by this reader: {record}" for record in sorted(final - watched)]
 
 
 def _describe(alone: Mapping[Commit, Counter[str]], what: str) -> list[str]:
     return [
-        f"run {run}, batch {batch}: {keys.total():,} {what}, as of {min(keys)}"
+        f"run {run}, micro-batch {batch}: {keys.total():,} {what}, for example for {min(keys)}"
         for (run, batch), keys in sorted(alone.items())
     ]
 

@@ -1,4 +1,4 @@
-"""A read_committed reader that watches the topics from the beginning of the demo to its end, with confluent-kafka."""
+"""A read_committed reader that reads the topics throughout the demo, with confluent-kafka."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from fencepost.demo.report import DemoFailed
-from fencepost.demo.topics import QUIET, Offsets, Seen, seen_of
+from fencepost.demo.topics import QUIET, SEE_LOG, Offsets, Seen, seen_of
 
 TIMEOUT_S = 60.0
 
 
 class Watcher:
-    """Reads in a thread of its own, for the length of a `with` block. `seen` has the records so far, in order."""
+    """Reads in its own thread, during a `with` block. `seen` contains the records so far, in order."""
 
     def __init__(self, bootstrap_servers: str, start: Offsets) -> None:
         self.seen: list[Seen] = []
@@ -31,7 +31,7 @@ class Watcher:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
-                # The broker may be killed, and is back in less than a second.
+                # The demo may kill the broker, and restarts it within a second.
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 **QUIET,
@@ -55,15 +55,15 @@ class Watcher:
         return sum(record.topic == topic for record in self.seen)
 
     def await_offsets(self, ends: Offsets) -> None:
-        """Wait until it has read up to these offsets."""
+        """Wait until the reader has reached these offsets."""
         deadline = time.monotonic() + TIMEOUT_S
         while behind := [f"{t}-{p}" for (t, p), end in ends.items() if self._positions[t, p] < end]:
             if self._failure is not None:
-                raise DemoFailed(f"the reader that watches stopped: {self._failure}", "its broker's log may say more")
+                raise DemoFailed(f"the reader of the outputs stopped: {self._failure}", SEE_LOG)
             if time.monotonic() > deadline:
                 raise DemoFailed(
-                    f"the reader that watches does not come to the end of {', '.join(behind)} in {TIMEOUT_S:g} s",
-                    "a transaction that is still open would explain it",
+                    f"the reader of the outputs did not reach the end of {', '.join(behind)} in {TIMEOUT_S:g} s",
+                    "a transaction may still be open",
                 )
             time.sleep(0.02)
 
@@ -80,7 +80,7 @@ class Watcher:
         if error is None:
             self.seen.append(seen_of(message))
         elif error.code() == KafkaError._PARTITION_EOF:
-            # This offset is behind the markers, which the client does not hand out.
+            # This offset is beyond the markers, which the client does not deliver.
             self._positions[message.topic(), message.partition()] = message.offset()
         elif error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:
             raise KafkaException(error)
