@@ -5,12 +5,14 @@ nothing, and yields records. `StateLog.write` appends them as one batch, all or 
 The caller answers when `write` has returned. So there is one way into a state:
 
     live      a decision yields records -> append -> apply each -> answer
-    loading                                          apply each record of the log
+    loading                                          apply the last record of each key
 
 If the append fails, nothing was applied and there is nothing to undo: the caller answers with the error code.
 
-Records of a transaction are applied as pending. A marker of the partition, whoever wrote it, decides about them
-through `apply_marker`. Follows Kafka's CoordinatorRuntime, without threads, snapshots and replication.
+Records of a transaction are applied as pending. A marker of the partition, whichever request wrote it, decides about
+them through `apply_marker`. Loading reads the markers in `loading.py` before it applies: records of committed
+transactions count, those of aborted ones are skipped, and the rest is pending.
+Follows Kafka's CoordinatorRuntime, without threads, snapshots and replication.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class TwoPhaseCommit:
 
     def _prepare(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then) -> None:
         self._cluster.reach("txn.prepare.before")
-        error = shard.log.write_one(prepared, now_ms)
+        error = shard.write(prepared, now_ms)
         if error:
             then(error)
             return
@@ -148,7 +148,7 @@ class TwoPhaseCommit:
 
     def _complete(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then | None) -> None:
         self._cluster.reach("txn.complete.before")
-        if shard.log.write_one(complete(prepared, now_ms), now_ms):
+        if shard.write(complete(prepared, now_ms), now_ms):
             self._cluster.timers.at(now_ms + RETRY_MS, lambda at_ms: self._complete(shard, prepared, at_ms, then))
             return
         self._cluster.reach("txn.complete.after")

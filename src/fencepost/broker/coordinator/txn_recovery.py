@@ -105,7 +105,7 @@ class TxnRecovery:
         except StorageFailed:
             return errors.COORDINATOR_LOAD_IN_PROGRESS
         assert decision.record is not None
-        return shard.log.write_one(decision.record, now_ms)
+        return shard.write(decision.record, now_ms)
 
     def _find_orphans(self) -> list[Orphan]:
         """A power cut can keep data and lose the record that announced its partition, or that ended its transaction.

@@ -32,6 +32,14 @@ class TxnShard:
 
         self.log: StateLog[Txn] = StateLog(partition, self, encode, _decode)
 
+    def write(self, record: Txn, now_ms: int) -> int:
+        """Append and apply the record of a decision; return NONE, or the error of an append that failed.
+
+        An illegal move is found before the append: a record of one in the log would stop every later start.
+        """
+        states.check_move(self.txns, record)
+        return self.log.write_one(record, now_ms)
+
     def apply(self, record: Txn, offset: int, producer_id: int | None) -> None:
         states.apply(self.txns, record)
 

@@ -114,7 +114,7 @@ class TxnCoordinator:
             reply(errors.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)  # Kafka: there is no block of producer ids.
             return
         record = decision.record
-        error = decision.error or (shard.log.write_one(record, now_ms) if record else errors.NONE)
+        error = decision.error or (shard.write(record, now_ms) if record else errors.NONE)
         if error or record is None:
             reply(error, -1, -1)
             return
@@ -185,7 +185,7 @@ class TxnCoordinator:
             shard.txns.get(transactional_id), producer_id, epoch, partitions, transaction_version, now_ms
         )
         if decision.record is not None:
-            return shard.log.write_one(decision.record, now_ms)
+            return shard.write(decision.record, now_ms)
         self._count_refusal(decision.error)
         return decision.error
 
@@ -272,7 +272,7 @@ class TxnCoordinator:
             for txn in [t for t in shard.txns.values() if decisions.is_expired(t, expiration_ms, now_ms)]:
                 if txn.transactional_id in shard.pending:
                     continue
-                shard.log.write_one(txn._replace(state=DEAD, updated_ms=now_ms), now_ms)
+                shard.write(txn._replace(state=DEAD, updated_ms=now_ms), now_ms)
 
     # --- starting -----------------------------------------------------------------------------------------
 

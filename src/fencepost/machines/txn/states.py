@@ -83,11 +83,16 @@ class Txn(NamedTuple):
     last_producer_epoch: int = NO_EPOCH
 
 
-def apply(txns: dict[str, Txn], record: Txn) -> None:
-    """Take one record into the state. Live traffic and loading both end here. `Dead` is a tombstone."""
+def check_move(txns: Mapping[str, Txn], record: Txn) -> None:
+    """Raise IllegalMove if the table does not allow the record as the next one of its transactional id."""
     before = txns.get(record.transactional_id)
     if before is not None and record.state not in LEGAL[before.state]:
         raise IllegalMove(record.transactional_id, before.state, record.state)
+
+
+def apply(txns: dict[str, Txn], record: Txn) -> None:
+    """Take one record into the state. Live traffic and loading both end here. `Dead` is a tombstone."""
+    check_move(txns, record)
     if record.state is DEAD:
         txns.pop(record.transactional_id, None)
     else:

@@ -35,9 +35,9 @@ def test_loading_gives_the_state_that_live_writing_left() -> None:
     storage = MemoryStorage()
     live = a_shard(storage)
     for state in (EMPTY, ONGOING, PREPARE_COMMIT, COMPLETE_COMMIT, ONGOING):
-        assert live.log.write_one(a_txn(state), NOW_MS) == errors.NONE
+        assert live.write(a_txn(state), NOW_MS) == errors.NONE
     for state in (EMPTY, DEAD):
-        assert live.log.write_one(a_txn(state, "gone"), NOW_MS) == errors.NONE
+        assert live.write(a_txn(state, "gone"), NOW_MS) == errors.NONE
     assert live.log.write([a_txn(EMPTY, "a"), a_txn(EMPTY, "b")], NOW_MS) == errors.NONE
     loaded = a_shard(storage)
     loaded.load()
@@ -48,10 +48,19 @@ def test_loading_gives_the_state_that_live_writing_left() -> None:
 def test_an_append_that_fails_changes_nothing() -> None:
     storage = MemoryStorage()
     shard = a_shard(storage)
-    shard.log.write_one(a_txn(EMPTY), NOW_MS)
+    shard.write(a_txn(EMPTY), NOW_MS)
     storage.full = True
-    assert shard.log.write_one(a_txn(ONGOING), NOW_MS) == errors.NOT_COORDINATOR
+    assert shard.write(a_txn(ONGOING), NOW_MS) == errors.NOT_COORDINATOR
     assert shard.log.write([a_txn(ONGOING), a_txn(EMPTY, "t2")], NOW_MS) == errors.NOT_COORDINATOR
+    assert shard.txns == {"t1": a_txn(EMPTY)}
+
+
+def test_an_illegal_move_is_found_before_it_is_in_the_log() -> None:
+    shard = a_shard()
+    shard.write(a_txn(EMPTY), NOW_MS)
+    with pytest.raises(IllegalMove, match="t1: Empty -> CompleteCommit is not a legal move"):
+        shard.write(a_txn(COMPLETE_COMMIT), NOW_MS)
+    assert shard.log.partition.log.end_offset == 1
     assert shard.txns == {"t1": a_txn(EMPTY)}
 
 
@@ -69,7 +78,7 @@ def test_an_id_may_begin_anew_after_its_tombstone() -> None:
     storage = MemoryStorage()
     shard = a_shard(storage)
     for state in (EMPTY, ONGOING, PREPARE_ABORT, COMPLETE_ABORT, DEAD, EMPTY):
-        assert shard.log.write_one(a_txn(state), NOW_MS) == errors.NONE
+        assert shard.write(a_txn(state), NOW_MS) == errors.NONE
     loaded = a_shard(storage)
     loaded.load()
     assert loaded.txns == {"t1": a_txn(EMPTY)}
