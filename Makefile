@@ -18,26 +18,26 @@ help: ## list the targets
 # Set-up: each stamp is younger than what it was made from, so a second call does nothing.
 
 $(STAMPS)/env: pyproject.toml uv.lock scripts/setup_python.py
-	@python=$$(scripts/find-python) && "$$python" scripts/setup_python.py env
+	@python=$$(scripts/find-python) && "$$python" -m scripts.setup_python env
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/engines: $(STAMPS)/env
-	@python=$$(scripts/find-python) && "$$python" scripts/setup_python.py engines
+	@python=$$(scripts/find-python) && "$$python" -m scripts.setup_python engines
 	@touch $@
 
 java: | $(STAMPS)/env
-	@[ -s .tools/java-home ] && [ -x "$$(cat .tools/java-home)/bin/java" ] || $(BIN)/python scripts/setup_java.py
+	@[ -s .tools/java-home ] && [ -x "$$(cat .tools/java-home)/bin/java" ] || $(BIN)/python -m scripts.setup_java
 
 # PySpark and the jars are of no use without Java, so they are not fetched then.
 jars: java
-	@[ ! -s .tools/java-home ] || { $(MAKE) $(STAMPS)/engines -s && $(BIN)/python scripts/setup_jars.py; }
+	@[ ! -s .tools/java-home ] || { $(MAKE) $(STAMPS)/engines -s && $(BIN)/python -m scripts.setup_jars; }
 
 setup: $(STAMPS)/env jars ## set up only: .venv/bin/fencepost is there afterwards
 
-# What the pipeline on Spark needs, and no more: Java it cannot do without, and of the jars only Spark's Kafka source.
+# Only what the Spark pipeline needs. Java is required; of the jars, only Spark's Kafka source is fetched.
 spark: $(STAMPS)/env
-	@[ -s .tools/java-home ] && [ -x "$$(cat .tools/java-home)/bin/java" ] || $(BIN)/python scripts/setup_java.py --needed
-	@$(MAKE) $(STAMPS)/engines -s && $(BIN)/python scripts/setup_jars.py connector
+	@[ -s .tools/java-home ] && [ -x "$$(cat .tools/java-home)/bin/java" ] || $(BIN)/python -m scripts.setup_java --needed
+	@$(MAKE) $(STAMPS)/engines -s && $(BIN)/python -m scripts.setup_jars connector
 
 run: spark ## set up and run the main job: refunds on Spark, exactly once while driver and broker are killed
 	@JAVA_HOME="$$(cat .tools/java-home)" $(BIN)/fencepost demo refunds
@@ -52,10 +52,11 @@ test: setup lint fast-tests ## set up and pass the tests (twelve minutes at most
 check: $(STAMPS)/env lint ## lint, types and the fast tests
 	@$(PYTEST) -n 2 -m "not slow and not java" $(FAST_TESTS)
 
-lint: $(STAMPS)/env ## ruff, its format, and mypy
+lint: $(STAMPS)/env ## ruff, its format, mypy, and the schema of the GitHub workflow
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 
 fast-tests: $(STAMPS)/env
 	@$(PYTEST) -n 2 $(FAST_TESTS)
@@ -71,10 +72,10 @@ wheel: $(STAMPS)/env ## build the wheel into dist/
 	@.tools/uv/bin/uv build --quiet --wheel --out-dir dist
 	@ls dist/*.whl
 
-# Versions that nothing else needs. What cannot be fetched is not there for its tests, which are skipped and say so.
+# Versions that only these tests need. Tests of a version that cannot be fetched are skipped, with the reason.
 other-engines: setup
-	@[ ! -s .tools/java-home ] || { $(BIN)/python scripts/setup_jars.py kafka-older; \
-	python=$$(scripts/find-python) && "$$python" scripts/setup_python.py pyspark 4.3.0; }
+	@[ ! -s .tools/java-home ] || { $(BIN)/python -m scripts.setup_jars kafka-older; \
+	python=$$(scripts/find-python) && "$$python" -m scripts.setup_python pyspark 4.3.0; }
 
 test-engines: other-engines ## the long tests: clusters of Apache Kafka and Spark with failing machines, other versions, Spark Connect
 	@$(BIN)/python -m tests.engines.class_archive

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.cli.progress import say
 from fencepost.server.crash import POINTS
@@ -210,7 +210,7 @@ class Run:
     # --- one round ------------------------------------------------------------------------------------------------
 
     def _begin_life(self, plan: Plan) -> None:
-        self.broker.settings = SETTINGS | plan.settings
+        self.broker.settings = {**SETTINGS, **plan.settings}
         self.broker.is_watched = plan.loses_power
         if plan.loses_power:
             # The data that earlier processes left in the page cache counts as written.

@@ -15,7 +15,7 @@ FENCEPOST = Path(sys.executable).with_name("fencepost")
 
 def main() -> int:
     listen = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"
-    command = [FENCEPOST, "broker", "--listen", listen, "--data", ROOT / ".dev-data"]
+    command: list[str | Path] = [FENCEPOST, "broker", "--listen", listen, "--data", ROOT / ".dev-data"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
         assert broker.stdout is not None
         ready = broker.stdout.readline().strip()

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import psutil
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.broker.api import APIS
 from fencepost.cli.progress import say
@@ -223,7 +223,7 @@ class Bystander:
         self._producer.begin_transaction()
         self._producer.produce("bystander", value)
         self._producer.commit_transaction(TIMEOUT_S)
-        read = b""
+        read: bytes | None = b""
         while read != value:
             message = self._consumer.poll(TIMEOUT_S)
             if message is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from inspect import cleandoc
@@ -248,7 +248,7 @@ def _anchor(entry: ErrorEntry) -> str:
     return re.sub(r"[^a-z0-9_ -]", "", f"{entry.name} ({entry.code})".lower()).replace(" ", "-")
 
 
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/settings.md": settings_page,
     "docs/reference/apis.md": apis_page,
     "docs/reference/errors.md": errors_page,

@@ -4,8 +4,8 @@ PySpark ships Ivy, which fetches from Maven Central; no Maven and no tarball nee
 own cache, because with its defaults it can fail on a half-filled local repository.
 Without jars the Java tests are skipped, so a failure prints one line and does not end the set-up.
 
-setup_jars.py [kafka] [connector]    both, unless one is named
-setup_jars.py kafka-older            another Apache Kafka, for `make test-engines`
+python -m scripts.setup_jars [kafka] [connector]    both, unless one is named
+python -m scripts.setup_jars kafka-older            another Apache Kafka, for `make test-engines`
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from quietly import ROOT, TOOLS, StepFailed, say, step
+from scripts.quietly import ROOT, TOOLS, StepFailed, say, step
 
 SETTINGS = """\
 <ivysettings>

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from quietly import TOOLS, StepFailed, say, step
+from scripts.quietly import TOOLS, StepFailed, say, step
 
 OLDEST = 17
 USUAL_PLACES = [

@@ -1,8 +1,8 @@
 """Make `.venv` from the lock file. Needs Python 3.11+ with venv, and nothing else.
 
-setup_python.py env                the project with its tests and tools
-setup_python.py engines            the same, plus PySpark
-setup_python.py pyspark VERSION    another PySpark in `.tools/pyspark-VERSION`, for `make test-engines`
+python -m scripts.setup_python env                the project with its tests and tools
+python -m scripts.setup_python engines            the same, plus PySpark
+python -m scripts.setup_python pyspark VERSION    another PySpark in `.tools/pyspark-VERSION`, for `make test-engines`
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import venv
 from pathlib import Path
 
-from quietly import ROOT, TOOLS, StepFailed, say, step
+from scripts.quietly import ROOT, TOOLS, StepFailed, say, step
 
 # uv itself is pinned here; everything that it installs is pinned in uv.lock.
 UV_VERSION = "0.13.7"
@@ -75,7 +75,7 @@ def make_other(version: str) -> None:
     pinned = [line for line in exported.stdout.splitlines() if not line.startswith(("pyspark==", "py4j=="))]
     requirements = home / "requirements.txt"
     requirements.write_text("\n".join([*pinned, f"pyspark=={version}", ""]))
-    install = [uv(), "pip", "install", "--python", python, "--requirement", requirements]
+    install: list[str | Path] = [uv(), "pip", "install", "--python", python, "--requirement", requirements]
     step(f"installing PySpark {version} (400 MB, once)", install)
     used = [path for name in COMPILED for path in home.glob(f"lib/python*/site-packages/{name}")]
     subprocess.run([python, "-m", "compileall", "-q", "-x", "/tests?/", *used], check=False)
