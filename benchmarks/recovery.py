@@ -16,8 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fencepost.broker.cluster import Broker as Address
-from fencepost.broker.cluster import Cluster
+from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.internal_topics import OFFSETS_TOPIC
 from fencepost.machines.group.commits import Committer, OffsetToCommit
@@ -32,7 +31,7 @@ TXN_MS = 2  # Five hundred transactions a second.
 def write_history(path: str, records: int, ids: int, open_count: int, cleans: bool) -> Cluster:
     settings = {"log.cleaner.enable": str(cleans).lower()}
     cluster = Cluster(DataFolder(path), parse(settings), random.Random(1))
-    cluster.brokers = [Address(1, "127.0.0.1", 9092)]
+    cluster.brokers = [BrokerAddress(1, "127.0.0.1", 9092)]
     now_ms = time.time_ns() // 1_000_000 - records // 3 * TXN_MS
     cluster.start(now_ms)
     orders = cluster.create_topic("orders", 1, {}, now_ms)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from fencepost.machines.group.classic.group import ClassicGroup, GroupState
 from fencepost.machines.group.classic.requests import ClassicMemberRecord, GroupRecord
 from fencepost.machines.group.config import GroupConfig
-from fencepost.machines.group.consumer.group import TopicInfo, Topics
+from fencepost.machines.group.consumer.group import TopicInfo, TopicLookup
 from fencepost.machines.group.decision import Answer, Decision, LogRecord, run
 from fencepost.machines.group.members import GroupMembers
 from fencepost.machines.group.offsets import CommittedOffset, OffsetRecord
@@ -55,7 +55,7 @@ class GroupsInMemory:
         self,
         config: GroupConfig | None = None,
         new_uuid: Callable[[], str] = lambda: "uuid",
-        topics: Topics | None = None,
+        topics: TopicLookup | None = None,
     ) -> None:
         self.config = config or GroupConfig()
         self.topics = topics or SomeTopics()

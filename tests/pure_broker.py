@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fencepost.broker.cluster import Broker, Cluster
+from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.node import Node
 from fencepost.machines.log.memory import MemoryStorage
@@ -94,7 +94,7 @@ class PureBroker:
         self.cluster = Cluster(
             self.storage, parse(self.settings), random.Random(self._seed), self.notices.append, self._crash_at
         )
-        self.cluster.brokers = [Broker(1, "127.0.0.1", 9092)]
+        self.cluster.brokers = [BrokerAddress(1, "127.0.0.1", 9092)]
         self.node = Node(1, self.cluster)
         self.cluster.start(self.now_ms)
 

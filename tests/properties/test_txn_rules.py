@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from fencepost.broker.cluster import Broker, Cluster
+from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.metadata import decode_metadata
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
@@ -396,7 +396,7 @@ class TxnRules(RuleBasedStateMachine):
         document = found.load_metadata()
         assert document is not None
         loaded = Cluster(found, parse(self.settings), random.Random(1))
-        loaded.brokers = [Broker(1, "127.0.0.1", 9092)]
+        loaded.brokers = [BrokerAddress(1, "127.0.0.1", 9092)]
         loaded._restore(decode_metadata(document), self.broker.now_ms)
         loaded.txns.load(self.broker.now_ms)
         loaded.groups.load(self.broker.now_ms)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from fencepost.broker.cluster import Broker, Cluster
+from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import Config, parse
 from fencepost.broker.node import Node
 from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
@@ -235,7 +235,7 @@ class World:
         )
         rng = random.Random(self.seed + self.life)
         cluster = Cluster(folder, self.config, rng, lambda line: self.note("broker", line), self._reach)
-        cluster.brokers = [Broker(1, "127.0.0.1", 9092)]
+        cluster.brokers = [BrokerAddress(1, "127.0.0.1", 9092)]
         cluster.start(self.clock.now_ms)
         folder.note_cluster(cluster.cluster_id)
         folder.delete_strays()

@@ -34,18 +34,18 @@ class Change(NamedTuple):
     new_configs: Callable[[Mapping[str, str]], dict[str, str]]
 
 
-class Result(NamedTuple):
+class AlterResult(NamedTuple):
     error_code: int
     error_message: str | None
 
 
-DONE = Result(errors.NONE, None)
+DONE = AlterResult(errors.NONE, None)
 
 
-def alter(ctx: Context, changes: list[Change], validate_only: bool) -> list[Result]:
+def alter(ctx: Context, changes: list[Change], validate_only: bool) -> list[AlterResult]:
     times = Counter((change.resource_type, change.resource_name) for change in changes)
     allowed: dict[Topic, dict[str, str]] = {}
-    results: list[Result] = []
+    results: list[AlterResult] = []
     for change in changes:
         try:
             if times[change.resource_type, change.resource_name] > 1:
@@ -59,12 +59,12 @@ def alter(ctx: Context, changes: list[Change], validate_only: bool) -> list[Resu
                 _refuse_others(ctx, change)
             results.append(DONE)
         except TopicRefused as e:
-            results.append(Result(e.code, str(e)))
+            results.append(AlterResult(e.code, str(e)))
     if allowed and not validate_only:
         try:
             _commit(ctx, allowed)
         except StorageFailed as e:
-            failed = Result(errors.KAFKA_STORAGE_ERROR, str(e))
+            failed = AlterResult(errors.KAFKA_STORAGE_ERROR, str(e))
             results = [failed if result is DONE else result for result in results]
     return results
 

@@ -37,7 +37,7 @@ class DataFolderMismatch(Exception):
     """The data folder was made with settings that cannot be changed afterwards."""
 
 
-class Broker(NamedTuple):
+class BrokerAddress(NamedTuple):
     node_id: int
     host: str
     port: int
@@ -70,7 +70,7 @@ class Cluster:
         self.crash_at = crash_at
         self.timers = Timers()
         self.fetches = WaitingFetches(self.timers)
-        self.brokers: list[Broker] = []
+        self.brokers: list[BrokerAddress] = []
         self.metadata = Metadata("", TransactionVersion(int(config["transaction.version"])))
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
@@ -260,7 +260,7 @@ class Cluster:
             return None
         return found.partitions[index]
 
-    def leader_of(self, index: int) -> Broker:
+    def leader_of(self, index: int) -> BrokerAddress:
         """Partitions take turns over the brokers."""
         return self.brokers[index % len(self.brokers)]
 

@@ -1,4 +1,5 @@
-"""Retention deletes old segments and the cleaner compacts logs; the rules are in `machines/log/`.
+"""Retention deletes old segments and the cleaner compacts logs; the rules are in `machines/log/retention.py` and
+`machines/partition/compaction.py`.
 
 Both run at their intervals, in small steps with pauses between them, so that requests are hardly delayed. If a log
 fails, the job prints one warning, skips that log and tries it again in its next run.

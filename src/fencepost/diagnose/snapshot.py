@@ -184,7 +184,7 @@ class HistorySnapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ClusterSettings:
     """The settings that decide when the cluster ends a transaction by itself; None if the broker does not show them."""
 
     max_timeout_ms: int | None = None
@@ -205,7 +205,7 @@ class TxnSnapshot:
     # The partitions of its open transaction and of those in the log.
     ends: Mapping[NamedPartition, Ends] = field(default_factory=dict)
     producers: Mapping[NamedPartition, tuple[Producer, ...]] = field(default_factory=dict)
-    settings: Settings = field(default_factory=Settings)
+    settings: ClusterSettings = field(default_factory=ClusterSettings)
     # Its last requests; None if the brokers do not remember requests.
     rpcs: tuple[Rpc, ...] | None = None
     # If the id is unknown: ids that look like it.

@@ -39,6 +39,7 @@ PRODUCER_AT = 43
 LEADER_EPOCH = slice(12, 16)
 MAX_TIMESTAMP = slice(35, 43)
 PRODUCER_ID = slice(43, 51)
+NO_PRODUCER_ID = b"\xff" * 8  # In place of a producer id, in a batch without a producer.
 MAGIC = 2
 
 CODEC_MASK = 0x07

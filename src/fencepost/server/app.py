@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fencepost.broker.cluster import Broker, Cluster, Disk
+from fencepost.broker.cluster import BrokerAddress, Cluster, Disk
 from fencepost.broker.config import Config
 from fencepost.broker.node import Node
 from fencepost.broker.rpcs import SeenRpc, find_rpcs
@@ -77,7 +77,7 @@ class App:
         self._metrics: MetricsServer | None = None
         self.metrics_port: int | None = None
 
-    async def start(self) -> list[Broker]:
+    async def start(self) -> list[BrokerAddress]:
         """Bind, recover, serve. Returns where clients can connect."""
         self._loop = asyncio.get_running_loop()
         sockets = _bind(self.settings)
@@ -98,7 +98,9 @@ class App:
         host = self.settings.advertised_host or self.settings.host
         if host in ("0.0.0.0", "::"):
             host = socket.gethostname()
-        self.cluster.brokers = [Broker(first_id + i, host, sock.getsockname()[1]) for i, sock in enumerate(sockets)]
+        self.cluster.brokers = [
+            BrokerAddress(first_id + i, host, sock.getsockname()[1]) for i, sock in enumerate(sockets)
+        ]
         try:
             self._recover(storage)
         except Exception:
@@ -284,7 +286,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _run(app: App, ready: Callable[[list[Broker]], None]) -> None:
+async def _run(app: App, ready: Callable[[list[BrokerAddress]], None]) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
@@ -305,7 +307,7 @@ def _collect_now_and_then(loop: asyncio.AbstractEventLoop) -> None:
     loop.call_later(memory.collect(), _collect_now_and_then, loop)
 
 
-def serve(settings: Settings, ready: Callable[[list[Broker]], None]) -> None:
+def serve(settings: Settings, ready: Callable[[list[BrokerAddress]], None]) -> None:
     """Run a broker until SIGTERM or Ctrl-C."""
     memory.tune()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-from fencepost.broker.cluster import Broker, DataFolderMismatch
+from fencepost.broker.cluster import BrokerAddress, DataFolderMismatch
 from fencepost.broker.config import BadSetting, Config, parse
 from fencepost.broker.coordinator.txns import StateLogDamaged
 from fencepost.machines.log.interface import StorageFailed
@@ -85,7 +85,7 @@ def _settings_of_pairs(pairs: Iterable[str]) -> Iterator[tuple[str, str, str]]:
         yield "--set", name.strip(), value.strip()
 
 
-def ready_line(brokers: Iterable[Broker]) -> str:
+def ready_line(brokers: Iterable[BrokerAddress]) -> str:
     """The line on stdout that a parent process waits for."""
     hosts = [(f"[{b.host}]" if ":" in b.host else b.host, b.port) for b in brokers]
     return "ready " + ",".join(f"{host}:{port}" for host, port in hosts)

@@ -22,10 +22,10 @@ from fencepost.diagnose.collect.partitions import ends_of, settled_since
 from fencepost.diagnose.collect.state_log import Progress, last_updates, no_progress, read_log, state_log_of
 from fencepost.diagnose.snapshot import (
     MARKERS_TAKE_MS,
+    ClusterSettings,
     HistorySnapshot,
     LogEntry,
     OpenTxn,
-    Settings,
     TxnSnapshot,
     TxnsSnapshot,
     is_decided,
@@ -147,15 +147,17 @@ def _partitions_named(txn: DescribedTxn | None, history: Iterable[LogEntry]) -> 
     return sorted(named)
 
 
-def _settings(client: KafkaClient) -> Settings:
+def _settings(client: KafkaClient) -> ClusterSettings:
     try:
         found = client.broker_settings((MAX_TIMEOUT, ABORT_CHECK, EXPIRATION))
     except ClientError:
-        return Settings()  # This question needs more permissions than the others, and its answer is not essential.
+        return (
+            ClusterSettings()
+        )  # This question needs more permissions than the others, and its answer is not essential.
 
     def number(name: str) -> int | None:
         return whole_number(found.get(name, ""), MAX_INT64)
 
-    return Settings(
+    return ClusterSettings(
         max_timeout_ms=number(MAX_TIMEOUT), abort_check_ms=number(ABORT_CHECK), expiration_ms=number(EXPIRATION)
     )

@@ -23,7 +23,7 @@ from fencepost.machines.group.classic.requests import (
     Token,
 )
 from fencepost.machines.group.config import GroupConfig
-from fencepost.machines.group.consumer.group import Topics
+from fencepost.machines.group.consumer.group import TopicLookup
 from fencepost.machines.group.consumer.heartbeat import ConsumerHeartbeat, HeartbeatResult
 from fencepost.machines.group.consumer.members import ConsumerMembers
 from fencepost.machines.group.deadlines import Deadlines
@@ -33,7 +33,9 @@ from fencepost.protocol import errors
 
 
 class GroupMembers:
-    def __init__(self, shard: GroupShard, config: GroupConfig, topics: Topics, new_uuid: Callable[[], str]) -> None:
+    def __init__(
+        self, shard: GroupShard, config: GroupConfig, topics: TopicLookup, new_uuid: Callable[[], str]
+    ) -> None:
         self._shard = shard
         self._config = config
         self._new_uuid = new_uuid
@@ -153,10 +155,6 @@ class GroupMembers:
         for group_id in (*self._shard.classic, *self._shard.consumer):
             self._note_deadline(group_id)
         return replies
-
-    def unload(self, now_ms: int) -> list[Reply]:
-        """This broker gives the partition up: every request that is held is answered."""
-        return [reply for group in self._shard.classic.values() for reply in rebalance.unload(group, now_ms)]
 
     def _note_deadline(self, group_id: str) -> None:
         group = self._shard.find(group_id)

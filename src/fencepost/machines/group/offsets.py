@@ -4,8 +4,9 @@ An offset that was committed in a transaction is pending, under its producer id,
 group's offset unless a later record already did, ABORT drops it. While it is pending, a fetch that asks for stable
 offsets is refused, and the offset of its partition does not expire.
 
-`decide_*` read and give records; `apply_offset` and `apply_marker` are the only changes, live and when the log is
-loaded. Follows Kafka's OffsetMetadataManager; KIP-98, 211 and 447.
+`decide_*` read and give records; `apply_offset` and `apply_marker` are the only changes. Loading applies the offsets
+that the markers of the log left (`broker/coordinator/loading.py`).
+Follows Kafka's OffsetMetadataManager; KIP-98, 211 and 447.
 """
 
 from __future__ import annotations

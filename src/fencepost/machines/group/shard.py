@@ -1,8 +1,9 @@
 """All groups and offsets of one partition of `__consumer_offsets`: the state that its records make.
 
-`apply` and `apply_marker` are the only way in, for records that were just appended and for those of a log that is
-loaded. A name belongs to a group of the classic or of the consumer protocol. It changes over by records too: those that
-end the one group and those that make the other, in one batch.
+`apply` is the only way in for a record, just appended or loaded from a log; `apply_marker` ends a transaction. Only
+`add_unrecorded` changes the shard without a record, and a restart forgets that group.
+A name belongs to a group of the classic or of the consumer protocol. It changes over by records too: those that end the
+one group and those that make the other, in one batch.
 
 The decisions about this state are in `members.py`, `commits.py` and `deletion.py`; `describing.py` shows it.
 """

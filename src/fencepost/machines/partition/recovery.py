@@ -9,9 +9,15 @@ from fencepost.machines.log.interface import Log
 from fencepost.machines.partition.leader_epochs import LeaderEpochs
 from fencepost.machines.partition.partition import DEFAULT_PRODUCER_ID_EXPIRATION_MS, Partition
 from fencepost.machines.partition.producers import OpenTxn, decode_snapshot, open_txns_of
-from fencepost.protocol.batch import CONTROL, LEADER_EPOCH, PRODUCER_ID, Corrupt, decode_header, decode_marker
-
-NO_PRODUCER = b"\xff" * 8
+from fencepost.protocol.batch import (
+    CONTROL,
+    LEADER_EPOCH,
+    NO_PRODUCER_ID,
+    PRODUCER_ID,
+    Corrupt,
+    decode_header,
+    decode_marker,
+)
 
 
 def recover(
@@ -65,7 +71,7 @@ def replay(partition: Partition, from_offset: int) -> None:
     last_indexed = indexed[-1].last_offset if indexed else -1
     known_epoch = b""
     for address, _, head in log.scan(from_offset):
-        if head[PRODUCER_ID] == NO_PRODUCER and head[LEADER_EPOCH] == known_epoch:
+        if head[PRODUCER_ID] == NO_PRODUCER_ID and head[LEADER_EPOCH] == known_epoch:
             continue  # It changes nothing.
         known_epoch = head[LEADER_EPOCH]
         header = decode_header(head)

@@ -6,7 +6,7 @@ import pytest
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.explain.explanation import Explanation, diagnose_txn
-from fencepost.diagnose.snapshot import LogEntry, Settings
+from fencepost.diagnose.snapshot import ClusterSettings, LogEntry
 from fencepost.machines.txn.states import TxnState
 from fencepost.protocol import errors
 from tests.unit.diagnose.snapshots import (
@@ -23,7 +23,7 @@ from tests.unit.diagnose.snapshots import (
 )
 
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT, *_ = TxnState
-SETTINGS = Settings(max_timeout_ms=900_000, abort_check_ms=10_000, expiration_ms=604_800_000)
+SETTINGS = ClusterSettings(max_timeout_ms=900_000, abort_check_ms=10_000, expiration_ms=604_800_000)
 
 
 def commands(explanation: Explanation) -> list[str]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from fencepost.machines.group.classic.group import (
     COMPLETING_REBALANCE,
-    DEAD,
     EMPTY,
     PREPARING_REBALANCE,
     STABLE,
@@ -20,7 +19,7 @@ from fencepost.machines.group.classic.group import (
     InitialDelay,
     empty_record,
 )
-from fencepost.machines.group.classic.replies import joined, release_all, release_join, release_sync, turn_away
+from fencepost.machines.group.classic.replies import joined, release_join, release_sync, turn_away
 from fencepost.machines.group.classic.requests import GroupChange, Reply, SyncResult
 from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.decision import Decision
@@ -207,11 +206,3 @@ def resume(group: ClassicGroup, config: GroupConfig, now_ms: int) -> Decision[li
     if is_too_large or has_no_leader:
         return (yield from prepare_rebalance(group, config, now_ms))
     return []
-
-
-def unload(group: ClassicGroup, now_ms: int) -> list[Reply]:
-    """This broker no longer answers for the group: clients that wait look for the coordinator again."""
-    group.move_to(DEAD, now_ms)
-    group.session_deadlines.clear()
-    group.join_deadline_ms = group.sync_deadline_ms = group.initial_delay = None
-    return release_all(group, errors.NOT_COORDINATOR)

@@ -43,7 +43,7 @@ class TopicInfo(NamedTuple):
     partition_count: int
 
 
-class Topics(Protocol):
+class TopicLookup(Protocol):
     """The topics of the cluster, as consumer groups see them."""
 
     @property
@@ -332,7 +332,7 @@ class Draft:
         self.write(TargetRecord(self.group.group_id, member_id, None))
         self.write(MemberRecord(self.group.group_id, member_id, None))
 
-    def bump_epoch(self, topics: Topics) -> None:
+    def bump_epoch(self, topics: TopicLookup) -> None:
         value = self.group.epoch + 1, metadata_hash(self.group.subscribed_topics(), topics)
         self.write(EpochRecord(self.group.group_id, value))
 
@@ -348,7 +348,7 @@ def tombstones(group: ConsumerGroup) -> list[ConsumerRecord]:
     return [*records, EpochRecord(group_id, None)]
 
 
-def metadata_hash(names: Iterable[str], topics: Topics) -> int:
+def metadata_hash(names: Iterable[str], topics: TopicLookup) -> int:
     """A number that changes when a topic is created, deleted or extended; 0 for no topics.
 
     Kafka's hash is another one. A group that moves between the two has one rebalance more, and no other difference.

@@ -27,7 +27,7 @@ from fencepost.machines.group.consumer.group import (
     ResolvedRegex,
     TargetEpochRecord,
     TargetRecord,
-    Topics,
+    TopicLookup,
     Wanting,
     metadata_hash,
 )
@@ -116,7 +116,7 @@ def _check_first(cmd: ConsumerHeartbeat) -> None:
 
 
 def heartbeat(
-    draft: Draft, cmd: ConsumerHeartbeat, topics: Topics, config: GroupConfig, now_ms: int
+    draft: Draft, cmd: ConsumerHeartbeat, topics: TopicLookup, config: GroupConfig, now_ms: int
 ) -> HeartbeatResult:
     """A member joins, changes, or shows that it is alive; it takes its next step towards the target."""
     check_room(draft.group, cmd.member_id, cmd.instance_id, config)
@@ -237,7 +237,7 @@ def move_on(
     before: ConsumerMember,
     changed: ConsumerMember,
     owned: frozenset[Place] | None,
-    topics: Topics,
+    topics: TopicLookup,
     config: GroupConfig,
     now_ms: int,
 ) -> ConsumerMember:
@@ -262,7 +262,7 @@ def move_on(
     return after
 
 
-def _resolve_regexes(draft: Draft, own_regex: str, topics: Topics, now_ms: int) -> bool:
+def _resolve_regexes(draft: Draft, own_regex: str, topics: TopicLookup, now_ms: int) -> bool:
     """Match the patterns with the topics, where the result is not known. True if the result of one has changed.
 
     If a pattern fails, only a member that subscribes to it gets the error. For others it matches the topics of before.
@@ -301,7 +301,7 @@ def _matching(regex: str, names: Iterable[str]) -> frozenset[str]:
         raise GroupRefused(errors.INVALID_REGULAR_EXPRESSION, reason) from None
 
 
-def _maybe_retarget(draft: Draft, topics: Topics, config: GroupConfig, now_ms: int) -> None:
+def _maybe_retarget(draft: Draft, topics: TopicLookup, config: GroupConfig, now_ms: int) -> None:
     group = draft.group
     if group.target_epoch >= group.epoch:
         return
@@ -340,7 +340,7 @@ def preferred_assignor(group: ConsumerGroup, config: GroupConfig) -> str:
 # Leaving.
 
 
-def leave(draft: Draft, cmd: ConsumerHeartbeat, topics: Topics) -> HeartbeatResult:
+def leave(draft: Draft, cmd: ConsumerHeartbeat, topics: TopicLookup) -> HeartbeatResult:
     """A member leaves: for good (-1), or as a static member that will be back (-2)."""
     group = draft.group
     if cmd.instance_id is None:
@@ -362,7 +362,7 @@ def leave(draft: Draft, cmd: ConsumerHeartbeat, topics: Topics) -> HeartbeatResu
     return HeartbeatResult(errors.NONE, None, cmd.member_id, cmd.member_epoch)
 
 
-def fence(draft: Draft, member_ids: Iterable[str], topics: Topics) -> None:
+def fence(draft: Draft, member_ids: Iterable[str], topics: TopicLookup) -> None:
     """Remove members; the partitions that they held are free at once."""
     for member_id in member_ids:
         draft.remove_member(member_id)

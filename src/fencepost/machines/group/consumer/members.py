@@ -39,7 +39,7 @@ from fencepost.machines.group.consumer.group import (
     UNREVOKED_PARTITIONS,
     ConsumerGroup,
     Draft,
-    Topics,
+    TopicLookup,
     Wait,
     tombstones,
 )
@@ -52,7 +52,7 @@ RETRY_MS = 1_000
 
 
 class ConsumerMembers:
-    def __init__(self, shard: GroupShard, config: GroupConfig, topics: Topics) -> None:
+    def __init__(self, shard: GroupShard, config: GroupConfig, topics: TopicLookup) -> None:
         self._shard = shard
         self._config = config
         self._topics = topics

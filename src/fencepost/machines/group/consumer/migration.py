@@ -42,7 +42,7 @@ from fencepost.machines.group.consumer.group import (
     Places,
     TargetEpochRecord,
     TargetRecord,
-    Topics,
+    TopicLookup,
     metadata_hash,
 )
 from fencepost.machines.group.consumer.heartbeat import (
@@ -79,7 +79,7 @@ def check_upgrade(group: ClassicGroup, config: GroupConfig) -> None:
         )
 
 
-def upgraded(group: ClassicGroup, topics: Topics) -> Draft:
+def upgraded(group: ClassicGroup, topics: TopicLookup) -> Draft:
     """The consumer group that a classic group becomes: every member keeps its partitions and its generation."""
     draft = Draft(ConsumerGroup(group.group_id))
     try:
@@ -102,7 +102,7 @@ def upgraded(group: ClassicGroup, topics: Topics) -> Draft:
     return draft
 
 
-def _from_classic(group: ClassicGroup, member: Member, topics: Topics) -> ConsumerMember:
+def _from_classic(group: ClassicGroup, member: Member, topics: TopicLookup) -> ConsumerMember:
     protocol = group.protocol
     if protocol not in {name for name, _ in member.protocols}:
         # The member waits to join, and with it the group will choose another protocol.
@@ -147,7 +147,7 @@ def decode_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
     return ConsumerProtocolSubscription.decode(metadata, 2, min(version, LAST_EMBEDDED_VERSION))[0]
 
 
-def _places(name: str, indexes: Collection[int], topics: Topics) -> set[Place]:
+def _places(name: str, indexes: Collection[int], topics: TopicLookup) -> set[Place]:
     info = topics.by_name(name)
     return set() if info is None else {(info.topic_id, index) for index in indexes}
 
@@ -155,7 +155,9 @@ def _places(name: str, indexes: Collection[int], topics: Topics) -> set[Place]:
 # Members of the classic protocol in a consumer group.
 
 
-def join(draft: Draft, cmd: Join, new_member_id: str, topics: Topics, config: GroupConfig, now_ms: int) -> JoinResult:
+def join(
+    draft: Draft, cmd: Join, new_member_id: str, topics: TopicLookup, config: GroupConfig, now_ms: int
+) -> JoinResult:
     """JoinGroup does what a heartbeat does for the others: a member joins, changes, or takes its next step."""
     if config.consumer_migration_policy == "disabled":
         raise GroupRefused(errors.INCONSISTENT_GROUP_PROTOCOL, "the migration of groups is disabled")
@@ -233,7 +235,7 @@ def find_classic(group: ConsumerGroup, member_id: str, instance_id: str | None, 
     return member
 
 
-def sync(group: ConsumerGroup, cmd: Sync, topics: Topics) -> tuple[ConsumerMember, bytes]:
+def sync(group: ConsumerGroup, cmd: Sync, topics: TopicLookup) -> tuple[ConsumerMember, bytes]:
     """The member, and its assignment in the format of the classic protocol."""
     member = find_classic(group, cmd.member_id, cmd.group_instance_id, cmd.generation_id)
     assert member.classic is not None
@@ -266,7 +268,7 @@ def who_leaves(group: ConsumerGroup, leaver: Leaver) -> tuple[str, int]:
     return static.member_id, errors.NONE
 
 
-def encode_assignment(places: Places, metadata: bytes, topics: Topics) -> bytes:
+def encode_assignment(places: Places, metadata: bytes, topics: TopicLookup) -> bytes:
     """As ConsumerProtocolAssignment, in the version of the member's subscription."""
     version = min(int.from_bytes(metadata[:2], "big", signed=True), LAST_EMBEDDED_VERSION)
     by_topic: dict[str, list[int]] = {}
@@ -292,7 +294,7 @@ def may_downgrade(group: ConsumerGroup, without: Collection[str], config: GroupC
     )
 
 
-def downgraded(group: ConsumerGroup, without: Collection[str], topics: Topics, now_ms: int) -> GroupRecord:
+def downgraded(group: ConsumerGroup, without: Collection[str], topics: TopicLookup, now_ms: int) -> GroupRecord:
     """The record of the classic group that a consumer group becomes: each member is assigned its target.
 
     The record names no leader. So a restart before the members have joined again finds that they still have to.

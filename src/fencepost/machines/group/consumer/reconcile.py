@@ -18,7 +18,7 @@ from fencepost.machines.group.consumer.group import (
     Held,
     Place,
     Places,
-    Topics,
+    TopicLookup,
 )
 
 
@@ -26,7 +26,7 @@ def reconcile(
     group: ConsumerGroup,
     member: ConsumerMember,
     target: Places,
-    topics: Topics,
+    topics: TopicLookup,
     owned: Set[Place] | None,
     has_subscription_changed: bool,
 ) -> ConsumerMember:
@@ -41,7 +41,7 @@ def reconcile(
 
 
 def _step(
-    group: ConsumerGroup, member: ConsumerMember, target: Places, topics: Topics, owned: Set[Place] | None
+    group: ConsumerGroup, member: ConsumerMember, target: Places, topics: TopicLookup, owned: Set[Place] | None
 ) -> ConsumerMember:
     subscribed = _subscribed_ids(group, member, topics)
     wanted = {place for place in target if place[0] in subscribed}
@@ -58,7 +58,7 @@ def _step(
 
 
 def _drop_unsubscribed(
-    group: ConsumerGroup, member: ConsumerMember, topics: Topics, owned: Set[Place] | None
+    group: ConsumerGroup, member: ConsumerMember, topics: TopicLookup, owned: Set[Place] | None
 ) -> ConsumerMember:
     """There is no target for the new subscription yet, but partitions outside of it go at once."""
     subscribed = _subscribed_ids(group, member, topics)
@@ -76,6 +76,6 @@ def _still_has(places: Held, owned: Set[Place] | None) -> bool:
     return owned is None or any(place in places for place in owned)
 
 
-def _subscribed_ids(group: ConsumerGroup, member: ConsumerMember, topics: Topics) -> set[bytes]:
+def _subscribed_ids(group: ConsumerGroup, member: ConsumerMember, topics: TopicLookup) -> set[bytes]:
     found = (topics.by_name(name) for name in group.topics_of(member))
     return {info.topic_id for info in found if info is not None}
