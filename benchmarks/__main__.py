@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import psutil
 
@@ -53,8 +53,8 @@ def fencepost(flush: bool, figures: Figures) -> Iterator[Broker]:
 
 @contextmanager
 def kafka(flush: bool, figures: Figures) -> Iterator[ApacheKafka]:
-    settings: dict[str, Any] = {"log_flush_interval_messages": 1} if flush else {}
-    with apache_kafka(jvm=SERVER_JVM, **settings) as broker:
+    settings = {"log.flush.interval.messages": 1} if flush else {}
+    with apache_kafka(settings, jvm=SERVER_JVM) as broker:
         # Formatting the folder is done once in its life; only the start is compared.
         broker.stop()
         began = time.perf_counter()

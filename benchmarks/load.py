@@ -25,7 +25,7 @@ from pathlib import Path
 
 import psutil
 from aiokafka import AIOKafkaProducer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.protocol.messages import (
     AddPartitionsToTxnRequest,

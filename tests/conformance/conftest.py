@@ -14,5 +14,5 @@ from tests.engines.apache_kafka import apache_kafka
 def oracle() -> Iterator[ApacheTarget]:
     # It is never restarted, so it need not be quick to miss itself.
     settings = QUICK | {"broker.session.timeout.ms": "30000", "group.min.session.timeout.ms": "500"}
-    with apache_kafka(**{name.replace(".", "_"): value for name, value in settings.items()}) as kafka:
+    with apache_kafka(settings) as kafka:
         yield ApacheTarget(kafka)

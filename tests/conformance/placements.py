@@ -93,7 +93,7 @@ class Owner:
 
 
 class Key(NamedTuple):
-    index: int
+    partition: int
     who: str
 
 

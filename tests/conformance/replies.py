@@ -225,7 +225,7 @@ def offset_fetches(s: ReplyStage, version: int) -> list[Message]:
 
 def coordinators(s: ReplyStage, version: int) -> list[Message]:
     keys = [s.group, "another", ""]
-    return [FindCoordinatorRequest(s.group, kind, keys) for kind in (0, 1)] + [FindCoordinatorRequest("", 0, [])]
+    return [*(FindCoordinatorRequest(s.group, kind, keys) for kind in (0, 1)), FindCoordinatorRequest("", 0, [])]
 
 
 def transactions(s: ReplyStage, version: int) -> list[Message]:
@@ -279,10 +279,11 @@ def markers(s: ReplyStage, version: int) -> list[Message]:
 def deletions(s: ReplyStage, version: int) -> list[Message]:
     kind = DeleteRecordsRequest.DeleteRecordsPartition
     topic = DeleteRecordsRequest.DeleteRecordsTopic
+    places = ((SECOND, version + 1), (SECOND, 0), (SECOND, 9_999), (SECOND, -2), (MISSING, 0), (SECOND, -1))
     return [
-        DeleteRecordsRequest([topic(s.topic, [kind(*place)])], 30_000)
-        for place in ((SECOND, version + 1), (SECOND, 0), (SECOND, 9_999), (SECOND, -2), (MISSING, 0), (SECOND, -1))
-    ] + [DeleteRecordsRequest([topic(NOWHERE, [kind(FIRST, 0)])], 30_000)]
+        *(DeleteRecordsRequest([topic(s.topic, [kind(*place)])], 30_000) for place in places),
+        DeleteRecordsRequest([topic(NOWHERE, [kind(FIRST, 0)])], 30_000),
+    ]
 
 
 def topics(s: ReplyStage, version: int) -> list[Message]:

@@ -54,7 +54,7 @@ def transactional_stories() -> list[str]:
 class Batch(NamedTuple):
     epoch: int
     sequence: int
-    count: int
+    record_count: int
 
 
 class Sender:
@@ -78,7 +78,7 @@ class Sender:
                 back = int(letter)
                 return self.accepted[-back] if len(self.accepted) >= back else Batch(self.epoch, back, 1)
             case "o":
-                return last._replace(count=last.count + 1)
+                return last._replace(record_count=last.record_count + 1)
             case "g":
                 return Batch(self.epoch, self.next + 1 & MAX_SEQUENCE, 1)
             case "z":
@@ -97,7 +97,7 @@ class Sender:
         """The broker took it, or had it already."""
         if batch not in self.accepted:
             self.accepted.append(batch)
-            self.epoch, self.next = batch.epoch, batch.sequence + batch.count & MAX_SEQUENCE
+            self.epoch, self.next = batch.epoch, batch.sequence + batch.record_count & MAX_SEQUENCE
 
 
 class Sequences(Play):
@@ -147,7 +147,7 @@ class Sequences(Play):
                 self.senders[found.index].accept(batches[found.index])
 
     def encode(self, batch: Batch) -> bytes:
-        values = [(None, f"{batch.sequence}.{n}".encode()) for n in range(batch.count)]
+        values = [(None, f"{batch.sequence}.{n}".encode()) for n in range(batch.record_count)]
         who = (self.owner.producer_id, batch.epoch, batch.sequence)
         return encode_batch(values, self.target.now_ms, *who, transactional=self.version > 0)
 

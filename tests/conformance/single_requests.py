@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fencepost.protocol import errors
@@ -146,7 +146,7 @@ class Stage:
         reply = self.call(FindCoordinatorRequest("k", key_type, ["k"]), version)
         return errors.name_of((reply.coordinators[0] if version >= 4 else reply).error_code)
 
-    def produce_to(self, topic: str, batch: bytes, version: int = 9, **settings: str) -> list[Any]:
+    def produce_to(self, topic: str, batch: bytes, settings: Mapping[str, str], version: int = 9) -> list[Any]:
         """The whole answer to a batch for a topic with these settings, with its numbers of many digits left out."""
         configs = [CreateTopicsRequest.CreatableTopicConfig(name, value) for name, value in settings.items()]
         self.call(CreateTopicsRequest([CreateTopicsRequest.CreatableTopic(topic, 1, 1, [], configs)], 10_000), 5)
@@ -195,6 +195,10 @@ def untimely(offset: int) -> str:
 
 def compressed(batch: bytes) -> bytes:
     return encode_records(list(iter_records(batch)), codec=GZIP)
+
+
+def produces_without_keys(version: int) -> Callable[[Stage], list[Any]]:
+    return lambda s: s.produce_to("keyed", WITHOUT_KEYS, COMPACTED, version)
 
 
 def spread_out(now_ms: int) -> bytes:
@@ -344,7 +348,7 @@ REQUESTS: dict[str, tuple[Callable[[Stage], Any], Any]] = {
     ),
     **{
         f"records without a key in a compacted topic v{version}": (
-            lambda s, version=version: s.produce_to("keyed", WITHOUT_KEYS, version, **COMPACTED),
+            produces_without_keys(version),
             ["INVALID_RECORD", (-1, -1, start_offset), indexes, texts],
         )
         for version, start_offset, indexes, texts in (
@@ -356,28 +360,28 @@ REQUESTS: dict[str, tuple[Callable[[Stage], Any], Any]] = {
         )
     },
     "compressed records without a key": (
-        lambda s: s.produce_to("keyed", compressed(WITHOUT_KEYS), **COMPACTED),
+        lambda s: s.produce_to("keyed", compressed(WITHOUT_KEYS), COMPACTED),
         ["INVALID_RECORD", (-1, -1, 0), [1, 3], [NO_KEY, NO_KEY, TWO_WITHOUT_KEYS]],
     ),
     "more records without a key than the message shows": (
-        lambda s: s.produce_to("keyed", encode_batch([(None, b"v")] * 40, 0), **COMPACTED)[2],
+        lambda s: s.produce_to("keyed", encode_batch([(None, b"v")] * 40, 0), COMPACTED)[2],
         list(range(40)),
     ),
     "an empty key is a key": (
-        lambda s: s.produce_to("keyed", encode_batch([(b"", b"v")], 0), **COMPACTED)[2:],
+        lambda s: s.produce_to("keyed", encode_batch([(b"", b"v")], 0), COMPACTED)[2:],
         [[], [None]],
     ),
     "timestamps out of range": (
-        lambda s: s.produce_to("timely", encode_batch([(None, b"a")] * 2, s.target.now_ms - DAY_MS), **TIMELY),
+        lambda s: s.produce_to("timely", encode_batch([(None, b"a")] * 2, s.target.now_ms - DAY_MS), TIMELY),
         ["INVALID_TIMESTAMP", (-1, -1, 0), [0, 1], [untimely(0), untimely(1), UNTIMELY]],
     ),
     "some timestamps out of range": (
-        lambda s: s.produce_to("timely", spread_out(s.target.now_ms), **TIMELY),
+        lambda s: s.produce_to("timely", spread_out(s.target.now_ms), TIMELY),
         ["INVALID_TIMESTAMP", (-1, -1, 0), [1], [untimely(1), UNTIMELY]],
     ),
     "keys and timestamps at fault": (
         lambda s: s.produce_to(
-            "both", encode_batch([(b"k", b"v"), (None, b"v")], s.target.now_ms - DAY_MS), **TIMELY, **COMPACTED
+            "both", encode_batch([(b"k", b"v"), (None, b"v")], s.target.now_ms - DAY_MS), TIMELY | COMPACTED
         ),
         ["INVALID_TIMESTAMP", (-1, -1, 0), [0, 1], [untimely(0), NO_KEY.replace("keyed", "both"), UNTIMELY]],
     ),

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with apache_kafka(**{name.replace(".", "_"): value for name, value in QUICK.items()}) as kafka:
+    with apache_kafka(QUICK) as kafka:
         yield Stage(ApacheTarget(kafka))
 
 

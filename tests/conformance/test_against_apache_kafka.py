@@ -131,7 +131,7 @@ class Oracles:
             self.close()
             given = dict(settings)
             version = given.pop("transaction.version", "2")
-            kafka = self._stack.enter_context(apache_kafka(**{k.replace(".", "_"): v for k, v in given.items()}))
+            kafka = self._stack.enter_context(apache_kafka(given))
             if version != "2":
                 kafka.use_transaction_version(int(version))
             self._settings, self._target = settings, ApacheTarget(kafka)

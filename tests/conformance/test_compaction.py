@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.protocol import errors
 from fencepost.protocol.batch import TRANSACTIONAL
@@ -198,10 +198,10 @@ def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, A
     """Ours, and theirs."""
     if reason := why_no_java():
         pytest.skip(reason)
-    few = {"transaction_state_log_num_partitions": "1", "offsets_topic_num_partitions": "1"}
+    settings = {"log.cleaner.backoff.ms": "50"}
+    few = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
     with ExitStack() as running:
-        theirs = running.enter_context(apache_kafka(log_cleaner_backoff_ms="50", **few))
-        settings = {"log.cleaner.backoff.ms": "50"}
+        theirs = running.enter_context(apache_kafka(settings | few))
         ours = running.enter_context(Broker(data=tmp_path_factory.mktemp("data"), settings=settings))
         yield ours, theirs
 

@@ -16,8 +16,7 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    settings = QUICK | KAFKA_SETTINGS
-    with apache_kafka(**{name.replace(".", "_"): value for name, value in settings.items()}) as kafka:
+    with apache_kafka(QUICK | KAFKA_SETTINGS) as kafka:
         yield Stage(ApacheTarget(kafka))
 
 

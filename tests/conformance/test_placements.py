@@ -36,7 +36,7 @@ def test_readers_of_every_short_log_see_the_same(version: int, oracle: ApacheTar
             assert consumed(oracle.kafka.bootstrap_servers, f"short-{version}", isolation) == ours
 
 
-def consumed(servers: str, topic: str, isolation: str) -> dict[str, list[tuple[int, bytes]]]:
+def consumed(servers: str, topic: str, isolation: str) -> dict[str, list[tuple[int | None, bytes | None]]]:
     """What a real consumer gives to its application, record by record, until there is no more."""
     settings = {
         "bootstrap.servers": servers,
@@ -45,7 +45,7 @@ def consumed(servers: str, topic: str, isolation: str) -> dict[str, list[tuple[i
         "enable.partition.eof": True,
         "enable.auto.commit": False,
     }
-    found: dict[str, list[tuple[int, bytes]]] = {word: [] for word in SHORT}
+    found: dict[str, list[tuple[int | None, bytes | None]]] = {word: [] for word in SHORT}
     consumer = Consumer(settings)
     try:
         consumer.assign([TopicPartition(topic, index, 0) for index in range(len(SHORT))])
@@ -54,11 +54,12 @@ def consumed(servers: str, topic: str, isolation: str) -> dict[str, list[tuple[i
         while unfinished:
             assert time.monotonic() < deadline, f"not read to their ends: {[SHORT[index] for index in unfinished]}"
             for message in consumer.consume(500, timeout=1):
-                error = message.error()
+                error, partition = message.error(), message.partition()
+                assert partition is not None
                 if error is None:
-                    found[SHORT[message.partition()]].append((message.offset(), message.value()))
+                    found[SHORT[partition]].append((message.offset(), message.value()))
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    unfinished.discard(message.partition())
+                    unfinished.discard(partition)
     finally:
         consumer.close()
     return found

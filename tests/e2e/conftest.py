@@ -65,13 +65,13 @@ def broker(broker_data: Path) -> Iterator[Broker]:
 def apache() -> Iterator[ApacheKafka]:
     """Leave its `transaction.version` as you found it."""
     settings = {
-        "transaction_abort_timed_out_transaction_cleanup_interval_ms": "50",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
         # As many as a test needs; fifty take their time.
-        "offsets_topic_num_partitions": "3",
-        "transaction_state_log_num_partitions": "3",
-        **{name.replace(".", "_"): value for name, value in FOR_EVER.items()},
+        "offsets.topic.num.partitions": "3",
+        "transaction.state.log.num.partitions": "3",
+        **FOR_EVER,
     }
-    with apache_kafka(secured=True, **settings) as kafka:
+    with apache_kafka(settings, secured=True) as kafka:
         yield kafka
 
 

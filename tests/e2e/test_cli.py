@@ -52,7 +52,8 @@ def refusal(*arguments: str | Path, exit_code: int = 1) -> str:
 def broker_setting(bootstrap_servers: str, name: str) -> str:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     resource = ConfigResource(ConfigResource.Type.BROKER, "1")
-    return admin.describe_configs([resource])[resource].result(10)[name].value
+    value: str = admin.describe_configs([resource])[resource].result(10)[name].value
+    return value
 
 
 def queued_s(pid: int | str) -> float:
@@ -106,13 +107,13 @@ def test_ipv6_addresses_are_written_in_brackets() -> None:
     with running("--listen", "[::1]:0", "--memory") as (_, address):
         assert re.fullmatch(r"\[::1\]:\d+", address)
         known = AdminClient({"bootstrap.servers": address}).list_topics(timeout=10)
-        assert [(b.host, b.port) for b in known.brokers.values()] == [("::1", int(address.rpartition(":")[2]))]
+        assert [f"[{b.host}]:{b.port}" for b in known.brokers.values()] == [address]
 
 
 def test_settings_come_from_the_file_and_then_from_the_command_line(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("transaction.max.timeout.ms = 1000\nnum.partitions: 3\n")
-    arguments = ["--config", file, "--set", "transaction.max.timeout.ms=2000"]
+    arguments: list[str | Path] = ["--config", file, "--set", "transaction.max.timeout.ms=2000"]
     with running("--listen", "127.0.0.1:0", "--memory", *arguments) as (_, address):
         assert broker_setting(address, "transaction.max.timeout.ms") == "2000"
         assert broker_setting(address, "num.partitions") == "3"

@@ -83,7 +83,9 @@ def committed_values(bootstrap: str, topic: str, count: int) -> list[bytes]:
             message = consumer.poll(20)
             assert message is not None, f"{len(found)} of {count} records came"
             assert not message.error()
-            found.append(message.value())
+            value = message.value()
+            assert value is not None
+            found.append(value)
         return found
     finally:
         consumer.close()

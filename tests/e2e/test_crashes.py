@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest, EndTxnRequest
@@ -33,6 +33,7 @@ from tests.crash.killing import CHOICES, INPUT, OUTPUT, SETTINGS, TOPICS, kill_w
 from tests.crash.ledger import Anomaly, Checker, Ledger, check_pipeline
 from tests.crash.load import Client, Copier, Tv2Client, Tv2Writer, TxnWriter, initialise
 from tests.crash.power import DurableDisk, WatchedBroker
+from tests.e2e.clients.confluent import text_of
 from tests.readers.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
 from tests.wire.raw_client import Closed, RawClient
 
@@ -171,7 +172,7 @@ def read_until(reader: Consumer, last: str) -> list[str]:
     deadline = time.monotonic() + TIMEOUT_S
     while last not in values:
         assert time.monotonic() < deadline, f"{last} never came, but {values}"
-        values += [message.value().decode() for message in reader.consume(100, 0.1) if not message.error()]
+        values += [text_of(message) for message in reader.consume(100, 0.1) if not message.error()]
     return values
 
 

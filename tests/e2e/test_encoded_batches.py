@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.client.client import KafkaClient
@@ -79,11 +79,20 @@ def read_partition(bootstrap: str, topic: str, partition: int, count: int) -> li
             assert not message.error(), message.error()
             kind, timestamp = message.timestamp()
             assert kind == TIMESTAMP_CREATE_TIME
-            headers = tuple(message.headers() or ())
-            found.append(Record(len(found), timestamp, message.key(), message.value(), headers))
+            found.append(Record(len(found), timestamp, message.key(), message.value(), headers_of(message)))
         return found
     finally:
         consumer.close()
+
+
+def headers_of(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    headers = message.headers() or []
+    assert isinstance(headers, list)
+    found: list[tuple[str, bytes | None]] = []
+    for name, value in headers:
+        assert not isinstance(value, str)
+        found.append((name, value))
+    return tuple(found)
 
 
 @pytest.mark.parametrize("compression", CODECS)

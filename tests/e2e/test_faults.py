@@ -14,6 +14,7 @@ from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import EndTxnRequest, HeartbeatRequest, InitProducerIdRequest, ProduceRequest
 from fencepost.testing import Broker, BrokerFailed, OrderRefused
+from tests.e2e.clients.confluent import text_of
 from tests.readers.reading import connect
 
 TIMEOUT_S = 60.0
@@ -44,7 +45,12 @@ def committed(broker: Broker, count: int) -> list[str]:
     )
     consumer.subscribe(["orders"])
     try:
-        return [consumer.poll(TIMEOUT_S).value().decode() for _ in range(count)]
+        values: list[str] = []
+        for _ in range(count):
+            message = consumer.poll(TIMEOUT_S)
+            assert message is not None, f"{len(values)} of {count} records came"
+            values.append(text_of(message))
+        return values
     finally:
         consumer.close()
 

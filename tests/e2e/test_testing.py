@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from fencepost.testing import Broker, BrokerFailed
 from fencepost.testing import broker as testing_broker
 from fencepost.testing.child import child_environment
+from tests.e2e.clients.confluent import text_of
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "testing.md"
 
@@ -33,12 +34,12 @@ def read(broker: Broker, count: int) -> list[str]:
     )
     consumer.subscribe(["orders"])
     try:
-        values = []
+        values: list[str] = []
         while len(values) < count:
             message = consumer.poll(20)
             assert message is not None
             assert message.error() is None, message.error()
-            values.append(message.value().decode())
+            values.append(text_of(message))
         return values
     finally:
         consumer.close()

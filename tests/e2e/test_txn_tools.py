@@ -41,7 +41,7 @@ SETTINGS = {
 @pytest.fixture(scope="module", params=["fencepost", pytest.param("apache", marks=pytest.mark.java)])
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "apache":
-        with apache_kafka(**SETTINGS) as kafka:
+        with apache_kafka(SETTINGS) as kafka:
             yield kafka.bootstrap_servers
     else:
         with Broker(settings=SETTINGS) as broker:
@@ -410,7 +410,7 @@ def test_watch_shows_the_change(servers: str, run: Run, topic: str, stuck: tuple
 
 
 def test_the_settings_of_the_client_come_from_a_file(
-    servers: str, run: Run, tmp_path, monkeypatch: pytest.MonkeyPatch
+    servers: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FENCEPOST_BOOTSTRAP")
     file = tmp_path / "client.properties"

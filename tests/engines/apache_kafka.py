@@ -1,6 +1,6 @@
 """A real Apache Kafka: one node on loopback, for asking what the right answer is, or several that keep copies.
 
-    with apache_kafka(transaction_max_timeout_ms=5000) as kafka:
+    with apache_kafka({"transaction.max.timeout.ms": 5000}) as kafka:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
 
     with apache_kafka_cluster() as cluster:
@@ -180,9 +180,9 @@ class ApacheKafka:
 
 @contextmanager
 def apache_kafka(
-    *, jvm: Sequence[str] | None = None, secured: bool = False, **overrides: object
+    overrides: Mapping[str, object] | None = None, *, jvm: Sequence[str] | None = None, secured: bool = False
 ) -> Iterator[ApacheKafka]:
-    """Run one broker for the length of a block; `overrides` are its settings, `_` for `.`.
+    """Run one broker for the length of a block; `overrides` are settings that differ from `default_settings`.
 
     `jvm` are options of its JVM; without them it is one that starts quickly.
     """
@@ -195,7 +195,7 @@ def apache_kafka(
         if secured:
             make_certificates(directory)
             settings |= secured_settings(settings, listeners, directory)
-        settings |= {name.replace("_", "."): str(value) for name, value in overrides.items()}
+        settings |= {name: str(value) for name, value in (overrides or {}).items()}
         properties = directory / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster_id = new_cluster_id()
@@ -261,8 +261,8 @@ class ApacheKafkaCluster:
 
 
 @contextmanager
-def apache_kafka_cluster(*, version: str = KAFKA_VERSION, **overrides: object) -> Iterator[ApacheKafkaCluster]:
-    """Three brokers, three replicas of everything, of which two have to be in sync; `overrides` as for one."""
+def apache_kafka_cluster(*, version: str = KAFKA_VERSION) -> Iterator[ApacheKafkaCluster]:
+    """Three brokers, three replicas of everything, of which two have to be in sync."""
     with ExitStack() as cleanup:
         directory = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -278,7 +278,6 @@ def apache_kafka_cluster(*, version: str = KAFKA_VERSION, **overrides: object) -
             settings = default_settings(home / "data", port, controller_ports[node_id])
             settings |= cluster_settings(node_id, voters)
             del settings["controller.quorum.bootstrap.servers"]  # Voters are named, so they need not be found.
-            settings |= {name.replace("_", "."): str(value) for name, value in overrides.items()}
             properties = home / "server.properties"
             properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
             run_tool("kafka-storage", "format", "-t", cluster_id, "-c", properties, version=version)
@@ -364,15 +363,16 @@ def make_certificates(directory: Path) -> None:
     """An authority, `ca.pem`, and a key for 127.0.0.1 that it vouches for, `server.p12`."""
     home = java_home()
     assert home is not None
-    store = ["-keystore", directory / "server.p12", "-storetype", "PKCS12", "-storepass", PASSWORD]
+    store: list[str | Path] = ["-keystore", directory / "server.p12", "-storetype", "PKCS12", "-storepass", PASSWORD]
     new = ["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650"]
-    for arguments in (
+    steps: tuple[list[str | Path], ...] = (
         [*new, "-alias", "ca", "-dname", "CN=Authority of a test", "-ext", "bc:c"],
         [*new, "-alias", "server", "-signer", "ca", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1"],
         ["-exportcert", "-rfc", "-alias", "ca", "-file", directory / "ca.pem"],
         # The broker is not to take the authority's key for its own.
         ["-delete", "-alias", "ca"],
-    ):
+    )
+    for arguments in steps:
         quick = ["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]
         subprocess.run([home / "bin" / "keytool", *arguments, *store, *quick], check=True, capture_output=True)
 

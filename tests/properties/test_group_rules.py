@@ -257,11 +257,13 @@ class GroupRules(RuleBasedStateMachine):
 
     @invariant()
     def requests_are_held_only_where_the_protocol_waits(self) -> None:
+        group = self.group
         held: set[object] = set()
-        for member in self.group.members.values() if self.group else ():
-            assert member.held_join is None or self.group.state is PREPARING_REBALANCE
-            assert member.held_sync is None or self.group.state is COMPLETING_REBALANCE
-            held |= {member.held_join, member.held_sync} - {None}
+        if group is not None:
+            for member in group.members.values():
+                assert member.held_join is None or group.state is PREPARING_REBALANCE
+                assert member.held_sync is None or group.state is COMPLETING_REBALANCE
+                held |= {member.held_join, member.held_sync} - {None}
         assert held == self.asked - self.answered.keys()
 
     @invariant()
@@ -304,6 +306,7 @@ class GroupRules(RuleBasedStateMachine):
         ):
             assert getattr(restored, name) == getattr(group, name), name
         assert list(restored.members) == list(group.members)
+        assert group.protocol is not None
         for member_id, member in group.members.items():
             offered = ((group.protocol, member.metadata(group.protocol)),)
             assert restored.members[member_id] == replace(member, protocols=offered)

@@ -83,7 +83,12 @@ def test_records_arrive_as_they_were_sent_in_every_codec(
 def test_keys_headers_timestamps_and_nulls_survive(broker: Broker, unique: Unique) -> None:
     topic = unique("whole")
     producer = producer_of(broker)
-    headers = [("trace", b"\x00\xff"), ("trace", b"twice"), ("empty", b""), ("null", None)]
+    headers: list[tuple[str, str | bytes | None]] = [
+        ("trace", b"\x00\xff"),
+        ("trace", b"twice"),
+        ("empty", b""),
+        ("null", None),
+    ]
     producer.produce(topic, b"value", b"key", headers=headers, timestamp=1_700_000_000_123)
     producer.produce(topic, None, b"tombstone")
     producer.produce(topic, b"", b"")
@@ -151,10 +156,14 @@ def test_a_compacted_topic_refuses_records_without_a_key(broker: Broker, unique:
     assert refused[0] is not None
     assert refused[0].code() == KafkaError.INVALID_RECORD
     # In one batch the records without a key are named. (librdkafka makes no difference if it is only one.)
-    answers: dict[bytes, int] = {}
+    answers: dict[bytes | None, int | None] = {}
+
+    def note(error: KafkaError | None, message: Message) -> None:
+        answers[message.value()] = None if error is None else error.code()
+
     batching = producer_of(broker, linger_ms=1000)
     for value, key in ((b"0", b"key"), (b"1", None), (b"2", b"key"), (b"3", None)):
-        batching.produce(topic, value, key, on_delivery=lambda error, m: answers.update({m.value(): error.code()}))
+        batching.produce(topic, value, key, on_delivery=note)
     batching.flush(TIMEOUT_S)
     named, others = KafkaError.INVALID_RECORD, KafkaError._INVALID_DIFFERENT_RECORD
     assert answers == {b"0": others, b"1": named, b"2": others, b"3": named}
@@ -600,10 +609,12 @@ def test_the_clients_consume_transform_produce_example_runs(broker: Broker, uniq
         message = consumer.poll(1.0)
         if message is None:
             continue
-        if message.error():
-            assert message.error().code() == KafkaError._PARTITION_EOF
+        error, value = message.error(), message.value()
+        if error is not None:
+            assert error.code() == KafkaError._PARTITION_EOF
             break
-        producer.produce(target, b64encode(message.value()))
+        assert value is not None
+        producer.produce(target, b64encode(value))
         count += 1
         if count % 100 == 0:
             positions = consumer.position(consumer.assignment())

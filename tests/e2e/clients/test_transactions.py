@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.protocol.messages import DescribeRpcsRequest, FetchRequest
 from fencepost.protocol.records import iter_batches
@@ -92,7 +92,7 @@ class Scene:
 
     def __init__(self, kafka: Kafka, client: str, unique: Callable[[str], str]) -> None:
         self.kafka = kafka
-        self._unique = lambda word: unique(f"{client}-{word}")
+        self._unique: Callable[[str], str] = lambda word: unique(f"{client}-{word}")
         self.names = Names(*(self._unique(word) for word in Names._fields))
         self._partitions: dict[str, int] = {}
         self._producer = Producer(IMPATIENT | {"bootstrap.servers": kafka.servers})

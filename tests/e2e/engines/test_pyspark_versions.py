@@ -1,7 +1,8 @@
 """The sink on newer versions of PySpark than the one it is developed with, each in an environment of its own.
 
 Spark's Kafka source is not published for them, so the rows come from a source that is built into Spark. `make
-test-engines` installs one version; `scripts/setup_python.py pyspark VERSION` installs others, which are tested too.
+test-engines` installs one version; `python -m scripts.setup_python pyspark VERSION` installs others, which are tested
+too.
 """
 
 from __future__ import annotations

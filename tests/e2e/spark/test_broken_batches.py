@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewPartitions
 
 from fencepost.client.failures import BadClientSetting
 from fencepost.protocol import errors

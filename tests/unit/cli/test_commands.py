@@ -30,7 +30,9 @@ NAMES = [" ".join(path) or "fencepost" for path, _ in ALL]
 
 
 @pytest.mark.parametrize(("path", "command"), ALL, ids=NAMES)
-def test_every_command_has_help_with_an_example(path, command, capsys) -> None:
+def test_every_command_has_help_with_an_example(
+    path: tuple[str, ...], command: click.Command, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main([*path, "--help"]) == 0
     shown = capsys.readouterr().out
     assert "Example:" in shown
@@ -46,7 +48,9 @@ def test_every_command_has_help_with_an_example(path, command, capsys) -> None:
     [["nonsense"], ["broker", "--nonsense"], ["demo", "nonsense"], ["demo", "brew", "--attempts", "0"]],
     ids=" ".join,
 )
-def test_a_wrong_call_gets_an_error_a_hint_and_exit_code_2(arguments: list[str], capsys) -> None:
+def test_a_wrong_call_gets_an_error_a_hint_and_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(arguments) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -57,13 +61,13 @@ def test_a_wrong_call_gets_an_error_a_hint_and_exit_code_2(arguments: list[str],
 
 
 def test_every_exit_code_of_a_failure_is_on_the_commands_page() -> None:
-    kinds = [Failure, Unanswered, WrongUse]
+    kinds: list[type[click.ClickException]] = [Failure, Unanswered, WrongUse]
     page = (ROOT / "docs/reference/commands/README.md").read_text()
     for code in {0, 130, *(kind.exit_code for kind in kinds)}:
         assert f"| {code} | {EXIT_CODES[code]} |" in page
 
 
-def test_the_number_of_brokers_is_hidden_while_only_one_is_possible(capsys) -> None:
+def test_the_number_of_brokers_is_hidden_while_only_one_is_possible(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["broker", "--help"]) == 0
     assert "--brokers" not in capsys.readouterr().out
     assert main(["broker", "--brokers", "3", "--memory"]) == 2
@@ -74,12 +78,12 @@ def test_the_number_of_brokers_is_hidden_while_only_one_is_possible(capsys) -> N
 
 
 @pytest.mark.parametrize("arguments", [[], ["demo"]], ids=["fencepost", "demo"])
-def test_a_group_alone_shows_its_commands(arguments: list[str], capsys) -> None:
+def test_a_group_alone_shows_its_commands(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
     assert "Commands:" in capsys.readouterr().out
 
 
-def test_the_version_is_the_version_of_the_package(capsys) -> None:
+def test_the_version_is_the_version_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"fencepost {__version__}\n"
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == __version__

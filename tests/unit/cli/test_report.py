@@ -43,7 +43,9 @@ def test_a_check_that_fails_shows_both_values_and_the_evidence() -> None:
     assert lines[-1] == "1 of 2 checks failed"
 
 
-def test_the_exit_code_says_whether_everything_holds(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+def test_the_exit_code_says_whether_everything_holds(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for check, exit_code in ((GOOD, 0), (BAD, 1)):
         monkeypatch.setattr(fencepost.demo.recovery, "play_recovery", lambda progress, check=check: report(check))
         assert main(["demo", "recovery"]) == exit_code
@@ -52,7 +54,7 @@ def test_the_exit_code_says_whether_everything_holds(monkeypatch: pytest.MonkeyP
     assert shown.err.startswith("error: some checks failed\n\nhint: ")
 
 
-def test_json_is_one_document(capsys) -> None:
+def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     write_report(report(GOOD, BAD), as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["holds"] is False

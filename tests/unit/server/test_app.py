@@ -11,13 +11,15 @@ from fencepost.server.app import App, Settings
 
 
 @pytest.mark.parametrize("error", [LogTailUnknown("cutting the file failed"), ValueError("a bug")])
-def test_an_error_after_work_in_another_thread_is_not_only_logged_by_the_loop(error: Exception) -> None:
+def test_an_error_after_work_in_another_thread_is_not_only_logged_by_the_loop(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines: list[str] = []
     died: list[LogTailUnknown] = []
 
     async def story() -> None:
         app = App(Settings(port=0), log=lines.append)
-        app.die = died.append  # type: ignore[method-assign]
+        monkeypatch.setattr(app, "die", died.append)
         await app.start()
         done = asyncio.Event()
 

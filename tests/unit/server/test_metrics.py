@@ -52,7 +52,7 @@ def test_a_hanging_transaction_is_as_old_as_its_last_record(is_open_elsewhere: b
 
 
 def write(broker: PureBroker, topic: str, producer_id: int, producer_epoch: int) -> None:
-    batch = encode_records([Record(0, broker.now_ms, None, b"x", [])], 0, 0x10, producer_id, producer_epoch, 0)
+    batch = encode_records([Record(0, broker.now_ms, None, b"x", ())], 0, 0x10, producer_id, producer_epoch, 0)
     partition = ProduceRequest.PartitionProduceData(0, batch)
     data = ProduceRequest.TopicProduceData(topic, partition_data=[partition])
     reply = broker.call(ProduceRequest("writer", -1, 1000, [data]), 9)

@@ -86,33 +86,48 @@ def test_every_partition_that_was_asked_for_has_its_error() -> None:
 
     produce = ProduceRequest
     data = [produce.PartitionProduceData(0, b""), produce.PartitionProduceData(2, b"")]
-    topics = [
+    written = [
         produce.TopicProduceData("a", partition_data=data),
         produce.TopicProduceData("b", partition_data=[produce.PartitionProduceData(1, b"")]),
     ]
-    reply = refused(produce(None, -1, 1000, topics), 9)
+    reply = refused(produce(None, -1, 1000, written), 9)
     assert of_topics(reply.responses, "partition_responses", "index", "error_code") == due
 
     fetch = FetchRequest
-    topics = [
+    read = [
         fetch.FetchTopic("a", partitions=[fetch.FetchPartition(0), fetch.FetchPartition(2)]),
         fetch.FetchTopic("b", partitions=[fetch.FetchPartition(1)]),
     ]
-    reply = refused(fetch(topics=topics), 11)
+    reply = refused(fetch(topics=read), 11)
     assert of_topics(reply.responses, "partitions", "partition_index", "error_code") == due
     assert reply.error_code == errors.NONE
 
-    for request, version in ((OffsetCommitRequest, 8), (TxnOffsetCommitRequest, 3), (ListOffsetsRequest, 7)):
-        structs = request._structs.values()
-        partition = next(s for s in structs if "partition_index" in s.__slots__)
-        topic = next(s for s in structs if "partitions" in s.__slots__)
-        topics = [topic(name="a", partitions=[partition(0), partition(2)]), topic(name="b", partitions=[partition(1)])]
-        reply = refused(request(topics=topics), version)
+    asked = {"a": [0, 2], "b": [1]}
+    commit, txn_commit, look_up = OffsetCommitRequest, TxnOffsetCommitRequest, ListOffsetsRequest
+    committed = [
+        commit.OffsetCommitRequestTopic(name, partitions=[commit.OffsetCommitRequestPartition(i) for i in indexes])
+        for name, indexes in asked.items()
+    ]
+    pending = [
+        txn_commit.TxnOffsetCommitRequestTopic(name, [txn_commit.TxnOffsetCommitRequestPartition(i) for i in indexes])
+        for name, indexes in asked.items()
+    ]
+    looked_up = [
+        look_up.ListOffsetsTopic(name, [look_up.ListOffsetsPartition(i) for i in indexes])
+        for name, indexes in asked.items()
+    ]
+    requests: list[tuple[Message, int]] = [
+        (commit(topics=committed), 8),
+        (txn_commit(topics=pending), 3),
+        (look_up(topics=looked_up), 7),
+    ]
+    for request, version in requests:
+        reply = refused(request, version)
         assert of_topics(reply.topics, "partitions", "partition_index", "error_code") == due
 
     add = AddPartitionsToTxnRequest
-    topics = [add.AddPartitionsToTxnTopic("a", [0, 2]), add.AddPartitionsToTxnTopic("b", [1])]
-    reply = refused(add(v3_and_below_transactional_id="t", v3_and_below_topics=topics), 3)
+    added = [add.AddPartitionsToTxnTopic("a", [0, 2]), add.AddPartitionsToTxnTopic("b", [1])]
+    reply = refused(add(v3_and_below_transactional_id="t", v3_and_below_topics=added), 3)
     results = reply.results_by_topic_v3_and_below
     assert of_topics(results, "results_by_partition", "partition_index", "partition_error_code") == due
 

@@ -26,7 +26,7 @@ def wait(coroutine: Coroutine[Any, Any, Any]) -> Any:
     except TimeoutError:
         if future.done():
             raise
-        raise AssertionError(f"{coroutine.__qualname__} took more than {TIMEOUT_S:g} s\n{stacks()}") from None
+        raise AssertionError(f"{coroutine} took more than {TIMEOUT_S:g} s\n{stacks()}") from None
 
 
 def stacks() -> str:

@@ -14,6 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.cli import main
 from fencepost.client.admin.answers import DescribedTxn
+from fencepost.client.admin.partitions import describe_producers
+from fencepost.client.admin.transactions import list_transactions
 from fencepost.client.client import KafkaClient
 from fencepost.diagnose.collect import partitions, transactions
 from fencepost.diagnose.explain.explanation import diagnose_txn
@@ -70,7 +72,7 @@ def test_a_transaction_that_ends_between_two_questions_is_no_orphan(
     client: KafkaClient, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begin(producer, "orders")
-    commits = after(lambda: producer.commit_transaction(TIMEOUT_S), partitions.list_transactions)
+    commits = after(lambda: producer.commit_transaction(TIMEOUT_S), list_transactions)
     monkeypatch.setattr(partitions, "list_transactions", commits)
     report = diagnose_lso(partitions.collect_lso(client, ["orders"]))
     assert [(row.producer_id, row.is_orphan) for row in report.partitions] == [(None, False)]
@@ -82,7 +84,7 @@ def test_a_transaction_that_begins_between_two_questions_does_not_seem_to_hang(
 ) -> None:
     begin(producer, "payments")
     producer.commit_transaction(TIMEOUT_S)
-    begins = after(lambda: begin(producer, "payments"), transactions.describe_producers)
+    begins = after(lambda: begin(producer, "payments"), describe_producers)
     monkeypatch.setattr(transactions, "describe_producers", begins)
     explanation = diagnose_txn(transactions.collect_txn(client, ID))
     producer.abort_transaction(TIMEOUT_S)
