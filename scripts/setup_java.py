@@ -75,7 +75,7 @@ def find() -> tuple[Path | None, list[str]]:
 
 
 def as_root() -> list[str] | None:
-    """How to run a command as root without asking anybody; None when that is not allowed."""
+    """How to run a command as root without a password; None when that is not allowed."""
     if os.geteuid() == 0:
         return []
     sudo = ["sudo", "-n"]

@@ -297,7 +297,7 @@ GOOD_VALUES = {
     "local.retention.ms": ["5"],
 }
 TWICE = "Cannot describe SCRAM credentials for the same user twice in a single request: x"
-NOBODY = "Attempt to describe a user credential that does not exist: y"
+NO_SUCH_USER = "Attempt to describe a user credential that does not exist: y"
 NOT_NEEDED = ("ELECTION_NOT_NEEDED", "Leader election not needed for topic partition.")
 BOTH = ("orders", "NONE", [0, 1, 2]), ("refunds", "NONE", [0])
 
@@ -592,11 +592,11 @@ REQUESTS: dict[str, tuple[Callable[[Stage], Any], Any]] = {
         ),
         {("orders", 0): "GROUP_SUBSCRIBED_TO_TOPIC", ("refunds", 0): "NONE"},
     ),
-    "offsets of members of whom nobody knows what they read": (
+    "offsets of members with unknown subscriptions": (
         lambda s: s.with_member("workers", "connect", lambda: s.delete_offsets("workers", ("orders", 0))),
         "NON_EMPTY_GROUP",
     ),
-    "an election of those who lead": (
+    "an election of the present leaders": (
         lambda s: [s.elect(how, ("orders", [0, 2]), version=version) for version in (0, 1, 2) for how in (0, 1)],
         [("NONE", [NOT_NEEDED, NOT_NEEDED])] * 6,
     ),
@@ -693,7 +693,7 @@ REQUESTS: dict[str, tuple[Callable[[Stage], Any], Any]] = {
     ),
     "who may log in": (
         lambda s: [s.scram(), s.scram("x", "y", "x")],
-        [{}, {"x": ("DUPLICATE_RESOURCE", TWICE), "y": ("RESOURCE_NOT_FOUND", NOBODY)}],
+        [{}, {"x": ("DUPLICATE_RESOURCE", TWICE), "y": ("RESOURCE_NOT_FOUND", NO_SUCH_USER)}],
     ),
     "partitions that move": (
         lambda s: [

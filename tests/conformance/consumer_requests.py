@@ -49,7 +49,7 @@ from tests.transcripts.running import Target
 
 SESSION_TIMEOUT_MS = 1500
 OFFSETS_PARTITIONS = 5
-# The same on both brokers, so that nobody waits long.
+# The same on both brokers, and short, so that the tests do not wait long.
 SETTINGS = {
     "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
     "group.consumer.heartbeat.interval.ms": "500",
@@ -344,8 +344,8 @@ def lost_answers(s: Stage) -> Any:
 
 def strangers(s: Stage) -> Any:
     m = s.member("strangers", "m")
-    nobody = s.member("nowhere", "x")
-    steps: list[Any] = [nobody.beat(epoch=1), nobody.beat(epoch=-1), s.describe("nowhere"), m.beat()]
+    unknown = s.member("nowhere", "x")
+    steps: list[Any] = [unknown.beat(epoch=1), unknown.beat(epoch=-1), s.describe("nowhere"), m.beat()]
     return [
         *steps,
         s.member("strangers", "x").beat(epoch=1),

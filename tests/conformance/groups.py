@@ -1,4 +1,4 @@
-"""Stories of classic groups: members that come, go, sleep and lie, and what both brokers answer and write down.
+"""Stories of classic groups: members that join, leave, stall and lie, and the answers and records of both brokers.
 
     assert told_story(theirs, "leaving") == told_story(ours, "leaving")
 
@@ -183,7 +183,7 @@ class GroupStage:
         return str(self.describe()[1])
 
     def until(self, *states: str) -> str:
-        """Wait for a state: whoever was sent something is at work on it."""
+        """Wait for a state: the broker may still be handling the last request."""
         for _ in range(PATIENCE):
             if self.state() in states:
                 return self.state()
@@ -365,7 +365,7 @@ def rebalance(s: GroupStage) -> Any:
 
 
 def followers(s: GroupStage) -> Any:
-    """What does not start a rebalance: a follower, or anybody before the leader has spoken, who joins as before."""
+    """A follower that joins unchanged starts no rebalance, nor does any member before the leader has synced."""
     a = s.join(protocols=(("range", b"a"),))
     s.sync(a, {a.member_id: b"all"})
     b_joins = s.joining(protocols=(("range", b"b"),), version=3)
@@ -376,12 +376,12 @@ def followers(s: GroupStage) -> Any:
     steps += [joined(s.joining(a.member_id, protocols=(("range", b"a"),))()), s.state()]
     steps.append(s.sync(a, {a.member_id: b"first", b.member_id: b"second"}))
     steps += [s.sync(b), s.state(), joined(s.joining(b.member_id, protocols=(("range", b"b"),))()), s.state()]
-    # A follower that has something new to say does.
+    # A follower with new metadata starts one.
     b_joins = s.joining(b.member_id, protocols=(("range", b"b2"),))
     steps.append(s.until("PreparingRebalance"))
     a = s.joining(a.member_id, protocols=(("range", b"a"),))()
     steps += [joined(a), joined(b_joins()), s.state()]
-    # The leader, who may know of new partitions, does always.
+    # The leader, which may know of new partitions, always starts one.
     s.sync(a, {a.member_id: b"first", b.member_id: b"second"})
     a_joins = s.joining(a.member_id, protocols=(("range", b"a"),))
     steps.append(s.until("PreparingRebalance"))
@@ -392,7 +392,7 @@ def followers(s: GroupStage) -> Any:
 def static_members(s: GroupStage) -> Any:
     a = s.join(instance="i", protocols=(("range", b"a"),))
     steps: list[Any] = [joined(a), s.sync(a, {a.member_id: b"all"}, group_instance_id="i")]
-    # It restarts, and is told to go on as before, under another member id.
+    # The member restarts, and continues with the same assignment under another member id.
     again = s.joining(instance="i", protocols=(("range", b"a"),))()
     steps += [joined(again), s.state(), s.describe()]
     old, new, now = a.member_id, again.member_id, again.generation_id
@@ -440,7 +440,7 @@ def sleepers(s: GroupStage) -> Any:
     steps += [joined(a), s.sync(a, {a.member_id: b"all"})]
     b = s.joining(version=3, protocols=(("range", b"b"),), rebalance_ms=SHORT_MS)()
     steps += [joined(b), s.beat(a.member_id, a.generation_id), s.describe()]
-    # The leader joins and then never says who is to do what: everybody has to come again.
+    # The leader joins and never sends the assignments: every member has to join again.
     s.until_gone(b.member_id)
     return [*steps, s.until("Empty"), s.beat(b.member_id, b.generation_id), s.describe(), s.records()]
 

@@ -123,7 +123,7 @@ class Play:
         found = self.target.call(CreateTopicsRequest([new], 30_000), 5).topics[0]
         assert found.error_code == 0, found
         for _ in range(PATIENCE):
-            # Metadata knows of leaders before they know of it themselves; whoever answers here does.
+            # Metadata names a leader before the leader itself knows; a leader that answers ListOffsets knows.
             if all(found.error_code == 0 for found in self.offsets(-1, 0)):
                 return
             self.target.advance(20)

@@ -147,7 +147,7 @@ class LogReader:
         for index in range(COORDINATOR_PARTITIONS):
             for header, batch in iter_batches(self._read(STATE_TOPIC, index)):
                 if header.is_control:
-                    continue  # Whoever may write markers may write them here too.
+                    continue  # A client that may write markers may write them to this topic too.
                 shape = (header.attributes, header.producer_id, header.producer_epoch, header.record_count)
                 assert shape == (0, -1, -1, 1)
                 for record in iter_records(batch):

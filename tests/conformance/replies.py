@@ -62,7 +62,7 @@ class ReplyStage(Play):
         super().__init__(target, topic, ["pacaxba", ""], TV2)
 
     def prepare(self) -> None:
-        self.init(f"{self.topic}-first")  # Nobody else has the producer id 0, or is taken for somebody without one.
+        self.init(f"{self.topic}-first")  # Takes the producer id 0, which would look like none.
         self.run()
         self.a = self.owners[min(self.owners)]
         self.group = f"{self.topic}-group"
@@ -114,7 +114,7 @@ def fetches(s: ReplyStage, version: int) -> list[Message]:
         ask(0, kind(MISSING, -1, 0, partition_max_bytes=1 << 20)),
         ask(0, kind(FIRST, 0, 0, partition_max_bytes=1), kind(SECOND, 5, 0, partition_max_bytes=1 << 20)),
         ask(0, kind(FIRST, -1, 0, partition_max_bytes=1), topic=NOWHERE, topic_id=b"\1" * 16),
-        # Whoever has seen offset 3 of an epoch that was never there has to go back.
+        # A reader that has seen offset 3 of an epoch that never existed has to go back.
         ask(0, kind(FIRST, 0, 3, 0, partition_max_bytes=1 << 20), kind(SECOND, 0, 0, 0, partition_max_bytes=1 << 20)),
     ]
 
@@ -256,7 +256,7 @@ def additions(s: ReplyStage, version: int) -> list[Message]:
 def txn_offsets(s: ReplyStage, version: int) -> list[Message]:
     kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
     topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    who = (s.a.producer_id, s.a.epoch + 1)  # An epoch that nobody has: nothing is to change.
+    who = (s.a.producer_id, s.a.epoch + 1)  # An epoch that no producer has: nothing is to change.
     asked = [topic(s.topic, [kind(FIRST, 1, -1, ""), kind(MISSING, 1, -1, "")]), topic(NOWHERE, [kind(0, 1, -1, "")])]
     return [
         TxnOffsetCommitRequest(s.a.transactional_id, s.group, *who, topics=asked),
@@ -293,7 +293,7 @@ def topics(s: ReplyStage, version: int) -> list[Message]:
         asked += [[kind(topic_id=s.topic_id, name=None)], [kind(topic_id=b"\1" * 16, name=None)]]
     if version >= 1:
         asked.append([])
-    # Before v4 whoever asks for a topic creates it.
+    # Before v4 a request for a topic creates it.
     asked = [names for names in asked if version >= 4 or len(names) < 2]
     return [MetadataRequest(names, allow_auto_topic_creation=False) for names in asked]
 

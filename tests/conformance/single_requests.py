@@ -393,7 +393,7 @@ REQUESTS: dict[str, tuple[Callable[[Stage], Any], Any]] = {
         lambda s: [s.matching(text) for text in RE2_MATCHES],
         list(RE2_MATCHES.values()),
     ),
-    "states that nobody knows": (
+    "unknown states": (
         lambda s: s.call(ListTransactionsRequest(["ongoing", "Ongoing", "Dead", "?"]), 0).unknown_state_filters,
         ["ongoing", "?"],
     ),
@@ -411,7 +411,7 @@ REFUSED = b"\0\0\0\1\0" + b"\0\0\0\0" + b"\0\x2a" + b"\0"
 TOO_NEW = b"\0\0\0\7" + b"\0\x23" + b"\0\0\0\1" + b"\0\x12\0\0\0\4"
 
 FRAMES: dict[str, tuple[bytes, bytes | None]] = {
-    "an API that nobody knows": (header(999, 0), None),
+    "an unknown API": (header(999, 0), None),
     "an API that cannot be": (header(-1, 0), None),
     "an API of Kafka's past": (header(4, 0), None),
     "an API for controllers": (header(52, 0), None),
@@ -425,7 +425,7 @@ FRAMES: dict[str, tuple[bytes, bytes | None]] = {
     "a version of ApiVersions that is too new": (header(18, 99) + bytes(5), TOO_NEW),
     "a version of ApiVersions that cannot be": (header(18, -1), TOO_NEW),
     "bytes after the request": (NO_ID + b"more", REFUSED),
-    "a tagged field that nobody knows": (NO_ID[:-1] + b"\1\x05\3abc", REFUSED),
+    "an unknown tagged field": (NO_ID[:-1] + b"\1\x05\3abc", REFUSED),
     "a request that ends too early": (NO_ID[:-3], None),
     "null instead of a string": (header(26, 0) + b"\xff\xff" + bytes(11), None),
     "null instead of a compact string": (header(26, 3) + b"\0\0" + bytes(12), None),

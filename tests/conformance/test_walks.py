@@ -19,7 +19,7 @@ FEW, MANY = range(8), range(1000, 1150)
 def test_apache_kafka_goes_the_same_way(seed: int, oracle: ApacheTarget) -> None:
     prefix = f"walk-{seed}."
     transcript = walk(seed, 80, prefix)
-    print(text(transcript))  # For whoever has to find out why.
+    print(text(transcript))  # pytest shows the transcript if the test fails.
     ours = LogReader(run(transcript, PureBroker(), prefix))
     theirs = LogReader(run(transcript, oracle, prefix))
     assert ours.states() == theirs.states()

@@ -26,7 +26,7 @@ LAST_SEQUENCE = 2**31 - 1
 
 @dataclass
 class Client:
-    """What a producer was told last, and what it has sent."""
+    """The producer id and epoch that a producer received last, and the sequences that it has sent."""
 
     name: str
     producer_id: int = STRANGER
@@ -98,7 +98,7 @@ class Walker:
         move(client)
 
     def who(self, client: Client) -> str:
-        """Itself as a rule; now and then an epoch too far, or somebody else."""
+        """Usually the client itself; now and then another epoch, or another client."""
         other = self.rng.choice(self.clients)
         odds = [
             (f"{client.producer_id}/{client.epoch}", 80),

@@ -121,7 +121,7 @@ def memory_broker_with(**settings: object) -> Broker:
 def unharmed_client(broker: Broker, patience_s: float = 5.0) -> Iterator[list[float]]:
     """A client that goes about its business meanwhile, on one connection; it must never wait long.
 
-    How long is told in what the broker worked meanwhile: that is what it did for others first.
+    The wait is measured as the CPU time of the broker meanwhile: the work that it did for other clients first.
     """
     times: list[float] = []
     failure: list[BaseException] = []
@@ -256,7 +256,7 @@ def test_replies_before_a_malformed_request_still_arrive(memory_broker: Broker) 
     assert len(data) == 3 * (4 + size)
 
 
-def test_random_bytes_harm_nobody(memory_broker: Broker) -> None:
+def test_random_bytes_do_not_disturb_other_clients(memory_broker: Broker) -> None:
     rng = random.Random(3)
     with unharmed_client(memory_broker):
         for _ in range(300):
@@ -362,7 +362,7 @@ def test_a_bad_batch_gets_its_error_and_the_connection_lives(
 
 
 def test_a_batch_that_unpacks_to_gigabytes_stays_packed(memory_broker: Broker) -> None:
-    """It is stored as it came, as its records are nobody's business; who looks for a time in it stops early."""
+    """The broker stores the batch compressed, and a lookup by timestamp stops unpacking it early."""
     create_topic(memory_broker, "orders")
     bomb = batch_with(attributes=1, payload=bytes(cramjam.gzip.compress(bytes(900 * MB))))
     before = rss(memory_broker)
@@ -419,7 +419,7 @@ def test_slow_readers_of_large_answers_use_bounded_memory() -> None:
             # Fifty answers of 18 MB were asked for; 40 MB may be unsent, and one more answer while it is refused.
             assert grown < 120 * MB, f"{grown / MB:.0f} MB"
             assert "unsent" in broker.log
-            # Somebody who reads gets all of it.
+            # A client that reads its answer gets all of it.
             with RawClient(broker.host, broker.port) as client:
                 reply = client.send_frame(fetch_frame("orders", 0)[4:])
                 assert len(reply) > 17 * MB
@@ -516,7 +516,7 @@ def test_past_max_connections_the_silent_ones_make_room() -> None:
         flood = [open_sockets.enter_context(connect(broker)) for _ in range(80)]
         assert all(is_closed_by_peer(sock) for sock in flood[49:])
         time.sleep(1.1)
-        # The flood sits there and says nothing: whoever comes now has its place.
+        # The connections of the flood are silent, so a new client takes the place of one.
         with RawClient(broker.host, broker.port) as late:
             assert late.call(ApiVersionsRequest("test", "1"), 3).error_code == errors.NONE
         assert client.call(ApiVersionsRequest("test", "1"), 3).error_code == errors.NONE

@@ -59,7 +59,7 @@ def start_timed(broker: Broker) -> float:
 
 @dataclass
 class Loop:
-    """A broker under load, and what its clients were told."""
+    """A broker under load, and the answers that its clients received."""
 
     broker: Broker
     clients: list[Client]
@@ -338,11 +338,11 @@ def check_after_the_decision(broker: Broker, victim: Victim, commit: bool) -> No
     with ThreadPoolExecutor(1) as pool:
         told = pool.submit(victim.end, commit)
         start_again(broker)
-        # By the time that the broker is ready, all of it is done, whoever asks.
+        # When the broker is ready, every client sees the outcome.
         assert read_values(broker) == (both("first") if commit else [])
         assert committed_offset(broker) == (5 if commit else 0)
         assert txn_state(broker) == ("CompleteCommit" if commit else "CompleteAbort")
-        assert told.result(TIMEOUT_S), "the client was not told what was decided"
+        assert told.result(TIMEOUT_S), "the client did not receive the outcome"
     victim.write("second", 6)
     assert victim.end(True)
     assert read_values(broker) == (both("first", "second") if commit else both("second"))
@@ -403,7 +403,7 @@ def test_before_the_decision_a_transaction_whose_client_is_gone_stays_open_until
 
 
 @pytest.mark.parametrize("client", [Tv1Client, Tv2Victim])
-def test_before_the_decision_a_restart_aborts_where_it_is_told_to(client: type[Victim], tmp_path: Path) -> None:
+def test_before_the_decision_a_restart_aborts_if_the_setting_says_so(client: type[Victim], tmp_path: Path) -> None:
     with crashing_at("txn.prepare.before", tmp_path, fencepost_recovery_ongoing="abort") as broker:
         victim = client(broker)
         victim.write("first", 5)
@@ -413,7 +413,7 @@ def test_before_the_decision_a_restart_aborts_where_it_is_told_to(client: type[V
             assert txn_state(broker) == "CompleteAbort"
             assert read_values(broker) == []
             assert committed_offset(broker) == 0
-            assert not told.result(TIMEOUT_S), "the client was told of a commit that is none"
+            assert not told.result(TIMEOUT_S), "the client got a success for an aborted commit"
         victim.close()
         victim = client(broker)
         victim.write("second", 6)

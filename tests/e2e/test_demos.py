@@ -198,7 +198,7 @@ def test_isolation_says_which_marker_it_waited_for_in_vain() -> None:
             topics.await_end(("orders", 0), 3, timeout_s=0)
 
 
-def test_a_timeout_that_is_over_before_anybody_could_look_is_said() -> None:
+def test_the_demo_reports_a_timeout_that_ends_before_its_next_step() -> None:
     with Broker() as broker, pytest.raises(DemoFailed, match="and its timeout is 1000 ms") as caught:
         # As on a machine that takes longer than that from one step to the next.
         play_isolation(broker.bootstrap_servers, 1000, lambda _: time.sleep(1.1))
@@ -331,7 +331,7 @@ def read_until(process: subprocess.Popen[str], moment: str) -> None:
     ],
     ids=["isolation-SIGTERM", "brew-SIGHUP"],
 )
-def test_a_demo_that_is_told_to_end_cleans_up_too(
+def test_a_demo_that_a_signal_ends_cleans_up_too(
     demo: list[str], moment: str, end: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`timeout` sends the one, a terminal that is closed the other."""

@@ -184,7 +184,7 @@ def test_a_measured_broker_can_have_faults_too() -> None:
 # --- transactions, the clock, crashes ---------------------------------------------------------------------
 
 
-def test_one_transaction_times_out_and_its_producer_is_told(broker: Broker) -> None:
+def test_one_transaction_times_out_and_its_producer_gets_an_error(broker: Broker) -> None:
     late, other = producer_of(broker, "late"), producer_of(broker, "other")
     begin_and_send(late, "gone")
     begin_and_send(other, "kept")
@@ -344,7 +344,7 @@ def test_an_abort_with_a_lost_reply_does_not_cost_the_records_of_the_next_transa
         producer.produce("orders", "new")
         producer.commit_transaction(TIMEOUT_S)
     except KafkaException:
-        # It had no time to send the old records again. What it is told is the truth: the new ones are not stored.
+        # It had no time to send the old records again. The error is true: the new records are not stored.
         expected.remove("new")
     last = producer_of(broker)  # The same id, which ends what is open.
     begin_and_send(last, "the end")

@@ -57,7 +57,7 @@ def run_until(is_held: Held, commit: Callable[[], None]) -> None:
     committing.start()
     is_held.wait_until_arrived()
     committing.join(TIMEOUT_S)
-    assert not committing.is_alive(), "nobody asked again"
+    assert not committing.is_alive(), "the client did not ask again"
     assert not failure, failure
 
 
@@ -88,7 +88,7 @@ def test_with_version_1_a_late_commit_commits_what_its_client_is_about_to_abort(
     assert producer.flush(TIMEOUT_S) == 0
     late.let_go()
     assert EndTxnResponse.decode(late.reply(), 4, 1)[0].error_code == errors.NONE, "taken for the second transaction's"
-    assert committed(target, topic) == ["first", "second"], "nobody asked for this"
+    assert committed(target, topic) == ["first", "second"], "the client did not ask for this commit"
     with pytest.raises(KafkaException):
         producer.abort_transaction(TIMEOUT_S)
 

@@ -173,7 +173,7 @@ def flip(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
 
 
-# What a write that nobody acknowledged may leave at the end of a file: whole batch in, bytes out.
+# What an unacknowledged write may leave at the end of a file: whole batch in, bytes out.
 TEARS: dict[str, Callable[[bytes], bytes]] = {
     "a header cut short": lambda batch: batch[:30],
     "a batch cut short": lambda batch: batch[:-1],
@@ -254,7 +254,7 @@ def test_another_boot_is_a_reason_to_check_everything(broker: Broker) -> None:
 
 
 def test_what_was_open_when_the_power_went_is_aborted(broker: Broker) -> None:
-    """Some of its records may be lost, and nobody can tell which: its client must not commit the rest."""
+    """Some of its records may be lost, and the broker cannot tell which: its client must not commit the rest."""
     client = Tv2Client(broker.bootstrap_servers, TXN_ID)
     client.init()
     assert client.produce({("orders", 0): ["open"]}) == errors.NONE
@@ -295,7 +295,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
         (suffix, damage)
         for suffix in ("index", "timeindex", "txnindex", "snapshot")
         for damage in DAMAGE
-        # An empty index of aborted transactions says that there are none, and nobody can tell that this is wrong.
+        # An empty index of aborted transactions says that there are none, and the broker cannot tell that it is wrong.
         if (suffix, damage) != ("txnindex", "emptied")
     ],
 )

@@ -101,7 +101,7 @@ def test_old_records_go_and_readers_go_on_with_what_is_left(start_broker: StartB
     produce(broker, "orders", 60)
     wait_for(lambda: earliest(broker, "orders") > 30)
     start = earliest(broker, "orders")
-    # A consumer that comes from before is told, and begins where the log does. More may have gone meanwhile.
+    # A consumer with an older offset gets an error, and begins where the log does. More may have gone meanwhile.
     config = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "late", "auto.offset.reset": "earliest"}
     consumer = Consumer(config)
     consumer.assign([TopicPartition("orders", 0, 3)])
@@ -115,7 +115,7 @@ def test_old_records_go_and_readers_go_on_with_what_is_left(start_broker: StartB
     assert [offset for offset, _, _ in read(broker, "orders")][-1] == 59
 
 
-def test_a_topic_that_nobody_writes_to_empties_and_goes_on_counting(start_broker: StartBroker) -> None:
+def test_an_idle_topic_empties_and_keeps_counting_offsets(start_broker: StartBroker) -> None:
     broker = start_broker(**OFTEN)
     create(broker, "orders", retention_ms="300")
     produce(broker, "orders", 5)
@@ -130,7 +130,7 @@ def test_a_topic_that_nobody_writes_to_empties_and_goes_on_counting(start_broker
         assert end_offsets(client, ["orders"])["orders", 0] == 6
 
 
-def test_old_records_go_from_a_broker_that_nobody_talks_to(tmp_path: Path) -> None:
+def test_old_records_go_from_a_broker_without_requests(tmp_path: Path) -> None:
     with Broker(data=tmp_path) as broker:
         create(broker, "orders", segment_bytes="4096", retention_bytes="8192")
         produce(broker, "orders", 60)

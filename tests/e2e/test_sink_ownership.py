@@ -286,7 +286,7 @@ def test_members_of_either_protocol_keep_the_sink_out_of_their_group(broker: Bro
     assert values(broker) == []
 
 
-def test_whether_sources_are_in_another_cluster_is_asked_again_if_it_could_not_be_told(
+def test_an_unanswered_question_for_the_cluster_of_the_sources_is_asked_again(
     start_broker: StartBroker,
 ) -> None:
     ours, theirs = start_broker(), start_broker()

@@ -62,7 +62,7 @@ TOOLS = {
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
 }
-# The names of those that were run, for whoever wants to know; see compatibility.py.
+# The names of the tools that were run; tests/e2e/clients/compatibility.py reads them.
 TOOLS_RUN: list[str] = []
 
 
@@ -388,7 +388,7 @@ def new_cluster_id() -> str:
 def held_ports(count: int) -> Iterator[list[int]]:
     """Free ports that no other process is given during the block; a server that reuses addresses, as Java's do, can.
 
-    They stay bound here without listening. A port that was only looked up may be somebody else's when the JVM is ready.
+    They stay bound here without listening. A port that was only looked up may be taken when the JVM is ready.
     Only Linux lets a second socket bind such a port; elsewhere they are looked up and no more.
     """
     with ExitStack() as held:

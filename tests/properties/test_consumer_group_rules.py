@@ -1,7 +1,7 @@
 """A consumer group among members that come, go, change, crash and miss answers, while topics come and go.
 
-Whatever they do: no partition is ever read by two members; once everybody has had its turns, each partition is read by
-exactly one of those who want it; and after every step the log, compacted or not, rebuilds the groups.
+No partition is ever read by two members. Once every member has sent enough heartbeats, each partition is read by one of
+the members that subscribe to it. After every step the log, compacted or not, rebuilds the groups.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class ConsumerGroupRules(RuleBasedStateMachine):
             assert self.groups.replayed(is_compacted).durable() == self.groups.shard.durable()
 
     def teardown(self) -> None:
-        """In the end everybody gets to its target, and nothing is left unread."""
+        """In the end every member reaches its target assignment, and every subscribed partition has a reader."""
         if not hasattr(self, "groups"):
             return
         self.groups.append_error = errors.NONE
@@ -215,7 +215,7 @@ class ConsumerGroupRules(RuleBasedStateMachine):
                 self._beat(client)
         group = self.group
         gone = set() if group is None else {m for m in group.members if m not in self.clients}
-        if gone:  # Somebody that nobody hears of any more still holds its place.
+        if gone:  # A member without a client keeps its partitions until its session expires.
             return
         wanted = {name for client in self.clients.values() for name in self.wants[client.member_id]}
         infos = [info for name in wanted if (info := self.topics.by_name(name)) is not None]
@@ -265,7 +265,7 @@ def test_uniform_is_even_and_moves_no_more_than_it_must(
     assigned = ASSIGNORS["uniform"](members, counts)
     sizes = sorted(len(has) for has in assigned.values())
     assert sizes[-1] - sizes[0] <= 1
-    # Nobody loses a partition who would not have too many with it.
+    # A member loses a partition only if it would have too many otherwise.
     most = -(-len(free) // len(names))
     for name, has in assigned.items():
         lost = had[name] - has

@@ -88,7 +88,7 @@ class GroupRules(RuleBasedStateMachine):
         return self.groups.shard.classic.get("g")
 
     def _pick(self, pick: int) -> str:
-        """Mostly somebody who joined lately, sometimes somebody long gone."""
+        """Mostly a member that joined lately, sometimes one that left long ago."""
         return self.known_ids[-1 - pick % min(len(self.known_ids), 6 if pick % 5 else 1_000)]
 
     def _generation(self, lie: int) -> int:
@@ -320,7 +320,7 @@ class GroupRules(RuleBasedStateMachine):
                 break
             self.now_ms = max(self.now_ms, due_ms)
             self._take(self.members.expire(self.now_ms))
-        assert self.asked == self.answered.keys(), "left alone, a group answers everybody in the end"
+        assert self.asked == self.answered.keys(), "left alone, a group answers every request in the end"
         assert self.group is None or self.group.state is EMPTY
 
 

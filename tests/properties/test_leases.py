@@ -227,7 +227,7 @@ class LeaseRules(RuleBasedStateMachine):
                     self.acknowledge(attempt)
                 elif attempt.may_act:
                     self.say_done(attempt)
-        assert not self.asking, "everybody who waited was answered"
+        assert not self.asking, "every waiting task was answered"
         # Spark may accept any one of several attempts.
         accepted = {a.task.input: a.result for a in self.attempts if a.is_alive and a.result}
         dead_but_done = {a.task.input: a.result for a in self.attempts if not a.is_alive and a.result}

@@ -162,7 +162,7 @@ def attempt(outcome: str, asked: bool = True, doubted: bool = False) -> Attempt:
         (attempt("committed"), ["a", "a", "b"], "doubled"),
     ],
 )
-def test_what_a_client_was_told_decides_what_may_be_read(made: Attempt, there: list[str], kind: str | None) -> None:
+def test_the_answers_to_a_client_decide_what_may_be_read(made: Attempt, there: list[str], kind: str | None) -> None:
     seen: dict[str, list[TopicPartition]] = {}
     for value in there:
         seen.setdefault(value, []).append(made.sent[value])
@@ -220,7 +220,7 @@ def test_a_producer_id_belongs_to_one_and_an_epoch_to_one_instance() -> None:
         history.note_grant("v", "v.1", 7, 2, {})
 
 
-def test_an_offset_counts_only_if_somebody_asked_to_commit_it() -> None:
+def test_an_offset_counts_only_if_its_client_asked_to_commit_it() -> None:
     history = History()
     mine = history.begin("p.1-1")
     mine.offsets = {WHERE: 5}

@@ -188,7 +188,7 @@ def problem_of(span: str) -> str | None:
         known = known or hasattr(builtins, match[1]) or match[1] in sys.stdlib_module_names
         is_module = any(Path(file).stem == match[1] for file in sources()) or is_folder(match[1])
         return None if known or is_module or match[1].isdigit() else f"{span}: nothing has this name"
-    return None  # A line of code, a command of somebody else's, a value.
+    return None  # A line of code, a command of another program, a value.
 
 
 def problem_of_name_in_file(path: str, name: str, member: str | None) -> str | None:
@@ -453,6 +453,20 @@ def test_a_thing_has_one_name(pattern: str) -> None:
         for path in texts
         for match in re.finditer(pattern, path.read_text(), re.IGNORECASE)
         if path.name != "glossary.md"
+    ]
+    assert found == []
+
+
+# Words that stand for a component or a user that has a name.
+UNNAMED = r"\b(nobody|somebody|anybody|whoever|those who)\b"
+
+
+def test_a_sentence_names_its_subject() -> None:
+    texts = [*DOCS.rglob("*.md"), *(ROOT / "src").rglob("*.py")]
+    found = [
+        f"{relative(path)}: {match[0]} (name the component or the user)"
+        for path in texts
+        for match in re.finditer(UNNAMED, path.read_text(), re.IGNORECASE)
     ]
     assert found == []
 

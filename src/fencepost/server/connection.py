@@ -114,9 +114,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._input = READING
         self._is_writable = True
         self._listener = listener
-        self._counted = 0  # Bytes of this inbox that the listener counts as held.
-        self._unsent = 0  # Bytes of this connection that it counts as unsent,
-        self._closing_bytes = 0  # and that it counts as on their way out.
+        self._counted = 0  # Bytes of the inbox that the listener counts as held.
+        self._unsent = 0  # Bytes of replies that the listener counts as unsent.
+        self._closing_bytes = 0  # Bytes that the listener counts as still to be sent before the close.
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
         self._closer: Callable[[], None] | None = None

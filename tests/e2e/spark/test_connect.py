@@ -118,7 +118,7 @@ def test_a_stream_is_written_once_over_restarts_and_reruns(
     assert is_free(servers, topic)
 
 
-def test_a_sink_that_is_not_told_the_checkpoint_says_which_setting_it_needs(
+def test_a_sink_without_the_checkpoint_location_names_the_setting_it_needs(
     remote: str, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path
 ) -> None:
     servers = broker.bootstrap_servers

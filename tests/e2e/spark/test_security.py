@@ -90,7 +90,7 @@ def test_a_certificate_by_an_authority_of_ones_own_is_trusted_where_the_authorit
     assert values(apache.bootstrap_servers, topic) == sorted(str(n) for n in range(40))
 
 
-def test_a_client_that_speaks_the_wrong_protocol_is_told_of_the_setting(apache: ApacheKafka) -> None:
+def test_a_wrong_security_protocol_is_reported_with_the_setting(apache: ApacheKafka) -> None:
     for port, protocol in (("SASL_PLAINTEXT", "PLAINTEXT"), ("SSL", "PLAINTEXT"), ("SASL_PLAINTEXT", "SSL")):
         servers = apache.security(port)["bootstrap.servers"]
         with (

@@ -361,7 +361,7 @@ def test_tasks_that_cannot_reach_the_driver_name_host_port_and_settings(
     assert written(servers, topic) == 0
 
 
-def test_workers_without_the_package_are_told_of_in_one_line(
+def test_workers_without_the_package_are_reported_in_one_line(
     spark: Any,
     broker: Broker,
     unique: Unique,

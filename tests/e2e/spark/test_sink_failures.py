@@ -69,7 +69,7 @@ def in_the_middle(frame: Any, reached: Path, wait: Callable[[], None], do: Calla
 
 
 @pytest.mark.parametrize("transaction_version", ["2", "1"])
-def test_a_task_that_throws_fails_the_query_with_its_message_and_holds_nobody_up(
+def test_a_task_that_throws_fails_the_query_with_its_message_and_blocks_no_partition(
     spark: Any, start_broker: StartBroker, lines: Lines, tmp_path: Path, transaction_version: str
 ) -> None:
     from pyspark.sql import functions

@@ -101,7 +101,7 @@ def test_a_compacted_topic_wants_keys_from_the_change_on(broker: PureBroker) -> 
     assert produce(broker) == "NONE"
 
 
-def test_logs_are_told_of_their_new_settings(broker: PureBroker) -> None:
+def test_new_topic_settings_reach_the_logs(broker: PureBroker) -> None:
     assert alter(broker, {"segment.bytes": "2048"}).error_code == 0
     for _ in range(5):
         assert produce(broker, size=1500) == "NONE"
@@ -217,7 +217,7 @@ class Killed(BaseException):
     pass
 
 
-def test_a_new_topic_has_no_offsets_of_its_namesake_though_nobody_could_bury_them(
+def test_a_new_topic_has_no_offsets_of_a_deleted_namesake_after_a_crash(
     broker: PureBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kill(*_: object) -> NoReturn:

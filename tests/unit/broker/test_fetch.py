@@ -136,7 +136,7 @@ def test_a_reader_of_the_coordinators_topic_that_cannot_be_served_costs_no_recor
     assert codes(reader.response) == [errors.KAFKA_STORAGE_ERROR]
 
 
-def test_a_log_whose_tail_is_unknown_stops_the_process_whoever_meets_it() -> None:
+def test_a_log_with_an_unknown_tail_found_by_a_held_fetch_stops_the_process() -> None:
     story = Transaction(1, LogTailUnknown("the last write"))
     with pytest.raises(LogTailUnknown):
         story.commit()

@@ -129,7 +129,7 @@ def test_a_compacted_topic_keeps_what_is_old() -> None:
     assert earliest(broker, "both") == 1
 
 
-def test_a_log_that_cannot_be_shortened_is_told_of_and_does_not_stop_the_others() -> None:
+def test_a_log_that_cannot_be_shortened_is_reported_and_does_not_stop_the_others() -> None:
     class Stubborn(MemoryLog):
         def advance_start(self, offset: int) -> None:
             raise StorageFailed("read-only file system")
@@ -194,7 +194,7 @@ ABSURD_TIME = record(2**63 - 1, 0, b"a") + record(0, 1, b"b")
 
 
 @pytest.mark.parametrize(("payload", "count"), [(ABSURD_TIME, 2), (b"\0", 1), (b"\xff" * 5, 1), (b"", 1)])
-def test_a_batch_that_nobody_can_read_does_not_end_the_cleaner(payload: bytes, count: int) -> None:
+def test_an_unreadable_batch_does_not_end_the_cleaner(payload: bytes, count: int) -> None:
     broker = PureBroker()
     for topic in ("bad", "good"):
         create(broker, topic, cleanup_policy="compact", min_cleanable_dirty_ratio="0.0", segment_bytes="1024")
@@ -211,7 +211,7 @@ def test_a_batch_that_nobody_can_read_does_not_end_the_cleaner(payload: bytes, c
     assert next(iter_batches(first))[1][HEADER_BYTES:] == payload, "it stays as it is"
 
 
-def test_a_log_that_the_cleaner_chokes_on_is_told_of_once_and_does_not_stop_the_others() -> None:
+def test_a_log_that_fails_the_cleaner_is_reported_once_and_does_not_stop_the_others() -> None:
     class Choking(MemoryLog):
         def rewrite(self, base_offset: int, end_offset: int) -> Rewrite:
             raise IndexError("index out of range")
@@ -229,7 +229,7 @@ def test_a_log_that_the_cleaner_chokes_on_is_told_of_once_and_does_not_stop_the_
     assert told == ["warning: bad-0 cannot be cleaned now: IndexError: index out of range"]
 
 
-def test_a_time_is_found_behind_a_batch_that_nobody_can_read() -> None:
+def test_a_timestamp_is_found_in_a_batch_with_an_unreadable_record() -> None:
     broker = PureBroker()
     create(broker, "orders")
     payload = record(0, 0, b"a") + record(2**63 - 1, 1, b"b")

@@ -172,7 +172,7 @@ def test_requests_of_other_ids_are_passed_over() -> None:
     assert read_rpc(ID, (AT_MS, encode_frame(plain, 9), b"", DONE_NS), "", 0) is None, "that is the name of a topic"
 
 
-def test_a_long_list_is_told_as_far_as_it_was_kept() -> None:
+def test_a_long_list_is_shown_as_far_as_it_was_kept() -> None:
     topics = [Topic(f"a-topic-with-a-long-name-{n}", [0]) for n in range(20)]
     request = AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=ID,

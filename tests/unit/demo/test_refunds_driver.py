@@ -33,7 +33,7 @@ def test_a_kafka_source_that_cannot_be_fetched_is_named_with_what_to_do() -> Non
     assert "pip install 'pyspark==4.0.*'" in hint
 
 
-def test_of_other_failures_the_last_exception_and_the_last_lines_are_told() -> None:
+def test_other_failures_are_reported_with_the_last_exception_and_the_last_lines() -> None:
     problem, hint = explain(REFUSED)
     assert problem.endswith("[STREAM_FAILED] Query terminated with exception: no")
     assert "  Logical Plan: and so on" in hint

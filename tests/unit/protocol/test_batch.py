@@ -231,7 +231,7 @@ def test_a_sound_batch_is_accepted_with_any_codec(codec: int) -> None:
         ("an unknown codec", patched(three(), 21, ">h", 5), errors.UNSUPPORTED_COMPRESSION_TYPE),
         ("a producer without epoch", encode_batch([(b"k", b"v")], NOW, 5, -1, 0), errors.INVALID_RECORD),
         ("log append time", patched(three(), 21, ">h", 8), errors.INVALID_TIMESTAMP),
-        ("a transaction of nobody", patched(three(), 21, ">h", 0x10), errors.INVALID_RECORD),
+        ("a transaction without a producer id", patched(three(), 21, ">h", 0x10), errors.INVALID_RECORD),
         ("one record and no bytes", assemble(b"", 1, 0, NOW, NOW), errors.INVALID_RECORD),
         ("a record without bytes", assemble(b"\0", 1, 0, NOW, NOW), errors.INVALID_RECORD),
         ("a record too short", assemble(b"\x0a\0\0\0\1\1", 1, 0, NOW, NOW), errors.INVALID_RECORD),

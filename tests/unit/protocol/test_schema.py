@@ -48,7 +48,7 @@ def test_a_tagged_field_is_sent_only_when_it_is_not_the_default() -> None:
     assert long == short[:-1] + b"\2" + b"\0\x08" + (2).to_bytes(8, "big") + b"\2\2\0\2"
 
 
-def test_a_tag_that_nobody_knows_is_skipped() -> None:
+def test_an_unknown_tag_is_skipped() -> None:
     raw = EndTxnRequest("t1", 7, 3, True).encode(3)[:-1] + b"\2" + b"\x05\3abc" + b"\x80\x01\0"
     assert EndTxnRequest.decode(raw, 0, 3) == (EndTxnRequest("t1", 7, 3, True), len(raw))
 
@@ -75,7 +75,7 @@ def test_a_null_where_none_may_be_is_malformed(version: int) -> None:
         EndTxnRequest.decode(null + END_TXN_V0, 0, version)
 
 
-def test_a_null_array_is_told_from_an_empty_one() -> None:
+def test_a_null_array_differs_from_an_empty_one() -> None:
     nothing: list[MetadataRequest.MetadataRequestTopic] = []
     for topics in (None, nothing):
         request = MetadataRequest(topics=topics)
@@ -163,7 +163,7 @@ def test_defaults_are_those_of_the_definition() -> None:
     assert InitProducerIdRequest().producer_epoch == -1
 
 
-def test_a_message_that_nobody_defined_is_an_attribute_error() -> None:
+def test_an_undefined_message_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no message is called NoSuchRequest"):
         _ = messages.NoSuchRequest  # type: ignore[attr-defined]
 

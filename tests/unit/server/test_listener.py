@@ -614,7 +614,7 @@ async def test_past_the_limit_the_oldest_connection_that_said_nothing_makes_room
 
 
 @in_loop
-async def test_a_stop_closes_everybody_without_a_word() -> None:
+async def test_a_stop_closes_every_connection_without_a_log_line() -> None:
     world = World()
     waiting, plain = world.connect(), world.connect()
     waiting.receive(frame(b"wait"))

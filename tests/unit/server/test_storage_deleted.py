@@ -142,7 +142,7 @@ def test_a_recovery_point_that_cannot_be_removed_keeps_its_name_from_being_used(
     folder.close()
 
 
-# --- files, by those who still have the old log -------------------------------------------------------------
+# --- files, by callers that still have the old log ----------------------------------------------------------
 
 
 def begin_swap(folder: DataFolder, later: Later) -> tuple[Callable[[], None], Done, list[bool]]:

@@ -2,7 +2,7 @@
 
 A decided transaction is finished, an expired id is forgotten, and an open transaction stays open until its client
 continues or its timeout ends it (`fencepost.recovery.ongoing=abort` ends it at once). After a power cut, which can lose
-records that clients were told of, every id gets a new epoch and every transaction that no coordinator knows is aborted.
+acknowledged records, every id gets a new epoch and every transaction that no coordinator knows is aborted.
 """
 
 from __future__ import annotations

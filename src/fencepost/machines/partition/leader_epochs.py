@@ -1,8 +1,8 @@
 """The leaders that a partition had: the epoch of each, with the offset of the first record that it wrote.
 
-A client that was told of an older leader finds out here that it has to ask again, and where the log of that leader
-ended: what it read beyond is not part of the log any more (KIP-101, KIP-320). Here a leader changes when the machine
-lost power, for then a log may be shorter than readers know it.
+A client that knows an older leader epoch learns from this table that it must fetch metadata again, and where the log of
+that leader ended: records that it read beyond that offset are no longer part of the log (KIP-101, KIP-320). The leader
+epoch of a partition grows after a power cut, because the log may then be shorter than its readers know.
 """
 
 from __future__ import annotations

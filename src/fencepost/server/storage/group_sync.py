@@ -39,7 +39,7 @@ class GroupSync:
             self._sync()
 
     def close(self) -> list[Callable[[], None]]:
-        """Begin no further sync; return the callbacks of those who wait for one."""
+        """Begin no further sync; return the callbacks of the waiting callers."""
         self._is_closed = True
         waiting, self._waiting = self._waiting, []
         return waiting

@@ -1,4 +1,4 @@
-"""How the last process that used a data folder ended, and so what of its files can be believed.
+"""How the last process that used a data folder ended, and so which of its files can be trusted.
 
 .kafka_cleanshutdown     written by a clean stop and removed by the next start: every log's end offset and size
 boot-id                  in which boot of the machine the logs were written

@@ -30,7 +30,7 @@ REQUEST_TIMEOUT_MS = 30_000
 
 
 class WriteFailed(Exception):
-    """The task cannot go on. It has told the driver, which knows whether another attempt makes sense."""
+    """The task cannot go on. It has reported the error to the driver, which decides about another attempt."""
 
 
 class Leased(NamedTuple):

@@ -128,7 +128,7 @@ class AiokafkaMover(Mover):
     def take(self, count: int, wait_s: float) -> list[Record]:
         getting = self.consumer.getmany(timeout_ms=int(wait_s * 1000), max_records=count)
         try:
-            # While the partitions are taken away it waits for new ones, and the listener for whoever is moving.
+            # During a rebalance, getmany waits for new partitions, and the listener for the thread that moves records.
             found = wait(asyncio.wait_for(getting, wait_s + 0.5))
         except TimeoutError:
             return []

@@ -38,7 +38,7 @@ def test_a_member_that_does_not_give_up_in_time_is_fenced() -> None:
     slow, other = s.member("g", "slow"), s.member("g", "other")
     slow.beat()
     other.beat()
-    slow.beat(owned=ALL)  # It is told to give up two, and goes on reading them.
+    slow.beat(owned=ALL)  # The answer takes two partitions away, and the member goes on reading them.
     for _ in range(4):
         broker.advance(1_000)
         assert slow.beat(owned=ALL)[0] == 2
@@ -246,7 +246,7 @@ def test_a_group_without_members_and_offsets_is_forgotten() -> None:
     assert s.describe("g") == ("GROUP_ID_NOT_FOUND", "Group g not found.")
 
 
-def test_offsets_of_what_nobody_reads_any_more_expire() -> None:
+def test_offsets_of_topics_that_no_member_subscribes_to_expire() -> None:
     broker, s = stage_with(group_consumer_session_timeout_ms=str(2 * HOUR_MS), offsets_retention_minutes="60")
     m = s.member("g", "m")
     m.beat()
@@ -296,7 +296,7 @@ def classic_member(s: Stage, group: str = "g", owned: list[Place] | None = None)
     return joined
 
 
-def test_who_waits_in_a_classic_group_is_told_when_it_becomes_another() -> None:
+def test_a_join_held_in_a_classic_group_is_answered_when_the_group_is_upgraded() -> None:
     broker, s = stage_with()
     first = classic_member(s)
     protocols = [JoinGroupRequest.JoinGroupRequestProtocol("range", b"\0\0\0\0\0\1\0\6orders\xff\xff\xff\xff")]

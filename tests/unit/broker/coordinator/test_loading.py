@@ -19,7 +19,7 @@ NOW_MS = 1_700_000_000_000
 keys = st.sampled_from([None, b"a", b"b", b"", b"k" * 63, b"k" * 64, b"k" * 300])
 values = st.one_of(st.none(), st.sampled_from([b"", b"v", b"v" * 63, b"v" * 64, b"v" * 9000]))
 pairs = st.lists(st.tuples(keys, values), min_size=1, max_size=3)
-# Nobody's, or a transaction's; or the end of one.
+# A write is plain (None) or belongs to the transaction of a producer id; an end is its marker.
 writes = st.tuples(st.sampled_from([None, None, 1, 2]), pairs)
 ends = st.tuples(st.sampled_from([1, 2]), st.booleans())
 

@@ -299,7 +299,7 @@ def test_no_client_goes_on_before_it_could_be_fenced_after_a_power_loss() -> Non
     assert not lost.may_have_lost_appends
 
 
-def test_readers_are_told_where_a_log_ended_when_the_power_went() -> None:
+def test_readers_learn_where_a_log_ended_at_a_power_cut() -> None:
     broker = Scene({"fencepost.flush.on.commit": "true"})
     broker.produce(0, "kept")
     broker.epoch = broker.end().response.producer_epoch
@@ -363,7 +363,7 @@ def test_an_outsiders_marker_with_a_high_coordinator_epoch_does_not_hold_the_lso
 
 
 def test_a_marker_that_its_partition_refuses_moves_no_offsets() -> None:
-    """Somebody wrote a marker with a later epoch to the group's partition: it aborted the offsets, and that stands."""
+    """An admin client's marker with a later epoch aborted the offsets in the group's partition, and that stands."""
     broker = Scene()
     broker.commit_offset(5)
     index = broker.cluster.groups.partition_of("g1", broker.now_ms)
@@ -417,7 +417,7 @@ def test_with_flush_on_commit_no_power_cut_finds_the_later_without_the_earlier()
     broker.produce(0)
     data = broker.cluster.topics["orders"].partitions[0]
     waiting = broker.end()
-    # Nothing is decided while the data is on its way to the disk, and nobody else may decide anything.
+    # While the data is being synced, nothing is decided, and no other request may decide anything.
     assert broker.state() is TxnState.ONGOING
     assert broker.call(InitProducerIdRequest("t1", 60_000), 5).error_code == errors.CONCURRENT_TRANSACTIONS
     assert broker.end(False).response.error_code == errors.CONCURRENT_TRANSACTIONS

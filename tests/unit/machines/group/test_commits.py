@@ -22,16 +22,16 @@ def commit_in_txn(
 
 
 MEMBER = Committer(5, "m", "i")
-NOBODY = Committer()
+NO_MEMBER = Committer()
 
 # (committer, state or None for no group, what a plain commit answers, what a transactional one answers)
 WHO_MAY_COMMIT = [
-    (NOBODY, None, errors.NONE, errors.NONE),
+    (NO_MEMBER, None, errors.NONE, errors.NONE),
     (MEMBER, None, errors.GROUP_ID_NOT_FOUND, errors.ILLEGAL_GENERATION),
-    (NOBODY, GroupState.EMPTY, errors.NONE, errors.NONE),
+    (NO_MEMBER, GroupState.EMPTY, errors.NONE, errors.NONE),
     (Committer(-1, "anyone"), GroupState.EMPTY, errors.NONE, errors.NONE),
     (Committer(5, "gone"), GroupState.EMPTY, errors.UNKNOWN_MEMBER_ID, errors.UNKNOWN_MEMBER_ID),
-    (NOBODY, GroupState.STABLE, errors.UNKNOWN_MEMBER_ID, errors.NONE),
+    (NO_MEMBER, GroupState.STABLE, errors.UNKNOWN_MEMBER_ID, errors.NONE),
     (MEMBER, GroupState.STABLE, errors.NONE, errors.NONE),
     (Committer(5, "m"), GroupState.STABLE, errors.NONE, errors.NONE),
     (Committer(4, "m", "i"), GroupState.STABLE, errors.ILLEGAL_GENERATION, errors.ILLEGAL_GENERATION),
@@ -44,7 +44,7 @@ WHO_MAY_COMMIT = [
     (MEMBER, GroupState.PREPARING_REBALANCE, errors.NONE, errors.NONE),
     (MEMBER, GroupState.COMPLETING_REBALANCE, errors.REBALANCE_IN_PROGRESS, errors.NONE),
     (Committer(4, "m"), GroupState.COMPLETING_REBALANCE, errors.ILLEGAL_GENERATION, errors.ILLEGAL_GENERATION),
-    (NOBODY, GroupState.COMPLETING_REBALANCE, errors.UNKNOWN_MEMBER_ID, errors.NONE),
+    (NO_MEMBER, GroupState.COMPLETING_REBALANCE, errors.UNKNOWN_MEMBER_ID, errors.NONE),
     (MEMBER, GroupState.DEAD, errors.COORDINATOR_NOT_AVAILABLE, errors.COORDINATOR_NOT_AVAILABLE),
 ]
 
@@ -65,7 +65,7 @@ def test_before_version_9_a_commit_to_an_unknown_group_has_an_illegal_generation
 
 
 def test_a_transactional_commit_needs_a_group_id() -> None:
-    assert commit_in_txn(groups_with(), NOBODY, [], group_id="").error_code == errors.INVALID_GROUP_ID
+    assert commit_in_txn(groups_with(), NO_MEMBER, [], group_id="").error_code == errors.INVALID_GROUP_ID
 
 
 def test_a_commit_keeps_the_session_alive() -> None:
@@ -80,13 +80,13 @@ def test_metadata_that_is_too_long_refuses_its_partition_only() -> None:
         OffsetToCommit("t", 1, 2, metadata="x" * 4097),
         OffsetToCommit("t", 2, 3, metadata="é" * 4096),
     ]
-    decision = commit_in_txn(groups_with(), NOBODY, asked, now_ms=7)
+    decision = commit_in_txn(groups_with(), NO_MEMBER, asked, now_ms=7)
     assert decision.partition_errors == (errors.NONE, errors.OFFSET_METADATA_TOO_LARGE, errors.NONE)
     assert [r.partition for r in decision.records] == [0, 2]
 
 
 def test_a_commit_is_stamped_with_the_time_unless_it_brings_its_own() -> None:
     asked = [OffsetToCommit("t", 0, 1), OffsetToCommit("t", 1, 1, commit_timestamp=3)]
-    decision = commit(groups_with(), NOBODY, asked, version=2, now_ms=7, retention_time_ms=10)
+    decision = commit(groups_with(), NO_MEMBER, asked, version=2, now_ms=7, retention_time_ms=10)
     stamps = [(r.value.commit_timestamp, r.value.expire_timestamp) for r in decision.records if r.value]
     assert stamps == [(7, 17), (3, 17)]

@@ -83,7 +83,7 @@ def test_a_pending_offset_keeps_both_the_old_one_and_the_group() -> None:
     assert expired(groups, 10 * WEEK_MS) == ["g"]
 
 
-def test_a_group_that_somebody_is_about_to_join_is_not_cleaned_up() -> None:
+def test_a_group_with_a_pending_member_is_not_cleaned_up() -> None:
     group = ClassicGroup("g")
     group.pending_members.add("m")
     assert expired(groups_with(group), WEEK_MS) == []

@@ -1,4 +1,4 @@
-"""Epochs of leaders, and what clients that know older ones are told."""
+"""Leader epochs, and the answers to clients that know older ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_only_a_newer_epoch_begins() -> None:
     assert (epochs.current, epochs.at(9)) == (3, 3)
 
 
-def test_a_client_is_told_which_of_the_two_is_behind() -> None:
+def test_an_error_says_whether_the_client_or_the_broker_is_behind() -> None:
     epochs = LeaderEpochs([(2, 0)])
     assert [epochs.check(known) for known in (-1, 1, 2, 3)] == [
         errors.NONE,

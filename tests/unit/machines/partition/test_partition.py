@@ -215,7 +215,7 @@ def test_the_same_sequences_in_a_newer_epoch_are_no_duplicate() -> None:
 # Transactions.
 
 
-def test_a_transactional_batch_that_nobody_vouches_for_is_refused() -> None:
+def test_an_unverified_transactional_batch_is_refused() -> None:
     p = new_partition()
     data = batch(b"a", pid=PID, epoch=0, seq=0, txn=True)
     refused = p.append(data, NOW)
@@ -224,7 +224,7 @@ def test_a_transactional_batch_that_nobody_vouches_for_is_refused() -> None:
     assert p.append(data, NOW, verified=True).error == errors.NONE
 
 
-def test_an_open_transaction_needs_no_more_vouching() -> None:
+def test_an_open_transaction_needs_no_further_verification() -> None:
     p = new_partition()
     send(p, 0)
     assert p.has_open_txn(PID, 0)
@@ -236,7 +236,7 @@ def test_an_open_transaction_needs_no_more_vouching() -> None:
     assert late.error == errors.INVALID_TXN_STATE
 
 
-def test_a_stale_epoch_is_fenced_before_anything_is_vouched_for() -> None:
+def test_a_stale_epoch_is_fenced_before_verification() -> None:
     p = new_partition()
     send(p, 0, epoch=2)
     stale = batch(b"b", pid=PID, epoch=1, seq=0, txn=True)
@@ -253,7 +253,7 @@ def test_a_duplicate_is_answered_even_after_its_transaction_ended() -> None:
 
 
 def test_the_sequences_of_an_earlier_transaction_are_no_duplicate_in_the_next_one() -> None:
-    """A client that forgot what it had sent would be told that the new records are stored."""
+    """A client that forgot its earlier records would get a success for new records that are not stored."""
     p = new_partition()
     send(p, 0, 2)
     end(p, False)
@@ -443,7 +443,7 @@ def test_an_empty_log_has_no_offset_for_a_time() -> None:
     assert offset_for(p, 0) == offset_for(p, -3) == NOT_FOUND
 
 
-def test_those_who_wait_are_told_what_moved() -> None:
+def test_a_partition_reports_each_move_of_its_high_watermark_and_last_stable_offset() -> None:
     told: list[tuple[str, int]] = []
     p = new_partition()
     p.on_high_watermark = lambda q: told.append(("hw", q.high_watermark))
@@ -510,7 +510,7 @@ def test_a_full_disk_refuses_and_changes_nothing() -> None:
     assert end(p, True) == errors.NONE
 
 
-def test_an_abort_that_the_index_cannot_take_is_still_told_to_readers() -> None:
+def test_readers_see_an_abort_that_the_index_cannot_store() -> None:
     from fencepost.machines.log.interface import StorageFailed
 
     class Stubborn(MemoryLog):

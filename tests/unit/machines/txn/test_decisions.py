@@ -250,7 +250,7 @@ def test_ending_a_transaction_of_version_2_follows_the_table(state: TxnState, co
 
 
 @pytest.mark.parametrize(("state", "commit"), [(COMPLETE_COMMIT, True), (COMPLETE_ABORT, False)])
-def test_who_was_fenced_by_a_producer_of_version_1_is_not_told_its_epoch(state: TxnState, commit: bool) -> None:
+def test_a_producer_fenced_by_one_of_version_1_does_not_receive_the_new_epoch(state: TxnState, commit: bool) -> None:
     txn = a_txn(state)._replace(client_transaction_version=TV0)
     assert decide_end_tv2(txn, commit, epoch=4) == Decision(PRODUCER_FENCED)
 

@@ -47,7 +47,7 @@ class TestTextOfAWorker:
         assert said.startswith(f"the Python workers on the executors cannot import {module.partition('.')[0]}, which")
         assert "spark.submit.pyFiles" in said
 
-    def test_somebody_elses_missing_package_is_not_ours_to_explain(self, text: str) -> None:
+    def test_a_missing_package_other_than_fencepost_is_not_explained(self, text: str) -> None:
         assert setup_problem(failed(text, "ModuleNotFoundError: No module named 'fencepostal'")) is None
 
     @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ class TestTextOfAWorker:
             "AttributeError: Can't get attribute 'PinnedTopic' on <module 'fencepost.spark.task.run' from '/run.py'>",
         ],
     )
-    def test_another_version_of_the_package_is_told_from_none(self, text: str, said: str) -> None:
+    def test_another_version_of_the_package_differs_from_a_missing_package(self, text: str, said: str) -> None:
         found = setup_problem(failed(text, said))
         assert found is not None
         assert f"another version of fencepost than the driver, which has {__version__}" in found
         assert said.strip(")'") in found
 
-    def test_a_driver_that_cannot_be_reached_is_told_with_its_hint_and_nothing_else(self, text: str) -> None:
+    def test_an_unreachable_driver_is_reported_with_its_hint_and_nothing_else(self, text: str) -> None:
         said = "task 3 cannot reach the driver at host:99: refused\n\nhint: open it"
         assert setup_problem(failed(text, f"fencepost.spark.lease.client.DriverUnreachable: {said}")) == said
 

@@ -105,7 +105,7 @@ def result_of(outcome: Outcome | None) -> TaskResult:
 # --- sequences ----------------------------------------------------------------------------------------------
 
 
-def test_the_sequences_of_a_partition_follow_each_other_whoever_writes() -> None:
+def test_the_sequences_of_a_partition_continue_across_tasks() -> None:
     driver = Driver()
     bases = [driver.write(task(n % 3), REFUNDS, count=n + 1) for n in range(5)]
     assert bases == [0, 1, 3, 6, 10]
@@ -148,7 +148,7 @@ def test_a_task_gets_whichever_of_its_partitions_is_free_and_is_out_of_the_other
     assert granted_at(driver.acquire(task(3), OTHER_REFUNDS)) == 10
 
 
-def test_whoever_holds_a_lease_is_told_to_come_back_instead_of_waiting_for_another() -> None:
+def test_a_task_that_holds_a_lease_gets_busy_instead_of_waiting_for_another_lease() -> None:
     driver = Driver()
     driver.acquire(task(0), REFUNDS)
     driver.acquire(task(1), OTHER_REFUNDS)
@@ -482,7 +482,7 @@ def test_an_input_partition_without_rows_has_a_result_too() -> None:
     assert driver.finish(results, {1: 3}) == Finished({REFUNDS: 3, AUDIT: 3})
 
 
-def test_after_the_end_nobody_may_write() -> None:
+def test_no_task_may_write_after_the_end() -> None:
     driver = Driver()
     driver.finish(written(driver))
     assert isinstance(driver.acquire(task(9), REFUNDS), LeaseRefused)
@@ -501,7 +501,7 @@ def test_after_the_end_nobody_may_write() -> None:
     ],
     ids=["one missing", "one twice", "another attempt", "another count", "one too many"],
 )
-def test_a_transaction_does_not_finish_with_results_that_nobody_wrote(change, reason: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_transaction_does_not_finish_with_results_of_other_writes(change, reason: str) -> None:  # type: ignore[no-untyped-def]
     driver = Driver()
     broken = driver.finish(change(written(driver)))
     assert isinstance(broken, MustAbort)

@@ -399,7 +399,7 @@ def test_the_next_batch_has_the_same_port_and_another_token(server: LeaseServer,
         acquire(holder, REFUNDS)
     with second.client(0) as client:
         assert write(client, REFUNDS) == 0
-    assert first.broken.empty(), "a driver that closes a batch need not be told"
+    assert first.broken.empty(), "a driver that closes a micro-batch needs no notice"
 
 
 def test_a_driver_that_gives_up_sends_its_tasks_away_with_the_reason(
@@ -427,7 +427,7 @@ def test_a_wrong_token_is_refused_and_logged_once(batch: MicroBatch, caplog: pyt
     assert batch.address.token not in repr(batch.address)
 
 
-def test_a_task_with_another_version_of_the_package_is_told_so(batch: MicroBatch) -> None:
+def test_a_task_with_another_version_of_the_package_is_refused_with_the_reason(batch: MicroBatch) -> None:
     with socket.create_connection(batch.address[:2], timeout=WAIT_S) as sock:
         sock.sendall(encode_frame({"op": "hello", "version": 99, "token": batch.address.token, "task": [1, 0, 1]}))
         assert b"different versions of fencepost" in sock.recv(65_536)
@@ -451,7 +451,7 @@ def test_the_same_attempt_is_let_in_once(batch: MicroBatch) -> None:
     ],
     ids=["http", "too long", "a list", "not utf-8", "deep", "no greeting", "empty"],
 )
-def test_whoever_does_not_speak_the_protocol_is_disconnected_and_nobody_else_is(batch: MicroBatch, sent: bytes) -> None:
+def test_a_client_that_breaks_the_protocol_is_disconnected_and_the_others_stay(batch: MicroBatch, sent: bytes) -> None:
     with batch.client(0) as client, socket.create_connection(batch.address[:2], timeout=WAIT_S) as stranger:
         acquire(client, REFUNDS)
         stranger.sendall(sent)
@@ -494,7 +494,7 @@ def test_no_more_connections_than_allowed_are_open() -> None:
             assert write(client, REFUNDS) == 0
 
 
-def test_whoever_connects_and_says_nothing_is_disconnected() -> None:
+def test_a_silent_connection_is_closed() -> None:
     now_ms = 0
     with LeaseServer("127.0.0.1", clock_ms=lambda: now_ms) as server:
         batch = MicroBatch(server)

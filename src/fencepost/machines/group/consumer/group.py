@@ -68,7 +68,7 @@ STABLE, UNREVOKED_PARTITIONS, UNRELEASED_PARTITIONS = MemberState
 
 
 class ClassicMember(NamedTuple):
-    """What a member of the classic protocol told a consumer group, while the group is being migrated."""
+    """The subscription that a member of the classic protocol sent to a consumer group during a migration."""
 
     session_timeout_ms: int
     protocols: Protocols
@@ -120,7 +120,7 @@ class EpochRecord(NamedTuple):
 
 
 class MemberRecord(NamedTuple):
-    """What a member told about itself. The record has only those fields of `value`."""
+    """The subscription that a member sent. Of `value`, the record stores only the fields that the member sent."""
 
     group_id: str
     member_id: str
@@ -178,7 +178,8 @@ class ConsumerGroup:
     # Lost with the process. The key is (what, member id), where what is SESSION, REBALANCE, JOIN or SYNC.
     waits: dict[tuple[str, str], Wait] = field(default_factory=dict, compare=False)
     seen_topics_version: int = field(default=-1, compare=False)
-    failed_regexes: set[str] = field(default_factory=set, compare=False)  # Their members have yet to be told.
+    # Regular expressions that failed, and whose members have not received the error yet.
+    failed_regexes: set[str] = field(default_factory=set, compare=False)
 
     # Questions.
 

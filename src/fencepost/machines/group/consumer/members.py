@@ -252,7 +252,7 @@ def _write(records: Sequence[LogRecord]) -> Decision[None]:
 
 
 def _take_over(classic: ClassicGroup, group: ConsumerGroup, now_ms: int) -> list[Reply]:
-    """A classic group has become a consumer group: members that wait in it are told to join again."""
+    """A classic group has become a consumer group: its waiting members get an error that makes them join again."""
     for member in group.classic_members():
         assert member.classic is not None
         _expect(group, member.member_id, SESSION, now_ms, member.classic.session_timeout_ms)

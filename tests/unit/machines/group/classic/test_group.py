@@ -271,7 +271,7 @@ def test_a_member_that_got_no_reply_to_its_join_gets_the_same_one_again() -> Non
     assert world.group.generation == 1
 
 
-def test_a_follower_that_joins_a_stable_group_unchanged_disturbs_nobody() -> None:
+def test_a_follower_that_joins_a_stable_group_unchanged_starts_no_rebalance() -> None:
     world = World()
     _, follower = world.stable_pair()
     answer = world.join("again", follower)
@@ -296,7 +296,7 @@ def test_a_leader_can_always_ask_for_a_rebalance() -> None:
     assert world.joined("again").generation_id == 3
 
 
-def test_a_full_group_takes_nobody_else() -> None:
+def test_a_full_group_takes_no_further_member() -> None:
     world = World(replace(WITHOUT_DELAY, group_max_size=2))
     world.stable_pair()
     answer = world.join("third")
@@ -361,7 +361,7 @@ def test_a_sync_is_refused_for_every_reason_kafka_has() -> None:
     assert world.sync("right", member, version=5, protocol_type="consumer", protocol_name="range") is not None
 
 
-def test_a_held_sync_is_told_to_join_again_when_somebody_comes() -> None:
+def test_a_new_member_ends_a_held_sync_with_rebalance_in_progress() -> None:
     world = World()
     leader, follower = world.stable_pair()
     world.join("l3", leader)
@@ -532,7 +532,7 @@ def test_a_group_that_could_not_be_recorded_as_empty_is_empty_until_a_restart() 
     assert world.log[-1].members == ()
 
 
-def test_who_leaves_while_waiting_is_told_so() -> None:
+def test_a_member_that_leaves_gets_unknown_member_id_for_its_held_requests() -> None:
     world = World()
     leader, follower = world.stable_pair()
     world.join("l3", leader)
@@ -613,7 +613,7 @@ def test_a_static_leader_that_comes_back_leads_on_but_skips_the_assignment() -> 
     assert len(answer.members) == 2
 
 
-def test_a_static_leader_that_cannot_skip_the_assignment_is_not_told_that_it_leads() -> None:
+def test_a_static_leader_that_cannot_skip_the_assignment_is_not_named_as_leader() -> None:
     world = World()
     first, _ = stable_static(world, version=8)
     answer = world.join("one.back", group_instance_id="i1", version=8)
