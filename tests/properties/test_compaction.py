@@ -21,9 +21,9 @@ from fencepost.machines.log.interface import Log, LogConfig
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.log.retention import Retention
 from fencepost.machines.partition.compaction import Policy, compact, find_dirt
+from fencepost.machines.partition.deletion import apply_retention, delete_records
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.recovery import recover, replay
-from fencepost.machines.partition.shortening import apply_retention, delete_records
 from fencepost.protocol import errors
 from fencepost.protocol.batch import advance_sequence, encode_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records

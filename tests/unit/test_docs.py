@@ -265,6 +265,34 @@ def test_every_name_in_backticks_exists(document: Path) -> None:
     assert problems_in(document.read_text()) == []
 
 
+def files_in_layout(block: str) -> Iterator[Path]:
+    """The files that a drawn layout names, each in the folder that its place in the drawing gives it."""
+    folders: list[tuple[int, Path]] = []  # The open folders, each with the indentation of its line.
+    for line in block.splitlines():
+        indent = len(line) - len(line.lstrip())
+        entry = re.match(r"((?:[a-z_]+/)+)(?=\s|$)|[\w/*]+\.\w+", line.lstrip())
+        if entry is not None and (not folders or indent <= folders[-1][0] + 4):
+            while folders and folders[-1][0] >= indent:
+                folders.pop()
+            if entry[1]:
+                folders.append((indent, (folders[-1][1] if folders else ROOT) / entry[1]))
+        for name in set(re.findall(r"(?<![\w*])[\w/]+\.py\b", line)) - PLACEHOLDERS:
+            yield folders[-1][1] / name
+
+
+def test_the_layout_shows_every_file_in_its_folder() -> None:
+    [block] = re.findall(r"^```\n(src/fencepost/.*?)^```$", (ROOT / "ARCHITECTURE.md").read_text(), re.M | re.S)
+    named = list(files_in_layout(block))
+    assert len(named) > 60
+    assert [relative(path) for path in named if not path.exists()] == []
+
+
+def test_a_file_in_the_wrong_folder_of_a_layout_is_found() -> None:
+    block = "src/fencepost/\n  machines/  state\n    txn/    states.py\n    log/    x; states.py\n  cli/   broker.py\n"
+    missing = [path for path in files_in_layout(block) if not path.exists()]
+    assert missing == [ROOT / "src/fencepost/machines/log/states.py"]
+
+
 @pytest.mark.parametrize(
     "ghost",
     [

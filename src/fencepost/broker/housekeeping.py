@@ -16,8 +16,8 @@ from fencepost.broker.topics import cleanup_policy
 from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
 from fencepost.machines.log.retention import Retention
 from fencepost.machines.partition.compaction import Dirt, Policy, compact, find_dirt
+from fencepost.machines.partition.deletion import apply_retention
 from fencepost.machines.partition.partition import Partition
-from fencepost.machines.partition.shortening import apply_retention
 
 if TYPE_CHECKING:
     from fencepost.broker.cluster import Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.node import Context
 from fencepost.broker.topics import cleanup_policy
-from fencepost.machines.partition.shortening import delete_records
+from fencepost.machines.partition.deletion import delete_records
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse
 

@@ -14,6 +14,7 @@ from typing import cast
 
 from fencepost.machines.log.interface import AbortedTxn, Log, LogConfig, Rewrite, StorageFailed, StoredBatch
 from fencepost.protocol.batch import ATTRIBUTES_AT, CONTROL, HEADER_BYTES, LEADER_EPOCH
+from fencepost.protocol.topic_partition import TopicPartition
 
 SNAPSHOT_BATCHES = 4096
 
@@ -334,7 +335,7 @@ class MemoryStorage:
         self.full = False
         self.may_have_lost_appends = False
         self._later = later
-        self._logs: dict[tuple[str, int], tuple[bytes, MemoryLog]] = {}
+        self._logs: dict[TopicPartition, tuple[bytes, MemoryLog]] = {}
         self._metadata: bytes | None = None
 
     def open_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:

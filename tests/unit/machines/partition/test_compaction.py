@@ -9,9 +9,9 @@ import pytest
 from fencepost.machines.log.interface import LogConfig, Rewrite, StorageFailed
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
 from fencepost.machines.partition.compaction import SLICE_RECORDS, Dirt, Policy, compact, find_dirt
+from fencepost.machines.partition.deletion import delete_records
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.recovery import replay
-from fencepost.machines.partition.shortening import delete_records
 from fencepost.protocol import errors
 from fencepost.protocol.batch import assemble, decode_marker, encode_batch, stamp
 from fencepost.protocol.filtering import delete_horizon

@@ -1,4 +1,4 @@
-"""A partition gets shorter: DeleteRecords, and retention."""
+"""The oldest records of a partition are deleted: by DeleteRecords, or by retention."""
 
 from __future__ import annotations
 
