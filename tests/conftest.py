@@ -2,7 +2,7 @@
 
 The tests of a file share what it starts, and some files share more:
 
-- All tests with Spark share one, and several at once would starve each other.
+- The tests of the sink share one Spark. The refunds demo starts its own and runs beside them.
 - Most questions to Apache Kafka share one broker, the fixture `oracle`.
 
 What takes longest begins first, so that no worker is left with a long file when the others are done.
@@ -15,7 +15,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling, Scheduling
 
 TOGETHER = {
-    "spark": ("tests/e2e/spark/", "tests/e2e/test_refunds.py"),
+    "spark": ("tests/e2e/spark/",),
     "oracle": tuple(
         f"tests/conformance/test_{name}.py"
         for name in ("checks", "groups", "placements", "replies", "sequences", "single_requests", "walks")
@@ -23,6 +23,7 @@ TOGETHER = {
 }
 LONGEST_FIRST = (
     "spark",
+    "tests/e2e/test_refunds.py",
     "tests/conformance/test_against_apache_kafka.py",
     "oracle",
     "tests/e2e/test_crashes.py",
