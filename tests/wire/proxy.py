@@ -220,6 +220,19 @@ class Proxy:
             place.host, place.port = "127.0.0.1", self.port
 
 
+class PortMapping(Proxy):
+    """Passes on everything as it is, as the port mapping of a container does. It may be there before its broker."""
+
+    def __init__(self) -> None:
+        super().__init__("127.0.0.1:0")
+
+    def lead_to(self, port: int) -> None:
+        self._broker = ("127.0.0.1", port)
+
+    def _put_our_address(self, response: Any) -> None:
+        """The addresses stay as the broker gave them."""
+
+
 def _encoded(request: bytes, version: int, reply: Message) -> bytes:
     out = bytearray(request[4:8] + (b"\0" if reply.is_flexible(version) else b""))
     reply.encode_into(out, version)

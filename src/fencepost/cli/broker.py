@@ -18,6 +18,12 @@ MAX_PORT = 65_535
     show_default=True,
     help="The address for clients. Port 0 picks a free port; IPv6 is written [::1]:9092.",
 )
+@click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    help="The address that clients are given, if they cannot use the one of --listen: behind a port mapping or NAT. "
+    "The same as --set advertised.listeners=PLAINTEXT://HOST:PORT.",
+)
 @click.option("--data", metavar="DIR", help="The folder for all data; created if it does not exist.")
 @click.option("--memory", is_flag=True, help="Keep all data in memory, until the broker stops.")
 @click.option("--brokers", type=int, default=1, hidden=True)
@@ -27,6 +33,7 @@ MAX_PORT = 65_535
 @click.option("--control-on-stdin", is_flag=True, hidden=True)
 def broker(
     listen: str,
+    advertise: str | None,
     data: str | None,
     memory: bool,
     brokers: int,
@@ -37,17 +44,20 @@ def broker(
 ) -> None:
     """Run a Kafka broker
 
-    Prints `ready HOST:PORT` on stdout as soon as clients can connect. Ctrl-C or SIGTERM stops the broker cleanly;
-    after kill -9, the next start on the same folder recovers the data. Settings have Kafka's names and defaults.
+    Prints `ready HOST:PORT` on stdout as soon as clients can connect; that is the address of --listen, also if
+    --advertise gives clients another one. Ctrl-C or SIGTERM stops the broker cleanly; after kill -9, the next start on
+    the same folder recovers the data. Settings have Kafka's names and defaults.
 
     \b
     Example:
         fencepost broker --data ./brew-data
         fencepost broker --listen 127.0.0.1:0 --memory --set transaction.max.timeout.ms=60000
         fencepost broker --data ./brew-data --metrics 127.0.0.1:9404
+        fencepost broker --data ./brew-data --listen 0.0.0.0:9092 --advertise broker.example.com:19092
     """
     host, port = parse_address(listen)
     metrics_address = parse_address(metrics) if metrics is not None else None
+    advertised = parse_address(advertise) if advertise is not None else None
     # `--data "$UNSET"` is empty, and an empty path would mean the current folder.
     if data is not None and not data.strip():
         raise WrongUse("--data is empty", "name a folder, for example --data ./brew-data; `.` is the current one")
@@ -70,7 +80,7 @@ def broker(
     from fencepost.server.startup import explain, load_config, ready_line
 
     try:
-        config = load_config(file, pairs)
+        config = load_config(file, pairs, advertised)
         settings = Settings(host=host, port=port, data=data, config=config, metrics=metrics_address, control=control)
         serve(settings, lambda brokers: print(ready_line(brokers), flush=True))
     except Exception as error:

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -17,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fencepost.broker.advertised import parse_listener
 from fencepost.broker.cluster import BrokerAddress, Cluster, Disk
 from fencepost.broker.config import Config
 from fencepost.broker.node import Node
@@ -24,6 +24,7 @@ from fencepost.broker.rpcs import SeenRpc, find_rpcs
 from fencepost.machines.log.interface import LogTailUnknown, Storage
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.server import memory
+from fencepost.server.addresses import CannotListen, advertised, bind, exposure, listening
 from fencepost.server.crash import CrashPoints
 from fencepost.server.listener import Listener
 
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-class CannotListen(Exception):
-    """The address is in use, or is not an address of this machine."""
-
-
 @dataclass(kw_only=True)
 class Settings:
     host: str = "127.0.0.1"
@@ -45,7 +42,6 @@ class Settings:
     data: str | None = None  # No folder: everything in memory, gone when the process ends.
     brokers: int = 1
     config: Config = field(default_factory=Config)
-    advertised_host: str | None = None
     metrics: tuple[str, int] | None = None  # The address for Prometheus.
     control: Control | None = None  # For tests: takes orders on stdin.
 
@@ -78,29 +74,27 @@ class App:
         self.metrics_port: int | None = None
 
     async def start(self) -> list[BrokerAddress]:
-        """Bind, recover, serve. Returns where clients can connect."""
+        """Bind, recover, serve. Returns where the brokers listen; clients may be given other addresses."""
         self._loop = asyncio.get_running_loop()
-        sockets = _bind(self.settings)
+        config = self.settings.config
+        sockets = bind(self.settings.host, self.settings.port, self.settings.brokers)
+        listens_on = listening(sockets, self.settings.host, config["broker.id"])
         try:
+            given_to_clients = advertised(listens_on, parse_listener(config["advertised.listeners"]))
             storage = self._open_storage()
         except Exception:
             for sock in sockets:
                 sock.close()
             raise
-        config = self.settings.config
         for warning in config.warnings():
             self.log(f"warning: {warning}")
+        if (exposed := exposure(sockets)) is not None:
+            self.log(f"warning: {exposed}")
         crash_at = self.crash_points.reach if config["fencepost.crash.at"] else None
         self.cluster = Cluster(storage, config, random.Random(), notice=self.log, crash_at=crash_at)
         if self.settings.data is not None:
             self.cluster.disk = self._disk
-        first_id = config["broker.id"]
-        host = self.settings.advertised_host or self.settings.host
-        if host in ("0.0.0.0", "::"):
-            host = socket.gethostname()
-        self.cluster.brokers = [
-            BrokerAddress(first_id + i, host, sock.getsockname()[1]) for i, sock in enumerate(sockets)
-        ]
+        self.cluster.brokers = given_to_clients
         try:
             self._recover(storage)
         except Exception:
@@ -116,7 +110,7 @@ class App:
         for listener, sock in zip(self.listeners, sockets, strict=True):
             self._servers.append(await self._loop.create_server(listener.protocol, sock=sock, backlog=4096))
         self.ring()  # Also sets the alarm: there may never be a client whose request would set it.
-        return self.cluster.brokers
+        return listens_on
 
     async def _serve_metrics(self, host: str, port: int) -> None:
         # Imported here: the import takes a tenth of a second, which a broker without metrics saves.
@@ -255,27 +249,6 @@ class App:
         deadline_ms = self.cluster.timers.next_deadline_ms()
         if deadline_ms is not None:
             self._set_alarm(deadline_ms)
-
-
-def _bind(settings: Settings) -> list[socket.socket]:
-    """One socket per broker: port 0 picks free ports, else PORT, PORT+1, and so on."""
-    sockets: list[socket.socket] = []
-    for i in range(settings.brokers):
-        port = settings.port + i if settings.port else 0
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((settings.host, port))
-        except OSError as e:
-            for opened in [*sockets, sock]:
-                opened.close()
-            raise CannotListen(
-                f"cannot listen on {settings.host}:{port}: {e.strerror}\n\n"
-                "hint: choose another address with --listen HOST:PORT; port 0 picks a free one"
-            ) from None
-        sockets.append(sock)
-    return sockets
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
