@@ -27,7 +27,7 @@ def addresses() -> Iterator[tuple[str, str]]:
         assert process.stdout is not None
         assert process.stderr is not None
         servers = process.stdout.readline().split()[1]
-        url = next(line.split()[-1] for line in process.stderr if line.startswith("metrics at "))
+        url = next(line.split()[-1] for line in process.stderr if " metrics at " in line)
         yield servers, url
     finally:
         process.terminate()

@@ -16,7 +16,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from fencepost.protocol import messages
 from fencepost.protocol.messages import FindCoordinatorResponse, MetadataResponse
@@ -90,7 +90,7 @@ class Proxy:
         self._traps: list[_Trap] = []
         self._sockets: set[socket.socket] = set()
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 

@@ -30,6 +30,20 @@ MAX_PORT = 65_535
 @click.option("--config", "file", metavar="FILE", help="A file of settings, one name=value per line (Java properties).")
 @click.option("--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One setting; overrides FILE. Repeatable.")
 @click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="The least important lines of the log on stderr.",
+)
+@click.option(
+    "--log",
+    "logs",
+    type=click.Choice(["txn"]),
+    multiple=True,
+    help="txn: also log each begin, added partition, decision, marker, fence and timeout of a transaction.",
+)
 @click.option("--control-on-stdin", is_flag=True, hidden=True)
 def broker(
     listen: str,
@@ -40,19 +54,22 @@ def broker(
     file: str | None,
     pairs: tuple[str, ...],
     metrics: str | None,
+    log_level: str,
+    logs: tuple[str, ...],
     control_on_stdin: bool,
 ) -> None:
     """Run a Kafka broker
 
     Prints `ready HOST:PORT` on stdout as soon as clients can connect; that is the address of --listen, also if
-    --advertise gives clients another one. Ctrl-C or SIGTERM stops the broker cleanly; after kill -9, the next start on
-    the same folder recovers the data. Settings have Kafka's names and defaults.
+    --advertise gives clients another one. The log is on stderr. Ctrl-C, SIGTERM or SIGHUP stops the broker cleanly;
+    after kill -9, the next start on the same folder recovers the data. Settings have Kafka's names and defaults.
 
     \b
     Example:
         fencepost broker --data ./brew-data
         fencepost broker --listen 127.0.0.1:0 --memory --set transaction.max.timeout.ms=60000
-        fencepost broker --data ./brew-data --metrics 127.0.0.1:9404
+        fencepost broker --data ./brew-data --metrics 127.0.0.1:9404 --log-level warning
+        fencepost broker --memory --log txn
         fencepost broker --data ./brew-data --listen 0.0.0.0:9092 --advertise broker.example.com:19092
     """
     host, port = parse_address(listen)
@@ -77,11 +94,21 @@ def broker(
         control.start()
 
     from fencepost.server.app import Settings, serve
+    from fencepost.server.operator_log import Level
     from fencepost.server.startup import explain, load_config, ready_line
 
     try:
         config = load_config(file, pairs, advertised)
-        settings = Settings(host=host, port=port, data=data, config=config, metrics=metrics_address, control=control)
+        settings = Settings(
+            host=host,
+            port=port,
+            data=data,
+            config=config,
+            metrics=metrics_address,
+            control=control,
+            log_level=Level[log_level.upper()],
+            logs_txns="txn" in logs,
+        )
         serve(settings, lambda brokers: print(ready_line(brokers), flush=True))
     except Exception as error:
         reason = explain(error, data)

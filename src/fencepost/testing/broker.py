@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -30,6 +31,7 @@ START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 ORDER_TIMEOUT_S = 30.0
 LOG_TAIL_CHARS = 4000
+_WARNING = re.compile(r"^\S+Z (?:WARNING|ERROR)\s+(.*)$", re.MULTILINE)
 
 
 class BrokerFailed(Exception):
@@ -79,6 +81,11 @@ class Broker:
     def log(self) -> str:
         """Everything that the broker wrote to stderr so far, over all its restarts."""
         return self._log_before if self._process is None else self._log_before + self._log_now()
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings and errors in the log so far, without their times and levels."""
+        return [found[1] for found in _WARNING.finditer(self.log)]
 
     def start(self) -> None:
         """Start and wait until clients can connect. Raises BrokerFailed, with the broker's log."""
