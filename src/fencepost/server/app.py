@@ -70,6 +70,7 @@ class App:
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="fencepost-disk")
         self._metrics: MetricsServer | None = None
         self.metrics_port: int | None = None
+        self._is_stopping = False
 
     async def start(self) -> list[BrokerAddress]:
         """Bind, recover, serve. Returns where the brokers listen; clients may be given other addresses."""
@@ -125,12 +126,14 @@ class App:
 
     async def _serve_metrics(self, host: str, port: int) -> None:
         # Imported here: the import takes a tenth of a second, which a broker without metrics saves.
-        from fencepost.server.metrics import BrokerCollector, MetricsServer, Traffic, measure
+        from fencepost.server.metrics import BrokerCollector, MetricsServer
+        from fencepost.server.traffic import Traffic, measure
 
         traffic = Traffic()
         for listener in self.listeners:
             measure(listener, traffic)
-        self._metrics = MetricsServer(BrokerCollector(self.cluster, self.listeners, traffic, lambda: self.now_ms()))
+        collector = BrokerCollector(self.cluster, self.listeners, traffic, lambda: self.now_ms())
+        self._metrics = MetricsServer(collector, lambda: bool(self._servers) and not self._is_stopping)
         try:
             self.metrics_port = await self._metrics.start(host, port)
         except OSError as e:
@@ -219,6 +222,7 @@ class App:
     async def stop(self) -> None:
         """A clean stop: no new clients, state on disk, nothing to recover next time."""
         began_ms, connections = now_ms(), sum(len(listener.connections) for listener in self.listeners)
+        self._is_stopping = True
         for server in self._servers:
             server.close()
         if self._metrics is not None:
