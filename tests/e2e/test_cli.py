@@ -206,6 +206,36 @@ def test_settings_come_from_the_file_and_then_from_the_command_line(tmp_path: Pa
         assert broker_setting(address, "num.partitions") == "3"
 
 
+def partitions_of(address: str) -> dict[str, int]:
+    topics = AdminClient({"bootstrap.servers": address}).list_topics(timeout=20).topics
+    return {name: len(topic.partitions) for name, topic in topics.items()}
+
+
+def test_topics_are_there_as_soon_as_the_broker_is_ready(tmp_path: Path) -> None:
+    arguments = ["--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), "--set", "num.partitions=2"]
+    with running(*arguments, "--topic", "orders:3", "--topic", "payments") as (process, address):
+        assert partitions_of(address) == {"orders": 3, "payments": 2}
+        process.terminate()
+        assert process.wait(20) == 0
+        texts = [text for _, text in logged(process)]
+        assert "created the topic orders with 3 partitions" in texts
+    # A topic that is there already is left as it is.
+    with running(*arguments, "--topic", "orders:3", "--topic", "payments") as (process, address):
+        assert partitions_of(address) == {"orders": 3, "payments": 2}
+        process.terminate()
+        assert process.wait(20) == 0
+        assert not any("created" in text for _, text in logged(process))
+    error = refusal(*arguments, "--topic", "orders:4")
+    assert error == "error: --topic orders:4: the topic exists with 3 partitions"
+    with running(*arguments) as (_, address):
+        assert partitions_of(address) == {"orders": 3, "payments": 2}, "a refused start changes nothing"
+
+
+def test_a_topic_that_kafka_does_not_allow_is_refused() -> None:
+    error = refusal("--listen", "127.0.0.1:0", "--memory", "--topic", "a/b:1")
+    assert "--topic a/b:1: the topic cannot be created: topic name 'a/b' is not allowed" in error
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -290,8 +320,11 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path) -> 
         (["--memory", "--data", "folder"], "both"),
         (["--memory", "--brokers", "3"], "--brokers 3 is not possible yet"),
         (["--memory", "--listen", "9092"], "9092 is not an address"),
+        (["--memory", "--topic", "orders:0"], "--topic orders:0 is not a topic"),
+        (["--memory", "--topic", "orders:many"], "--topic orders:many is not a topic"),
+        (["--memory", "--topic", "orders:1", "--topic", "orders:2"], "--topic orders with 1 and with 2 partitions"),
     ],
-    ids=["nowhere", "empty", "both", "three brokers", "no host"],
+    ids=["nowhere", "empty", "both", "three brokers", "no host", "no partitions", "no number", "two numbers"],
 )
 def test_a_wrong_call_is_refused(arguments: list[str], said: str) -> None:
     assert said in refusal(*arguments, exit_code=2)

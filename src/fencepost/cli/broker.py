@@ -8,6 +8,7 @@ from fencepost.cli.errors import Failure, WrongUse
 from fencepost.client.numbers import whole_number
 
 MAX_PORT = 65_535
+MAX_PARTITIONS = 2_147_483_647  # Kafka's own rules allow fewer, and say so.
 
 
 @click.command()
@@ -29,6 +30,14 @@ MAX_PORT = 65_535
 @click.option("--brokers", type=int, default=1, hidden=True)
 @click.option("--config", "file", metavar="FILE", help="A file of settings, one name=value per line (Java properties).")
 @click.option("--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One setting; overrides FILE. Repeatable.")
+@click.option(
+    "--topic",
+    "topics",
+    metavar="NAME[:PARTITIONS]",
+    multiple=True,
+    help="Create this topic at the start if it does not exist. Repeatable. It is an error if the topic exists with "
+    "another number of partitions.",
+)
 @click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
 @click.option(
     "--log-level",
@@ -53,6 +62,7 @@ def broker(
     brokers: int,
     file: str | None,
     pairs: tuple[str, ...],
+    topics: tuple[str, ...],
     metrics: str | None,
     log_level: str,
     logs: tuple[str, ...],
@@ -69,7 +79,7 @@ def broker(
         fencepost broker --data ./brew-data
         fencepost broker --listen 127.0.0.1:0 --memory --set transaction.max.timeout.ms=60000
         fencepost broker --data ./brew-data --metrics 127.0.0.1:9404 --log-level warning
-        fencepost broker --memory --log txn
+        fencepost broker --memory --topic orders:3 --topic payments --log txn
         fencepost broker --data ./brew-data --listen 0.0.0.0:9092 --advertise broker.example.com:19092
     """
     host, port = parse_address(listen)
@@ -86,6 +96,7 @@ def broker(
         raise WrongUse(f"both --data {data} and --memory", "choose one of them")
     if brokers != 1:
         raise WrongUse(f"--brokers {brokers} is not possible yet: one process runs one broker", "leave out --brokers")
+    wanted = parse_topics(topics)
     control = None
     if control_on_stdin:
         from fencepost.server.control import Control
@@ -104,6 +115,7 @@ def broker(
             port=port,
             data=data,
             config=config,
+            topics=wanted,
             metrics=metrics_address,
             control=control,
             log_level=Level[log_level.upper()],
@@ -115,6 +127,23 @@ def broker(
         if reason is None:
             raise
         raise Failure(reason) from None
+
+
+def parse_topics(texts: tuple[str, ...]) -> dict[str, int | None]:
+    """The topics of --topic: the number of partitions by name, None where it is not given."""
+    found: dict[str, int | None] = {}
+    for text in texts:
+        name, colon, count = text.partition(":")
+        number = whole_number(count, MAX_PARTITIONS) if colon else None
+        if not name or (colon and not number):
+            raise WrongUse(f"--topic {text} is not a topic", "write NAME:PARTITIONS, for example --topic orders:3")
+        if found.setdefault(name, number) != number:
+            raise WrongUse(
+                f"--topic {name} with {found[name] or 'the default number of'} and with "
+                f"{number or 'the default number of'} partitions",
+                "name each topic once",
+            )
+    return found
 
 
 def parse_address(text: str) -> tuple[str, int]:

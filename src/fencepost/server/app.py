@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from fencepost.server.crash import CrashPoints
 from fencepost.server.life_lines import ready_text, settings_line, starting_line, stopped_text
 from fencepost.server.listener import Listener
 from fencepost.server.operator_log import Level, OperatorLog
+from fencepost.server.wanted_topics import ensure_topics
 
 if TYPE_CHECKING:
     from fencepost.server.control import Control
@@ -43,6 +44,8 @@ class Settings:
     data: str | None = None  # No folder: everything in memory, gone when the process ends.
     brokers: int = 1
     config: Config = field(default_factory=Config)
+    # Topics that must exist: number of partitions by name, None for `num.partitions` or whatever the topic has.
+    topics: Mapping[str, int | None] = field(default_factory=dict)
     metrics: tuple[str, int] | None = None  # The address for Prometheus.
     control: Control | None = None  # For tests: takes orders on stdin.
     log_level: Level = Level.INFO
@@ -108,6 +111,12 @@ class App:
             self._recover(storage)
         except Exception:
             storage.close()
+            raise
+        try:
+            for line in ensure_topics(self.cluster, self.settings.topics, now_ms()):
+                self.log.info(line)
+        except Exception:
+            self.cluster.stop()
             raise
         self.cluster.recent_rpcs = self._recent_rpcs
         self.cluster.timers.on_earlier = self._set_alarm

@@ -16,6 +16,7 @@ from fencepost.broker.config import BadSetting, Config, parse
 from fencepost.broker.coordinator.txns import StateLogDamaged
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.server.addresses import CannotListen
+from fencepost.server.wanted_topics import TopicDiffers
 
 DISK_REFUSES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 
@@ -102,7 +103,14 @@ def explain(error: Exception, data: str | None = None) -> str | None:
     from fencepost.server.storage import CorruptLog, DataFolderUnusable
 
     if isinstance(
-        error, BadSetting | CannotListen | DataFolderMismatch | DataFolderUnusable | CorruptLog | StateLogDamaged
+        error,
+        BadSetting
+        | CannotListen
+        | DataFolderMismatch
+        | DataFolderUnusable
+        | CorruptLog
+        | StateLogDamaged
+        | TopicDiffers,
     ):
         return str(error)
     if isinstance(error, StorageFailed):
