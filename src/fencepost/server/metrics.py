@@ -162,7 +162,7 @@ class BrokerCollector(Collector):
                     yield topic, partition
 
     def _requests(self) -> Iterator[Metric]:
-        text = "Time from the complete request to its answer, by API. Long polls and rebalances are waited for."
+        text = "Time from the complete request to its answer, by API. Long polls and rebalances include their wait."
         for name, help_text in (
             ("fencepost_request_duration_seconds", text),
             ("fencepost_request_seconds", _deprecated("fencepost_request_duration_seconds")),
