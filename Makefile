@@ -52,11 +52,12 @@ test: setup lint fast-tests ## set up and pass the tests (twelve minutes at most
 check: $(STAMPS)/env lint ## lint, types and the fast tests
 	@$(PYTEST) -n 2 -m "not slow and not java" $(FAST_TESTS)
 
-lint: $(STAMPS)/env ## ruff, its format, mypy, and the schema of the GitHub workflow
+lint: $(STAMPS)/env ## ruff, its format, mypy, and the schema of the GitHub workflows
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	@$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml \
+	  docs/guides/continuous-integration/*.yml
 
 fast-tests: $(STAMPS)/env
 	@$(PYTEST) -n 2 $(FAST_TESTS)
@@ -65,8 +66,8 @@ bench: setup ## side by side with Apache Kafka, and with Spark's own sink
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.spark_sink
 
-dev: $(STAMPS)/env ## a broker on 127.0.0.1:9092 with sample transactions, kept running; its data stays in .dev-data
-	@$(BIN)/python scripts/dev.py
+dev: $(STAMPS)/env ## [LISTEN=127.0.0.1:9092] a broker with sample transactions, one of them open and one hanging, kept running; its data stays in .dev-data
+	@$(BIN)/python -m scripts.dev $(LISTEN)
 
 wheel: $(STAMPS)/env ## build the wheel into dist/
 	@.tools/uv/bin/uv build --quiet --wheel --out-dir dist
@@ -95,5 +96,5 @@ compat: setup ## run real clients and Apache Kafka's tools, and write docs/compa
 	@$(BIN)/python scripts/compatibility.py
 
 clean: ## remove what was built or downloaded here
-	@rm -rf .venv .tools dist build .dev-data .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	@rm -rf .venv .tools dist build .dev-data* .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -158,10 +158,10 @@ class Run:
         for number, plan in enumerate(plans, 1):
             self.round = number
             how = self._end_life(plan)
-            said_before = len(self.broker.log)
+            said_before = len(self.broker.warnings)
             damage, torn = self._damage(plan)
             restart_s = self._begin_next_life(plan, plans[number % len(plans)])
-            self._check_report(self.broker.log[said_before:], torn, plan)
+            self._check_report("\n".join(self.broker.warnings[said_before:]), torn, plan)
             for client in self.clients:
                 client.check()
             self.journals.refresh()

@@ -1,32 +1,100 @@
-"""Starts a broker with sample transactions and runs it until Ctrl-C. Its data stays in `.dev-data`.
+"""Starts a broker with sample transactions and runs it until Ctrl-C: `make dev`.
 
-Usage: dev.py [HOST:PORT]
+    python -m scripts.dev [HOST:PORT [FOLDER]]
+
+After the transactions of `fencepost demo brew`, one transaction stays open, until its timeout, and one hangs: it is
+open on a partition and unknown to its coordinator. `fencepost txn` has something to explain then. The broker does not
+verify the partitions of transactions (KIP-890), because nothing could hang otherwise.
+The data stays in FOLDER: `.dev-data`, or `.dev-data-PORT` for another port.
 """
 
 from __future__ import annotations
 
+import signal
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+
+from fencepost.client.client import TRANSACTION, KafkaClient
+from fencepost.protocol import errors
+from fencepost.protocol.batch import encode_batch
+from fencepost.protocol.messages import InitProducerIdRequest, ProduceRequest
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCEPOST = Path(sys.executable).with_name("fencepost")
+DEFAULT = "127.0.0.1:9092"
+TIMEOUT_MS = 900_000  # The longest that a broker allows by default.
+TOPIC = "audit"
+# From Produce v12 on, a broker adds the partition to the transaction; before, the client must do so, and this one does
+# not. So the coordinator does not learn of the transaction.
+ADDS_PARTITION, LEAVES_PARTITION_OUT = 12, 11
+
+
+def port_problem(listen: str) -> str | None:
+    """Why the broker cannot listen there, with what make takes; None if it can."""
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit():
+        return f"LISTEN={listen} is not an address\n\nhint: make dev LISTEN={DEFAULT}"
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((host.strip("[]"), int(port)))
+    except (OSError, OverflowError) as e:
+        why = e.strerror if isinstance(e, OSError) else str(e)
+        another = f"{host}:{int(port) + 1}" if int(port) < 65_535 else f"{host}:0"
+        return f"cannot listen on {listen}: {why}\n\nhint: make dev LISTEN={another}"
+    return None
+
+
+def leave_open(client: KafkaClient, transactional_id: str, produce_version: int) -> None:
+    """Write one record to the topic, in a transaction that is not ended."""
+    init = InitProducerIdRequest(transactional_id, TIMEOUT_MS)
+    who = client.send(client.coordinator(transactional_id, TRANSACTION), init)
+    assert who.error_code == errors.NONE, errors.name_of(who.error_code)
+    now_ms = time.time_ns() // 1_000_000
+    value = f"written by {transactional_id}, which never ended its transaction".encode()
+    batch = encode_batch([(b"", value)], now_ms, who.producer_id, who.producer_epoch, 0, transactional=True)
+    data = ProduceRequest.TopicProduceData(TOPIC, partition_data=[ProduceRequest.PartitionProduceData(0, batch)])
+    request = ProduceRequest(transactional_id, -1, 30_000, [data])
+    [written] = client.send(client.leader(TOPIC, 0), request, produce_version).responses[0].partition_responses
+    assert written.error_code == errors.NONE, errors.name_of(written.error_code)
 
 
 def main() -> int:
-    listen = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:9092"
-    command: list[str | Path] = [FENCEPOST, "broker", "--listen", listen, "--data", ROOT / ".dev-data"]
+    listen = sys.argv[1] if len(sys.argv) > 1 else DEFAULT
+    if (problem := port_problem(listen)) is not None:
+        print(f"error: {problem}", file=sys.stderr)
+        return 1
+    usual = ROOT / (".dev-data" if listen == DEFAULT else f".dev-data-{listen.rpartition(':')[2]}")
+    data = Path(sys.argv[2]) if len(sys.argv) > 2 else usual
+    command: list[str | Path] = [FENCEPOST, "broker", "--listen", listen, "--data", data, "--topic", f"{TOPIC}:1"]
+    command += ["--set", "transaction.partition.verification.enable=false"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
         assert broker.stdout is not None
         ready = broker.stdout.readline().strip()
         if not ready:
             return broker.wait()
         address = ready.removeprefix("ready ")
+        # SIGTERM ends this process as Ctrl-C does, so that it ends the broker.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             subprocess.run([FENCEPOST, "demo", "brew", "--bootstrap", address], check=True, stderr=subprocess.DEVNULL)
-            print(f"\nThe broker is at {address}, with the transactions above. Ctrl-C stops it.", flush=True)
+            with KafkaClient({"bootstrap.servers": address}) as client:
+                leave_open(client, "audit-open", ADDS_PARTITION)
+                leave_open(client, "audit-hanging", LEAVES_PARTITION_OUT)
+            print(
+                f"\nThe broker is at {address}, with the transactions above. Two more are not ended:\n"
+                f"  fencepost txn lso --bootstrap {address}                  who waits for which transaction\n"
+                f"  fencepost txn explain audit-open --bootstrap {address}   one that is open\n"
+                f"  fencepost txn hanging --bootstrap {address}              one that its coordinator does not know\n"
+                "Ctrl-C stops the broker.",
+                flush=True,
+            )
             return broker.wait()
         except KeyboardInterrupt:
+            broker.terminate()
             return broker.wait()
         finally:
             broker.terminate()

@@ -52,7 +52,8 @@ def version(home: Path) -> int | None:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(\d+)', said)
+    # Before Java 9, the first number was always 1: Java 8 says 1.8.
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
     return int(found.group(1)) if found else None
 
 

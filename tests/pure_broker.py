@@ -16,6 +16,7 @@ from typing import Any
 
 from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
+from fencepost.broker.coordinator.txn_trace import Trace
 from fencepost.broker.node import Node
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.txn.records import encode_key, encode_value
@@ -79,6 +80,7 @@ class PureBroker:
         crash_at: Callable[[str], None] | None = None,
         now_ms: int = START_MS,
         seed: int = 1,
+        trace: Trace | None = None,
     ) -> None:
         self.settings = {"transaction.state.log.num.partitions": "5", "offsets.topic.num.partitions": "5"} | dict(
             settings or {}
@@ -88,11 +90,17 @@ class PureBroker:
         self.notices: list[str] = []
         self._crash_at = crash_at
         self._seed = seed
+        self._trace = trace
         self._start()
 
     def _start(self) -> None:
         self.cluster = Cluster(
-            self.storage, parse(self.settings), random.Random(self._seed), self.notices.append, self._crash_at
+            self.storage,
+            parse(self.settings),
+            random.Random(self._seed),
+            self.notices.append,
+            self._crash_at,
+            self._trace,
         )
         self.cluster.brokers = [BrokerAddress(1, "127.0.0.1", 9092)]
         self.node = Node(1, self.cluster)

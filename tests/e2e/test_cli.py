@@ -17,11 +17,15 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from fencepost import __version__
+from fencepost.protocol.messages import ApiVersionsRequest
 from fencepost.testing import Broker
 from fencepost.testing.child import child_environment, python_module
 from tests.command_line import run_fencepost, start_fencepost
+from tests.wire.raw_client import encode_frame
 
 READY_LIMIT_S = 3.0
+LOG_LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR|TXN) +(\S.*)")
 
 
 @contextmanager
@@ -42,7 +46,8 @@ def refusal(*arguments: str | Path, exit_code: int = 1) -> str:
     """The error of a broker that does not start; it has a hint, and no traceback."""
     done = run_fencepost("broker", *arguments, timeout_s=20)
     assert (done.returncode, done.stdout) == (exit_code, "")
-    error, empty, hint = done.stderr.splitlines()
+    *log, error, empty, hint = done.stderr.splitlines()
+    assert all(LOG_LINE.match(line) for line in log)
     assert error.startswith("error: ")
     assert empty == ""
     assert hint.startswith("hint: ")
@@ -76,14 +81,96 @@ def test_the_broker_is_ready_soon(place: str, tmp_path: Path) -> None:
     assert took_s < READY_LIMIT_S
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def logged(process: subprocess.Popen[str]) -> list[tuple[str, str]]:
+    """Level and text of every line on stderr of a process that has ended."""
+    assert process.stderr is not None
+    found = [LOG_LINE.fullmatch(line) for line in process.stderr.read().splitlines()]
+    assert None not in found
+    return [(match[1], match[2]) for match in found if match is not None]
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=["SIGTERM", "Ctrl-C", "SIGHUP"])
 def test_a_signal_stops_it_cleanly(sent: signal.Signals, tmp_path: Path) -> None:
-    with running("--listen", "127.0.0.1:0", "--data", tmp_path / "data") as (process, _):
+    data = tmp_path / "data"
+    with running("--listen", "127.0.0.1:0", "--data", data, "--set", "num.partitions=3") as (process, address):
         process.send_signal(sent)
         assert process.wait(20) == 0
+        lines = logged(process)
+    assert [level for level, _ in lines] == ["INFO"] * 5
+    starts, settings, ready, stopping, stopped = (text for _, text in lines)
+    assert starts == f"fencepost {__version__} starts as process {process.pid}, data in {data}"
+    assert settings == "settings: num.partitions=3"
+    assert re.fullmatch(rf"listens on {address}; ready after \d+ ms with 0 topics and 0 open transactions", ready)
+    assert stopping == f"{sent.name}: stopping"
+    assert re.fullmatch(
+        r"stopped cleanly after \d+ ms: 0 connections closed, 0 partitions saved; 0 open transactions", stopped
+    )
+    assert (data / ".kafka_cleanshutdown").exists()
+
+
+def test_a_broker_under_nohup_outlives_its_terminal() -> None:
+    command = ["nohup", *python_module("fencepost", "broker", "--listen", "127.0.0.1:0", "--memory")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, env=child_environment()
+    ) as process:
+        assert process.stdout is not None
+        address = process.stdout.readline().split()[1]
+        process.send_signal(signal.SIGHUP)
+        assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=20).brokers
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+def test_the_log_level_leaves_lines_out() -> None:
+    arguments = ["--listen", "127.0.0.1:0", "--memory", "--log-level", "warning"]
+    with running(*arguments, "--set", "log.cleaner.delete.retention.ms=1") as (process, _):
+        process.terminate()
+        assert process.wait(20) == 0
+        ((level, text),) = logged(process)
+    assert level == "WARNING"
+    assert text.startswith("log.cleaner.delete.retention.ms=1 is shorter than transaction.max.timeout.ms=900000")
+
+
+def test_debug_lines_name_the_connections() -> None:
+    with running("--listen", "127.0.0.1:0", "--memory", "--log-level", "debug") as (process, address):
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=20) as connection:
+            mine = connection.getsockname()[1]
+            # An answer shows that the broker has accepted the connection.
+            connection.sendall(framed_api_versions())
+            assert connection.recv(1)
+        process.terminate()
+        assert process.wait(20) == 0
+        lines = logged(process)
+    assert ("DEBUG", f"127.0.0.1:{mine} connected, 1 connections") in lines
+    assert ("DEBUG", f"127.0.0.1:{mine} left, 0 connections") in lines
+
+
+def test_transactions_can_be_followed_live() -> None:
+    with running("--listen", "127.0.0.1:0", "--memory", "--log-level", "error", "--log", "txn") as (process, address):
         assert process.stderr is not None
-        assert process.stderr.read() == ""
-    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+        def read(count: int) -> list[str]:
+            """The words after TXN, of lines that the running broker has written: what, whose."""
+            assert process.stderr is not None
+            found = [LOG_LINE.fullmatch(process.stderr.readline().rstrip("\n")) for _ in range(count)]
+            return [" ".join(match[2].split()[:2]) for match in found if match is not None and match[1] == "TXN"]
+
+        producer = Producer({"bootstrap.servers": address, "transactional.id": "orders-1"})
+        producer.init_transactions(60)
+        assert read(1) == ["init orders-1"]
+        producer.begin_transaction()
+        producer.produce("orders", b"placed")
+        assert producer.flush(60) == 0
+        assert read(2) == ["begin orders-1", "add orders-1"]
+        producer.commit_transaction(60)
+        assert read(3) == ["decide orders-1", "marker orders-1", "complete orders-1"]
+
+
+def framed_api_versions() -> bytes:
+    frame = encode_frame(ApiVersionsRequest("test", "1"), 3)
+    return len(frame).to_bytes(4, "big") + frame
 
 
 def test_the_broker_command_imports_nothing_of_the_demos() -> None:
@@ -117,6 +204,36 @@ def test_settings_come_from_the_file_and_then_from_the_command_line(tmp_path: Pa
     with running("--listen", "127.0.0.1:0", "--memory", *arguments) as (_, address):
         assert broker_setting(address, "transaction.max.timeout.ms") == "2000"
         assert broker_setting(address, "num.partitions") == "3"
+
+
+def partitions_of(address: str) -> dict[str, int]:
+    topics = AdminClient({"bootstrap.servers": address}).list_topics(timeout=20).topics
+    return {name: len(topic.partitions) for name, topic in topics.items()}
+
+
+def test_topics_are_there_as_soon_as_the_broker_is_ready(tmp_path: Path) -> None:
+    arguments = ["--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), "--set", "num.partitions=2"]
+    with running(*arguments, "--topic", "orders:3", "--topic", "payments") as (process, address):
+        assert partitions_of(address) == {"orders": 3, "payments": 2}
+        process.terminate()
+        assert process.wait(20) == 0
+        texts = [text for _, text in logged(process)]
+        assert "created the topic orders with 3 partitions" in texts
+    # A topic that is there already is left as it is.
+    with running(*arguments, "--topic", "orders:3", "--topic", "payments") as (process, address):
+        assert partitions_of(address) == {"orders": 3, "payments": 2}
+        process.terminate()
+        assert process.wait(20) == 0
+        assert not any("created" in text for _, text in logged(process))
+    error = refusal(*arguments, "--topic", "orders:4")
+    assert error == "error: --topic orders:4: the topic exists with 3 partitions"
+    with running(*arguments) as (_, address):
+        assert partitions_of(address) == {"orders": 3, "payments": 2}, "a refused start changes nothing"
+
+
+def test_a_topic_that_kafka_does_not_allow_is_refused() -> None:
+    error = refusal("--listen", "127.0.0.1:0", "--memory", "--topic", "a/b:1")
+    assert "--topic a/b:1: the topic cannot be created: topic name 'a/b' is not allowed" in error
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -203,8 +320,11 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path) -> 
         (["--memory", "--data", "folder"], "both"),
         (["--memory", "--brokers", "3"], "--brokers 3 is not possible yet"),
         (["--memory", "--listen", "9092"], "9092 is not an address"),
+        (["--memory", "--topic", "orders:0"], "--topic orders:0 is not a topic"),
+        (["--memory", "--topic", "orders:many"], "--topic orders:many is not a topic"),
+        (["--memory", "--topic", "orders:1", "--topic", "orders:2"], "--topic orders with 1 and with 2 partitions"),
     ],
-    ids=["nowhere", "empty", "both", "three brokers", "no host"],
+    ids=["nowhere", "empty", "both", "three brokers", "no host", "no partitions", "no number", "two numbers"],
 )
 def test_a_wrong_call_is_refused(arguments: list[str], said: str) -> None:
     assert said in refusal(*arguments, exit_code=2)

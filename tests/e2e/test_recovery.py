@@ -151,8 +151,8 @@ def left_by_kill(tmp_path_factory: pytest.TempPathFactory) -> Left:
     return leave(tmp_path_factory.mktemp("kill") / "data", "kill")
 
 
-def log_since(broker: Broker, before: str) -> list[str]:
-    return broker.log[len(before) :].splitlines()
+def warnings_since(broker: Broker, before: list[str]) -> list[str]:
+    return broker.warnings[len(before) :]
 
 
 # --- torn tails ---------------------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_a_torn_tail_is_cut_and_everything_before_it_is_served(tear: str, left_b
                 file.write(TEARS[tear](next_batch(path)))
         broker.start()
         assert [path.stat().st_size for path in torn] == sizes
-        said = broker.log.splitlines()
+        said = broker.warnings
         assert sorted(line.split(": cut ")[0] for line in said) == sorted(names), "one line for each file"
         assert state_of(broker) == "Ongoing"
         assert committed_offsets(broker.bootstrap_servers, GROUP, "orders") == {0: 2}
@@ -217,9 +217,9 @@ def test_bytes_added_after_a_clean_stop_are_cut_too(broker: Broker) -> None:
     path = folder(broker) / "orders-0" / f"{0:020d}.log"
     with path.open("ab") as file:
         file.write(next_batch(path)[:-1])
-    before = broker.log
+    before = broker.warnings
     broker.start()
-    assert any("cut" in line for line in log_since(broker, before))
+    assert any("cut" in line for line in warnings_since(broker, before))
     transact(client, ["a2"])
     assert values_in(broker) == ["a1", "a2"]
 
@@ -241,9 +241,9 @@ def test_another_boot_is_a_reason_to_check_everything(broker: Broker) -> None:
     batches = list(positions(data))
     # The data of the 21st transaction: each one has a batch and a marker.
     path.write_bytes(flip(data, batches[40] + 70))
-    before = broker.log
+    before = broker.warnings
     broker.start()
-    said = log_since(broker, before)
+    said = warnings_since(broker, before)
     assert any(re.match(r"orders-0: cut \d+ bytes of 0{20}\.log after offset 39 .*crc", line) for line in said), said
     assert values_in(broker) == [f"value {number}" for number in range(20) if number % 5]
     # Its producer may have had a transaction open of which nothing is left, so it begins anew.
@@ -306,17 +306,17 @@ def test_what_is_derived_from_the_log_is_made_again(suffix: str, damage: str, le
         for path in damaged:
             DAMAGE[damage](path)
         broker.start()
-        assert all(line.startswith("orders-0: ") for line in broker.log.splitlines()), broker.log
+        assert all(line.startswith("orders-0: ") for line in broker.warnings), broker.log
         assert values_until_the_lso(broker) == COMMITTED
         assert end_offset(broker) == 2 * len(WRITTEN) + 1
         assert left.client.moved_to(broker.bootstrap_servers).end(True) == errors.NONE
         assert values_in(broker) == [*COMMITTED, "open"]
         assert [offset_at_time(broker, 0), offset_at_time(broker, 1 << 50)] == [0, -1]
-        before = broker.log
+        before = broker.warnings
         broker.stop()
         if damage == "garbage":
             broker.start()
-            assert log_since(broker, before) == [], "once is enough"
+            assert warnings_since(broker, before) == [], "once is enough"
             assert values_in(broker) == [*COMMITTED, "open"]
 
 
@@ -520,9 +520,9 @@ def test_a_clean_stop_leaves_nothing_to_recover(broker: Broker) -> None:
     broker.start()
     started_s = time.monotonic() - began
     print(f"clean stop {stopped_s:.2f} s, start {started_s:.2f} s")
-    assert broker.log == ""
+    assert broker.warnings == []
     broker.stop()
-    assert broker.log == ""
+    assert broker.warnings == []
     assert snapshot_of(folder(broker)) == files, "a start and a stop change no log"
     assert stopped_s < 5
     assert started_s < 5

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from fencepost.testing import Broker, BrokerFailed
+from fencepost.testing import Broker, BrokerFailed, OrderRefused, plugin
 from fencepost.testing import broker as testing_broker
 from fencepost.testing.child import child_environment
 from tests.e2e.clients.confluent import text_of
@@ -219,6 +219,95 @@ def all_are_gone():
     done = run_pytest(tmp_path, "-n", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "4 passed" in done.stdout
+
+
+def test_the_contents_of_a_broker_can_be_asserted(fencepost_session_broker: Broker) -> None:
+    broker = fencepost_session_broker
+    broker.create_topic("contents", partitions=2, configs={"retention.ms": 3_600_000})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "contents-writer"})
+    producer.init_transactions(20)
+
+    def write_one(value: str, partition: int) -> None:
+        producer.begin_transaction()
+        producer.produce("contents", value, key="k", partition=partition, headers={"h": b"1"})
+        assert producer.flush(20) == 0
+
+    for number in range(3):
+        write_one(f"aborted {number}", number % 2)
+        producer.abort_transaction(20)
+        write_one(f"committed {number}", number % 2)
+        producer.commit_transaction(20)
+    write_one("open", 0)
+    records = broker.read_committed("contents")
+    assert [(r.partition, r.value) for r in records] == [
+        (0, b"committed 0"),
+        (0, b"committed 2"),
+        (1, b"committed 1"),
+    ]
+    assert (records[0].topic, records[0].key, records[0].headers) == ("contents", b"k", (("h", b"1"),))
+    (txn,) = [txn for txn in broker.transactions() if txn.transactional_id == "contents-writer"]
+    assert txn.state == "Ongoing"
+    assert [str(where) for where in txn.partitions] == ["contents-0"]
+    producer.commit_transaction(20)
+    assert broker.read_committed("contents")[2].value == b"open"
+    with pytest.raises(OrderRefused, match=r"topic 'contents' cannot be created: .*already exists"):
+        broker.create_topic("contents")
+    with pytest.raises(OrderRefused, match=r"topic 'nowhere' cannot be read: .*"):
+        broker.read_committed("nowhere")
+
+
+def test_topics_can_be_there_from_the_start() -> None:
+    with Broker(topics={"orders": 3}) as broker:
+        topics = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=20).topics
+        assert len(topics["orders"].partitions) == 3
+
+
+def test_the_report_of_a_failed_test_shows_its_transactions(tmp_path: Path) -> None:
+    (tmp_path / "test_failing.py").write_text(
+        """
+from confluent_kafka import Producer
+
+
+def write(broker, transactional_id):
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": transactional_id})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce("orders", b"placed")
+    producer.commit_transaction(20)
+
+
+def test_passes(fencepost_session_broker):
+    write(fencepost_session_broker, "of-another-test")
+
+
+def test_fails_with_a_broker(fencepost_broker):
+    write(fencepost_broker, "my-id")
+    assert False
+
+
+def test_fails_with_a_factory(fencepost_broker_factory):
+    write(fencepost_broker_factory(), "made-id")
+    assert False
+
+
+def test_fails_with_the_session(fencepost_session_broker):
+    assert not fencepost_session_broker.transactions()
+"""
+    )
+    done = run_pytest(tmp_path, "-p", "no:cacheprovider")
+    assert "3 failed, 1 passed" in done.stdout
+    assert done.stdout.count("- Transactions at 127.0.0.1:") >= 2
+    for transactional_id in ("my-id", "made-id"):
+        for what in ("init", "begin", "add", "decide", "marker", "complete"):
+            assert re.search(rf"^\S+Z TXN +{what} +{transactional_id} ", done.stdout, re.MULTILINE), what
+
+
+def test_of_very_many_lines_the_report_shows_the_last() -> None:
+    lines = [f"2026-01-01T00:00:{second:02d}.000Z TXN     begin    t" for second in range(10)] * 100
+    shown = plugin.lines_since(lines, "2026-01-01T00:00:05")
+    assert len(shown) == plugin.MOST_LINES + 1
+    assert shown[0] == "(300 earlier lines are left out)"
+    assert plugin.lines_since(lines, "2026-01-01T00:00:59") == []
 
 
 def guide_blocks() -> list[str]:

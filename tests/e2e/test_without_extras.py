@@ -67,3 +67,21 @@ def test_a_demo_says_in_one_line_what_to_install(command: str, extras: str) -> N
     done = run_fencepost("demo", command)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"error: not installed: confluent-kafka\n\nhint: pip install 'fencepost[{extras}]'\n"
+
+
+@pytest.mark.usefixtures("without_extras")
+def test_the_sink_says_which_extra_to_install() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", "from fencepost.spark import ExactlyOnceSink"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=child_environment(),
+    )
+    assert done.returncode == 1
+    *_, error, _, hint = done.stderr.splitlines()
+    assert error == "ModuleNotFoundError: fencepost.spark.ExactlyOnceSink needs pyarrow, which is not installed"
+    assert hint == (
+        "hint: pip install 'fencepost[spark]' where there is a PySpark already, else 'fencepost[spark-local]'"
+    )

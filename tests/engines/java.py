@@ -53,7 +53,7 @@ def _major_version(home: Path) -> int:
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    found = re.search(r'version "(\d+)', said.stderr)
+    found = re.search(r'version "(?:1\.)?(\d+)', said.stderr)  # Java 8 says 1.8.
     return int(found.group(1)) if found else 0
 
 

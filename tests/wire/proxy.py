@@ -16,7 +16,7 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from fencepost.protocol import messages
 from fencepost.protocol.messages import FindCoordinatorResponse, MetadataResponse
@@ -90,7 +90,7 @@ class Proxy:
         self._traps: list[_Trap] = []
         self._sockets: set[socket.socket] = set()
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
@@ -218,6 +218,19 @@ class Proxy:
         is_metadata = isinstance(response, MetadataResponse)
         for place in response.brokers if is_metadata else [response, *response.coordinators]:
             place.host, place.port = "127.0.0.1", self.port
+
+
+class PortMapping(Proxy):
+    """Passes on everything as it is, as the port mapping of a container does. It may be there before its broker."""
+
+    def __init__(self) -> None:
+        super().__init__("127.0.0.1:0")
+
+    def lead_to(self, port: int) -> None:
+        self._broker = ("127.0.0.1", port)
+
+    def _put_our_address(self, response: Any) -> None:
+        """The addresses stay as the broker gave them."""
 
 
 def _encoded(request: bytes, version: int, reply: Message) -> bytes:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from fencepost.broker.config import Config
 from fencepost.broker.coordinator.groups import GroupCoordinator
+from fencepost.broker.coordinator.txn_trace import Trace
 from fencepost.broker.coordinator.txns import TxnCoordinator
 from fencepost.broker.fetches import WaitingFetches
 from fencepost.broker.housekeeping import Housekeeping
@@ -59,11 +60,13 @@ class Cluster:
         rng: Rng,
         notice: Callable[[str], None] = lambda text: None,
         crash_at: Callable[[str], None] | None = None,
+        trace: Trace | None = None,
     ) -> None:
         self.storage = storage
         self.config = config
         self.rng = rng
         self.notice = notice  # Prints one line for the operator.
+        self.trace = trace  # Takes an event for whatever happens to a transaction.
         self.disk: Callable[[], Disk] = lambda: Disk("memory")
         # The last requests of a transactional id, which the shell remembers.
         self.recent_rpcs: Callable[[str], list[SeenRpc]] = lambda transactional_id: []

@@ -7,8 +7,10 @@ A topic setting falls back to the broker setting that `TOPIC_SETTINGS` names.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+from fencepost.broker.advertised import BadListener, parse_listener
 
 
 class BadSetting(ValueError):
@@ -22,6 +24,7 @@ class Setting(NamedTuple):
     doc: str
     minimum: int | None = None
     maximum: int | None = None
+    check: Callable[[str], object] | None = None  # Raises BadListener.
 
     @property
     def is_list(self) -> bool:
@@ -89,6 +92,7 @@ SETTINGS: Mapping[str, Setting] = {
     "fetch.max.bytes": Setting("int", 57_671_680, "The most bytes that one fetch returns.", 1024),
     "max.incremental.fetch.session.cache.slots": Setting("int", 1000, "The most incremental fetch sessions that the broker keeps.", 0),
     "broker.id": Setting("int", 1, "The id of the first broker.", 0),
+    "advertised.listeners": Setting("str", "", "The address that clients are given, as PLAINTEXT://HOST:PORT; without it, the address of --listen. `--advertise HOST:PORT` sets it too.", check=parse_listener),
     "transaction.version": Setting("0|1|2", "2", "The level of the transaction.version feature in a new data folder."),
     "fencepost.flush.on.commit": Setting("bool", False, "Sync a transaction's data and decision to disk before EndTxn answers."),
     "fencepost.endtxn.reply": Setting("complete|prepare", "complete", "When EndTxn is answered: after all markers (complete), or after the decision as in Apache Kafka (prepare)."),
@@ -208,6 +212,11 @@ def parse_value(name: str, setting: Setting, text: str) -> Any:
         if len(words) < (setting.minimum or 0):
             raise BadSetting(f"{name} is empty, it takes at least {setting.minimum} of {', '.join(kind.split(','))}")
         return ",".join(dict.fromkeys(words))
+    if setting.check is not None:
+        try:
+            setting.check(text)
+        except BadListener as e:
+            raise BadSetting(f"{name}={text} {e}") from None
     return text
 
 

@@ -106,7 +106,7 @@ class Housekeeping:
         if not self._is_there(partition):
             return  # Its topic has been deleted.
         why = str(error) if isinstance(error, StorageFailed) else f"{type(error).__name__}: {error}"
-        text = f"warning: {partition.topic}-{partition.index} cannot be {what} now: {why}"
+        text = f"{partition.topic}-{partition.index} cannot be {what} now: {why}"
         if self._told.get((partition, what)) != text:
             self._told[partition, what] = text
             self._cluster.notice(text)

@@ -8,6 +8,7 @@ from fencepost.cli.errors import Failure, WrongUse
 from fencepost.client.numbers import whole_number
 
 MAX_PORT = 65_535
+MAX_PARTITIONS = 2_147_483_647  # Kafka's own rules allow fewer, and say so.
 
 
 @click.command()
@@ -18,36 +19,72 @@ MAX_PORT = 65_535
     show_default=True,
     help="The address for clients. Port 0 picks a free port; IPv6 is written [::1]:9092.",
 )
+@click.option(
+    "--advertise",
+    metavar="HOST:PORT",
+    help="The address that clients are given, if they cannot use the one of --listen: behind a port mapping or NAT. "
+    "The same as --set advertised.listeners=PLAINTEXT://HOST:PORT.",
+)
 @click.option("--data", metavar="DIR", help="The folder for all data; created if it does not exist.")
 @click.option("--memory", is_flag=True, help="Keep all data in memory, until the broker stops.")
 @click.option("--brokers", type=int, default=1, hidden=True)
 @click.option("--config", "file", metavar="FILE", help="A file of settings, one name=value per line (Java properties).")
 @click.option("--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One setting; overrides FILE. Repeatable.")
+@click.option(
+    "--topic",
+    "topics",
+    metavar="NAME[:PARTITIONS]",
+    multiple=True,
+    help="Create this topic at the start if it does not exist. Repeatable. It is an error if the topic exists with "
+    "another number of partitions.",
+)
 @click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="The least important lines of the log on stderr.",
+)
+@click.option(
+    "--log",
+    "logs",
+    type=click.Choice(["txn"]),
+    multiple=True,
+    help="txn: also log each begin, added partition, decision, marker, fence and timeout of a transaction.",
+)
 @click.option("--control-on-stdin", is_flag=True, hidden=True)
 def broker(
     listen: str,
+    advertise: str | None,
     data: str | None,
     memory: bool,
     brokers: int,
     file: str | None,
     pairs: tuple[str, ...],
+    topics: tuple[str, ...],
     metrics: str | None,
+    log_level: str,
+    logs: tuple[str, ...],
     control_on_stdin: bool,
 ) -> None:
     """Run a Kafka broker
 
-    Prints `ready HOST:PORT` on stdout as soon as clients can connect. Ctrl-C or SIGTERM stops the broker cleanly;
+    Prints `ready HOST:PORT` on stdout as soon as clients can connect; that is the address of --listen, also if
+    --advertise gives clients another one. The log is on stderr. Ctrl-C, SIGTERM or SIGHUP stops the broker cleanly;
     after kill -9, the next start on the same folder recovers the data. Settings have Kafka's names and defaults.
 
     \b
     Example:
         fencepost broker --data ./brew-data
         fencepost broker --listen 127.0.0.1:0 --memory --set transaction.max.timeout.ms=60000
-        fencepost broker --data ./brew-data --metrics 127.0.0.1:9404
+        fencepost broker --data ./brew-data --metrics 127.0.0.1:9404 --log-level warning
+        fencepost broker --memory --topic orders:3 --topic payments --log txn
+        fencepost broker --data ./brew-data --listen 0.0.0.0:9092 --advertise broker.example.com:19092
     """
     host, port = parse_address(listen)
     metrics_address = parse_address(metrics) if metrics is not None else None
+    advertised = parse_address(advertise) if advertise is not None else None
     # `--data "$UNSET"` is empty, and an empty path would mean the current folder.
     if data is not None and not data.strip():
         raise WrongUse("--data is empty", "name a folder, for example --data ./brew-data; `.` is the current one")
@@ -59,6 +96,7 @@ def broker(
         raise WrongUse(f"both --data {data} and --memory", "choose one of them")
     if brokers != 1:
         raise WrongUse(f"--brokers {brokers} is not possible yet: one process runs one broker", "leave out --brokers")
+    wanted = parse_topics(topics)
     control = None
     if control_on_stdin:
         from fencepost.server.control import Control
@@ -67,17 +105,45 @@ def broker(
         control.start()
 
     from fencepost.server.app import Settings, serve
+    from fencepost.server.operator_log import Level
     from fencepost.server.startup import explain, load_config, ready_line
 
     try:
-        config = load_config(file, pairs)
-        settings = Settings(host=host, port=port, data=data, config=config, metrics=metrics_address, control=control)
+        config = load_config(file, pairs, advertised)
+        settings = Settings(
+            host=host,
+            port=port,
+            data=data,
+            config=config,
+            topics=wanted,
+            metrics=metrics_address,
+            control=control,
+            log_level=Level[log_level.upper()],
+            logs_txns="txn" in logs,
+        )
         serve(settings, lambda brokers: print(ready_line(brokers), flush=True))
     except Exception as error:
         reason = explain(error, data)
         if reason is None:
             raise
         raise Failure(reason) from None
+
+
+def parse_topics(texts: tuple[str, ...]) -> dict[str, int | None]:
+    """The topics of --topic: the number of partitions by name, None where it is not given."""
+    found: dict[str, int | None] = {}
+    for text in texts:
+        name, colon, count = text.partition(":")
+        number = whole_number(count, MAX_PARTITIONS) if colon else None
+        if not name or (colon and not number):
+            raise WrongUse(f"--topic {text} is not a topic", "write NAME:PARTITIONS, for example --topic orders:3")
+        if found.setdefault(name, number) != number:
+            raise WrongUse(
+                f"--topic {name} with {found[name] or 'the default number of'} and with "
+                f"{number or 'the default number of'} partitions",
+                "name each topic once",
+            )
+    return found
 
 
 def parse_address(text: str) -> tuple[str, int]:

@@ -7,16 +7,14 @@ import os
 import random
 import shutil
 import signal
-import socket
-import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fencepost.broker.advertised import parse_listener
 from fencepost.broker.cluster import BrokerAddress, Cluster, Disk
 from fencepost.broker.config import Config
 from fencepost.broker.node import Node
@@ -24,18 +22,19 @@ from fencepost.broker.rpcs import SeenRpc, find_rpcs
 from fencepost.machines.log.interface import LogTailUnknown, Storage
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.server import memory
+from fencepost.server.addresses import CannotListen, advertised, bind, exposure, listening
+from fencepost.server.complaints import Complaints
 from fencepost.server.crash import CrashPoints
+from fencepost.server.life_lines import ready_text, settings_line, starting_line, stopped_text
 from fencepost.server.listener import Listener
+from fencepost.server.operator_log import Level, OperatorLog
+from fencepost.server.wanted_topics import ensure_topics
 
 if TYPE_CHECKING:
     from fencepost.server.control import Control
     from fencepost.server.metrics import MetricsServer
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class CannotListen(Exception):
-    """The address is in use, or is not an address of this machine."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(kw_only=True)
@@ -45,14 +44,12 @@ class Settings:
     data: str | None = None  # No folder: everything in memory, gone when the process ends.
     brokers: int = 1
     config: Config = field(default_factory=Config)
-    advertised_host: str | None = None
+    # Topics that must exist: number of partitions by name, None for `num.partitions` or whatever the topic has.
+    topics: Mapping[str, int | None] = field(default_factory=dict)
     metrics: tuple[str, int] | None = None  # The address for Prometheus.
     control: Control | None = None  # For tests: takes orders on stdin.
-
-
-def _say(line: str) -> None:
-    with suppress(OSError, ValueError):  # Standard error may be a file on the disk that is full.
-        print(line, file=sys.stderr, flush=True)
+    log_level: Level = Level.INFO
+    logs_txns: bool = False  # A line for everything that happens to a transaction.
 
 
 def now_ms() -> int:
@@ -62,9 +59,9 @@ def now_ms() -> int:
 class App:
     """Starts, runs and stops a broker; `fencepost broker` uses it, also in the child process of `fencepost.testing`."""
 
-    def __init__(self, settings: Settings, log: Callable[[str], None] | None = None) -> None:
+    def __init__(self, settings: Settings, log: OperatorLog | None = None) -> None:
         self.settings = settings
-        self.log = log or _say
+        self.log = log or OperatorLog(settings.log_level)
         self.cluster: Cluster
         self.now_ms = now_ms
         self.crash_points = CrashPoints(settings.config["fencepost.crash.at"])
@@ -76,56 +73,76 @@ class App:
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="fencepost-disk")
         self._metrics: MetricsServer | None = None
         self.metrics_port: int | None = None
+        self._is_stopping = False
 
     async def start(self) -> list[BrokerAddress]:
-        """Bind, recover, serve. Returns where clients can connect."""
+        """Bind, recover, serve. Returns where the brokers listen; clients may be given other addresses."""
+        began_ms = now_ms()
         self._loop = asyncio.get_running_loop()
-        sockets = _bind(self.settings)
+        config = self.settings.config
+        sockets = bind(self.settings.host, self.settings.port, self.settings.brokers)
+        listens_on = listening(sockets, self.settings.host, config["broker.id"])
         try:
+            given_to_clients = advertised(listens_on, parse_listener(config["advertised.listeners"]))
             storage = self._open_storage()
         except Exception:
             for sock in sockets:
                 sock.close()
             raise
-        config = self.settings.config
+        self.log.info(starting_line(self.settings.data))
+        self.log.info(settings_line(config))
         for warning in config.warnings():
-            self.log(f"warning: {warning}")
+            self.log.warning(warning)
+        if (exposed := exposure(sockets)) is not None:
+            self.log.warning(exposed)
         crash_at = self.crash_points.reach if config["fencepost.crash.at"] else None
-        self.cluster = Cluster(storage, config, random.Random(), notice=self.log, crash_at=crash_at)
+        self.cluster = Cluster(
+            storage,
+            config,
+            random.Random(),
+            notice=self.log.warning,
+            crash_at=crash_at,
+            trace=self.log.txn if self.settings.logs_txns else None,
+        )
         if self.settings.data is not None:
             self.cluster.disk = self._disk
-        first_id = config["broker.id"]
-        host = self.settings.advertised_host or self.settings.host
-        if host in ("0.0.0.0", "::"):
-            host = socket.gethostname()
-        self.cluster.brokers = [
-            BrokerAddress(first_id + i, host, sock.getsockname()[1]) for i, sock in enumerate(sockets)
-        ]
+        self.cluster.brokers = given_to_clients
         try:
             self._recover(storage)
         except Exception:
             storage.close()
             raise
+        try:
+            for line in ensure_topics(self.cluster, self.settings.topics, now_ms()):
+                self.log.info(line)
+        except Exception:
+            self.cluster.stop()
+            raise
         self.cluster.recent_rpcs = self._recent_rpcs
         self.cluster.timers.on_earlier = self._set_alarm
+        complaints = Complaints(self.log.warning, self.log.error)
+        debug = self.log.debug if self.log.level <= Level.DEBUG else None
         for broker in self.cluster.brokers:
-            listener = Listener(Node(broker.node_id, self.cluster), self.log, self._after_work, self.die)
-            self.listeners.append(listener)
+            node = Node(broker.node_id, self.cluster)
+            self.listeners.append(Listener(node, complaints, self._after_work, self.die, debug))
         if self.settings.metrics is not None:
             await self._serve_metrics(*self.settings.metrics)
         for listener, sock in zip(self.listeners, sockets, strict=True):
             self._servers.append(await self._loop.create_server(listener.protocol, sock=sock, backlog=4096))
         self.ring()  # Also sets the alarm: there may never be a client whose request would set it.
-        return self.cluster.brokers
+        self.log.info(ready_text(listens_on, self.cluster, now_ms() - began_ms))
+        return listens_on
 
     async def _serve_metrics(self, host: str, port: int) -> None:
         # Imported here: the import takes a tenth of a second, which a broker without metrics saves.
-        from fencepost.server.metrics import BrokerCollector, MetricsServer, Traffic, measure
+        from fencepost.server.metrics import BrokerCollector, MetricsServer
+        from fencepost.server.traffic import Traffic, measure
 
         traffic = Traffic()
         for listener in self.listeners:
             measure(listener, traffic)
-        self._metrics = MetricsServer(BrokerCollector(self.cluster, self.listeners, traffic, lambda: self.now_ms()))
+        collector = BrokerCollector(self.cluster, self.listeners, traffic, lambda: self.now_ms())
+        self._metrics = MetricsServer(collector, lambda: bool(self._servers) and not self._is_stopping)
         try:
             self.metrics_port = await self._metrics.start(host, port)
         except OSError as e:
@@ -134,7 +151,7 @@ class App:
                 f"cannot serve metrics on {host}:{port}: {e.strerror or e}\n\n"
                 "hint: choose another address with --metrics HOST:PORT; port 0 picks a free one"
             ) from None
-        self.log(f"metrics at http://{host}:{self.metrics_port}/metrics")
+        self.log.info(f"metrics at http://{host}:{self.metrics_port}/metrics")
 
     def _recover(self, storage: Storage) -> None:
         is_new = storage.load_metadata() is None
@@ -164,7 +181,7 @@ class App:
             flush=self.settings.config["fencepost.flush.on.commit"],
             defer=self._defer,
             stop=self.die,
-            report=self.log,
+            report=self.log.warning,
             at=self.crash_points.reach,
             node_id=self.settings.config["broker.id"],
         )
@@ -202,17 +219,19 @@ class App:
             except LogTailUnknown as e:
                 self.die(e)
             except Exception:
-                self.log(traceback.format_exc())
+                self.log.error(traceback.format_exc())
 
         self._threads.submit(run)
 
     def die(self, error: LogTailUnknown) -> None:
         """Stop at once: the disk may not hold what clients were promised, and only recovery can find out."""
-        self.log(f"error: {error}\n\nhint: look at the disk; the next start recovers what is there")
+        self.log.error(f"{error}\nhint: look at the disk; the next start recovers what is there")
         os._exit(1)
 
     async def stop(self) -> None:
         """A clean stop: no new clients, state on disk, nothing to recover next time."""
+        began_ms, connections = now_ms(), sum(len(listener.connections) for listener in self.listeners)
+        self._is_stopping = True
         for server in self._servers:
             server.close()
         if self._metrics is not None:
@@ -224,6 +243,7 @@ class App:
         await asyncio.sleep(0)  # Let the transports close.
         self.cluster.stop()
         self._threads.shutdown(wait=True)
+        self.log.info(stopped_text(self.settings.data, self.cluster, connections, now_ms() - began_ms))
 
     # --- the clock ----------------------------------------------------------------------------------------
 
@@ -251,31 +271,10 @@ class App:
         except LogTailUnknown as e:
             self.die(e)
         except Exception:
-            self.log(traceback.format_exc())
+            self.log.error(traceback.format_exc())
         deadline_ms = self.cluster.timers.next_deadline_ms()
         if deadline_ms is not None:
             self._set_alarm(deadline_ms)
-
-
-def _bind(settings: Settings) -> list[socket.socket]:
-    """One socket per broker: port 0 picks free ports, else PORT, PORT+1, and so on."""
-    sockets: list[socket.socket] = []
-    for i in range(settings.brokers):
-        port = settings.port + i if settings.port else 0
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind((settings.host, port))
-        except OSError as e:
-            for opened in [*sockets, sock]:
-                opened.close()
-            raise CannotListen(
-                f"cannot listen on {settings.host}:{port}: {e.strerror}\n\n"
-                "hint: choose another address with --listen HOST:PORT; port 0 picks a free one"
-            ) from None
-        sockets.append(sock)
-    return sockets
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -287,19 +286,27 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 async def _run(app: App, ready: Callable[[list[BrokerAddress]], None]) -> None:
-    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[int] = loop.create_future()
+
+    def stop(number: int) -> None:
+        if not stopping.done():
+            stopping.set_result(number)
+
     for number in STOP_SIGNALS:
-        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stopping.set))
+        # Under `nohup`, SIGHUP is ignored: the broker is meant to outlive its terminal.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda received, _: loop.call_soon_threadsafe(stop, received))
     brokers = await app.start()
     if app.settings.control is not None:
         app.settings.control.serve(app)
     ready(brokers)
     loop.call_later(memory.SHORTEST_INTERVAL_S, _collect_now_and_then, loop)
-    await stopping.wait()
+    received = await stopping
     # Another signal must not turn the clean end into a kill. The loop's own handlers would go with the loop.
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+    app.log.info(f"{signal.Signals(received).name}: stopping")
     await app.stop()
 
 
@@ -308,7 +315,7 @@ def _collect_now_and_then(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def serve(settings: Settings, ready: Callable[[list[BrokerAddress]], None]) -> None:
-    """Run a broker until SIGTERM or Ctrl-C."""
+    """Run a broker until SIGTERM, SIGHUP or Ctrl-C."""
     memory.tune()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(_run(App(settings), ready))

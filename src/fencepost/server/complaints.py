@@ -29,8 +29,10 @@ def guess_protocol(head: bytes) -> str:
 
 
 class Complaints:
-    def __init__(self, log: Callable[[str], None]) -> None:
-        self._log = log
+    def __init__(self, warning: Callable[[str], None], error: Callable[[str], None] | None = None) -> None:
+        """`error` logs the bugs of the broker; without it, they are warnings too."""
+        self._warning = warning
+        self._error = error or warning
         self._second = 0
         self._lines = 0
         self._suppressed = 0
@@ -44,7 +46,7 @@ class Complaints:
             self._second, self._lines = second, 0
         if self._lines < LINES_A_SECOND:
             self._lines += 1
-            self._say(_printable(text))
+            self._say(self._warning, _printable(text))
         else:
             self._suppressed += 1
 
@@ -52,7 +54,7 @@ class Complaints:
         """Called regularly, so that the count does not wait for the next complaint."""
         if self._suppressed:
             count, self._suppressed = self._suppressed, 0
-            self._say(f"{count} more lines like these within a second")
+            self._say(self._warning, f"{count} more lines like these within a second")
 
     def bug(self, error: BaseException) -> None:
         """Log the traceback of a bug, the first time that it comes from its place."""
@@ -60,12 +62,12 @@ class Complaints:
         place = (frames[-1].filename, frames[-1].lineno or 0, type(error).__name__) if frames else ("", 0, "")
         if place not in self._places and len(self._places) < MAX_PLACES:
             self._places.add(place)
-            self._say("".join(traceback.format_exception(error)).rstrip())
+            self._say(self._error, "".join(traceback.format_exception(error)).rstrip())
 
-    def _say(self, text: str) -> None:
+    def _say(self, log: Callable[[str], None], text: str) -> None:
         # The log may be a file on a full disk. The connection must be closed all the same.
         with suppress(OSError, ValueError):
-            self._log(text)
+            log(text)
 
 
 def _printable(text: str) -> str:

@@ -138,9 +138,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._end()
         self._listener.closing_bytes -= self._closing_bytes
         self._closing_bytes = 0
-        self._listener.connections.discard(self)
-        if self.rpcs is not None:
-            self._listener.rpcs_of_gone.append((self.host, self.port, self.rpcs))
+        self._listener.leave(self)
 
     def eof_received(self) -> bool:
         """Keep the connection open until the requests before the end are served: with acks=0 a client leaves early."""

@@ -43,12 +43,14 @@ class Listener:
     def __init__(
         self,
         node: Node,
-        log: Callable[[str], None],
+        complaints: Complaints,
         after_work: Callable[[], None],
         die: Callable[[LogTailUnknown], None] | None = None,
+        debug: Callable[[str], None] | None = None,
     ) -> None:
         self.node = node
-        self.complaints = Complaints(log)
+        self.complaints = complaints
+        self.debug = debug  # Logs every connection that comes and goes.
         self.after_work = after_work  # Called after every turn of a connection: it runs the timers that are due.
         # `metrics.py` and `faults.py` replace these.
         self.make_connection: Callable[[Listener], ClientConnection] = ClientConnection
@@ -107,7 +109,17 @@ class Listener:
         self.silent[connection] = now
         if self._tick is None:
             self._tick = asyncio.get_running_loop().call_later(TICK_S, self._on_tick)
+        if self.debug is not None:
+            self.debug(f"{connection.host}:{connection.port} connected, {len(self.connections)} connections")
         return ""
+
+    def leave(self, connection: ClientConnection) -> None:
+        """The connection has ended."""
+        self.connections.discard(connection)
+        if connection.rpcs is not None:
+            self.rpcs_of_gone.append((connection.host, connection.port, connection.rpcs))
+        if self.debug is not None:
+            self.debug(f"{connection.host}:{connection.port} left, {len(self.connections)} connections")
 
     # --- memory for requests ------------------------------------------------------------------------------
 
@@ -183,5 +195,5 @@ class Listener:
         self.complaints.flush()
 
     def _die(self, error: LogTailUnknown) -> None:
-        self.complaints.line(f"error: {error}")
+        self.complaints.line(str(error))
         os._exit(1)

@@ -10,11 +10,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
+from fencepost.broker.advertised import format_address, format_listener
 from fencepost.broker.cluster import BrokerAddress, DataFolderMismatch
 from fencepost.broker.config import BadSetting, Config, parse
 from fencepost.broker.coordinator.txns import StateLogDamaged
 from fencepost.machines.log.interface import StorageFailed
-from fencepost.server.app import CannotListen
+from fencepost.server.addresses import CannotListen
+from fencepost.server.wanted_topics import TopicDiffers
 
 DISK_REFUSES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 
@@ -49,10 +51,16 @@ def _unescape(text: str) -> str:
     return _ESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else _CONTROL.get(m[2], m[2]), text)
 
 
-def load_config(file: str | None, pairs: Iterable[str]) -> Config:
-    """The settings in `file`, then those in `pairs`. Raises BadSetting, which says where the wrong one is."""
+def load_config(file: str | None, pairs: Iterable[str], advertised: tuple[str, int] | None = None) -> Config:
+    """The settings in `file`, then those in `pairs`, then the host and port that clients are given.
+
+    Raises BadSetting, which says where the wrong one is.
+    """
     found: dict[str, str] = {}
-    for origin, name, value in [*_settings_of_file(file), *_settings_of_pairs(pairs)]:
+    given = [*_settings_of_file(file), *_settings_of_pairs(pairs)]
+    if advertised is not None:
+        given.append(("--advertise", "advertised.listeners", format_listener(*advertised)))
+    for origin, name, value in given:
         try:
             parse({name: value})
         except BadSetting as error:
@@ -86,9 +94,8 @@ def _settings_of_pairs(pairs: Iterable[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def ready_line(brokers: Iterable[BrokerAddress]) -> str:
-    """The line on stdout that a parent process waits for."""
-    hosts = [(f"[{b.host}]" if ":" in b.host else b.host, b.port) for b in brokers]
-    return "ready " + ",".join(f"{host}:{port}" for host, port in hosts)
+    """The line on stdout that a parent process waits for: where the brokers listen, whatever clients are given."""
+    return "ready " + ",".join(format_address(broker.host, broker.port) for broker in brokers)
 
 
 def explain(error: Exception, data: str | None = None) -> str | None:
@@ -96,7 +103,14 @@ def explain(error: Exception, data: str | None = None) -> str | None:
     from fencepost.server.storage import CorruptLog, DataFolderUnusable
 
     if isinstance(
-        error, BadSetting | CannotListen | DataFolderMismatch | DataFolderUnusable | CorruptLog | StateLogDamaged
+        error,
+        BadSetting
+        | CannotListen
+        | DataFolderMismatch
+        | DataFolderUnusable
+        | CorruptLog
+        | StateLogDamaged
+        | TopicDiffers,
     ):
         return str(error)
     if isinstance(error, StorageFailed):

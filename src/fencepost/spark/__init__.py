@@ -32,11 +32,21 @@ __all__ = [
     "SinkFenced",
 ]
 
+EXTRA = ("numpy", "pandas", "pyarrow", "pyspark")  # What `pip install fencepost` leaves out.
+
 
 def __getattr__(name: str) -> Any:
     # Loaded on first use: a Python worker, or a job that needs only the connector's jars, does not load the sink.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from fencepost.spark import sink
-
+    try:
+        from fencepost.spark import sink
+    except ModuleNotFoundError as e:
+        if e.name is None or e.name.split(".")[0] not in EXTRA:
+            raise
+        raise ModuleNotFoundError(
+            f"fencepost.spark.{name} needs {e.name}, which is not installed\n\n"
+            "hint: pip install 'fencepost[spark]' where there is a PySpark already, else 'fencepost[spark-local]'",
+            name=e.name,
+        ) from None
     return getattr(sink, name)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -21,15 +22,22 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from fencepost.testing.child import child_environment, python_module
 from fencepost.testing.faults import Faults, OrderRefused
+
+if TYPE_CHECKING:
+    from fencepost.client.admin.answers import DescribedTxn
+    from fencepost.client.client import KafkaClient
+    from fencepost.testing.contents import CommittedRecord
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 ORDER_TIMEOUT_S = 30.0
 LOG_TAIL_CHARS = 4000
+_WARNING = re.compile(r"^\S+Z (?:WARNING|ERROR)\s+(.*)$", re.MULTILINE)
+_TXN = re.compile(r"^\S+Z TXN .*$", re.MULTILINE)
 
 
 class BrokerFailed(Exception):
@@ -46,12 +54,17 @@ class Broker:
         settings: Mapping[str, object] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        topics: Mapping[str, int] | None = None,
+        log_txns: bool = False,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
+        """`topics` are created at the start, with these numbers of partitions. `log_txns` makes `txn_log` complete."""
         self.data = None if data is None else Path(data)
         self.settings = dict(settings or {})
         self.host = host
         self.port = port  # 0 until the first start picks one; restarts keep it.
+        self.topics = dict(topics or {})
+        self.log_txns = log_txns
         self.start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
         self._exit_code: int | None = None
@@ -79,6 +92,16 @@ class Broker:
     def log(self) -> str:
         """Everything that the broker wrote to stderr so far, over all its restarts."""
         return self._log_before if self._process is None else self._log_before + self._log_now()
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings and errors in the log so far, without their times and levels."""
+        return [found[1] for found in _WARNING.finditer(self.log)]
+
+    @property
+    def txn_log(self) -> list[str]:
+        """A line for whatever happened to a transaction so far, if the broker was made with `log_txns=True`."""
+        return _TXN.findall(self.log)
 
     def start(self) -> None:
         """Start and wait until clients can connect. Raises BrokerFailed, with the broker's log."""
@@ -139,6 +162,35 @@ class Broker:
         self._let_go()
         return exit_code
 
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
+        """Create a topic; `configs` are its settings, with Kafka's names. Raises OrderRefused, with the reason."""
+        from fencepost.testing.contents import create_topic
+
+        with self._client() as client:
+            create_topic(client, name, partitions, configs or {})
+
+    def read_committed(self, topic: str) -> list[CommittedRecord]:
+        """What a read_committed reader gets now: the committed records up to the last stable offset.
+
+        They are in the order of their offsets within each partition. Nothing is waited for.
+        """
+        from fencepost.testing.contents import read_committed
+
+        with self._client() as client:
+            return list(read_committed(client, topic))
+
+    def transactions(self) -> list[DescribedTxn]:
+        """Every transactional id with its state, producer id and epoch, timeout, start and partitions, by name."""
+        from fencepost.testing.contents import transactions
+
+        with self._client() as client:
+            return transactions(client)
+
+    def _client(self) -> KafkaClient:
+        from fencepost.client.client import KafkaClient
+
+        return KafkaClient({"bootstrap.servers": self.bootstrap_servers})
+
     def advance_clock(self, ms: int) -> None:
         """Move the broker's clock forward; everything that is due by then is done when this returns."""
         self._order("advance_clock", ms=ms)
@@ -189,6 +241,10 @@ class Broker:
         host = f"[{self.host}]" if ":" in self.host else self.host
         command = python_module("fencepost", "broker", "--listen", f"{host}:{self.port}")
         command += place
+        for topic, partitions in self.topics.items():
+            command += ["--topic", f"{topic}:{partitions}"]
+        if self.log_txns:
+            command += ["--log", "txn"]
         for name, value in self.settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{name}={text}"]

@@ -1,12 +1,15 @@
 """The pytest fixtures of Fencepost.
 
 `fencepost_broker` is a broker in memory for one test; `fencepost_broker_factory` starts as many as a test
-needs, on disk too. Each has its own port and process, so tests may run side by side (pytest-xdist).
+needs, on disk too; `fencepost_session_broker` is one broker in memory for all tests that ask for it. Each has its own
+port and process, so tests may run side by side (pytest-xdist). The report of a failed test shows what happened to the
+transactions of its brokers while it ran.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,20 +17,73 @@ import pytest
 
 from fencepost.testing.broker import Broker
 
+MOST_LINES = 200
+_BEGAN = pytest.StashKey[str]()
+
+
+class BrokerFactory:
+    """Starts a broker with the arguments of `fencepost.testing.Broker`; all are stopped after the test."""
+
+    def __init__(self, running: ExitStack) -> None:
+        self._running = running
+        self.started: list[Broker] = []
+
+    def __call__(self, **arguments: Any) -> Broker:
+        broker = Broker(**{"log_txns": True, **arguments})
+        self.started.append(broker)
+        return self._running.enter_context(broker)
+
 
 @pytest.fixture
 def fencepost_broker() -> Iterator[Broker]:
     """A real Kafka broker in memory: `fencepost_broker.bootstrap_servers`."""
-    with Broker() as broker:
+    with Broker(log_txns=True) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def fencepost_session_broker() -> Iterator[Broker]:
+    """One broker in memory for the whole session: tests must use different topics, groups and transactional ids."""
+    with Broker(log_txns=True) as broker:
         yield broker
 
 
 @pytest.fixture
-def fencepost_broker_factory() -> Iterator[Callable[..., Broker]]:
+def fencepost_broker_factory() -> Iterator[BrokerFactory]:
     """Starts a broker with the arguments of `fencepost.testing.Broker`; all are stopped after the test."""
-    with ExitStack() as brokers:
+    with ExitStack() as running:
+        yield BrokerFactory(running)
 
-        def start(**arguments: Any) -> Broker:
-            return brokers.enter_context(Broker(**arguments))
 
-        yield start
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    # As the lines of the log begin, so that the two can be compared.
+    item.stash[_BEGAN] = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
+    """Add the transaction log of its brokers to the report of a failed test."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        for broker in _brokers_of(item):
+            if lines := lines_since(broker.txn_log, item.stash.get(_BEGAN, "")):
+                report.sections.append((f"Transactions at {broker.bootstrap_servers}", "\n".join(lines)))
+
+
+def _brokers_of(item: pytest.Item) -> list[Broker]:
+    """The brokers that the test asked for, also through fixtures of its own that give a `Broker`."""
+    given = getattr(item, "funcargs", {}).values()
+    found = [each for each in given if isinstance(each, Broker)]
+    for factory in given:
+        if isinstance(factory, BrokerFactory):
+            found += factory.started
+    return [broker for broker in dict.fromkeys(found) if broker.port]
+
+
+def lines_since(lines: list[str], began: str) -> list[str]:
+    """The lines of a log that are not older than `began`; of very many, the last."""
+    found = [line for line in lines if line >= began]
+    left_out = len(found) - MOST_LINES
+    return found if left_out <= 0 else [f"({left_out} earlier lines are left out)", *found[-MOST_LINES:]]

@@ -226,7 +226,7 @@ def test_a_log_that_fails_the_cleaner_is_reported_once_and_does_not_stop_the_oth
     broker.advance(120_000)
     assert len(fetch(broker, "good", 0)[1]) < 30
     told = [line for line in broker.notices if "cannot be cleaned now" in line]
-    assert told == ["warning: bad-0 cannot be cleaned now: IndexError: index out of range"]
+    assert told == ["bad-0 cannot be cleaned now: IndexError: index out of range"]
 
 
 def test_a_timestamp_is_found_in_a_batch_with_an_unreadable_record() -> None:

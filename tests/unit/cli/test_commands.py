@@ -106,3 +106,18 @@ def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int]) ->
 def test_any_other_text_is_not_an_address(text: str) -> None:
     with pytest.raises(WrongUse, match="hint: "):
         parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("fencepost ", "broker"), ("fencepost txn ", "explain"), ("fencepost broker --", "--advertise")],
+)
+def test_a_shell_can_complete_commands_and_options(
+    words: str, offered: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_FENCEPOST_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    with pytest.raises(SystemExit):
+        main([])
+    assert f"plain,{offered}" in capsys.readouterr().out.splitlines()

@@ -8,6 +8,7 @@ import pytest
 
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.server.app import App, Settings
+from fencepost.server.operator_log import Level, OperatorLog
 
 
 @pytest.mark.parametrize("error", [LogTailUnknown("cutting the file failed"), ValueError("a bug")])
@@ -18,7 +19,7 @@ def test_an_error_after_work_in_another_thread_is_not_only_logged_by_the_loop(
     died: list[LogTailUnknown] = []
 
     async def story() -> None:
-        app = App(Settings(port=0), log=lines.append)
+        app = App(Settings(port=0), OperatorLog(Level.WARNING, lines.append))
         monkeypatch.setattr(app, "die", died.append)
         await app.start()
         done = asyncio.Event()
@@ -36,4 +37,4 @@ def test_an_error_after_work_in_another_thread_is_not_only_logged_by_the_loop(
         assert (died, lines) == ([error], [])
     else:
         assert died == []
-        assert "ValueError: a bug" in lines[0]
+        assert lines[-1].endswith("ERROR   ValueError: a bug")

@@ -9,6 +9,7 @@ import pytest
 from fencepost.protocol import errors
 from fencepost.protocol.messages import HeartbeatRequest, InitProducerIdRequest, ProduceRequest
 from fencepost.protocol.schema import Message
+from fencepost.server.complaints import Complaints
 from fencepost.server.faults import BadFault, Faults, parse_fault
 from fencepost.server.listener import Listener
 from tests.pure_broker import START_MS, PureBroker, PureConnection
@@ -23,7 +24,7 @@ class World:
     def __init__(self) -> None:
         self.broker = PureBroker()
         self.lines: list[str] = []
-        self.listener = Listener(self.broker.node, self.lines.append, lambda: None)
+        self.listener = Listener(self.broker.node, Complaints(self.lines.append), lambda: None)
         self.normal = self.listener.handle
         self.faults = Faults([self.listener], lambda: self.broker.now_ms)
 

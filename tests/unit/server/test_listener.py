@@ -150,7 +150,7 @@ class World:
         self.lines: list[str] = []
         self.turns = 0
         self.died: list[LogTailUnknown] = []
-        self.listener = Listener(self.node, self.lines.append, self._after_work, self.died.append)  # type: ignore[arg-type]
+        self.listener = Listener(self.node, Complaints(self.lines.append), self._after_work, self.died.append)  # type: ignore[arg-type]
         self.listener.make_connection = CheckedConnection
         self._ports = 0
 

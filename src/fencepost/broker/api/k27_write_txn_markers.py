@@ -5,6 +5,7 @@ v2 names the transaction version, which decides whether a marker must have a new
 
 from __future__ import annotations
 
+from fencepost.broker.coordinator.txn_trace import UNKNOWN_ID, marked
 from fencepost.broker.node import Context
 from fencepost.protocol import errors
 from fencepost.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -38,7 +39,7 @@ def _write(ctx: Context, marker: Marker, topic: str, index: int) -> int:
     partition = ctx.cluster.partition(topic, index)
     if partition is None:
         return errors.UNKNOWN_TOPIC_OR_PARTITION
-    return partition.write_marker(
+    error = partition.write_marker(
         marker.producer_id,
         marker.producer_epoch,
         marker.transaction_result,
@@ -46,3 +47,8 @@ def _write(ctx: Context, marker: Marker, topic: str, index: int) -> int:
         ctx.now_ms,
         TransactionVersion.of(marker.transaction_version),
     )
+    if ctx.cluster.trace is not None:
+        ctx.cluster.trace(
+            marked(UNKNOWN_ID, partition, marker.producer_id, marker.producer_epoch, marker.transaction_result, error)
+        )
+    return error

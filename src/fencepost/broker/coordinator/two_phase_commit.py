@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fencepost.broker.coordinator.txn_shard import TxnShard
+from fencepost.broker.coordinator.txn_trace import UNKNOWN_ID, marked
 from fencepost.machines.log.interface import Log
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn.decisions import complete
@@ -53,6 +54,7 @@ class TwoPhaseCommit:
     def __init__(self, cluster: Cluster, counts: TxnCounts) -> None:
         self._cluster = cluster
         self._counts = counts
+        self._trace = cluster.trace
         self.answers_after_complete = cluster.config["fencepost.endtxn.reply"] == "complete"
         self._flushes = bool(cluster.config["fencepost.flush.on.commit"])
 
@@ -111,6 +113,7 @@ class TwoPhaseCommit:
                 commit,
                 prepared.client_transaction_version,
                 now_ms,
+                prepared.transactional_id,
             )
             if error == errors.KAFKA_STORAGE_ERROR:
                 unwritten.append((topic, index))
@@ -137,6 +140,7 @@ class TwoPhaseCommit:
         commit: bool,
         transaction_version: TransactionVersion,
         now_ms: int,
+        transactional_id: str = UNKNOWN_ID,
     ) -> int:
         error = partition.write_marker(producer_id, epoch, commit, COORDINATOR_EPOCH, now_ms, transaction_version)
         if error == errors.TRANSACTION_COORDINATOR_FENCED:
@@ -144,6 +148,8 @@ class TwoPhaseCommit:
             # later coordinator epoch, and that must not hold back the last stable offset for ever.
             known = partition.producers.by_id[producer_id].coordinator_epoch
             error = partition.write_marker(producer_id, epoch, commit, known, now_ms, transaction_version)
+        if self._trace is not None:
+            self._trace(marked(transactional_id, partition, producer_id, epoch, commit, error))
         return error
 
     def _complete(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then | None) -> None:

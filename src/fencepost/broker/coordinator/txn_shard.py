@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Protocol
 
 from fencepost.broker.coordinator.runtime import KeyAndValue, StateLog
+from fencepost.broker.coordinator.txn_trace import Trace, events_of
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn import states
 from fencepost.machines.txn.records import decode_key, decode_value, encode_key, encode_value, state_in_value
 from fencepost.machines.txn.states import DEAD, LEGAL, IllegalMove, Txn, TxnState
+from fencepost.protocol import errors
 from fencepost.protocol.transaction_version import TransactionVersion
 
 
@@ -20,9 +22,10 @@ class Features(Protocol):
 
 
 class TxnShard:
-    __slots__ = ("log", "pending", "txns")
+    __slots__ = ("_trace", "log", "pending", "txns")
 
-    def __init__(self, partition: Partition, features: Features) -> None:
+    def __init__(self, partition: Partition, features: Features, trace: Trace | None = None) -> None:
+        self._trace = trace
         self.txns: dict[str, Txn] = {}
         self.pending: set[str] = set()  # Ids that wait for a sync; until then they accept no other request.
 
@@ -38,7 +41,14 @@ class TxnShard:
         An illegal move is found before the append: a record of one in the log would stop every later start.
         """
         states.check_move(self.txns, record)
-        return self.log.write_one(record, now_ms)
+        if self._trace is None:
+            return self.log.write_one(record, now_ms)
+        before = self.txns.get(record.transactional_id)
+        error = self.log.write_one(record, now_ms)
+        if error == errors.NONE:
+            for event in events_of(before, record):
+                self._trace(event)
+        return error
 
     def apply(self, record: Txn, offset: int, producer_id: int | None) -> None:
         states.apply(self.txns, record)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from fencepost.broker.coordinator.two_phase_commit import Then, TwoPhaseCommit, TxnCounts
 from fencepost.broker.coordinator.txn_recovery import TxnRecovery
 from fencepost.broker.coordinator.txn_shard import TxnShard
+from fencepost.broker.coordinator.txn_trace import aborted_for_another, refused, timed_out
 from fencepost.broker.internal_topics import TXN_TOPIC
 from fencepost.machines.log.interface import StorageFailed
+from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn import decisions
 from fencepost.machines.txn.records import partition_for
 from fencepost.machines.txn.states import DEAD, ONGOING, IllegalMove, Txn, TxnState
@@ -40,6 +42,7 @@ class TxnCoordinator:
         self.two_phase_commit = TwoPhaseCommit(cluster, self.counts)
         self._recovery = TxnRecovery(cluster, self)
         self._cluster = cluster
+        self._trace = cluster.trace
         self._config = cluster.config
         self._flushes = bool(cluster.config["fencepost.flush.on.commit"])
 
@@ -48,7 +51,10 @@ class TxnCoordinator:
     def ensure_shards(self, now_ms: int) -> None:
         if not self.shards:
             topic = self._cluster.ensure_internal_topic(TXN_TOPIC, now_ms)
-            self.shards = [TxnShard(partition, self._cluster) for partition in topic.partitions]
+            self.shards = self._make_shards(topic.partitions)
+
+    def _make_shards(self, partitions: Iterable[Partition]) -> list[TxnShard]:
+        return [TxnShard(partition, self._cluster, self._trace) for partition in partitions]
 
     def shard_index(self, transactional_id: str) -> int:
         return partition_for(transactional_id, self._config["transaction.state.log.num.partitions"])
@@ -116,6 +122,7 @@ class TxnCoordinator:
         record = decision.record
         error = decision.error or (shard.write(record, now_ms) if record else errors.NONE)
         if error or record is None:
+            self._note_fenced(decision.error, transactional_id, expected_producer_id, expected_epoch, txn)
             reply(error, -1, -1)
             return
         granted = record
@@ -150,6 +157,8 @@ class TxnCoordinator:
                     txn.transactional_id, expected_producer_id, expected_epoch, timeout_ms, now_ms, reply
                 )
 
+        if self._trace is not None:
+            self._trace(aborted_for_another(txn))
         self.fence(shard, txn, now_ms, fenced)
 
     def fence(self, shard: TxnShard, txn: Txn, now_ms: int, then: Then) -> None:
@@ -181,24 +190,28 @@ class TxnCoordinator:
         shard = self.shard_of(transactional_id, now_ms)
         if transactional_id in shard.pending or producer_id in self._recovery.orphaned:
             return errors.CONCURRENT_TRANSACTIONS
-        decision = decisions.decide_add(
-            shard.txns.get(transactional_id), producer_id, epoch, partitions, transaction_version, now_ms
-        )
+        txn = shard.txns.get(transactional_id)
+        decision = decisions.decide_add(txn, producer_id, epoch, partitions, transaction_version, now_ms)
         if decision.record is not None:
             return shard.write(decision.record, now_ms)
-        self._count_refusal(decision.error)
+        self._note_fenced(decision.error, transactional_id, producer_id, epoch, txn)
         return decision.error
 
-    def _count_refusal(self, error: int) -> None:
+    def _note_fenced(self, error: int, transactional_id: str, producer_id: int, epoch: int, txn: Txn | None) -> None:
+        """Count a refused request if its producer was replaced."""
         if error in (errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH):
             self.counts.fenced += 1
+            if self._trace is not None:
+                self._trace(refused(transactional_id, producer_id, epoch, error, txn))
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> int:
         if not transactional_id:
             return errors.INVALID_REQUEST
-        error = decisions.verify_partition(self.find(transactional_id), producer_id, epoch, partition)
+        txn = self.find(transactional_id)
+        error = decisions.verify_partition(txn, producer_id, epoch, partition)
         if error:
             self.counts.unverified += 1
+            self._note_fenced(error, transactional_id, producer_id, epoch, txn)
         return error
 
     # --- EndTxn -------------------------------------------------------------------------------------------
@@ -232,7 +245,7 @@ class TxnCoordinator:
             reply(errors.CONCURRENT_TRANSACTIONS, -1, -1)
             return
         if decision.error or prepared is None:
-            self._count_refusal(decision.error)
+            self._note_fenced(decision.error, transactional_id, producer_id, epoch, txn)
             if decision.error == errors.NONE and bumps_epoch and txn is not None:
                 reply(errors.NONE, txn.producer_id, txn.producer_epoch)
             else:
@@ -264,6 +277,8 @@ class TxnCoordinator:
     def time_out(self, shard: TxnShard, txn: Txn, now_ms: int) -> None:
         """Abort the open transaction, which fences its producer."""
         self.counts.timed_out += 1
+        if self._trace is not None:
+            self._trace(timed_out(txn, now_ms))
         self.fence(shard, txn, now_ms, lambda error: None)
 
     def remove_expired(self, now_ms: int) -> None:
@@ -278,7 +293,7 @@ class TxnCoordinator:
 
     def load(self, now_ms: int) -> None:
         topic = self._cluster.topics.get(TXN_TOPIC)
-        self.shards = [TxnShard(partition, self._cluster) for partition in topic.partitions] if topic else []
+        self.shards = self._make_shards(topic.partitions) if topic else []
         for index, shard in enumerate(self.shards):
             try:
                 shard.load()

@@ -45,7 +45,8 @@ def java_version(home: Path) -> int | None:
         ).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = re.search(r'version "(\d+)', said)
+    # Before Java 9, the first number was always 1: Java 8 says 1.8.
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
     return int(found.group(1)) if found else None
 
 

@@ -1,0 +1,59 @@
+"""What the broker says about itself in its log when it starts and stops."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from fencepost import __version__
+from fencepost.broker.advertised import format_address
+from fencepost.broker.cluster import BrokerAddress, Cluster
+from fencepost.broker.config import SETTINGS, Config
+from fencepost.machines.txn.states import IDLE
+
+
+def starting_line(data: str | None) -> str:
+    where = "in memory" if data is None else f"in {os.path.abspath(data)}"
+    return f"fencepost {__version__} starts as process {os.getpid()}, data {where}"
+
+
+def settings_line(config: Config) -> str:
+    """The settings that are not defaults."""
+    changed = [
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in sorted(config.given.items())
+        if value != SETTINGS[name].default
+    ]
+    return f"settings: {', '.join(changed)}" if changed else "settings: all have their defaults"
+
+
+def ready_text(listens_on: Sequence[BrokerAddress], cluster: Cluster, took_ms: int) -> str:
+    given = cluster.brokers
+    text = f"listens on {_addresses(listens_on)}"
+    if list(listens_on) != given:
+        text += f", clients are given {_addresses(given)}"
+    return f"{text}; ready after {took_ms} ms with {_count(len(cluster.topics), 'topic')} and {_open_txns(cluster)}"
+
+
+def stopped_text(data: str | None, cluster: Cluster, connections: int, took_ms: int) -> str:
+    closed = f"{_count(connections, 'connection')} closed"
+    if data is None:
+        return f"stopped after {took_ms} ms: {closed}; the data was in memory and is gone"
+    from fencepost.server.storage.last_stop import CLEAN_NAME
+
+    if not os.path.exists(os.path.join(data, CLEAN_NAME)):
+        return f"stopped after {took_ms} ms, but not cleanly: {closed}; the next start recovers the data"
+    saved = _count(sum(len(topic.partitions) for topic in cluster.topics.values()), "partition")
+    return f"stopped cleanly after {took_ms} ms: {closed}, {saved} saved; {_open_txns(cluster)}"
+
+
+def _addresses(brokers: Sequence[BrokerAddress]) -> str:
+    return ", ".join(format_address(broker.host, broker.port) for broker in brokers)
+
+
+def _open_txns(cluster: Cluster) -> str:
+    return _count(sum(txn.state not in IDLE for txn in cluster.txns.all_txns()), "open transaction")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,87 @@
+"""The broker's log on stderr: one line for each event, with its time (UTC) and its level.
+
+    2026-11-16T21:52:01.004Z INFO    listens on 127.0.0.1:9092
+    2026-11-16T21:52:07.310Z TXN     begin    orders-1 (producer 1000, epoch 0)
+
+Lines below the chosen level are left out. Lines of `--log txn` have a level of their own and are always written.
+Nothing is buffered: the lines before a crash are there. So a terminal or a pipe that stops reading stops the broker.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
+
+from fencepost.broker.coordinator.txn_trace import TxnEvent
+
+
+class Level(IntEnum):
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+
+
+def _to_stderr(line: str) -> None:
+    # One system call, without Python's buffers, which take longer than everything else that a line needs.
+    with suppress(OSError):  # Standard error may be a file on the disk that is full.
+        os.write(2, f"{line}\n".encode(errors="backslashreplace"))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class OperatorLog:
+    """Writes the lines; `write` takes each of them, without its newline."""
+
+    def __init__(
+        self,
+        level: Level = Level.INFO,
+        write: Callable[[str], None] = _to_stderr,
+        now_ms: Callable[[], int] = _now_ms,
+    ) -> None:
+        self.level = level
+        self._write = write
+        self._now_ms = now_ms
+        self._second = -1
+        self._date = ""  # Of `_second`.
+
+    def debug(self, text: str) -> None:
+        self._log(Level.DEBUG, text)
+
+    def info(self, text: str) -> None:
+        self._log(Level.INFO, text)
+
+    def warning(self, text: str) -> None:
+        self._log(Level.WARNING, text)
+
+    def error(self, text: str) -> None:
+        self._log(Level.ERROR, text)
+
+    def txn(self, event: TxnEvent) -> None:
+        self._write(f"{self._stamp()} TXN     {describe(event)}")
+
+    def _log(self, level: Level, text: str) -> None:
+        if level >= self.level:
+            for line in text.splitlines():
+                if line.strip():
+                    self._write(f"{self._stamp()} {level.name:<7} {line}")
+
+    def _stamp(self) -> str:
+        second, ms = divmod(self._now_ms(), 1000)
+        if second != self._second:
+            self._second, self._date = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        return f"{self._date}.{ms:03d}Z"
+
+
+def describe(event: TxnEvent) -> str:
+    """One event as text. A client chose the transactional id, so it is escaped if it would break the line."""
+    name = event.transactional_id or "(unknown id)"
+    if not name.isprintable():
+        name = name.encode("unicode_escape").decode()
+    text = f"{event.kind.value:<8} {name} (producer {event.producer_id}, epoch {event.producer_epoch})"
+    return f"{text}: {event.about}" if event.about else text

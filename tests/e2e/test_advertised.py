@@ -1,0 +1,73 @@
+"""A broker that clients reach at another address than the one it listens on."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from fencepost.protocol.messages import (
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
+    FindCoordinatorRequest,
+    MetadataRequest,
+)
+from fencepost.testing import Broker
+from tests.command_line import run_fencepost
+from tests.wire.proxy import PortMapping
+from tests.wire.raw_client import RawClient
+
+
+def test_clients_work_through_a_port_mapping() -> None:
+    with PortMapping() as mapping:
+        outside = f"127.0.0.1:{mapping.port}"
+        with Broker(settings={"advertised.listeners": f"PLAINTEXT://{outside}"}) as broker:
+            assert broker.port != mapping.port, "the ready line has the address that the broker listens on"
+            mapping.lead_to(broker.port)
+            producer = Producer({"bootstrap.servers": outside, "transactional.id": "orders-1"})
+            producer.init_transactions(60)
+            producer.begin_transaction()
+            producer.produce("orders", b"placed")
+            producer.commit_transaction(60)
+            consumer = Consumer(
+                {"bootstrap.servers": outside, "group.id": "billing", "auto.offset.reset": "earliest"},
+            )
+            consumer.subscribe(["orders"])
+            message = consumer.poll(60)
+            assert message is not None
+            assert message.value() == b"placed"
+            consumer.close()
+
+
+def test_every_answer_has_the_advertised_address() -> None:
+    listener = "PLAINTEXT://broker.example.com:19092"
+    with (
+        Broker(settings={"advertised.listeners": listener}) as broker,
+        RawClient(broker.host, broker.port) as client,
+    ):
+        found = [(b.host, b.port) for b in client.call(MetadataRequest(topics=[]), 9).brokers]
+        found += [(b.host, b.port) for b in client.call(DescribeClusterRequest(), 1).brokers]
+        for key_type in (0, 1):
+            reply = client.call(FindCoordinatorRequest(key="orders-1", key_type=key_type), 2)
+            found.append((reply.host, reply.port))
+        assert found == [("broker.example.com", 19092)] * 4
+        wanted = DescribeConfigsRequest.DescribeConfigsResource(4, "1", ["advertised.listeners"])
+        (described,) = client.call(DescribeConfigsRequest(resources=[wanted]), 4).results
+        assert [(config.name, config.value) for config in described.configs] == [("advertised.listeners", listener)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--advertise", "0.0.0.0:9092"],
+            "--advertise: advertised.listeners=PLAINTEXT://0.0.0.0:9092 advertises 0.0.0.0",
+        ),
+        (["--advertise", "broker:0"], "--advertise: advertised.listeners=PLAINTEXT://broker:0 has the port 0"),
+        (["--set", "advertised.listeners=SSL://broker:9092"], "--set: advertised.listeners=SSL://broker:9092 names"),
+    ],
+)
+def test_an_address_that_clients_cannot_use_is_refused(arguments: list[str], said: str) -> None:
+    done = run_fencepost("broker", "--listen", "127.0.0.1:0", "--memory", *arguments)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"error: {said}")
+    assert "\n\nhint: " in done.stderr
