@@ -23,12 +23,13 @@ from fencepost.server.storage.checkpoints import (
     read_leader_epochs,
     write_leader_epochs,
 )
+from fencepost.server.storage.cuts import keep_cut
 from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.heads import BadBatch
 from fencepost.server.storage.last_stop import Trust
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import finish_swaps
-from fencepost.server.storage.segment import CorruptLog, Segment
+from fencepost.server.storage.segment import CorruptLog, Segment, is_numbered
 from fencepost.server.storage.segment_indexes import SUFFIXES
 
 # A torn batch makes one index entry invalid. If this many are invalid, the whole index is rebuilt.
@@ -118,14 +119,14 @@ class _Opening:
     def find_segments(self) -> list[Segment]:
         segments = []
         address = 0
-        for name in sorted(name for name in self.names if _is_numbered(name, "log")):
+        for name in sorted(name for name in self.names if is_numbered(name, "log")):
             size = os.stat(f"{self.directory}/{name}").st_size
             segments.append(Segment(self.open_files, self.directory, int(name[:20]), address, size))
             address += size
         bases = {segment.base_offset for segment in segments}
         for name in self.names:
             if name.endswith(".tmp") or any(
-                _is_numbered(name, suffix) and int(name[:20]) not in bases for suffix in SUFFIXES
+                is_numbered(name, suffix) and int(name[:20]) not in bases for suffix in SUFFIXES
             ):
                 # Left by a process that was killed while it created a segment or replaced a file.
                 os.unlink(f"{self.directory}/{name}")
@@ -223,14 +224,12 @@ class _Opening:
     def cut(self, segments: list[Segment], index: int, bad: BadBatch, end_offset: int) -> None:
         segment = segments[index]
         is_closed = index + 1 < len(segments)
-        lost = segment.size - bad.position
-        for later in segments[index + 1 :]:
-            lost += later.size
-            later.remove_files()
+        lost = sum(later.size for later in segments[index:]) - bad.position
+        self.drop_snapshots_above(end_offset)
+        kept = keep_cut(os.path.basename(self.directory), segment, bad, end_offset, segments[index + 1 :])
         del segments[index + 1 :]
         name = os.path.basename(segment.path)
-        self.report(f"cut {lost} bytes of {name} after offset {end_offset - 1} ({bad})")
-        self.drop_snapshots_above(end_offset)
+        self.report(f"cut {lost} bytes of {name} after offset {end_offset - 1} ({bad}){kept}")
         with open(segment.path, "r+b") as file:
             file.truncate(bad.position)
         segment.size = bad.position
@@ -260,20 +259,16 @@ class _Opening:
     def find_snapshots(self, until_offset: int) -> list[int]:
         """The offsets of the snapshots that can be used, in order; the others are removed."""
         self.drop_snapshots_above(until_offset)
-        return sorted(int(name[:20]) for name in self.names if _is_numbered(name, "snapshot"))
+        return sorted(int(name[:20]) for name in self.names if is_numbered(name, "snapshot"))
 
     def has_snapshot_above(self, offset: int) -> bool:
-        return any(_is_numbered(name, "snapshot") and int(name[:20]) > offset for name in self.names)
+        return any(is_numbered(name, "snapshot") and int(name[:20]) > offset for name in self.names)
 
     def drop_snapshots_above(self, offset: int) -> None:
         for name in sorted(self.names):
-            if _is_numbered(name, "snapshot") and int(name[:20]) > offset:
+            if is_numbered(name, "snapshot") and int(name[:20]) > offset:
                 os.unlink(f"{self.directory}/{name}")
                 self.names.discard(name)
-
-
-def _is_numbered(name: str, suffix: str) -> bool:
-    return len(name) == 21 + len(suffix) and name[:20].isdecimal() and name[20:] == "." + suffix
 
 
 def _are_entries_in_order(segment: Segment) -> bool:
