@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from fencepost.broker.cluster import BrokerAddress, DataFolderMismatch
 from fencepost.broker.config import BadSetting, Config, parse
 from fencepost.broker.coordinator.txns import StateLogDamaged
+from fencepost.broker.metadata import DocumentTooNew
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.server.app import CannotListen
 
@@ -95,9 +96,16 @@ def explain(error: Exception, data: str | None = None) -> str | None:
     """The message for the user who started the broker; None if the user cannot fix the cause."""
     from fencepost.server.storage import CorruptLog, DataFolderUnusable
 
-    if isinstance(
-        error, BadSetting | CannotListen | DataFolderMismatch | DataFolderUnusable | CorruptLog | StateLogDamaged
-    ):
+    told = (
+        BadSetting,
+        CannotListen,
+        CorruptLog,
+        DataFolderMismatch,
+        DataFolderUnusable,
+        DocumentTooNew,
+        StateLogDamaged,
+    )
+    if isinstance(error, told):
         return str(error)
     if isinstance(error, StorageFailed):
         hint = "make room, or choose another folder with --data"
