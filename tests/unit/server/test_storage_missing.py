@@ -173,6 +173,21 @@ def test_both_values_are_named(tmp_path: Path) -> None:
     assert line in refused.value.problem.splitlines()
 
 
+def test_a_damaged_batch_that_was_synced_is_refused_by_its_name(tmp_path: Path) -> None:
+    """No crash does this. The broker does not cut off what was safe without being told to."""
+    leave(tmp_path, "abandon")
+    last = logs(tmp_path)[-1]
+    data = bytearray(last.read_bytes())
+    data[65] ^= 1
+    last.write_bytes(data)
+    first = int(last.stem)
+    with pytest.raises(DataMissing, match=rf"\norders-0: the batch at offset {first} is damaged \(position 0: crc is "):
+        SurveyedFolder(str(tmp_path), boot=other_boot)
+    log = open_log(SurveyedFolder(str(tmp_path), boot=other_boot, missing="accept"))
+    assert (offsets(log), log.end_offset) == ([*range(first)], RECORDS)
+    assert last.with_name(f"{last.name}.cut-1").read_bytes() == data
+
+
 def test_an_accepted_loss_that_was_interrupted_is_still_a_reason_for_a_new_leader_epoch(tmp_path: Path) -> None:
     leave(tmp_path, "close")
     logs(tmp_path)[-1].unlink()

@@ -91,7 +91,8 @@ class DataMissing(DataFolderUnusable):
     def __init__(self, folder: str, lines: Iterable[str]) -> None:
         super().__init__(
             "\n".join([f"the data folder {folder} has less than its own records say", *lines]),
-            f"restore the folder from a copy, or give up what is missing with --set {SETTING}=accept",
+            f"restore the folder from a copy, or go on without it with --set {SETTING}=accept, which keeps what is "
+            "behind a damaged batch for `fencepost salvage`",
         )
 
 
@@ -131,9 +132,12 @@ def find_missing(name: str, records: LogRecords, found: FoundLog) -> MissingPart
         stem = f"{gaps[0].segment.base_offset:020d}.log"
         following = f"the next segment begins at {gaps[0].next_offset}"
         return MissingPart(name, f"{stem} ends at offset {gaps[0].end_offset}", following, gaps)
-    end_offset = proven_part(found.segments, proof.end_offset)
+    end_offset, bad = proven_part(found.segments, proof.end_offset)
     if end_offset < proof.end_offset:
-        return MissingPart(name, f"the log ends at offset {end_offset}", recorded, gaps)
+        there = f"the log ends at offset {end_offset}"
+        if bad is not None:
+            there = f"the batch at offset {end_offset} is damaged ({bad})"
+        return MissingPart(name, there, recorded, gaps)
     return None
 
 
@@ -144,23 +148,23 @@ def find_gaps(segments: list[Segment], until: int | None) -> list[Gap]:
         next_offset = following.base_offset
         if until is not None and next_offset > until:
             break
-        end_offset, position = _walked(segment, None)
+        end_offset, position, _ = _walked(segment, None)
         if end_offset < next_offset:
             gaps.append(Gap(segment, position, end_offset, next_offset))
     return gaps
 
 
-def proven_part(segments: list[Segment], until: int) -> int:
-    """How far the log goes towards `until`, at least."""
+def proven_part(segments: list[Segment], until: int) -> tuple[int, BadBatch | None]:
+    """How far the log goes towards `until`, at least, and the bad batch that is there, if any."""
     before = [segment for segment in segments if segment.base_offset < until]
     if not before:
-        return until if segments else 0
-    end_offset, _ = _walked(before[-1], until)
-    return min(end_offset, until)
+        return (until if segments else 0), None
+    end_offset, _, bad = _walked(before[-1], until)
+    return min(end_offset, until), bad
 
 
-def _walked(segment: Segment, until: int | None) -> tuple[int, int]:
-    """The offset and the position up to which there are whole batches.
+def _walked(segment: Segment, until: int | None) -> tuple[int, int, BadBatch | None]:
+    """The offset and the position up to which there are whole batches, and the bad batch that is there, if any.
 
     Begins at the last entry of the offset index that fits. With `until`, checksums are compared, and the walk ends at
     that offset.
@@ -170,6 +174,7 @@ def _walked(segment: Segment, until: int | None) -> tuple[int, int]:
     is_checked = until is not None
     position = entry[1] if entry is not None and segment.entry_fits(entry, check_crc=is_checked) else 0
     end_offset = segment.base_offset
+    found: BadBatch | None = None
     try:
         for placed in walk(segment.read, position, segment.size, SCAN_CHUNK_BYTES, check_crc=is_checked):
             position = placed[0] + placed[1]
@@ -178,8 +183,9 @@ def _walked(segment: Segment, until: int | None) -> tuple[int, int]:
                 break
     except BadBatch as bad:
         position = bad.position
+        found = bad
     segment.close_file()
-    return end_offset, position
+    return end_offset, position, found
 
 
 # --- what is there --------------------------------------------------------------------------------------------
