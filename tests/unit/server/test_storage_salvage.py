@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.protocol.batch import encode_batch, encode_marker, stamp
+from fencepost.protocol.batch import decode_header, encode_batch, encode_marker, stamp
+from fencepost.protocol.filtering import keep_no_records
 from fencepost.protocol.records import Record, encode_records
 from fencepost.server.storage.salvage import Outcome, records_of, salvage
 
 # One letter for each batch: data of producer 1 or 2 in a transaction, plain data, markers, and damage.
-# a, b: data of producers 1 and 2; p: data in no transaction; A, B: they commit; x, y: they abort; `.`: damage.
+# a, b: data of producers 1 and 2; p: data in no transaction; A, B: they commit; x, y: they abort; e: producer 1
+# ends a transaction with a marker that compaction has emptied; `.`: damage.
 STORIES = {
     "p": "plain",
     "aA": "committed",
@@ -26,6 +28,7 @@ STORIES = {
     "a.A": "unknown",
     "aA.bB": "committed committed",
     ".aA": "committed",
+    "aeaA": "unknown committed",
     "A": "",
 }
 
@@ -35,6 +38,8 @@ def batch_of(letter: str, offset: int) -> bytes:
         return b"\xff" * 70
     if letter == "p":
         return stamp(encode_batch([(None, b"plain")], 0), offset, 0)
+    if letter == "e":
+        return stamp(keep_no_records(decode_header(encode_marker(1, 0, True, 0, 0))), offset, 0)
     producer_id = 1 if letter in "aAx" else 2
     if letter in "AxBy":
         return encode_marker(producer_id, 0, letter in "AB", 0, 0, base_offset=offset)

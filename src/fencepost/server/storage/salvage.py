@@ -75,9 +75,10 @@ def with_outcomes(batches: Sequence[SalvagedBatch]) -> list[SalvagedBatch]:
         next_offset = header.last_offset + 1
         if header.is_control:
             outcomes.append(Outcome.MARKER)
-            if batch.commit is not None:
-                for index in open_batches.pop(header.producer_id, ()):
-                    outcomes[index] = Outcome.COMMITTED if batch.commit else Outcome.ABORTED
+            # Compaction may have emptied a marker; then it ends the transaction, and the outcome stays unknown.
+            ended = open_batches.pop(header.producer_id, ())
+            for index in ended if batch.commit is not None else ():
+                outcomes[index] = Outcome.COMMITTED if batch.commit else Outcome.ABORTED
         elif header.is_transactional:
             outcomes.append(Outcome.UNKNOWN)
             open_batches.setdefault(header.producer_id, []).append(n)
