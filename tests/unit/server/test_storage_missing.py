@@ -188,6 +188,32 @@ def test_a_damaged_batch_that_was_synced_is_refused_by_its_name(tmp_path: Path) 
     assert last.with_name(f"{last.name}.cut-1").read_bytes() == data
 
 
+def test_damage_that_only_recovery_finds_is_refused_before_it_is_cut_off(tmp_path: Path) -> None:
+    """The comparison reads the end of what is proven. A damaged index makes recovery read from the beginning."""
+    config = SMALL._replace(segment_bytes=100_000)
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    log = folder.open_log("orders", 0, TOPIC_ID, config)
+    for number in range(100):
+        if number == 20:
+            log.save_snapshot(b"state")
+        put(log)
+    log.files.settle()
+    folder.abandon()
+    index = tmp_path / "orders-0" / f"{0:020d}.index"
+    index.write_bytes(index.read_bytes()[:-32] + b"\xff" * 32)
+    path = logs(tmp_path)[0]
+    data = bytearray(path.read_bytes())
+    data[2 * BATCH_BYTES + 65] ^= 1
+    path.write_bytes(data)
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    with pytest.raises(DataMissing, match="orders-0: the log ends at offset 2; by the records it reaches offset 20"):
+        folder.open_log("orders", 0, TOPIC_ID, config)
+    folder.close()
+    assert path.read_bytes() == data
+    with pytest.raises(DataMissing):
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+
+
 def test_an_accepted_loss_that_was_interrupted_is_still_a_reason_for_a_new_leader_epoch(tmp_path: Path) -> None:
     leave(tmp_path, "close")
     logs(tmp_path)[-1].unlink()
