@@ -28,8 +28,8 @@ from fencepost.protocol import errors
 from fencepost.protocol.batch import advance_sequence, encode_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
-from fencepost.server.storage import DataFolder
 from tests.readers.isolation import Isolation
+from tests.unit.server.surveyed import SurveyedFolder
 
 NOW = 1_700_000_000_000
 RETENTION_MS = 1000
@@ -118,7 +118,7 @@ class CompactionRules(RuleBasedStateMachine):
         shutil.rmtree(self.path)
 
     def open(self) -> None:
-        self.folder = DataFolder(self.path, at=self.at)
+        self.folder = SurveyedFolder(self.path, at=self.at)
         self.partition = recover(self.folder.open_log("t", 0, bytes(range(16)), CONFIG), "t", 0)
         self.partition.compacted = True
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from fencepost.server.storage import (
     checkpoints,
+    cuts,
     deleting,
     file_log,
     folder,
@@ -30,6 +31,8 @@ from fencepost.server.storage import (
     index_file,
     last_stop,
     log_files,
+    mending,
+    missing,
     open_files,
     recovery,
     rewriting,
@@ -42,8 +45,8 @@ from tests.simulation.patching import Patch, patched
 ROOT = "/data"
 OPEN_FLAGS = {name: getattr(os, name) for name in dir(os) if name.startswith("O_")}
 MODULES = (
-    checkpoints, deleting, file_log, folder, group_sync, identity, index_file, last_stop, log_files, open_files,
-    recovery, rewriting, segment, snapshots, syncing,
+    checkpoints, cuts, deleting, file_log, folder, group_sync, identity, index_file, last_stop, log_files, mending,
+    missing, open_files, recovery, rewriting, segment, snapshots, syncing,
 )  # fmt: skip
 
 
@@ -425,6 +428,7 @@ def mounted(disk: Disk) -> Iterator[None]:
         (syncing, "_find_syncfs", lambda: disk.syncfs if disk.has_syncfs else None),
         (syncing, "ThreadPoolExecutor", _Here),
         (syncing, "monotonic", lambda: 0.0),
+        (cuts, "now_text", lambda: "2026-01-01T00:00:00Z"),
         (identity, "fcntl", SimpleNamespace(LOCK_EX=0, LOCK_NB=0, flock=lambda fd, how: None)),
         (identity, "uuid", new_uuid),
         (deleting, "uuid", new_uuid),

@@ -15,6 +15,7 @@ from typing import Any
 
 from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import Config, parse
+from fencepost.broker.metadata import logs_in
 from fencepost.broker.node import Node
 from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
 from fencepost.machines.partition import producers
@@ -231,6 +232,7 @@ class World:
             at=self._reach,
             max_open_segments=16,
             pwrite=disk.pwrite,
+            logs_in=logs_in,
             boot=lambda: str(disk.boot),
         )
         rng = random.Random(self.seed + self.life)

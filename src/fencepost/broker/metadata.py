@@ -7,12 +7,18 @@ to `Cluster.commit`, which saves the new document and only then applies it. If s
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from fencepost import __version__
 from fencepost.protocol.transaction_version import TransactionVersion
 
+# Greater in a version of Fencepost whose folders an older one must not open: docs/guides/upgrade.md.
 DOCUMENT_VERSION = 1
+
+
+class DocumentTooNew(Exception):
+    """A later version of Fencepost wrote the document."""
 
 
 class TopicMetadata(NamedTuple):
@@ -59,6 +65,7 @@ class MetadataDraft:
 def encode_metadata(metadata: Metadata) -> bytes:
     document = {
         "version": DOCUMENT_VERSION,
+        "written_by": __version__,
         "cluster_id": metadata.cluster_id,
         "transaction_version": metadata.transaction_version,
         "group_version": metadata.group_version,
@@ -74,8 +81,16 @@ def encode_metadata(metadata: Metadata) -> bytes:
 
 
 def decode_metadata(raw: bytes) -> Metadata:
-    """Raises JSONDecodeError. Older documents lack some fields, which have a default."""
+    """Raises JSONDecodeError or DocumentTooNew. Older documents lack some fields, which have a default."""
     document = json.loads(raw)
+    version = document.get("version", DOCUMENT_VERSION)
+    if version > DOCUMENT_VERSION:
+        raise DocumentTooNew(
+            f"the data folder has format {version} and was last used by Fencepost "
+            f"{document.get('written_by', '(unknown)')}; this is Fencepost {__version__}, which knows formats up to "
+            f"{DOCUMENT_VERSION}\n\n"
+            "hint: start the later version, or restore a copy of the folder from before the upgrade"
+        )
     return Metadata(
         document["cluster_id"],
         TransactionVersion(document["transaction_version"]),
@@ -88,3 +103,10 @@ def decode_metadata(raw: bytes) -> Metadata:
             for name, entry in document["topics"].items()
         },
     )
+
+
+def logs_in(document: bytes) -> Iterator[tuple[str, bytes]]:
+    """Name and topic id of every log that an encoded document has."""
+    for topic in decode_metadata(document).topics.values():
+        for index in range(topic.partition_count):
+            yield f"{topic.name}-{index}", topic.topic_id

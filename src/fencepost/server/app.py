@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from fencepost.broker.advertised import parse_listener
 from fencepost.broker.cluster import BrokerAddress, Cluster, Disk
 from fencepost.broker.config import Config
+from fencepost.broker.metadata import logs_in
 from fencepost.broker.node import Node
 from fencepost.broker.rpcs import SeenRpc, find_rpcs
 from fencepost.machines.log.interface import LogTailUnknown, Storage
@@ -182,6 +183,8 @@ class App:
             defer=self._defer,
             stop=self.die,
             report=self.log.warning,
+            missing=self.settings.config["fencepost.recovery.missing"],
+            logs_in=logs_in,
             at=self.crash_points.reach,
             node_id=self.settings.config["broker.id"],
         )

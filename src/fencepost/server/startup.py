@@ -14,6 +14,7 @@ from fencepost.broker.advertised import format_address, format_listener
 from fencepost.broker.cluster import BrokerAddress, DataFolderMismatch
 from fencepost.broker.config import BadSetting, Config, parse
 from fencepost.broker.coordinator.txns import StateLogDamaged
+from fencepost.broker.metadata import DocumentTooNew
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.server.addresses import CannotListen
 from fencepost.server.wanted_topics import TopicDiffers
@@ -102,16 +103,17 @@ def explain(error: Exception, data: str | None = None) -> str | None:
     """The message for the user who started the broker; None if the user cannot fix the cause."""
     from fencepost.server.storage import CorruptLog, DataFolderUnusable
 
-    if isinstance(
-        error,
-        BadSetting
-        | CannotListen
-        | DataFolderMismatch
-        | DataFolderUnusable
-        | CorruptLog
-        | StateLogDamaged
-        | TopicDiffers,
-    ):
+    explained = (
+        BadSetting,
+        CannotListen,
+        CorruptLog,
+        DataFolderMismatch,
+        DataFolderUnusable,
+        DocumentTooNew,
+        StateLogDamaged,
+        TopicDiffers,
+    )
+    if isinstance(error, explained):
         return str(error)
     if isinstance(error, StorageFailed):
         hint = "make room, or choose another folder with --data"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from fencepost import __version__
 from fencepost.broker.config import BadSetting
-from fencepost.server.startup import load_config, read_properties
+from fencepost.broker.metadata import DocumentTooNew, Metadata, encode_metadata, logs_in
+from fencepost.protocol.transaction_version import TV2
+from fencepost.server.startup import explain, load_config, read_properties
 
 
 @pytest.mark.parametrize(
@@ -72,3 +76,19 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
         file.write_bytes(content)
     with pytest.raises(BadSetting, match=r"cannot read the settings in .*server\.properties"):
         load_config(str(file), [])
+
+
+def test_a_folder_of_a_later_version_is_refused_with_both_versions() -> None:
+    document = json.dumps({"version": 2, "written_by": "9.9.9"}).encode()
+    with pytest.raises(DocumentTooNew) as refused:
+        list(logs_in(document))
+    said = explain(refused.value, "./data")
+    assert said is not None
+    assert "has format 2 and was last used by Fencepost 9.9.9" in said
+    assert f"this is Fencepost {__version__}, which knows formats up to 1" in said
+    assert "\n\nhint: " in said
+
+
+def test_the_document_says_which_version_wrote_it() -> None:
+    document = json.loads(encode_metadata(Metadata("cluster", TV2)))
+    assert (document["version"], document["written_by"]) == (1, __version__)

@@ -15,6 +15,7 @@ from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.server.storage import DataFolder, DataFolderUnusable, FileLog
 from fencepost.server.storage.deferring import Done
 from tests.unit.server.later import Later
+from tests.unit.server.surveyed import SurveyedFolder
 
 TOPIC_ID = bytes(range(16))
 
@@ -48,6 +49,32 @@ def test_a_folder_of_another_program_is_refused(tmp_path: Path) -> None:
         DataFolder(str(tmp_path))
     (tmp_path / "meta.properties").unlink()
     DataFolder(str(tmp_path)).close()  # The lock of the refused attempt is free again.
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "recovery-point-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        "cleaner-offset-checkpoint",
+        ".kafka_cleanshutdown",
+    ],
+)
+def test_a_checkpoint_of_a_later_version_is_refused_and_not_taken_for_a_damaged_one(name: str, tmp_path: Path) -> None:
+    DataFolder(str(tmp_path)).close()
+    (tmp_path / name).write_text("1\n0\n")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != ".lock"}
+    with pytest.raises(DataFolderUnusable, match=f"{name} has version 1, .* knows versions up to 0\n\nhint: "):
+        DataFolder(str(tmp_path))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != ".lock"} == before
+
+
+def test_a_log_of_a_later_version_is_refused(tmp_path: Path) -> None:
+    SurveyedFolder(str(tmp_path)).close()
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / "partition.metadata").write_text("version: 1\ntopic_id: AAAA\n")
+    with pytest.raises(DataFolderUnusable, match=r"partition\.metadata has version 1, .* up to 0\n\nhint: "):
+        SurveyedFolder(str(tmp_path))
 
 
 def test_the_cluster_id_stays(tmp_path: Path) -> None:

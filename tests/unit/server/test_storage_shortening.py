@@ -16,6 +16,7 @@ from fencepost.protocol.batch import encode_batch, stamp
 from fencepost.protocol.records import iter_batches
 from fencepost.server.storage import DataFolder, FileLog
 from tests.unit.server.later import Later
+from tests.unit.server.surveyed import SurveyedFolder
 
 TOPIC_ID = bytes(range(16))
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
@@ -69,7 +70,7 @@ def files(path: Path, suffix: str) -> list[str]:
 
 
 def test_whole_segments_go_and_the_rest_stays_where_it_is(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = open_log(folder, SMALL)
     for n in range(12):
         put(log, timestamp=1000 + n)
@@ -84,12 +85,12 @@ def test_whole_segments_go_and_the_rest_stays_where_it_is(tmp_path: Path) -> Non
     assert not files(tmp_path, ".deleted")
     assert log.first_batch_not_before(0) == log.read(8, 1, log.end_address)
     folder.abandon()
-    log = open_log(DataFolder(str(tmp_path)), SMALL)
+    log = open_log(SurveyedFolder(str(tmp_path)), SMALL)
     assert (log.start_offset, log.end_offset, offsets(log)) == (8, 12, [8, 9, 10, 11])
 
 
 def test_a_start_within_a_segment_survives_restarts(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = open_log(folder, SMALL)
     for n in range(12):
         put(log, timestamp=1000 + n)
@@ -99,17 +100,17 @@ def test_a_start_within_a_segment_survives_restarts(tmp_path: Path) -> None:
     assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n1\norders 0 6\n"
     assert log.first_batch_not_before(0) == log.read(6, 1, log.end_address)
     folder.abandon()
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = open_log(folder, SMALL)
     assert (log.start_offset, offsets(log)) == (6, [6, 7, 8, 9, 10, 11])
     folder.close()
     lines: list[str] = []
-    log = open_log(DataFolder(str(tmp_path), report=lines.append), SMALL)
+    log = open_log(SurveyedFolder(str(tmp_path), report=lines.append), SMALL)
     assert (log.start_offset, lines) == (6, [])
 
 
 def test_the_start_of_a_deleted_topic_is_not_that_of_the_next_with_its_name(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = open_log(folder, SMALL)
     for _ in range(12):
         put(log)
@@ -127,22 +128,22 @@ def test_the_start_of_a_deleted_topic_is_not_that_of_the_next_with_its_name(tmp_
 
 def test_a_start_that_was_noted_for_files_that_are_gone_is_forgotten(tmp_path: Path) -> None:
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\norders 0 6\n")
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     put(open_log(folder))
     folder.abandon()
-    log = open_log(DataFolder(str(tmp_path)))
+    log = open_log(SurveyedFolder(str(tmp_path)))
     assert (log.start_offset, offsets(log)) == (0, [0])
 
 
 def test_segments_whose_producers_no_snapshot_knows_stay_until_one_does(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = open_log(folder, SMALL)
     for _ in range(12):
         put(log)
     log.advance_start(8)
     assert (log.start_offset, bases(log)) == (8, [0, 4, 8])
     folder.abandon()
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = open_log(folder, SMALL)
     assert log.start_offset == 8
     log.save_snapshot(b"state")
@@ -156,7 +157,7 @@ def test_a_process_that_dies_while_it_deletes_leaves_the_younger_segments(tmp_pa
         if point == "retention.delete":
             raise Killed
 
-    folder = DataFolder(str(tmp_path), at=die)
+    folder = SurveyedFolder(str(tmp_path), at=die)
     log = open_log(folder, SMALL)
     for _ in range(12):
         put(log)
@@ -165,7 +166,7 @@ def test_a_process_that_dies_while_it_deletes_leaves_the_younger_segments(tmp_pa
         log.advance_start(8)
     folder.abandon()
     assert files(tmp_path, ".deleted")
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = open_log(folder, SMALL)
     assert offsets(log) == list(range(4, 12))
     assert not files(tmp_path, ".deleted")
@@ -173,7 +174,7 @@ def test_a_process_that_dies_while_it_deletes_leaves_the_younger_segments(tmp_pa
 
 
 def test_an_empty_segment_remembers_the_offset_of_a_log_without_records(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = open_log(folder, SMALL)
     for _ in range(5):
         put(log)
@@ -185,7 +186,7 @@ def test_an_empty_segment_remembers_the_offset_of_a_log_without_records(tmp_path
     for is_clean in (False, True, True):
         folder.close() if is_clean else folder.abandon()
         lines: list[str] = []
-        folder = DataFolder(str(tmp_path), report=lines.append)
+        folder = SurveyedFolder(str(tmp_path), report=lines.append)
         log = open_log(folder, SMALL)
         assert (bases(log), log.start_offset, log.end_offset, lines) == ([5], 5, 5, [])
     put(log)
@@ -194,7 +195,7 @@ def test_an_empty_segment_remembers_the_offset_of_a_log_without_records(tmp_path
 
 
 def test_a_start_that_cannot_be_noted_does_not_move(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = open_log(folder, SMALL)
     for _ in range(12):
         put(log)
@@ -218,7 +219,7 @@ def filled(folder: DataFolder, count: int = 14) -> FileLog:
 
 
 def test_a_cleaned_segment_takes_the_place_of_others(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = filled(folder)
     assert bases(log) == [0, 4, 8, 12]
     log.read(0, 1, log.end_address)  # So that the place is remembered.
@@ -246,14 +247,14 @@ def test_a_cleaned_segment_takes_the_place_of_others(tmp_path: Path) -> None:
 def test_a_cleaned_log_opens_again(stop: str, tmp_path: Path) -> None:
     boots = iter(["one", "two"] if stop == "power" else ["one", "one"])
     boot: Callable[[], str] = lambda: next(boots)  # noqa: E731
-    folder = DataFolder(str(tmp_path), boot=boot)
+    folder = SurveyedFolder(str(tmp_path), boot=boot)
     log = filled(folder)
     keep(log, 0, 8, {1, 3, 7})
     keep(log, 8, 12, {11})
     log.note_clean(12)
     folder.close() if stop == "close" else folder.abandon()
     lines: list[str] = []
-    folder = DataFolder(str(tmp_path), boot=boot, report=lines.append)
+    folder = SurveyedFolder(str(tmp_path), boot=boot, report=lines.append)
     log = open_log(folder)
     assert (offsets(log), log.end_offset, log.clean_offset, lines) == ([1, 3, 7, 11, 12, 13], 14, 12, [])
     assert log.load_snapshot() == (14, b"state")
@@ -262,7 +263,7 @@ def test_a_cleaned_log_opens_again(stop: str, tmp_path: Path) -> None:
 
 def test_a_gap_that_no_cleaner_made_is_still_the_end_of_the_log(tmp_path: Path) -> None:
     boots = iter(["one", "two"])
-    folder = DataFolder(str(tmp_path), boot=lambda: next(boots))
+    folder = SurveyedFolder(str(tmp_path), boot=lambda: next(boots))
     log = open_log(folder, SMALL)
     for _ in range(3):
         put(log)
@@ -270,14 +271,14 @@ def test_a_gap_that_no_cleaner_made_is_still_the_end_of_the_log(tmp_path: Path) 
     whole = (tmp_path / "orders-0/00000000000000000000.log").read_bytes()
     third = len(whole) // 3
     (tmp_path / "orders-0/00000000000000000000.log").write_bytes(whole[:third] + whole[2 * third :])
-    log = open_log(DataFolder(str(tmp_path), boot=lambda: next(boots)), SMALL)
+    log = open_log(SurveyedFolder(str(tmp_path), boot=lambda: next(boots)), SMALL)
     assert log.end_offset == 1
 
 
 def test_a_cleaned_segment_that_is_cut_takes_no_more_batches(tmp_path: Path) -> None:
     boots = iter(["one", "two", "two", "three"])
     boot: Callable[[], str] = lambda: next(boots)  # noqa: E731
-    folder = DataFolder(str(tmp_path), boot=boot)
+    folder = SurveyedFolder(str(tmp_path), boot=boot)
     log = filled(folder)
     keep(log, 0, 8, {1, 3, 7})
     folder.abandon()
@@ -285,13 +286,13 @@ def test_a_cleaned_segment_that_is_cut_takes_no_more_batches(tmp_path: Path) -> 
     (tmp_path / "recovery-point-offset-checkpoint").unlink()
     cleaned = tmp_path / "orders-0/00000000000000000000.log"
     cleaned.write_bytes(cleaned.read_bytes()[:-1])
-    folder = DataFolder(str(tmp_path), boot=boot)
+    folder = SurveyedFolder(str(tmp_path), boot=boot)
     log = open_log(folder)
     assert (bases(log), offsets(log), log.end_offset) == ([0, 4], [1, 3], 4)
     for n in range(2):
         put(log)
         folder.abandon()
-        folder = DataFolder(str(tmp_path), boot=boot)
+        folder = SurveyedFolder(str(tmp_path), boot=boot)
         log = open_log(folder)
         assert (bases(log), offsets(log)) == ([0, 4], [1, 3, *range(4, 5 + n)])
     folder.close()
@@ -306,13 +307,13 @@ def test_a_process_that_dies_while_it_swaps_leaves_the_old_or_the_new(point: str
             shutil.copytree(tmp_path / "data", left)  # Cleanup code that runs after the crash does not count.
             raise Killed
 
-    folder = DataFolder(str(tmp_path / "data"), at=die)
+    folder = SurveyedFolder(str(tmp_path / "data"), at=die)
     log = filled(folder)
     with pytest.raises(Killed):
         keep(log, 0, 8, {1, 3, 7})
     folder.abandon()
     lines: list[str] = []
-    folder = DataFolder(str(left), report=lines.append)
+    folder = SurveyedFolder(str(left), report=lines.append)
     log = open_log(folder)
     if point == "clean.swap.before":
         assert (bases(log), offsets(log), lines) == ([0, 4, 8, 12], list(range(14)), [])
@@ -327,7 +328,7 @@ def test_a_process_that_dies_while_it_swaps_leaves_the_old_or_the_new(point: str
 
 
 def test_half_a_swap_of_the_names_is_finished(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = filled(folder)
     keep(log, 0, 8, {1, 3, 7})
     folder.abandon()
@@ -338,7 +339,7 @@ def test_half_a_swap_of_the_names_is_finished(tmp_path: Path) -> None:
     (partition / f"{0:020d}.timeindex").write_bytes(b"an old one")
     (partition / f"{4:020d}.log").write_bytes(b"not removed yet")
     (partition / f"{4:020d}.index").write_bytes(b"not removed yet")
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = open_log(folder)
     assert (bases(log), offsets(log)) == ([0, 8, 12], [1, 3, 7, *range(8, 14)])
     assert (partition / f"{0:020d}.timeindex").read_bytes() != b"an old one"
@@ -347,7 +348,7 @@ def test_half_a_swap_of_the_names_is_finished(tmp_path: Path) -> None:
 
 
 def test_the_aborted_transactions_are_those_of_the_cleaned_segment(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = filled(folder)
     entries = [AbortedTxn(7, n, n + 1, n + 2) for n in (0, 3, 9)]
     for entry in entries:
@@ -358,13 +359,13 @@ def test_the_aborted_transactions_are_those_of_the_cleaned_segment(tmp_path: Pat
     rewrite.finish(lambda done: None)
     assert log.aborted(0, 14) == entries[1:]
     folder.close()
-    log = open_log(DataFolder(str(tmp_path)))
+    log = open_log(SurveyedFolder(str(tmp_path)))
     assert log.aborted(0, 14) == entries[1:]
 
 
 def test_until_all_is_on_disk_the_old_segments_serve_and_none_is_deleted(tmp_path: Path) -> None:
     later = Later()
-    folder = DataFolder(str(tmp_path), defer=later)
+    folder = SurveyedFolder(str(tmp_path), defer=later)
     log = filled(folder)
     later.run()
     assert keep(log, 0, 8, {1, 3, 7}) == []
@@ -382,7 +383,7 @@ def test_until_all_is_on_disk_the_old_segments_serve_and_none_is_deleted(tmp_pat
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_folder_that_is_closed_meanwhile_is_whole(committed: bool, tmp_path: Path) -> None:
     later = Later()
-    folder = DataFolder(str(tmp_path), defer=later)
+    folder = SurveyedFolder(str(tmp_path), defer=later)
     log = filled(folder)
     later.run()
     keep(log, 0, 8, {1, 3, 7})
@@ -394,7 +395,7 @@ def test_a_folder_that_is_closed_meanwhile_is_whole(committed: bool, tmp_path: P
         work()
     done(None)
     lines: list[str] = []
-    folder = DataFolder(str(tmp_path), report=lines.append)
+    folder = SurveyedFolder(str(tmp_path), report=lines.append)
     log = open_log(folder)
     assert lines == []
     assert offsets(log) == ([1, 3, 7, *range(8, 14)] if committed else list(range(14)))
@@ -403,7 +404,7 @@ def test_a_folder_that_is_closed_meanwhile_is_whole(committed: bool, tmp_path: P
 
 def test_a_topic_that_is_deleted_meanwhile_is_gone(tmp_path: Path) -> None:
     later = Later()
-    folder = DataFolder(str(tmp_path), defer=later)
+    folder = SurveyedFolder(str(tmp_path), defer=later)
     log = filled(folder)
     later.run()
     told = keep(log, 0, 8, {1, 3, 7})
@@ -424,7 +425,7 @@ def test_a_disk_that_is_full_leaves_the_log_as_it_was(tmp_path: Path) -> None:
             raise OSError(28, "No space left on device")
         return os.pwrite(fd, data, at)
 
-    folder = DataFolder(str(tmp_path), pwrite=pwrite)
+    folder = SurveyedFolder(str(tmp_path), pwrite=pwrite)
     log = filled(folder)
     is_full = True
     assert keep(log, 0, 8, {1, 3, 7}) == [False]
@@ -435,7 +436,7 @@ def test_a_disk_that_is_full_leaves_the_log_as_it_was(tmp_path: Path) -> None:
 
 
 def test_a_rewrite_that_is_abandoned_leaves_no_file(tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = filled(folder)
     before = sorted(os.listdir(tmp_path / "orders-0"))
     rewrite = log.rewrite(0, 8)
@@ -447,7 +448,7 @@ def test_a_rewrite_that_is_abandoned_leaves_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["length", "last offset delta", "base offset"])
 def test_a_damaged_header_does_not_lead_the_cleaner_round_in_circles(field: str, tmp_path: Path) -> None:
-    folder = DataFolder(str(tmp_path))
+    folder = SurveyedFolder(str(tmp_path))
     log = filled(folder)
     damages = {"length": (8, pack(">i", -12)), "last offset delta": (23, pack(">i", -1)), "base offset": (0, bytes(8))}
     at, damage = damages[field]

@@ -2,7 +2,7 @@
 
     .lock                                held while a broker runs; its pid inside
     meta.properties                      the cluster that the folder belongs to (Kafka's layout)
-    fencepost.metadata                   the cluster's document (topics and settings), opaque here
+    fencepost.metadata                   the cluster's document: topics and settings
     .kafka_cleanshutdown, boot-id        how the last process ended: `last_stop.py`
     *-offset-checkpoint                  one offset for each log: `offset_files.py`
     <topic>-<partition>/                 one log; renamed to end in `-delete` while it is removed: `deleting.py`
@@ -34,9 +34,12 @@ from fencepost.server.storage.checkpoints import (
 from fencepost.server.storage.deferring import Defer, Done, Stop, run_at_once
 from fencepost.server.storage.deleting import LogDeletion
 from fencepost.server.storage.file_log import FileLog
+from fencepost.server.storage.formats import refuse_later_checkpoints
 from fencepost.server.storage.group_sync import GroupSync, call_all
 from fencepost.server.storage.identity import current_boot, make_folder, open_meta, take_lock, write_meta
 from fencepost.server.storage.last_stop import LastStop, Trust, write_clean_stop
+from fencepost.server.storage.mending import mend_gap
+from fencepost.server.storage.missing import DataMissing, LogsIn, Survey, survey_folder
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
 from fencepost.server.storage.open_files import At, OpenFiles, PWrite, go_on
 from fencepost.server.storage.recovery import Report, open_file_log
@@ -58,9 +61,11 @@ class DataFolder:
     """See `machines.log.interface.Storage`, and `log_files.LogFolder` for what its logs ask of it.
 
     `flush`: whether `sync` waits for the disk. `report`: gets one line for everything that recovery changed.
-    `stop`: gets LogTailUnknown when a sync failed, and must end the process. `at`: a crash hook for tests,
-    called with "segment.roll", "index.write", "snapshot.write", "metadata.save", "retention.delete",
-    "clean.swap.before", "clean.swap.after" and "clean.install" in the middle of each.
+    `missing`: "refuse" raises DataMissing if the folder has less than its own records say (`missing.py`), "accept"
+    reports it and goes on. `stop`: gets LogTailUnknown when a sync failed, and must end the process.
+    `logs_in`: names and topic ids of the logs that the cluster's document has; without, nothing can be missing.
+    `at`: a crash hook for tests, called with "segment.roll", "index.write", "snapshot.write", "metadata.save",
+    "retention.delete", "clean.swap.before", "clean.swap.after" and "clean.install" in the middle of each.
     """
 
     def __init__(
@@ -72,6 +77,8 @@ class DataFolder:
         stop: Stop = _raise,
         report: Report = lambda line: None,
         at: At = go_on,
+        missing: str = "refuse",
+        logs_in: LogsIn | None = None,
         cluster_id: str | None = None,
         node_id: int = 1,
         max_open_segments: int | None = None,
@@ -83,6 +90,7 @@ class DataFolder:
         self._defer = defer
         self._stop = stop
         self._report = report
+        self._logs_in = logs_in
         self._open_files = OpenFiles(max_open_segments or _open_segments_limit(), pwrite, at)
         self._disk = FolderSync(self.path)
         self._syncs = GroupSync(self.path, self._open_files, self._disk, defer, stop)
@@ -95,12 +103,13 @@ class DataFolder:
         make_folder(self.path)
         self._lock = take_lock(self.path)
         try:
-            self._open_folder(cluster_id, node_id, boot())
+            self._open_folder(cluster_id, node_id, boot(), missing == "accept")
         except BaseException:
             os.close(self._lock)
             raise
 
-    def _open_folder(self, cluster_id: str | None, node_id: int, boot: str | None) -> None:
+    def _open_folder(self, cluster_id: str | None, node_id: int, boot: str | None, is_loss_accepted: bool) -> None:
+        refuse_later_checkpoints(self.path)
         self.cluster_id = open_meta(self.path, cluster_id, node_id)
         self._recovery_points = RecoveryPoints(self.path)
         self._start_offsets = OffsetsFile(f"{self.path}/{START_OFFSETS_NAME}")
@@ -115,9 +124,41 @@ class DataFolder:
             if _LOG_DIRECTORY.fullmatch(name) and os.path.exists(f"{self.path}/{name}/{TOPIC_ID_NAME}")
         }
         last_stop = self._last_stop = LastStop(self.path, boot)
+        self._is_loss_accepted = is_loss_accepted
+        survey = self._survey()
+        self._proven_ends = dict(survey.ends)
+        if survey.missing:
+            self._accept_loss(survey)
+        else:
+            last_stop.begin()
         self.may_have_lost_appends = last_stop.may_have_lost_appends
         self._note_boot()
         self._deletion.remove_left_over(names)
+
+    def _survey(self) -> Survey:
+        """Compare the folder with its records. Raises DataMissing, unless that is accepted; changes nothing."""
+        document = self.load_metadata()
+        if self._logs_in is None:
+            return Survey([], {})
+        if document is None:
+            named = sorted({*self._last_stop.clean_ends, *self._recovery_points.names()})
+            # With logs and without a document, the caller refuses the folder in any case.
+            if named and not self._unopened and not self._is_loss_accepted:
+                line = f"{METADATA_NAME}: there is no such file; by other files there are {len(named)} logs ({named[0]}"
+                raise DataMissing(self.path, [f"{line} ...)" if len(named) > 1 else f"{line})"])
+            return Survey([], {})
+        logs = self._logs_in(document)
+        survey = survey_folder(self.path, logs, self._last_stop, self._recovery_points, self._start_offsets)
+        if survey.missing and not self._is_loss_accepted:
+            raise DataMissing(self.path, map(str, survey.missing))
+        return survey
+
+    def _accept_loss(self, survey: Survey) -> None:
+        """Go on as after a power loss: readers and producers learn that the logs may be shorter than they know."""
+        self._last_stop.distrust()
+        for part in survey.missing:
+            kept = "".join([mend_gap(part.name, gap) for gap in part.gaps])
+            self._report(f"{part}: accepted{kept}, offsets below {survey.ends[part.name]} are not used again")
 
     def note_cluster(self, cluster_id: str, node_id: int = 1) -> None:
         """Have `meta.properties` say what the cluster's document says; the document decides."""
@@ -156,7 +197,17 @@ class DataFolder:
         clean_end = last_stop.clean_ends.pop(name, None)
         start = self._start_offsets.get(name)
         log = open_file_log(
-            directory, topic_id, config, self._open_files, last_stop.trust, clean_end, point, start, self._report
+            directory,
+            topic_id,
+            config,
+            self._open_files,
+            last_stop.trust,
+            clean_end,
+            point,
+            start,
+            self._report,
+            self._proven_ends.pop(name, 0),
+            self._is_loss_accepted,
         )
         clean_offset = self._clean_offsets.get(name)
         log.clean_offset = clean_offset if clean_offset <= log.end_offset else 0

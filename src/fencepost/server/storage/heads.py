@@ -17,12 +17,13 @@ Placed = tuple[int, int, int, int, int, int, bytes, int]
 
 
 class BadBatch(Exception):
-    """There is no complete, valid batch at `position`."""
+    """There is no complete, valid batch at `position`. `is_whole`: there are as many bytes as its header says."""
 
-    def __init__(self, position: int, why: str) -> None:
+    def __init__(self, position: int, why: str, is_whole: bool = False) -> None:
         super().__init__(f"position {position}: {why}")
         self.position = position
         self.why = why
+        self.is_whole = is_whole
 
 
 def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool = False) -> Iterator[Placed]:
@@ -54,7 +55,8 @@ def walk(read: Read, position: int, end: int, chunk_bytes: int, check_crc: bool 
             else:
                 found = _crc_of_long_batch(read, position + CHECKED_AT, position + size, chunk_bytes)
             if found != crc:
-                raise BadBatch(position, f"crc is {found:#010x}, the header says {crc:#010x}")
+                why = f"crc is {found:#010x}, the header says {crc:#010x}"
+                raise BadBatch(position, why, is_whole=True)
         yield position, size, base_offset, base_offset + delta, max_timestamp, attributes, buf, at
         position += size
 

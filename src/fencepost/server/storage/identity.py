@@ -74,7 +74,7 @@ def open_meta(folder: str, cluster_id: str | None, node_id: int) -> str:
     if known.get("version") != "1" or "cluster.id" not in known:
         raise DataFolderUnusable(
             f"{path} has version {known.get('version')}, expected 1",
-            "this folder was not made by this program; give the broker another one with --data",
+            "a later version, or another program, made this folder; start that, or choose another folder with --data",
         )
     return known["cluster.id"]
 

@@ -28,9 +28,13 @@ class Trust(Enum):
 
 
 class LastStop:
-    """Read once, when the folder is opened. `boot` is the current boot, or None if the kernel does not say."""
+    """Read once, when the folder is opened; nothing changes until `begin`.
+
+    `boot` is the current boot, or None if the kernel does not say.
+    """
 
     def __init__(self, folder: str, boot: str | None) -> None:
+        self._folder = folder
         self._boot_path = f"{folder}/{BOOT_NAME}"
         self._boot = boot
         clean_path = f"{folder}/{CLEAN_NAME}"
@@ -38,15 +42,26 @@ class LastStop:
         self.clean_ends = _decode_ends(read_file(clean_path))
         if os.path.exists(clean_path):
             self.trust = Trust.CLEAN
-            os.unlink(clean_path)
-            # If it came back after a power loss, it would vouch for logs that were written since.
-            sync_directory(folder)
         elif boot is not None and boot_before == boot.encode():
             self.trust = Trust.SAME_BOOT
         else:
             self.trust = Trust.OTHER_BOOT
         # Where the kernel does not tell one boot from another, it was more likely the process that ended.
         self.may_have_lost_appends = self.trust is Trust.OTHER_BOOT and boot is not None and boot_before is not None
+
+    def begin(self) -> None:
+        """The logs may be written from now on, so the clean stop does not vouch for them any more."""
+        if self.trust is Trust.CLEAN:
+            os.unlink(f"{self._folder}/{CLEAN_NAME}")
+            # If it came back after a power loss, it would vouch for logs that were written since.
+            sync_directory(self._folder)
+
+    def distrust(self) -> None:
+        """Treat this start as one after a power loss, and the next one too, unless `note_boot` comes before it."""
+        replace_file(self._boot_path, b"unknown", durable=True)
+        self.begin()
+        self.trust = Trust.OTHER_BOOT
+        self.may_have_lost_appends = True
 
     def note_boot(self) -> None:
         """Every log was checked since the machine started: a process that follows in this boot need not do it again."""

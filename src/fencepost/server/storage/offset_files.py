@@ -68,6 +68,10 @@ class RecoveryPoints:
     def get(self, name: str) -> int | None:
         return self._points.get(name)
 
+    def names(self) -> list[str]:
+        """Of the logs with records."""
+        return [name for name, point in self._points.items() if point]
+
     def set(self, name: str, offset: int) -> None:
         self._points[name] = offset
 

@@ -29,8 +29,9 @@ def go_on(point: str) -> None:
 
 
 class OpenFiles:
-    def __init__(self, limit: int, pwrite: PWrite = os.pwrite, at: At = go_on) -> None:
+    def __init__(self, limit: int, pwrite: PWrite = os.pwrite, at: At = go_on, *, is_read_only: bool = False) -> None:
         self.pwrite = pwrite
+        self._mode = os.O_RDONLY if is_read_only else os.O_RDWR
         self.at = at
         self._limit = limit
         self._open: dict[OnDisk, None] = {}
@@ -39,11 +40,11 @@ class OpenFiles:
         return len(self._open)
 
     def open(self, file: OnDisk) -> int:
-        """Open for reading and writing, if it is not open; the descriptor is valid until the next `open`."""
+        """Open it, if it is not open; the descriptor is valid until the next `open`."""
         if file.fd < 0:
             while len(self._open) >= self._limit:
                 self._close_one()
-            file.fd = self._with_room(lambda: os.open(file.path, os.O_RDWR | os.O_CLOEXEC))
+            file.fd = self._with_room(lambda: os.open(file.path, self._mode | os.O_CLOEXEC))
             self._open[file] = None
         file.used = True
         return file.fd

@@ -23,13 +23,18 @@ from fencepost.server.storage.checkpoints import (
     read_leader_epochs,
     write_leader_epochs,
 )
+from fencepost.server.storage.cuts import keep_cut
 from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.heads import BadBatch
 from fencepost.server.storage.last_stop import Trust
+from fencepost.server.storage.log_files import LogFiles
+from fencepost.server.storage.mending import skip_to
+from fencepost.server.storage.missing import DataMissing
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import finish_swaps
-from fencepost.server.storage.segment import CorruptLog, Segment
+from fencepost.server.storage.segment import CorruptLog, Segment, is_numbered
 from fencepost.server.storage.segment_indexes import SUFFIXES
+from fencepost.server.storage.syncing import sync_directory
 
 # A torn batch makes one index entry invalid. If this many are invalid, the whole index is rebuilt.
 _TRIED_ENTRIES = 3
@@ -47,22 +52,34 @@ def open_file_log(
     recovery_point: int | None,
     start_offset: int,
     report: Report,
+    proven_end: int = 0,
+    is_loss_accepted: bool = False,
 ) -> FileLog:
     """The log in `directory`, or a new one. `report` gets one line for every repair.
 
     `clean_end`: the end offset and the size that a clean stop noted; files of another size are checked.
-    `start_offset`: where the log begins, if that is within its first segment.
+    `start_offset`: where the log begins, if that is within its first segment. `proven_end`: the log has reached this
+    offset, by the folder's records (`missing.py`). Where it ends before, it continues there if the loss is accepted;
+    otherwise, DataMissing is raised.
     """
     try:
         names = set(os.listdir(directory))
     except FileNotFoundError:
-        return FileLog(directory, topic_id, config, open_files, [], 0, [], [])
+        names = set()
+        if not proven_end:
+            return FileLog(directory, topic_id, config, open_files, [], 0, [], [])
     opening = _Opening(directory, names, config, open_files, report)
-    opening.names = names = finish_swaps(directory, names, opening.report)
-    segments = opening.find_segments()
+    opening.proven_end = proven_end
+    opening.is_loss_accepted = is_loss_accepted
+    segments: list[Segment] = []
+    if names:
+        opening.names = names = finish_swaps(directory, names, opening.report)
+        segments = opening.find_segments()
     if not segments:
         opening.drop_snapshots_above(-1)
-        return FileLog(directory, topic_id, config, open_files, [], 0, [], [])
+        if not proven_end:
+            return FileLog(directory, topic_id, config, open_files, [], 0, [], [])
+        return opening.begin_empty_log(topic_id)
     point = recovery_point or 0
     size = segments[-1].address + segments[-1].size
     if trust is Trust.CLEAN and clean_end is not None and clean_end[1] == size:
@@ -78,6 +95,7 @@ def open_file_log(
         opening.put_indexes_in_place(segments, checked_from)
         end_offset = opening.check(segments, checked_from, point if trust is Trust.OTHER_BOOT else None)
     snapshots = opening.find_snapshots(end_offset)
+    end_offset = opening.skip_lost_offsets(segments, end_offset)
     noted = read_leader_epochs(directory) if EPOCHS_NAME in names else []
     epochs = [entry for entry in noted if entry[1] < end_offset]
     for epoch, first_offset in opening.epochs:
@@ -109,6 +127,8 @@ class _Opening:
         self.names = names
         self.config = config
         self.open_files = open_files
+        self.proven_end = 0
+        self.is_loss_accepted = False
         self.epochs: list[tuple[int, int]] = []  # Leader epochs of the checked batches, with their first offsets.
         self._report = report
 
@@ -118,14 +138,14 @@ class _Opening:
     def find_segments(self) -> list[Segment]:
         segments = []
         address = 0
-        for name in sorted(name for name in self.names if _is_numbered(name, "log")):
+        for name in sorted(name for name in self.names if is_numbered(name, "log")):
             size = os.stat(f"{self.directory}/{name}").st_size
             segments.append(Segment(self.open_files, self.directory, int(name[:20]), address, size))
             address += size
         bases = {segment.base_offset for segment in segments}
         for name in self.names:
             if name.endswith(".tmp") or any(
-                _is_numbered(name, suffix) and int(name[:20]) not in bases for suffix in SUFFIXES
+                is_numbered(name, suffix) and int(name[:20]) not in bases for suffix in SUFFIXES
             ):
                 # Left by a process that was killed while it created a segment or replaced a file.
                 os.unlink(f"{self.directory}/{name}")
@@ -221,16 +241,16 @@ class _Opening:
         return None
 
     def cut(self, segments: list[Segment], index: int, bad: BadBatch, end_offset: int) -> None:
+        self.refuse_loss(end_offset)
         segment = segments[index]
         is_closed = index + 1 < len(segments)
-        lost = segment.size - bad.position
-        for later in segments[index + 1 :]:
-            lost += later.size
-            later.remove_files()
+        lost = sum(later.size for later in segments[index:]) - bad.position
+        # Before the rest is gone: a snapshot proves how far the log went.
+        self.drop_snapshots_above(end_offset)
+        kept = keep_cut(os.path.basename(self.directory), segment, bad, end_offset, segments[index + 1 :])
         del segments[index + 1 :]
         name = os.path.basename(segment.path)
-        self.report(f"cut {lost} bytes of {name} after offset {end_offset - 1} ({bad})")
-        self.drop_snapshots_above(end_offset)
+        self.report(f"cut {lost} bytes of {name} after offset {end_offset - 1} ({bad}){kept}")
         with open(segment.path, "r+b") as file:
             file.truncate(bad.position)
         segment.size = bad.position
@@ -239,6 +259,42 @@ class _Opening:
             segment.indexes.seal()
             segments.append(Segment(self.open_files, self.directory, end_offset, segment.address + segment.size, 0))
             segments[-1].create_files()
+
+    def refuse_loss(self, end_offset: int) -> None:
+        """Raise DataMissing if the log ends before what is proven, unless that is accepted."""
+        if end_offset < self.proven_end and not self.is_loss_accepted:
+            name = os.path.basename(self.directory)
+            line = f"{name}: the log ends at offset {end_offset}; by the records it reaches offset {self.proven_end}"
+            raise DataMissing(os.path.dirname(self.directory), [line])
+
+    def skip_lost_offsets(self, segments: list[Segment], end_offset: int) -> int:
+        """Let the log continue where it ended by the folder's records; return its end offset."""
+        if end_offset >= self.proven_end:
+            return end_offset
+        self.refuse_loss(end_offset)
+        last = segments[-1]
+        last.close_file()
+        skip_to(last, last.size, self.proven_end)
+        last.indexes.seal()
+        self.begin_segment(segments)
+        return self.proven_end
+
+    def begin_empty_log(self, topic_id: bytes) -> FileLog:
+        """A log that begins where the one before it ended by the folder's records."""
+        self.refuse_loss(0)
+        LogFiles(self.directory, self.open_files, [], []).create_directory(topic_id)
+        segments: list[Segment] = []
+        self.begin_segment(segments)
+        sync_directory(os.path.dirname(self.directory))
+        log = FileLog(self.directory, topic_id, self.config, self.open_files, segments, self.proven_end, [], [])
+        log.files.directory_changed = log.files.directory_created = True
+        return log
+
+    def begin_segment(self, segments: list[Segment]) -> None:
+        address = segments[-1].address + segments[-1].size if segments else 0
+        segments.append(Segment(self.open_files, self.directory, self.proven_end, address, 0))
+        segments[-1].create_files()
+        sync_directory(self.directory)
 
     def keep_vouched_txns(self, segments: list[Segment], vouched_for: int) -> None:
         """Keep the aborted-transaction index up to the newest good snapshot; the replay adds the rest."""
@@ -260,20 +316,16 @@ class _Opening:
     def find_snapshots(self, until_offset: int) -> list[int]:
         """The offsets of the snapshots that can be used, in order; the others are removed."""
         self.drop_snapshots_above(until_offset)
-        return sorted(int(name[:20]) for name in self.names if _is_numbered(name, "snapshot"))
+        return sorted(int(name[:20]) for name in self.names if is_numbered(name, "snapshot"))
 
     def has_snapshot_above(self, offset: int) -> bool:
-        return any(_is_numbered(name, "snapshot") and int(name[:20]) > offset for name in self.names)
+        return any(is_numbered(name, "snapshot") and int(name[:20]) > offset for name in self.names)
 
     def drop_snapshots_above(self, offset: int) -> None:
         for name in sorted(self.names):
-            if _is_numbered(name, "snapshot") and int(name[:20]) > offset:
+            if is_numbered(name, "snapshot") and int(name[:20]) > offset:
                 os.unlink(f"{self.directory}/{name}")
                 self.names.discard(name)
-
-
-def _is_numbered(name: str, suffix: str) -> bool:
-    return len(name) == 21 + len(suffix) and name[:20].isdecimal() and name[20:] == "." + suffix
 
 
 def _are_entries_in_order(segment: Segment) -> bool:

@@ -165,7 +165,7 @@ def finish_swaps(directory: str, names: set[str], report: Callable[[str], None])
 
 def _finish_swap(directory: str, name: str, names: set[str]) -> None:
     stem = name[:20]
-    last = f"{_last_offset(f'{directory}/{name}'):020d}"
+    last = f"{last_offset_of(f'{directory}/{name}'):020d}"
     for other in sorted(names):
         if len(other) == 24 and other.endswith(".log") and stem <= other[:20] <= last:
             # The names of the first segment's indexes may belong to the cleaned segment already; if not, see below.
@@ -177,7 +177,7 @@ def _finish_swap(directory: str, name: str, names: set[str]) -> None:
             os.rename(f"{directory}/{stem}.{suffix}{SWAP}", f"{directory}/{stem}.{suffix}")
 
 
-def _last_offset(path: str) -> int:
+def last_offset_of(path: str) -> int:
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         last_offset = -1

@@ -23,6 +23,11 @@ SWAP = ".swap"
 DELETED = ".deleted"
 
 
+def is_numbered(name: str, suffix: str) -> bool:
+    """Whether `name` is that of a file with an offset, such as `%020d.log`."""
+    return len(name) == 21 + len(suffix) and name[:20].isdecimal() and name[20:] == "." + suffix
+
+
 class CorruptLog(StorageFailed):
     """A batch that was valid when it was written is not valid any more: the disk, or a program, changed it."""
 
@@ -106,7 +111,8 @@ class Segment:
             base_offset = placed[2]
             is_gap = next_offset is not None and base_offset > next_offset
             if next_offset not in (None, base_offset) and not (is_gap and may_have_gaps):
-                raise BadBatch(placed[0], f"base offset is {base_offset}, expected {next_offset}")
+                why = f"base offset is {base_offset}, expected {next_offset}"
+                raise BadBatch(placed[0], why, is_whole=True)
             next_offset = placed[3] + 1
             yield placed
 

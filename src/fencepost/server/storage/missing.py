@@ -1,0 +1,255 @@
+"""What a data folder must have by its own records, and what of it is missing. Reads only.
+
+Which records prove something depends on how the last process ended:
+
+    clean          the end offset and the size of every log, which the stop noted; and all of the next line
+    same boot      the page cache is intact: recovery point, log start offset, newest snapshot, the index of a newer
+                   segment; segments follow one another
+    other boot     unsynced writes may be lost, so only the recovery point, which is noted after a sync, and that
+                   segments below it follow one another
+
+A torn or damaged batch beyond what is proven is the work of recovery, not missing data.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from fencepost.server.storage.checkpoints import TOPIC_ID_NAME, decode_topic_id, read_file
+from fencepost.server.storage.formats import refuse_later_topic_id
+from fencepost.server.storage.heads import BadBatch, walk
+from fencepost.server.storage.identity import DataFolderUnusable
+from fencepost.server.storage.index_file import OFFSET_ENTRY, IndexFile
+from fencepost.server.storage.last_stop import LastStop, Trust
+from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
+from fencepost.server.storage.open_files import OpenFiles
+from fencepost.server.storage.rewriting import last_offset_of
+from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, SWAP, Segment, is_numbered
+
+SETTING = "fencepost.recovery.missing"
+
+# The names (`<topic>-<partition>`) and topic ids of the logs that the cluster's document has.
+LogsIn = Callable[[bytes], Iterable[tuple[str, bytes]]]
+
+
+class LogRecords(NamedTuple):
+    """What the folder says about one log."""
+
+    trust: Trust
+    clean_end: tuple[int, int] | None = None  # End offset and size at the clean stop.
+    recovery_point: int = 0
+    start_offset: int = 0
+
+
+class FoundLog(NamedTuple):
+    """What is in the directory of one log. `has_directory`: one of the right topic."""
+
+    has_directory: bool
+    segments: list[Segment]
+    newest_snapshot: int = 0
+    indexed_end: int = 0  # The end offset by the index of a segment that is newer than all of these.
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+
+class Proof(NamedTuple):
+    """The log reached this offset, and which record says so."""
+
+    end_offset: int
+    by: str
+
+
+class Gap(NamedTuple):
+    """`segment` has no whole batch from `position` on, and ends before the next segment begins."""
+
+    segment: Segment
+    position: int
+    end_offset: int
+    next_offset: int
+
+
+class MissingPart(NamedTuple):
+    """`found` and `recorded` are what is there and what should be, in words."""
+
+    name: str
+    found: str
+    recorded: str
+    gaps: list[Gap]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.found}; {self.recorded}"
+
+
+class DataMissing(DataFolderUnusable):
+    """The folder has less than its own records say."""
+
+    def __init__(self, folder: str, lines: Iterable[str]) -> None:
+        super().__init__(
+            "\n".join([f"the data folder {folder} has less than its own records say", *lines]),
+            f"restore the folder from a copy, or go on without it with --set {SETTING}=accept, which keeps what is "
+            "behind a damaged batch for `fencepost salvage`",
+        )
+
+
+# --- the rules ------------------------------------------------------------------------------------------------
+
+
+def proven_end(records: LogRecords, found: FoundLog) -> Proof:
+    """The greatest end offset that a record proves."""
+    proofs = [Proof(records.recovery_point, "recovery-point-offset-checkpoint")]
+    if records.trust is not Trust.OTHER_BOOT:
+        proofs.append(Proof(records.start_offset, "log-start-offset-checkpoint"))
+        proofs.append(Proof(found.newest_snapshot, "the newest snapshot"))
+        proofs.append(Proof(found.indexed_end, "the index of its last segment"))
+    if records.trust is Trust.CLEAN and records.clean_end is not None:
+        proofs.append(Proof(records.clean_end[0], "the clean stop"))
+    return max(proofs, key=lambda proof: proof.end_offset)
+
+
+def find_missing(name: str, records: LogRecords, found: FoundLog) -> MissingPart | None:
+    clean_end = records.clean_end if records.trust is Trust.CLEAN else None
+    if clean_end is not None and clean_end[1] == found.size:
+        return None  # Nothing is read after a clean stop.
+    proof = proven_end(records, found)
+    recorded = f"{proof.by} says that the log reaches offset {proof.end_offset}"
+    if clean_end is not None:
+        recorded = f"the clean stop left {clean_end[1]} bytes, up to offset {clean_end[0]}"
+    gaps = find_gaps(found.segments, proof.end_offset if records.trust is Trust.OTHER_BOOT else None)
+    if not found.segments:
+        if not proof.end_offset:
+            return None  # A topic without records.
+        there = "there is no .log file" if found.has_directory else "there is no such folder"
+        return MissingPart(name, there, recorded, gaps)
+    if clean_end is not None and found.size < clean_end[1]:
+        there = f"there are {found.size} bytes in {len(found.segments)} .log files"
+        return MissingPart(name, there, recorded, gaps)
+    if gaps:
+        stem = f"{gaps[0].segment.base_offset:020d}.log"
+        following = f"the next segment begins at {gaps[0].next_offset}"
+        return MissingPart(name, f"{stem} ends at offset {gaps[0].end_offset}", following, gaps)
+    end_offset, bad = proven_part(found.segments, proof.end_offset)
+    if end_offset < proof.end_offset:
+        there = f"the log ends at offset {end_offset}"
+        if bad is not None:
+            there = f"the batch at offset {end_offset} is damaged ({bad})"
+        return MissingPart(name, there, recorded, gaps)
+    return None
+
+
+def find_gaps(segments: list[Segment], until: int | None) -> list[Gap]:
+    """Where a segment ends before the next one begins; with `until`, only up to this offset."""
+    gaps = []
+    for segment, following in pairwise(segments):
+        next_offset = following.base_offset
+        if until is not None and next_offset > until:
+            break
+        end_offset, position, _ = _walked(segment, None)
+        if end_offset < next_offset:
+            gaps.append(Gap(segment, position, end_offset, next_offset))
+    return gaps
+
+
+def proven_part(segments: list[Segment], until: int) -> tuple[int, BadBatch | None]:
+    """How far the log goes towards `until`, at least, and the bad batch that is there, if any."""
+    before = [segment for segment in segments if segment.base_offset < until]
+    if not before:
+        return (until if segments else 0), None
+    end_offset, _, bad = _walked(before[-1], until)
+    return min(end_offset, until), bad
+
+
+def _walked(segment: Segment, until: int | None) -> tuple[int, int, BadBatch | None]:
+    """The offset and the position up to which there are whole batches, and the bad batch that is there, if any.
+
+    Begins at the last entry of the offset index that fits. With `until`, checksums are compared, and the walk ends at
+    that offset.
+    """
+    offsets = segment.indexes.offsets
+    entry = offsets.last() if until is None else offsets.floor(0, until - 1 - segment.base_offset)
+    is_checked = until is not None
+    position = entry[1] if entry is not None and segment.entry_fits(entry, check_crc=is_checked) else 0
+    end_offset = segment.base_offset
+    found: BadBatch | None = None
+    try:
+        for placed in walk(segment.read, position, segment.size, SCAN_CHUNK_BYTES, check_crc=is_checked):
+            position = placed[0] + placed[1]
+            end_offset = placed[3] + 1
+            if until is not None and end_offset >= until:
+                break
+    except BadBatch as bad:
+        position = bad.position
+        found = bad
+    segment.close_file()
+    return end_offset, position, found
+
+
+# --- what is there --------------------------------------------------------------------------------------------
+
+
+def survey(directory: str, topic_id: bytes, open_files: OpenFiles) -> FoundLog:
+    """The files of a log, as recovery will find them once it has finished the swaps of cleaned segments."""
+    try:
+        names = set(os.listdir(directory))
+    except (FileNotFoundError, NotADirectoryError):
+        return FoundLog(has_directory=False, segments=[])
+    path = f"{directory}/{TOPIC_ID_NAME}"
+    content = read_file(path) if TOPIC_ID_NAME in names else None
+    refuse_later_topic_id(path, content)
+    found = decode_topic_id(content)
+    if found is not None and found != topic_id:
+        return FoundLog(has_directory=False, segments=[])  # The rest of a deleted topic.
+    suffixes = {int(name[:20]): "" for name in names if is_numbered(name, "log")}
+    swapped = sorted(name for name in names if is_numbered(name.removesuffix(SWAP), "log") and name.endswith(SWAP))
+    for name in swapped:
+        base_offset, last_offset = int(name[:20]), last_offset_of(f"{directory}/{name}")
+        suffixes = {base: suffix for base, suffix in suffixes.items() if not base_offset <= base <= last_offset}
+        suffixes[base_offset] = SWAP
+    segments = []
+    address = 0
+    for base_offset, suffix in sorted(suffixes.items()):
+        size = os.stat(f"{directory}/{base_offset:020d}.log{suffix}").st_size
+        segments.append(Segment(open_files, directory, base_offset, address, size, suffix))
+        address += size
+    snapshots = [int(name[:20]) for name in names if is_numbered(name, "snapshot")]
+    indexed = [int(name[:20]) for name in names if is_numbered(name, "index")]
+    newest = max(indexed, default=-1)
+    indexed_end = 0
+    if newest > max(suffixes, default=-1):
+        last = IndexFile(open_files, f"{directory}/{newest:020d}.index", OFFSET_ENTRY).last()
+        indexed_end = newest + last[0] + 1 if last is not None and last[0] >= 0 else newest
+    return FoundLog(True, segments, max(snapshots, default=0), indexed_end)
+
+
+class Survey(NamedTuple):
+    """Of all logs of a folder: the parts that are missing, and the end offset that is proven for each log."""
+
+    missing: list[MissingPart]
+    ends: Mapping[str, int]
+
+
+def survey_folder(
+    folder: str,
+    logs: Iterable[tuple[str, bytes]],
+    last_stop: LastStop,
+    recovery_points: RecoveryPoints,
+    start_offsets: OffsetsFile,
+) -> Survey:
+    """`logs`: the names and topic ids of the logs that the cluster's document has."""
+    open_files = OpenFiles(1, is_read_only=True)
+    missing = []
+    ends = {}
+    for name, topic_id in logs:
+        recorded = LogRecords(
+            last_stop.trust, last_stop.clean_ends.get(name), recovery_points.get(name) or 0, start_offsets.get(name)
+        )
+        found = survey(f"{folder}/{name}", topic_id, open_files)
+        part = find_missing(name, recorded, found)
+        if part is not None:
+            missing.append(part)
+        ends[name] = proven_end(recorded, found).end_offset
+    return Survey(missing, ends)

@@ -1,0 +1,102 @@
+"""Whole batches in files that are damaged or were cut off a log, and the outcomes of their transactions. Reads only.
+
+A batch counts if its checksum is right. The outcome of a transaction is known only if its marker is in the same files
+and every offset between the two is there: in a hole there may have been another marker.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from typing import NamedTuple
+
+from fencepost.protocol.batch import BatchHeader, decode_header, decode_marker
+from fencepost.protocol.records import Record, iter_records
+from fencepost.server.storage.cuts import side_files, whole_batches
+from fencepost.server.storage.heads import Read
+
+
+class Outcome(Enum):
+    PLAIN = "not in a transaction"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+    MARKER = "marker"
+
+
+class SalvagedBatch(NamedTuple):
+    """`position` is that in the file. `commit`: of a marker; None for data."""
+
+    path: str
+    position: int
+    header: BatchHeader
+    commit: bool | None
+    outcome: Outcome = Outcome.UNKNOWN
+
+    @property
+    def record_count(self) -> int:
+        return 0 if self.header.is_control else self.header.record_count
+
+
+@contextmanager
+def _reader(path: str) -> Iterator[tuple[Read, int]]:
+    """A function that reads the file, and its size."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield lambda position, size: os.pread(fd, size, position), os.fstat(fd).st_size
+    finally:
+        os.close(fd)
+
+
+def salvage(paths: Iterable[str]) -> list[SalvagedBatch]:
+    """The whole batches of these files, in the order of the files, with their outcomes. Raises OSError."""
+    found = []
+    for path in paths:
+        with _reader(path) as (read, size):
+            for placed in whole_batches(read, 0, size):
+                position, size_bytes, *_, buf, at = placed
+                header = decode_header(buf, at)
+                marker = decode_marker(read(position, size_bytes)) if header.is_control else None
+                found.append(SalvagedBatch(path, position, header, None if marker is None else marker.commit))
+    return with_outcomes(found)
+
+
+def with_outcomes(batches: Sequence[SalvagedBatch]) -> list[SalvagedBatch]:
+    """Give each batch of a transaction the outcome that its marker says."""
+    outcomes: list[Outcome] = []
+    open_batches: dict[int, list[int]] = {}  # Producer id -> indexes of batches that wait for a marker.
+    next_offset = None
+    for n, batch in enumerate(batches):
+        header = batch.header
+        if header.base_offset != next_offset:
+            open_batches.clear()
+        next_offset = header.last_offset + 1
+        if header.is_control:
+            outcomes.append(Outcome.MARKER)
+            # Compaction may have emptied a marker; then it ends the transaction, and the outcome stays unknown.
+            ended = open_batches.pop(header.producer_id, ())
+            for index in ended if batch.commit is not None else ():
+                outcomes[index] = Outcome.COMMITTED if batch.commit else Outcome.ABORTED
+        elif header.is_transactional:
+            outcomes.append(Outcome.UNKNOWN)
+            open_batches.setdefault(header.producer_id, []).append(n)
+        else:
+            outcomes.append(Outcome.PLAIN)
+    return [batch._replace(outcome=outcome) for batch, outcome in zip(batches, outcomes, strict=True)]
+
+
+def records_of(batch: SalvagedBatch) -> list[Record]:
+    """Raises Corrupt if the batch came damaged from its producer, and OSError."""
+    with _reader(batch.path) as (read, _):
+        return list(iter_records(read(batch.position, batch.header.size_bytes)))
+
+
+def side_files_in(folder: str) -> list[str]:
+    """Of all logs in a data folder. Raises OSError."""
+    found = []
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.is_dir(follow_symlinks=False):
+            found += side_files(entry.path)
+    return found

@@ -1,0 +1,336 @@
+"""A start notices what is missing by the folder's own records, and refuses or accepts the loss. No false alarms."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fencepost.machines.log.interface import LogConfig
+from fencepost.protocol.batch import decode_batch, decode_header, encode_batch, stamp
+from fencepost.protocol.records import iter_batches
+from fencepost.server.storage import DataFolder, FileLog
+from fencepost.server.storage.last_stop import Trust
+from fencepost.server.storage.mending import encode_filler
+from fencepost.server.storage.missing import DataMissing, FoundLog, LogRecords, Proof, proven_end
+from tests.unit.server.surveyed import TOPIC_ID, SurveyedFolder
+
+SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
+BATCH_BYTES = len(encode_batch([(None, b"value")], 0))
+PER_SEGMENT = 300 // BATCH_BYTES
+RECORDS = 14
+POINT = "recovery-point-offset-checkpoint"
+
+
+def same_boot() -> str:
+    return "1"
+
+
+def other_boot() -> str:
+    return "2"
+
+
+def open_log(folder: DataFolder) -> FileLog:
+    return folder.open_log("orders", 0, TOPIC_ID, SMALL)
+
+
+def put(log: FileLog) -> None:
+    batch = stamp(encode_batch([(None, b"value")], 0), log.end_offset, 0)
+    log.append(batch, log.end_offset, log.end_offset, 0)
+
+
+def offsets(log: FileLog) -> list[int]:
+    """Of the records; a batch without records has none."""
+    found = []
+    offset = log.start_offset
+    while offset < log.end_offset:
+        for header, _ in iter_batches(log.read(offset, 1 << 20, log.end_address)):
+            found += [header.base_offset] * header.record_count
+            offset = header.last_offset + 1
+    return found
+
+
+def written(tmp_path: Path) -> FileLog:
+    """A log of several segments that is checkpointed, in an open folder."""
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    log = open_log(folder)
+    for _ in range(RECORDS):
+        put(log)
+    log.save_snapshot(b"state")
+    return log
+
+
+def leave(tmp_path: Path, end: str) -> None:
+    """A log of several segments, and the process that wrote it was stopped or killed."""
+    folder = written(tmp_path).files.folder
+    assert isinstance(folder, DataFolder)
+    getattr(folder, end)()
+
+
+def logs(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "orders-0").glob("*.log"))
+
+
+def content(tmp_path: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def cut_off(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:-size])
+
+
+def unlink(*paths: Path) -> None:
+    for path in paths:
+        path.unlink()
+
+
+def truncate_all(tmp_path: Path) -> None:
+    for path in logs(tmp_path):
+        path.write_bytes(b"")
+
+
+# What is lost -> what is done to the folder, and the offsets that are left.
+LOSSES: dict[str, tuple[Callable[[Path], object], list[int]]] = {
+    "the folder of the log": (lambda path: shutil.rmtree(path / "orders-0"), []),
+    "every .log file": (lambda path: unlink(*logs(path)), []),
+    "a segment in the middle": (
+        lambda path: logs(path)[1].unlink(),
+        [*range(PER_SEGMENT), *range(2 * PER_SEGMENT, RECORDS)],
+    ),
+    "the last segment": (lambda path: logs(path)[-1].unlink(), [*range(RECORDS - 1 - (RECORDS - 1) % PER_SEGMENT)]),
+    "the last batch": (lambda path: cut_off(logs(path)[-1], BATCH_BYTES), [*range(RECORDS - 1)]),
+    "the last byte": (lambda path: cut_off(logs(path)[-1], 1), [*range(RECORDS - 1)]),
+    "the last byte of the first segment": (
+        lambda path: cut_off(logs(path)[0], 1),
+        [*range(PER_SEGMENT - 1), *range(PER_SEGMENT, RECORDS)],
+    ),
+    "the last batch of the first segment": (
+        lambda path: cut_off(logs(path)[0], BATCH_BYTES),
+        [*range(PER_SEGMENT - 1), *range(PER_SEGMENT, RECORDS)],
+    ),
+    "the content of all segments": (truncate_all, []),
+}  # fmt: skip
+BOOTS = {"close": same_boot, "abandon": same_boot, "power": other_boot}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("end", BOOTS)
+def test_a_start_refuses_until_the_loss_is_accepted_and_says_it_once(loss: str, end: str, tmp_path: Path) -> None:
+    leave(tmp_path, "close" if end == "close" else "abandon")
+    lose, left = LOSSES[loss]
+    lose(tmp_path)
+    before = content(tmp_path)
+    for _ in range(2):
+        with pytest.raises(DataMissing, match=r"\norders-0: ") as refused:
+            SurveyedFolder(str(tmp_path), boot=BOOTS[end])
+        assert "hint: " in str(refused.value)
+        assert "fencepost.recovery.missing=accept" in str(refused.value)
+        assert content(tmp_path) == before, "a refused start changes nothing"
+    lines: list[str] = []
+    folder = SurveyedFolder(str(tmp_path), boot=BOOTS[end], missing="accept", report=lines.append)
+    assert [line.split(":")[0] for line in lines] == ["orders-0"], "one line for the log"
+    assert lines[0].startswith(refused.value.problem.splitlines()[1] + ": accepted")
+    log = open_log(folder)
+    assert folder.may_have_lost_appends, "readers get a new leader epoch"
+    assert offsets(log) == left
+    assert log.end_offset == RECORDS, "no offset is handed out twice"
+    put(log)
+    folder.note_recovered()
+    # The next starts are silent, after a stop and after a kill.
+    for stop in ("close", "abandon"):
+        getattr(folder, stop)()
+        lines.clear()
+        folder = SurveyedFolder(str(tmp_path), boot=BOOTS[end], report=lines.append)
+        log = open_log(folder)
+        assert offsets(log) == [*left, RECORDS]
+        assert lines == []
+
+
+def test_the_loss_of_the_first_segment_is_noticed_after_a_clean_stop(tmp_path: Path) -> None:
+    leave(tmp_path, "close")
+    first = logs(tmp_path)[0]
+    size = sum(path.stat().st_size for path in logs(tmp_path))
+    left = size - first.stat().st_size
+    first.unlink()
+    with pytest.raises(DataMissing) as refused:
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+    assert f"{left} bytes in {len(logs(tmp_path))} .log files; the clean stop left {size} bytes" in str(refused.value)
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept")
+    assert offsets(open_log(folder)) == [*range(PER_SEGMENT, RECORDS)]
+    folder.abandon()
+    open_log(SurveyedFolder(str(tmp_path), boot=same_boot))
+
+
+def test_both_values_are_named(tmp_path: Path) -> None:
+    leave(tmp_path, "abandon")
+    logs(tmp_path)[-1].write_bytes(b"")
+    with pytest.raises(DataMissing) as refused:
+        SurveyedFolder(str(tmp_path), boot=other_boot)
+    end = RECORDS - 1 - (RECORDS - 1) % PER_SEGMENT
+    line = f"orders-0: the log ends at offset {end}; {POINT} says that the log reaches offset {RECORDS}"
+    assert line in refused.value.problem.splitlines()
+
+
+def test_a_damaged_batch_that_was_synced_is_refused_by_its_name(tmp_path: Path) -> None:
+    """No crash does this. The broker does not cut off what was safe without being told to."""
+    leave(tmp_path, "abandon")
+    last = logs(tmp_path)[-1]
+    data = bytearray(last.read_bytes())
+    data[65] ^= 1
+    last.write_bytes(data)
+    first = int(last.stem)
+    with pytest.raises(DataMissing, match=rf"\norders-0: the batch at offset {first} is damaged \(position 0: crc is "):
+        SurveyedFolder(str(tmp_path), boot=other_boot)
+    log = open_log(SurveyedFolder(str(tmp_path), boot=other_boot, missing="accept"))
+    assert (offsets(log), log.end_offset) == ([*range(first)], RECORDS)
+    assert last.with_name(f"{last.name}.cut-1").read_bytes() == data
+
+
+def test_damage_that_only_recovery_finds_is_refused_before_it_is_cut_off(tmp_path: Path) -> None:
+    """The comparison reads the end of what is proven. A damaged index makes recovery read from the beginning."""
+    config = SMALL._replace(segment_bytes=100_000)
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    log = folder.open_log("orders", 0, TOPIC_ID, config)
+    for number in range(100):
+        if number == 20:
+            log.save_snapshot(b"state")
+        put(log)
+    log.files.settle()
+    folder.abandon()
+    index = tmp_path / "orders-0" / f"{0:020d}.index"
+    index.write_bytes(index.read_bytes()[:-32] + b"\xff" * 32)
+    path = logs(tmp_path)[0]
+    data = bytearray(path.read_bytes())
+    data[2 * BATCH_BYTES + 65] ^= 1
+    path.write_bytes(data)
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    with pytest.raises(DataMissing, match="orders-0: the log ends at offset 2; by the records it reaches offset 20"):
+        folder.open_log("orders", 0, TOPIC_ID, config)
+    folder.close()
+    assert path.read_bytes() == data
+    with pytest.raises(DataMissing):
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+
+
+def test_an_accepted_loss_that_was_interrupted_is_still_a_reason_for_a_new_leader_epoch(tmp_path: Path) -> None:
+    leave(tmp_path, "close")
+    logs(tmp_path)[-1].unlink()
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept")
+    open_log(folder)
+    folder.abandon()  # Before `note_recovered`.
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    assert folder.may_have_lost_appends
+
+
+def test_the_document_is_missed_too(tmp_path: Path) -> None:
+    leave(tmp_path, "close")
+    shutil.rmtree(tmp_path / "orders-0")
+    (tmp_path / "fencepost.metadata").unlink()
+    with pytest.raises(DataMissing, match=r"fencepost\.metadata: there is no such file; by other files .*orders-0"):
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+    SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept").close()
+
+
+# --- no false alarm -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", BOOTS)
+def test_a_topic_without_records_has_nothing_to_miss(end: str, tmp_path: Path) -> None:
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    open_log(folder)
+    getattr(folder, "close" if end == "close" else "abandon")()
+    folder = SurveyedFolder(str(tmp_path), boot=BOOTS[end])
+    assert open_log(folder).end_offset == 0
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 100, b"\xff" * 10, encode_batch([(None, b"value")], 0)[:-1]])
+@pytest.mark.parametrize("boot", [same_boot, other_boot])
+def test_a_torn_tail_is_cut_and_not_missed(tail: bytes, boot: Callable[[], str], tmp_path: Path) -> None:
+    leave(tmp_path, "abandon")
+    with logs(tmp_path)[-1].open("ab") as file:
+        file.write(tail)
+    log = open_log(SurveyedFolder(str(tmp_path), boot=boot))
+    assert offsets(log) == [*range(RECORDS)]
+
+
+def test_a_power_loss_may_take_what_was_not_synced(tmp_path: Path) -> None:
+    log = written(tmp_path)
+    folder = log.files.folder
+    assert isinstance(folder, DataFolder)
+    for _ in range(3 * PER_SEGMENT):
+        put(log)
+    folder.abandon()
+    for path in logs(tmp_path):
+        if int(path.stem) > RECORDS:
+            path.unlink()
+    log = open_log(SurveyedFolder(str(tmp_path), boot=other_boot))
+    assert log.end_offset >= RECORDS
+
+
+def test_a_power_loss_may_take_a_log_that_was_never_synced(tmp_path: Path) -> None:
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    log = open_log(folder)
+    put(log)
+    put(log)
+    log.advance_start(1)
+    folder.abandon()
+    shutil.rmtree(tmp_path / "orders-0")
+    assert (tmp_path / "log-start-offset-checkpoint").exists()
+    log = open_log(SurveyedFolder(str(tmp_path), boot=other_boot))
+    assert (log.start_offset, log.end_offset) == (0, 0)
+
+
+def test_the_recovery_point_of_a_deleted_topic_is_no_loss(tmp_path: Path) -> None:
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    gone = folder.open_log("gone", 0, TOPIC_ID, SMALL)
+    put(gone)
+    folder.close()
+    shutil.rmtree(tmp_path / "gone-0")
+    assert "gone 0 1" in (tmp_path / POINT).read_text()
+    SurveyedFolder(str(tmp_path), boot=same_boot).close()
+
+
+def test_a_topic_that_was_made_anew_under_the_same_name_is_whole(tmp_path: Path) -> None:
+    log = written(tmp_path)
+    folder = log.files.folder
+    assert isinstance(folder, DataFolder)
+    folder.delete_log("orders", 0)
+    open_log(folder)
+    folder.abandon()
+    assert open_log(SurveyedFolder(str(tmp_path), boot=same_boot)).end_offset == 0
+
+
+@pytest.mark.parametrize("end", BOOTS)
+def test_retention_and_deleted_records_are_no_loss(end: str, tmp_path: Path) -> None:
+    log = written(tmp_path)
+    folder = log.files.folder
+    assert isinstance(folder, DataFolder)
+    log.advance_start(RECORDS - 1)
+    getattr(folder, "close" if end == "close" else "abandon")()
+    log = open_log(SurveyedFolder(str(tmp_path), boot=BOOTS[end]))
+    assert (log.start_offset, log.end_offset) == (RECORDS - 1, RECORDS)
+
+
+# --- the rules ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trust", "proof"),
+    [
+        (Trust.OTHER_BOOT, Proof(5, POINT)),
+        (Trust.SAME_BOOT, Proof(8, "the index of its last segment")),
+        (Trust.CLEAN, Proof(9, "the clean stop")),
+    ],
+)
+def test_what_proves_the_end_of_a_log_depends_on_how_the_last_process_ended(trust: Trust, proof: Proof) -> None:
+    found = FoundLog(True, [], newest_snapshot=7, indexed_end=8)
+    assert proven_end(LogRecords(trust, (9, 100), recovery_point=5, start_offset=6), found) == proof
+
+
+def test_the_batch_that_skips_missing_offsets_is_whole_and_empty() -> None:
+    batch = encode_filler(41)
+    header, end = decode_batch(batch)
+    assert (header.base_offset, header.last_offset, header.record_count, end) == (41, 41, 0, len(batch))
+    assert decode_header(batch).leader_epoch == -1
