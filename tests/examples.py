@@ -21,9 +21,10 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.client.client import TRANSACTION
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
-from fencepost.protocol.messages import InitProducerIdRequest, ProduceRequest
+from fencepost.protocol.messages import FindCoordinatorRequest, InitProducerIdRequest, ProduceRequest
 from fencepost.testing import Broker
 from tests.command_line import run_fencepost, start_fencepost
 from tests.readers.reading import TIMEOUT_S, connect
@@ -93,6 +94,8 @@ def hang(bootstrap_servers: str, topic: str, transactional_id: str) -> tuple[int
     with connect(bootstrap_servers) as client:
         deadline = time.monotonic() + TIMEOUT_S
         init = InitProducerIdRequest(transactional_id, 60_000, -1, -1)
+        # This creates `__transaction_state` on a fresh Apache Kafka.
+        client.call(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[transactional_id]), version=4)
         while (who := client.call(init, version=4)).error_code:
             assert who.error_code in errors.RETRIABLE, f"InitProducerId: {errors.name_of(who.error_code)}"
             assert time.monotonic() < deadline
@@ -101,10 +104,16 @@ def hang(bootstrap_servers: str, topic: str, transactional_id: str) -> tuple[int
         batch = encode_batch([(b"k", b"never ended")], now_ms, who.producer_id, who.producer_epoch, 0, True)
         data = [ProduceRequest.PartitionProduceData(0, batch)]
         topics = [ProduceRequest.TopicProduceData(topic, partition_data=data)]
-        reply = client.call(ProduceRequest(transactional_id, -1, 30_000, topics), version=BEFORE_IMPLICIT_ADD)
-        [written] = reply.responses[0].partition_responses
-        assert written.error_code == errors.NONE, errors.name_of(written.error_code)
-        return who.producer_id, written.base_offset
+        produce = ProduceRequest(transactional_id, -1, 30_000, topics)
+        while True:
+            [topic_reply] = client.call(produce, version=BEFORE_IMPLICIT_ADD).responses
+            [written] = topic_reply.partition_responses
+            if written.error_code == errors.NONE:
+                return who.producer_id, written.base_offset
+            # Apache Kafka may not have made its leader yet.
+            assert written.error_code in errors.RETRIABLE, errors.name_of(written.error_code)
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 def transcript(commands: list[str], bootstrap_servers: str) -> str:

@@ -73,7 +73,7 @@ def _warn(document: object) -> None:
 
 
 def _problems(document: object) -> Sequence[str]:
-    return getattr(document, "problems", ())
+    return [*getattr(document, "problems", ()), *getattr(document, "warnings", ())]
 
 
 def watch(collect: Callable[[], D], blocks: Blocks[D], as_json: bool, every_ms: int) -> None:

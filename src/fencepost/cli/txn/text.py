@@ -16,6 +16,7 @@ from fencepost.diagnose.txns import TxnDescription, TxnList
 from fencepost.diagnose.words import counted, duration, instant, listed, percent
 
 ORPHAN = "(unknown to its coordinator)"
+PINS_SHOWN = 3
 RESULTS = {None: "(in flight)", "NONE": "ok"}
 
 
@@ -155,16 +156,38 @@ def lso(document: LsoReport) -> Iterator[Block]:
         ],
     )
     if document.pins:
-        yield Paragraph("\n".join(_pin(pin) for pin in document.pins[:3]), is_bold=True)
+        yield Paragraph("\n".join(_pin(pin) for pin in document.pins[:PINS_SHOWN]), is_bold=True)
+    if document.groups:
+        yield Table(
+            ("GROUP THAT WAITS", "PARTITION", "COMMITTED OFFSET", "LAG TO LSO", "LAG TO HIGH WATERMARK"),
+            [
+                (
+                    *(group.group_id, NamedPartition(p.topic, p.partition)),
+                    *(_committed(p.committed_offset, p.is_pending), p.lag_to_lso, p.lag_to_high_watermark),
+                )
+                for group in document.groups
+                for p in group.partitions
+            ],
+        )
+
+
+def _committed(offset: int | None, is_pending: bool) -> int | str | None:
+    if not is_pending:
+        return offset
+    return "(in a transaction)" if offset is None else f"{offset} (a newer one is in a transaction)"
 
 
 def _pin(pin: Pin) -> str:
+    """What waits, for what, and the command to call next."""
     name = f"producer {pin.producer_id}"
     if pin.transactional_id is not None:
         name = f"`{pin.transactional_id}` ({name})"
     since = f" for {duration(pin.age_ms)}" if pin.age_ms is not None else ""
     waiting = f"{counted(pin.waiting, 'offset')} on {listed(pin.partitions)}"
-    return f"{waiting} {'waits' if pin.waiting == 1 else 'wait'} for {name}{since}"
+    said = f"{waiting} {'waits' if pin.waiting == 1 else 'wait'} for {name}{since}"
+    if pin.is_orphan:
+        said += ", which hangs: its coordinator does not know it. This ends it:"
+    return "\n".join([said if pin.is_orphan or not pin.commands else f"{said}:", *(f"  {c}" for c in pin.commands)])
 
 
 def hanging(document: HangingReport) -> Iterator[Block]:
