@@ -21,7 +21,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from fencepost.client.client import TRANSACTION
+from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import FindCoordinatorRequest, InitProducerIdRequest, ProduceRequest
@@ -34,6 +34,8 @@ ORDER = {
     "broker": ["fencepost broker --listen 127.0.0.1:9092 --memory"],
     "error": ["fencepost error 47"],
     "txn-list": ["fencepost txn list", "fencepost txn list --state Ongoing --longer-than 1ms"],
+    "group-list": ["fencepost group list"],
+    "group-describe": ["fencepost group describe billing"],
     "txn-lso": ["fencepost txn lso"],
     "txn-explain": ["fencepost txn explain orders-sink-3"],
     "txn-describe": ["fencepost txn describe orders-sink-3"],
@@ -46,6 +48,7 @@ ORDER = {
 # Without verification (KIP-890), a write of the older protocol makes a transaction that no coordinator knows.
 SETTINGS = {"transaction.partition.verification.enable": "false"}
 BEFORE_IMPLICIT_ADD = 11
+ON_A_CLUSTER = ("txn", "group")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z")
 _DURATION = re.compile(r"\b\d+(\.\d+)? (ms|s|m|h|d)\b( \d+ (s|m|h)\b)?")
 _SHARE = re.compile(r"\b\d+ %")
@@ -54,7 +57,7 @@ _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 
 @contextmanager
 def example_broker() -> Iterator[Broker]:
-    """Three sinks that write orders and payments, of which the third is stuck, and an audit log that hangs."""
+    """Three sinks that write orders and payments, of which the third is stuck, an audit log that hangs, two readers."""
     with Broker(settings=SETTINGS) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         topics = [NewTopic("orders", 2, 1), NewTopic("payments", 1, 1), NewTopic("audit", 1, 1)]
@@ -68,6 +71,9 @@ def example_broker() -> Iterator[Broker]:
         _write(sinks[1])
         sinks[1].abort_transaction(TIMEOUT_S)
         hang(broker.bootstrap_servers, "audit", "audit-1")
+        with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+            client.commit("billing", {("orders", 0): 2, ("orders", 1): 0})
+            client.commit("archive", {("audit", 0): 0})
         yield broker
 
 
@@ -133,7 +139,7 @@ def _seen(arguments: list[str], bootstrap_servers: str) -> list[str]:
             process.send_signal(signal.SIGINT)
             assert process.wait(TIMEOUT_S) == 0
         return [re.sub(r":\d+", ":9092", ready), "^C"]
-    names_cluster = ["--bootstrap", bootstrap_servers] if arguments[0] == "txn" else []
+    names_cluster = ["--bootstrap", bootstrap_servers] if arguments[0] in ON_A_CLUSTER else []
     done = run_fencepost(*arguments, *names_cluster)
     return (done.stdout + done.stderr).rstrip("\n").split("\n")
 

@@ -124,3 +124,60 @@ def test_an_open_transaction_and_its_groups_are_counted_alike_by_lso_and_explain
     assert explained["cause"] == "open"
     assert explained["deadline_ms"] > explained["now_ms"]
     assert run("txn", "abort", transactional_id, "--yes").exit_code == 0
+
+
+# --- consumer groups --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_group_that_waits_is_shown_with_its_member_its_lags_and_what_it_waits_for(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str], protocol: str
+) -> None:
+    transactional_id, group_id = unique("stuck"), unique("billing")
+    producer = producer_of(servers, transactional_id)
+    write(producer, topic, "read", partitions=(0,))
+    producer.commit_transaction(TIMEOUT_S)
+    settings = {"bootstrap.servers": servers, "group.id": group_id, "client.id": "reader", "log_level": 0}
+    settings |= {"group.protocol": protocol, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    try:
+        consumer.subscribe([topic])
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None
+        assert message.error() is None
+        consumer.commit(asynchronous=False)
+        write(producer, topic, "half an order", partitions=(0,))
+
+        described = run("group", "describe", group_id, "--json").document
+        assert (described["state"], described["protocol"]) == ("Stable", protocol)
+        [member] = described["members"]
+        assert (member["client_id"], member["host"]) == ("reader", "127.0.0.1")
+        assert member["partitions"] == [{"topic": topic, "partition": n} for n in (0, 1)]
+        here, there = described["partitions"]
+        assert (here["committed_offset"], here["last_stable_offset"], here["high_watermark"]) == (1, 2, 3)
+        assert (here["lag_to_lso"], here["lag_to_high_watermark"], here["is_waiting"]) == (1, 2, True)
+        assert here["waits_for"]["transactional_id"] == transactional_id
+        assert here["member_id"] == member["member_id"]
+        assert (there["committed_offset"], there["is_waiting"], there["waits_for"]) == (None, False, None)
+        shown = run("group", "describe", group_id).out
+        assert f"{topic}-0 1 2 3 1 2 no {transactional_id}" in shown
+
+        listed = {row["group_id"]: row for row in run("group", "list", "--waiting", "--json").document["groups"]}
+        assert (listed[group_id]["waiting_count"], listed[group_id]["lag_to_high_watermark"]) == (1, 2)
+        assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
+        listed = {row["group_id"]: row for row in run("group", "list", "--json").document["groups"]}
+        assert listed[group_id]["waiting_count"] == 0
+    finally:
+        consumer.close()
+
+
+def test_a_group_that_does_not_exist_is_not_created(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str]
+) -> None:
+    group_id = unique("billing")
+    commit_offsets(servers, group_id, {(topic, 0): 0})
+    missing = run("group", "describe", f"{group_id}x")
+    assert missing.exit_code == 1
+    assert f"there is no consumer group {group_id}x" in missing.err
+    assert f"did you mean {group_id}?" in missing.err
+    assert f"{group_id}x" not in run("group", "list").out

@@ -15,7 +15,7 @@ from fencepost.diagnose.producers import ProducerList
 from fencepost.diagnose.txns import TxnDescription, TxnList
 from fencepost.diagnose.words import counted, duration, instant, listed, percent
 
-ORPHAN = "(unknown to its coordinator)"
+ORPHAN = "(hangs)"
 PINS_SHOWN = 3
 RESULTS = {None: "(in flight)", "NONE": "ok"}
 
@@ -52,6 +52,7 @@ def txns(document: TxnList) -> Iterator[Block]:
             )
             for row in document.transactions
         ],
+        optional=("COORDINATOR", "EPOCH", "PRODUCER", "PARTITIONS", "OF TIMEOUT"),
     )
 
 
@@ -90,6 +91,7 @@ def description(document: TxnDescription) -> Iterator[Block]:
                 )
                 for row in document.partitions
             ],
+            optional=("HIGH WATERMARK", "LAST WRITE"),
         )
 
 
@@ -103,6 +105,8 @@ def history(document: History) -> Iterator[Block]:
             )
             for t in document.transitions
         ],
+        prose=("PARTITIONS", "WHAT HAPPENED"),
+        optional=("TIMEOUT", "OFFSET", "PRODUCER", "PARTITIONS", "EPOCH"),
     )
     if document.rpcs is not None:
         yield Table(
@@ -115,6 +119,8 @@ def history(document: History) -> Iterator[Block]:
                 )
                 for r in document.rpcs
             ],
+            prose=("ABOUT",),
+            optional=("TOOK", "ADDRESS", "PRODUCER", "EPOCH", "ABOUT"),
         )
 
 
@@ -136,6 +142,7 @@ def producers(document: ProducerList) -> Iterator[Block]:
             )
             for row in document.producers
         ],
+        optional=("COORDINATOR EPOCH", "LAST SEQUENCE", "EPOCH", "LAST WRITE"),
     )
 
 
@@ -154,27 +161,26 @@ def lso(document: LsoReport) -> Iterator[Block]:
             )
             for row in document.partitions
         ],
+        optional=("CLIENT", "TIMEOUT", "EPOCH", "PRODUCER", "HIGH WATERMARK", "LAST STABLE OFFSET"),
     )
     if document.pins:
         yield Paragraph("\n".join(_pin(pin) for pin in document.pins[:PINS_SHOWN]), is_bold=True)
     if document.groups:
         yield Table(
-            ("GROUP THAT WAITS", "PARTITION", "COMMITTED OFFSET", "LAG TO LSO", "LAG TO HIGH WATERMARK"),
+            (
+                *("GROUP THAT WAITS", "PARTITION", "COMMITTED OFFSET"),
+                *("LAG TO LSO", "LAG TO HIGH WATERMARK", "IN A TRANSACTION"),
+            ),
             [
                 (
-                    *(group.group_id, NamedPartition(p.topic, p.partition)),
-                    *(_committed(p.committed_offset, p.is_pending), p.lag_to_lso, p.lag_to_high_watermark),
+                    *(group.group_id, NamedPartition(p.topic, p.partition), p.committed_offset),
+                    *(p.lag_to_lso, p.lag_to_high_watermark, "yes" if p.is_pending else "no"),
                 )
                 for group in document.groups
                 for p in group.partitions
             ],
+            optional=("COMMITTED OFFSET",),
         )
-
-
-def _committed(offset: int | None, is_pending: bool) -> int | str | None:
-    if not is_pending:
-        return offset
-    return "(in a transaction)" if offset is None else f"{offset} (a newer one is in a transaction)"
 
 
 def _pin(pin: Pin) -> str:
@@ -201,6 +207,8 @@ def hanging(document: HangingReport) -> Iterator[Block]:
             )
             for h in document.hanging
         ],
+        prose=("WHY IT HANGS",),
+        optional=("EPOCH", "LAST WRITE", "SINCE OFFSET"),
     )
     if document.hanging:
         commands = "\n".join(f"  {h.abort_command}" for h in document.hanging)
