@@ -2,6 +2,8 @@
 
     python -m tests.examples        writes them anew, after a command has changed what it prints
 
+The story in the guide to monitoring, a hanging transaction from the first alarm to the cure, is written with them.
+
 A file is a transcript: lines with `$ ` are called, the others are what is seen then; `^C` ends what does not end by
 itself. A file is named as its page, `txn-lso.txt` for `fencepost txn lso`. They are run in the order of `ORDER`, since
 some of them end what others look at.
@@ -29,7 +31,19 @@ from fencepost.testing import Broker
 from tests.command_line import run_fencepost, start_fencepost
 from tests.readers.reading import TIMEOUT_S, connect
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference" / "examples"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+FOLDER = DOCS / "reference" / "examples"
+GUIDE = DOCS / "guides" / "monitoring.md"
+STORY = [
+    "fencepost txn lso --max-age 60s",
+    "fencepost txn explain audit-1",
+    "fencepost txn abort --topic audit --partition 0 --producer-id 0 --yes",
+    "fencepost txn lso --max-age 60s",
+    "fencepost group list",
+]
+STORY_COLUMNS = 100
+# Two hours and five minutes ago, for almost a minute: a longer or shorter text would make other columns fit.
+HUNG_MS = 7_505_000
 ORDER = {
     "broker": ["fencepost broker --listen 127.0.0.1:9092 --memory"],
     "error": ["fencepost error 47"],
@@ -49,6 +63,7 @@ ORDER = {
 SETTINGS = {"transaction.partition.verification.enable": "false"}
 BEFORE_IMPLICIT_ADD = 11
 ON_A_CLUSTER = ("txn", "group")
+_STORY = re.compile(r"(<!-- transcript: hanging -->\n+```console\n)(.*?)(```)", re.DOTALL)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z")
 _DURATION = re.compile(r"\b\d+(\.\d+)? (ms|s|m|h|d)\b( \d+ (s|m|h)\b)?")
 _SHARE = re.compile(r"\b\d+ %")
@@ -77,6 +92,21 @@ def example_broker() -> Iterator[Broker]:
         yield broker
 
 
+@contextmanager
+def hanging_broker() -> Iterator[Broker]:
+    """An audit log whose producer left a transaction hanging two hours ago, and a group that waits for it."""
+    with Broker(settings=SETTINGS) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_topics([NewTopic("audit", 1, 1)])["audit"].result(TIMEOUT_S)
+        hang(broker.bootstrap_servers, "audit", "audit-1", HUNG_MS)
+        plain = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        plain.produce("audit", "waits behind it")
+        assert plain.flush(TIMEOUT_S) == 0
+        with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+            client.commit("archive", {("audit", 0): 0})
+        yield broker
+
+
 def _sink(broker: Broker, transactional_id: str) -> Producer:
     settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": transactional_id}
     producer = Producer(settings | {"client.id": "shop", "log_level": 0})
@@ -92,7 +122,7 @@ def _write(sink: Producer) -> None:
         assert sink.flush(TIMEOUT_S) == 0
 
 
-def hang(bootstrap_servers: str, topic: str, transactional_id: str) -> tuple[int, int]:
+def hang(bootstrap_servers: str, topic: str, transactional_id: str, ago_ms: int = 0) -> tuple[int, int]:
     """Leave a transaction open on partition 0 that its coordinator has never heard of: its producer id and its offset.
 
     The broker must not verify (`transaction.partition.verification.enable=false`).
@@ -106,8 +136,8 @@ def hang(bootstrap_servers: str, topic: str, transactional_id: str) -> tuple[int
             assert who.error_code in errors.RETRIABLE, f"InitProducerId: {errors.name_of(who.error_code)}"
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        now_ms = time.time_ns() // 1_000_000
-        batch = encode_batch([(b"k", b"never ended")], now_ms, who.producer_id, who.producer_epoch, 0, True)
+        written_ms = time.time_ns() // 1_000_000 - ago_ms
+        batch = encode_batch([(b"k", b"never ended")], written_ms, who.producer_id, who.producer_epoch, 0, True)
         data = [ProduceRequest.PartitionProduceData(0, batch)]
         topics = [ProduceRequest.TopicProduceData(topic, partition_data=data)]
         produce = ProduceRequest(transactional_id, -1, 30_000, topics)
@@ -122,15 +152,15 @@ def hang(bootstrap_servers: str, topic: str, transactional_id: str) -> tuple[int
             time.sleep(0.05)
 
 
-def transcript(commands: list[str], bootstrap_servers: str) -> str:
+def transcript(commands: list[str], bootstrap_servers: str, columns: int | None = None) -> str:
     """Call some commands and write down what is seen."""
     lines = []
     for command in commands:
-        lines += [f"$ {command}", *_seen(shlex.split(command)[1:], bootstrap_servers)]
+        lines += [f"$ {command}", *_seen(shlex.split(command)[1:], bootstrap_servers, columns)]
     return "\n".join(lines) + "\n"
 
 
-def _seen(arguments: list[str], bootstrap_servers: str) -> list[str]:
+def _seen(arguments: list[str], bootstrap_servers: str, columns: int | None) -> list[str]:
     if arguments[0] == "broker":
         # The port that the page names may be taken.
         with start_fencepost(*[a.replace(":9092", ":0") for a in arguments]) as process:
@@ -140,7 +170,7 @@ def _seen(arguments: list[str], bootstrap_servers: str) -> list[str]:
             assert process.wait(TIMEOUT_S) == 0
         return [re.sub(r":\d+", ":9092", ready), "^C"]
     names_cluster = ["--bootstrap", bootstrap_servers] if arguments[0] in ON_A_CLUSTER else []
-    done = run_fencepost(*arguments, *names_cluster)
+    done = run_fencepost(*arguments, *names_cluster, columns=columns)
     return (done.stdout + done.stderr).rstrip("\n").split("\n")
 
 
@@ -152,12 +182,20 @@ def comparable(text: str) -> str:
     return text
 
 
+def story_in_guide() -> str:
+    return _STORY.search(GUIDE.read_text())[2]  # type: ignore[index]  # A guide without it is a failure.
+
+
 def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     with example_broker() as broker:
         for name, commands in ORDER.items():
             (FOLDER / f"{name}.txt").write_text(transcript(commands, broker.bootstrap_servers))
             print(f"wrote {name}.txt")
+    with hanging_broker() as broker:
+        story = transcript(STORY, broker.bootstrap_servers, STORY_COLUMNS)
+    GUIDE.write_text(_STORY.sub(lambda found: f"{found[1]}{story}{found[3]}", GUIDE.read_text()))
+    print("wrote the story in monitoring.md")
     return 0
 
 

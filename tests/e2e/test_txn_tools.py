@@ -24,7 +24,18 @@ from fencepost.protocol import errors
 from fencepost.protocol.messages import ListOffsetsRequest
 from tests.command_line import start_fencepost
 from tests.engines.java import run_java
-from tests.examples import FOLDER, ORDER, comparable, example_broker, hang, transcript
+from tests.examples import (
+    FOLDER,
+    ORDER,
+    STORY,
+    STORY_COLUMNS,
+    comparable,
+    example_broker,
+    hang,
+    hanging_broker,
+    story_in_guide,
+    transcript,
+)
 from tests.readers.reading import TIMEOUT_S, read_all
 from tests.txn_tools import BOTH, Run, cluster, create_topic, producer_of, runner, write
 from tests.wire.proxy import Proxy
@@ -393,6 +404,14 @@ def test_every_page_shows_what_its_command_prints() -> None:
             assert [line[2:] for line in shown.splitlines() if line.startswith("$ ")] == commands
             seen = transcript(commands, broker.bootstrap_servers)
             assert comparable(seen) == comparable(shown), f"{name}; to renew: python -m tests.examples"
+
+
+def test_the_monitoring_guide_tells_how_a_hanging_transaction_is_cured_with_the_real_commands() -> None:
+    shown = story_in_guide()
+    assert [line[2:] for line in shown.splitlines() if line.startswith("$ ")] == STORY
+    with hanging_broker() as broker:
+        seen = transcript(STORY, broker.bootstrap_servers, STORY_COLUMNS)
+    assert comparable(seen) == comparable(shown), "to renew: python -m tests.examples"
 
 
 def test_every_command_has_an_example_that_is_run() -> None:
