@@ -11,8 +11,10 @@ from pathlib import Path
 from fencepost.testing.child import child_environment, python_module
 
 
-def run_fencepost(*arguments: str | Path, timeout_s: float = 100) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
+def run_fencepost(
+    *arguments: str | Path, timeout_s: float = 100, columns: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; its output fits into `columns`, if they are given."""
     return subprocess.run(
         python_module("fencepost", *map(str, arguments)),
         stdin=subprocess.DEVNULL,
@@ -20,7 +22,7 @@ def run_fencepost(*arguments: str | Path, timeout_s: float = 100) -> subprocess.
         text=True,
         timeout=timeout_s,
         check=False,
-        env=child_environment(),
+        env=child_environment() | ({"COLUMNS": str(columns)} if columns is not None else {}),
     )
 
 

@@ -2,6 +2,8 @@
 
     python -m tests.examples        writes them anew, after a command has changed what it prints
 
+The story in the guide to monitoring, a hanging transaction from the first alarm to the cure, is written with them.
+
 A file is a transcript: lines with `$ ` are called, the others are what is seen then; `^C` ends what does not end by
 itself. A file is named as its page, `txn-lso.txt` for `fencepost txn lso`. They are run in the order of `ORDER`, since
 some of them end what others look at.
@@ -21,18 +23,33 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
-from fencepost.protocol.messages import InitProducerIdRequest, ProduceRequest
+from fencepost.protocol.messages import FindCoordinatorRequest, InitProducerIdRequest, ProduceRequest
 from fencepost.testing import Broker
 from tests.command_line import run_fencepost, start_fencepost
 from tests.readers.reading import TIMEOUT_S, connect
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference" / "examples"
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+FOLDER = DOCS / "reference" / "examples"
+GUIDE = DOCS / "guides" / "monitoring.md"
+STORY = [
+    "fencepost txn lso --max-age 60s",
+    "fencepost txn explain audit-1",
+    "fencepost txn abort --topic audit --partition 0 --producer-id 0 --yes",
+    "fencepost txn lso --max-age 60s",
+    "fencepost group list",
+]
+STORY_COLUMNS = 100
+# Two hours and five minutes ago, for almost a minute: a longer or shorter text would make other columns fit.
+HUNG_MS = 7_505_000
 ORDER = {
     "broker": ["fencepost broker --listen 127.0.0.1:9092 --memory"],
     "error": ["fencepost error 47"],
     "txn-list": ["fencepost txn list", "fencepost txn list --state Ongoing --longer-than 1ms"],
+    "group-list": ["fencepost group list"],
+    "group-describe": ["fencepost group describe billing"],
     "txn-lso": ["fencepost txn lso"],
     "txn-explain": ["fencepost txn explain orders-sink-3"],
     "txn-describe": ["fencepost txn describe orders-sink-3"],
@@ -45,6 +62,8 @@ ORDER = {
 # Without verification (KIP-890), a write of the older protocol makes a transaction that no coordinator knows.
 SETTINGS = {"transaction.partition.verification.enable": "false"}
 BEFORE_IMPLICIT_ADD = 11
+ON_A_CLUSTER = ("txn", "group")
+_STORY = re.compile(r"(<!-- transcript: hanging -->\n+```console\n)(.*?)(```)", re.DOTALL)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z")
 _DURATION = re.compile(r"\b\d+(\.\d+)? (ms|s|m|h|d)\b( \d+ (s|m|h)\b)?")
 _SHARE = re.compile(r"\b\d+ %")
@@ -53,7 +72,7 @@ _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 
 @contextmanager
 def example_broker() -> Iterator[Broker]:
-    """Three sinks that write orders and payments, of which the third is stuck, and an audit log that hangs."""
+    """Three sinks that write orders and payments, of which the third is stuck, an audit log that hangs, two readers."""
     with Broker(settings=SETTINGS) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         topics = [NewTopic("orders", 2, 1), NewTopic("payments", 1, 1), NewTopic("audit", 1, 1)]
@@ -67,6 +86,24 @@ def example_broker() -> Iterator[Broker]:
         _write(sinks[1])
         sinks[1].abort_transaction(TIMEOUT_S)
         hang(broker.bootstrap_servers, "audit", "audit-1")
+        with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+            client.commit("billing", {("orders", 0): 2, ("orders", 1): 0})
+            client.commit("archive", {("audit", 0): 0})
+        yield broker
+
+
+@contextmanager
+def hanging_broker() -> Iterator[Broker]:
+    """An audit log whose producer left a transaction hanging two hours ago, and a group that waits for it."""
+    with Broker(settings=SETTINGS) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        admin.create_topics([NewTopic("audit", 1, 1)])["audit"].result(TIMEOUT_S)
+        hang(broker.bootstrap_servers, "audit", "audit-1", HUNG_MS)
+        plain = Producer({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        plain.produce("audit", "waits behind it")
+        assert plain.flush(TIMEOUT_S) == 0
+        with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+            client.commit("archive", {("audit", 0): 0})
         yield broker
 
 
@@ -85,7 +122,7 @@ def _write(sink: Producer) -> None:
         assert sink.flush(TIMEOUT_S) == 0
 
 
-def hang(bootstrap_servers: str, topic: str, transactional_id: str) -> tuple[int, int]:
+def hang(bootstrap_servers: str, topic: str, transactional_id: str, ago_ms: int = 0) -> tuple[int, int]:
     """Leave a transaction open on partition 0 that its coordinator has never heard of: its producer id and its offset.
 
     The broker must not verify (`transaction.partition.verification.enable=false`).
@@ -93,29 +130,37 @@ def hang(bootstrap_servers: str, topic: str, transactional_id: str) -> tuple[int
     with connect(bootstrap_servers) as client:
         deadline = time.monotonic() + TIMEOUT_S
         init = InitProducerIdRequest(transactional_id, 60_000, -1, -1)
+        # This creates `__transaction_state` on a fresh Apache Kafka.
+        client.call(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[transactional_id]), version=4)
         while (who := client.call(init, version=4)).error_code:
             assert who.error_code in errors.RETRIABLE, f"InitProducerId: {errors.name_of(who.error_code)}"
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        now_ms = time.time_ns() // 1_000_000
-        batch = encode_batch([(b"k", b"never ended")], now_ms, who.producer_id, who.producer_epoch, 0, True)
+        written_ms = time.time_ns() // 1_000_000 - ago_ms
+        batch = encode_batch([(b"k", b"never ended")], written_ms, who.producer_id, who.producer_epoch, 0, True)
         data = [ProduceRequest.PartitionProduceData(0, batch)]
         topics = [ProduceRequest.TopicProduceData(topic, partition_data=data)]
-        reply = client.call(ProduceRequest(transactional_id, -1, 30_000, topics), version=BEFORE_IMPLICIT_ADD)
-        [written] = reply.responses[0].partition_responses
-        assert written.error_code == errors.NONE, errors.name_of(written.error_code)
-        return who.producer_id, written.base_offset
+        produce = ProduceRequest(transactional_id, -1, 30_000, topics)
+        while True:
+            [topic_reply] = client.call(produce, version=BEFORE_IMPLICIT_ADD).responses
+            [written] = topic_reply.partition_responses
+            if written.error_code == errors.NONE:
+                return who.producer_id, written.base_offset
+            # Apache Kafka may not have made its leader yet.
+            assert written.error_code in errors.RETRIABLE, errors.name_of(written.error_code)
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
-def transcript(commands: list[str], bootstrap_servers: str) -> str:
+def transcript(commands: list[str], bootstrap_servers: str, columns: int | None = None) -> str:
     """Call some commands and write down what is seen."""
     lines = []
     for command in commands:
-        lines += [f"$ {command}", *_seen(shlex.split(command)[1:], bootstrap_servers)]
+        lines += [f"$ {command}", *_seen(shlex.split(command)[1:], bootstrap_servers, columns)]
     return "\n".join(lines) + "\n"
 
 
-def _seen(arguments: list[str], bootstrap_servers: str) -> list[str]:
+def _seen(arguments: list[str], bootstrap_servers: str, columns: int | None) -> list[str]:
     if arguments[0] == "broker":
         # The port that the page names may be taken.
         with start_fencepost(*[a.replace(":9092", ":0") for a in arguments]) as process:
@@ -124,8 +169,8 @@ def _seen(arguments: list[str], bootstrap_servers: str) -> list[str]:
             process.send_signal(signal.SIGINT)
             assert process.wait(TIMEOUT_S) == 0
         return [re.sub(r":\d+", ":9092", ready), "^C"]
-    names_cluster = ["--bootstrap", bootstrap_servers] if arguments[0] == "txn" else []
-    done = run_fencepost(*arguments, *names_cluster)
+    names_cluster = ["--bootstrap", bootstrap_servers] if arguments[0] in ON_A_CLUSTER else []
+    done = run_fencepost(*arguments, *names_cluster, columns=columns)
     return (done.stdout + done.stderr).rstrip("\n").split("\n")
 
 
@@ -137,12 +182,20 @@ def comparable(text: str) -> str:
     return text
 
 
+def story_in_guide() -> str:
+    return _STORY.search(GUIDE.read_text())[2]  # type: ignore[index]  # A guide without it is a failure.
+
+
 def main() -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
     with example_broker() as broker:
         for name, commands in ORDER.items():
             (FOLDER / f"{name}.txt").write_text(transcript(commands, broker.bootstrap_servers))
             print(f"wrote {name}.txt")
+    with hanging_broker() as broker:
+        story = transcript(STORY, broker.bootstrap_servers, STORY_COLUMNS)
+    GUIDE.write_text(_STORY.sub(lambda found: f"{found[1]}{story}{found[3]}", GUIDE.read_text()))
+    print("wrote the story in monitoring.md")
     return 0
 
 

@@ -7,14 +7,13 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
-from fencepost.cli import fencepost, main
+from fencepost.cli import fencepost
 from fencepost.cli.options import WITHOUT_EFFECT
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.partitions import list_offsets
@@ -23,79 +22,41 @@ from fencepost.client.settings import INSTEAD_OF, KNOWN
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ListOffsetsRequest
-from fencepost.testing import Broker
 from tests.command_line import start_fencepost
-from tests.engines.apache_kafka import apache_kafka
 from tests.engines.java import run_java
-from tests.examples import FOLDER, ORDER, comparable, example_broker, hang, transcript
+from tests.examples import (
+    FOLDER,
+    ORDER,
+    STORY,
+    STORY_COLUMNS,
+    comparable,
+    example_broker,
+    hang,
+    hanging_broker,
+    story_in_guide,
+    transcript,
+)
 from tests.readers.reading import TIMEOUT_S, read_all
+from tests.txn_tools import BOTH, Run, cluster, create_topic, producer_of, runner, write
 from tests.wire.proxy import Proxy
 
 JAVA = Path(__file__).parent / "clients" / "java"
-SETTINGS = {
-    "transaction.partition.verification.enable": "false",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-}
 
 
-@pytest.fixture(scope="module", params=["fencepost", pytest.param("apache", marks=pytest.mark.java)])
+@pytest.fixture(scope="module", params=BOTH)
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "apache":
-        with apache_kafka(SETTINGS) as kafka:
-            yield kafka.bootstrap_servers
-    else:
-        with Broker(settings=SETTINGS) as broker:
-            yield broker.bootstrap_servers
-
-
-class Result(NamedTuple):
-    exit_code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.out)
-
-
-Run = Callable[..., Result]
+    with cluster(request.param) as servers:
+        yield servers
 
 
 @pytest.fixture
 def run(servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """`fencepost txn ...` on the cluster."""
-    monkeypatch.setenv("FENCEPOST_BOOTSTRAP", servers)
-
-    def run(*arguments: str) -> Result:
-        capsys.readouterr()
-        exit_code = main(["txn", *arguments])
-        shown = capsys.readouterr()
-        # The tests do not depend on line breaks.
-        return Result(exit_code, " ".join(shown.out.split()), shown.err)
-
-    return run
+    return runner(servers, capsys, monkeypatch, "txn")
 
 
 @pytest.fixture
 def topic(servers: str, unique: Callable[[str], str]) -> str:
-    name = unique("tool-orders")
-    admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(name, 2, 1)])[name].result(TIMEOUT_S)
-    return name
-
-
-def producer_of(servers: str, transactional_id: str, timeout_ms: int = 600_000, client_id: str = "tools") -> Producer:
-    settings = {"bootstrap.servers": servers, "transactional.id": transactional_id, "client.id": client_id}
-    producer = Producer(settings | {"transaction.timeout.ms": timeout_ms, "log_level": 0})
-    producer.init_transactions(TIMEOUT_S)
-    return producer
-
-
-def write(producer: Producer, topic: str, value: str, partitions: tuple[int, ...] = (0, 1)) -> None:
-    producer.begin_transaction()
-    for partition in partitions:
-        producer.produce(topic, value, partition=partition)
-    assert producer.flush(TIMEOUT_S) == 0
+    return create_topic(servers, unique("tool-orders"))
 
 
 def await_markers(run: Run, transactional_ids: Sequence[str]) -> None:
@@ -171,7 +132,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
     assert hanging["transactional_id"] == transactional_id
     assert hanging["why"] == f"`{transactional_id}` has no open transaction (it is Empty)"
     assert found.document["open_count"] >= 1, "the other one is open too, and has a coordinator"
-    assert "it seems to hang" not in run("explain", stuck[0]).out
+    assert "hangs" not in run("explain", stuck[0]).out
 
     # The printed command ends it.
     order = hanging["abort_command"].split()[2:]
@@ -392,7 +353,7 @@ def test_an_abort_needs_something_to_abort(run: Run, stuck: tuple[str, Producer]
     assert run("fence", stuck[0], "--yes").exit_code == 0
     refused = run("abort", stuck[0], "--yes")
     assert refused.exit_code == 1
-    assert "has no open transaction: it is Empty" in refused.err
+    assert "has no open transaction that its coordinator knows: it is Empty" in refused.err
 
 
 def test_watch_shows_the_change(servers: str, run: Run, topic: str, stuck: tuple[str, Producer]) -> None:
@@ -443,6 +404,14 @@ def test_every_page_shows_what_its_command_prints() -> None:
             assert [line[2:] for line in shown.splitlines() if line.startswith("$ ")] == commands
             seen = transcript(commands, broker.bootstrap_servers)
             assert comparable(seen) == comparable(shown), f"{name}; to renew: python -m tests.examples"
+
+
+def test_the_monitoring_guide_tells_how_a_hanging_transaction_is_cured_with_the_real_commands() -> None:
+    shown = story_in_guide()
+    assert [line[2:] for line in shown.splitlines() if line.startswith("$ ")] == STORY
+    with hanging_broker() as broker:
+        seen = transcript(STORY, broker.bootstrap_servers, STORY_COLUMNS)
+    assert comparable(seen) == comparable(shown), "to renew: python -m tests.examples"
 
 
 def test_every_command_has_an_example_that_is_run() -> None:

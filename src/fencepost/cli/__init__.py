@@ -14,6 +14,7 @@ import click
 
 from fencepost import __version__
 from fencepost.cli.broker import broker
+from fencepost.cli.consumer_groups import group
 from fencepost.cli.demo import demo
 from fencepost.cli.error import error
 from fencepost.cli.groups import HelpfulGroup
@@ -38,6 +39,7 @@ fencepost.add_command(demo)
 fencepost.add_command(txn)
 fencepost.add_command(error)
 fencepost.add_command(salvage)
+fencepost.add_command(group)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -18,19 +18,20 @@ if TYPE_CHECKING:
 
 # `-1` is a code, not an option.
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.argument("error", metavar="CODE|NAME", required=False)
+@click.argument("error", metavar="CODE|NAME|MESSAGE", required=False)
 @click.option("--list", "lists", is_flag=True, help="List all errors that a transactional client can receive.")
 @as_json_option
 def error(error: str | None, lists: bool, as_json: bool) -> None:
     """Explain an error of Kafka, and what to do about it
 
-    Finds the error by its number, by its name in Kafka, in the Java client or in librdkafka, or by a part of a name.
-    The exit code is 1 if there is no such error.
+    Finds the error by its number, by its name in Kafka, in the Java client or in librdkafka, by a part of a name, or by
+    the message of a client, in quotes. The exit code is 1 if there is no such error.
 
     \b
     Example:
         fencepost error 47
         fencepost error ProducerFencedException
+        fencepost error 'Local: This instance has been fenced by a newer instance'
         fencepost error concurrent --json
     """
     from fencepost.cli.output import write
@@ -39,7 +40,7 @@ def error(error: str | None, lists: bool, as_json: bool) -> None:
     if lists:
         if error is not None:
             raise WrongUse(f"both --list and {error}", "choose one of them")
-        write(_all(), _table, as_json)
+        write(_all(), list_text, as_json)
         return
     if error is None:
         raise WrongUse("which error?", "give its number or its name, or list all errors with --list")
@@ -63,12 +64,14 @@ def _all() -> tuple[ErrorEntry, ...]:
     return tuple(TABLE.values())
 
 
-def _table(entries: tuple[ErrorEntry, ...]) -> Iterator[Block]:
+def list_text(entries: tuple[ErrorEntry, ...]) -> Iterator[Block]:
     from fencepost.cli.output import Table
 
     yield Table(
         ("CODE", "NAME", "RETRIABLE", "WHAT HAPPENED"),
         [(e.code, e.name, "yes" if e.retriable else "no", e.meaning) for e in entries],
+        prose=["WHAT HAPPENED"],
+        optional=["RETRIABLE"],
     )
 
 

@@ -1,38 +1,33 @@
 """Writes a document: as JSON, as text into a pipe, as tables on a terminal; once, or repeatedly.
 
-A document is a frozen dataclass. The caller turns it into a list of blocks, which this module formats as text.
+A document is a frozen dataclass. The caller turns it into a list of blocks, which this module formats as text;
+`layout.py` fits tables into the terminal.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fencepost.cli.layout import GAP, cell, fit, named_values, wrapped
+from fencepost.cli.layout import Table as Table  # So that callers import all blocks from here.
 from fencepost.cli.options import Unanswered, unanswered
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.text import Text
 
 D = TypeVar("D")
 MOST_COLUMNS = 120
 LEAST_COLUMNS = 40
 STYLES = {"ok": "green", "FAIL": "bold red"}
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Numbers are aligned to the right; None is a dash."""
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +44,7 @@ class Paragraph:
 
 
 Block = Table | Fields | Paragraph
+Line = list[tuple[str, str]]  # Texts, each with its style.
 Blocks = Callable[[D], Iterable[Block]]
 
 
@@ -62,7 +58,8 @@ def write(document: D, blocks: Blocks[D], as_json: bool) -> None:
 
         console = Console(highlight=False)
         for block in blocks(document):
-            console.print(drawn(block))
+            # A word that is longer than the line is left to the terminal, which does not cut it when it is copied.
+            console.print(drawn(block), soft_wrap=True)
     else:
         print(as_text(blocks(document)), flush=True)
 
@@ -73,7 +70,7 @@ def _warn(document: object) -> None:
 
 
 def _problems(document: object) -> Sequence[str]:
-    return getattr(document, "problems", ())
+    return [*getattr(document, "problems", ()), *getattr(document, "warnings", ())]
 
 
 def watch(collect: Callable[[], D], blocks: Blocks[D], as_json: bool, every_ms: int) -> None:
@@ -143,86 +140,64 @@ def plain(value: Any) -> Any:
 
 
 def as_text(blocks: Iterable[Block]) -> str:
-    return "\n\n".join("\n".join(_lines(block)) for block in blocks)
+    return "\n\n".join("\n".join("".join(text for text, _ in line) for line in _lines(b)) for b in blocks)
 
 
-def _lines(block: Block) -> list[str]:
+def drawn(block: Block) -> Text:
+    """A block for a terminal, with an empty line below it; the same lines as in a pipe."""
+    from rich.text import Text
+
+    return Text("\n").join([Text.assemble(*line) for line in _lines(block)] + [Text("")])
+
+
+def _lines(block: Block) -> list[Line]:
+    """The lines of a block, without spaces at their ends."""
+    return [_stripped(line) for line in _padded_lines(block)]
+
+
+def _stripped(line: Line) -> Line:
+    while line and not line[-1][0].strip():
+        line = line[:-1]
+    return [*line[:-1], (line[-1][0].rstrip(), line[-1][1])] if line else line
+
+
+def _padded_lines(block: Block) -> list[Line]:
     if isinstance(block, Paragraph):
-        return _wrapped(block.text, _columns())
+        return [[(line, "bold" if block.is_bold else "")] for line in wrapped(block.text, _columns())]
     if isinstance(block, Fields):
-        width = max((len(name) for name, _ in block.pairs), default=0)
-        return [
-            f"{name if n == 0 else '':<{width}}  {line}".rstrip()
-            for name, value in block.pairs
-            for n, line in enumerate(_wrapped(_cell(value), _value_columns(block)) or [""])
-        ]
-    rows = [list(block.columns), *([_cell(cell) for cell in row] for row in block.rows)]
-    widths = [max(len(row[n]) for row in rows) for n in range(len(block.columns))]
-    right = _right_columns(block)
+        return _field_lines(block)
+    grid = fit(block, _table_columns())
+    if grid is None:
+        blocks = [_field_lines(Fields(pairs)) for pairs in named_values(block)]
+        return [line for n, lines in enumerate(blocks) for line in ([[("", "")], *lines] if n else lines)]
+    lines = [_grid_line(cells, "bold") for cells in grid.header]
+    lines += [_grid_line(cells) for row in grid.rows for cells in row]
+    if grid.left_out:
+        note = f"(not shown in {_table_columns()} columns: {', '.join(grid.left_out)}; --json has everything)"
+        lines += [[(line, "dim")] for line in wrapped(note, _columns())]
+    return lines
+
+
+def _grid_line(cells: Sequence[str], style: str = "") -> Line:
+    return [(f"{GAP if n else ''}{text}", style or STYLES.get(text.strip(), "")) for n, text in enumerate(cells)]
+
+
+def _field_lines(fields: Fields) -> list[Line]:
+    width = max((len(name) for name, _ in fields.pairs), default=0)
     return [
-        "  ".join(f"{cell:>{w}}" if n in right else f"{cell:<{w}}" for n, (cell, w) in enumerate(zip(row, widths)))
-        .rstrip()
-        for row in rows
-    ]  # fmt: skip
-
-
-def _columns() -> int:
-    return min(shutil.get_terminal_size((MOST_COLUMNS, 0)).columns, MOST_COLUMNS)
-
-
-def _value_columns(fields: Fields) -> int:
-    """What the names of the fields leave for the values."""
-    return max(_columns() - max((len(name) for name, _ in fields.pairs), default=0) - 2, LEAST_COLUMNS)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    """The lines of a text, broken at spaces; the rest of a list item is indented like its beginning."""
-    return [
-        wrapped
-        for line in text.splitlines()
-        for wrapped in textwrap.wrap(
-            line, width, subsequent_indent=_indent(line), break_long_words=False, break_on_hyphens=False
-        )
+        [(f"{name if n == 0 else '':<{width}}{GAP}", "bold"), (line, "")]
+        for name, value in fields.pairs
+        for n, line in enumerate(wrapped(cell(value), max(_columns() - width - len(GAP), LEAST_COLUMNS)) or [""])
     ]
 
 
-def _indent(line: str) -> str:
-    return " " * (len(line) - len(line.lstrip(" -")))
+def _columns() -> int:
+    """The columns for sentences, which are hard to read in very long lines."""
+    return min(shutil.get_terminal_size((MOST_COLUMNS, 0)).columns, MOST_COLUMNS)
 
 
-def _cell(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
-def _right_columns(table: Table) -> set[int]:
-    """The columns in which all values are numbers."""
-    return {
-        n
-        for n in range(len(table.columns))
-        if any(isinstance(row[n], int) for row in table.rows)
-        and all(row[n] is None or isinstance(row[n], int) for row in table.rows)
-    }
-
-
-def drawn(block: Block) -> RenderableType:
-    """A block for a terminal."""
-    from rich.box import SIMPLE_HEAD
-    from rich.padding import Padding
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    if isinstance(block, Paragraph):
-        return Padding(Text("\n".join(_lines(block)), style="bold" if block.is_bold else ""), (0, 0, 1, 0))
-    if isinstance(block, Fields):
-        table = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-        for name, value in block.pairs:
-            lines = _wrapped(_cell(value), _value_columns(block))
-            table.add_row(Text(name, style="bold"), Text("\n".join(lines)))
-        return Padding(table, (0, 0, 1, 0))
-    table = RichTable(box=SIMPLE_HEAD)
-    right = _right_columns(block)
-    for n, column in enumerate(block.columns):
-        table.add_column(column, justify="right" if n in right else "left", overflow="fold")
-    for row in block.rows:
-        table.add_row(*(Text(_cell(cell), style=STYLES.get(_cell(cell), "")) for cell in row))
-    return table
+def _table_columns() -> int | None:
+    """The columns for tables: those of the terminal. In a pipe, one line for each row, unless COLUMNS is set."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+        return shutil.get_terminal_size((MOST_COLUMNS, 0)).columns
+    return None

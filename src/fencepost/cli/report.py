@@ -27,8 +27,8 @@ def blocks_of(report: Report) -> Iterator[Block]:
         if section.sentences:
             yield Paragraph("\n".join(section.sentences))
         if section.rows:
-            yield Table(section.columns, section.rows)
-        yield Table(CHECK_COLUMNS, [_check_row(check) for check in section.checks])
+            yield Table(section.columns, section.rows, prose=section.columns)
+        yield Table(CHECK_COLUMNS, [_check_row(check) for check in section.checks], prose=CHECK_COLUMNS[1:])
         for check in section.checks:
             if not check.holds and check.evidence:
                 yield Paragraph("\n".join(f"FAIL {check.claim}: {line}" for line in check.evidence))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Producer
-from fencepost.diagnose.snapshot import HangingSnapshot, age_by_record, is_open
+from fencepost.diagnose.snapshot import HangingSnapshot, OpenTxn, TxnSnapshot, age_by_record, is_open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def diagnose_hanging(snapshot: HangingSnapshot) -> HangingReport:
             elif txn is None and snapshot.unanswered_coordinators:
                 undecided_count += 1
             else:
-                hanging.append(_hanging(snapshot, where, producer, txn, why))
+                hanging.append(_hanging(where, producer, txn, why, snapshot.now_ms))
     return HangingReport(
         now_ms=snapshot.now_ms,
         hanging=tuple(sorted(hanging, key=lambda h: (h.topic, h.partition, h.start_offset))),
@@ -92,9 +92,26 @@ def why_it_hangs(txn: DescribedTxn | None, where: NamedPartition) -> str | None:
     return None
 
 
-def _hanging(
-    snapshot: HangingSnapshot, where: NamedPartition, producer: Producer, txn: DescribedTxn | None, why: str
-) -> HangingTxn:
+def hanging_of(snapshot: TxnSnapshot) -> tuple[HangingTxn, ...]:
+    """The transactions of one transactional id that its coordinator does not know, wherever they are open.
+
+    The collector has asked the coordinator and the leaders twice, so that one that has just begun or ended is not here.
+    """
+    mine = snapshot.leftovers
+    return tuple(
+        _hanging(where, producer, snapshot.txn, why_it_hangs(snapshot.txn, where) or "", snapshot.now_ms)
+        for where, producers in sorted(snapshot.producers.items())
+        for producer in producers
+        if OpenTxn(where, producer.producer_id, producer.producer_epoch, producer.txn_start_offset) in mine
+    )
+
+
+def abort_command(where: NamedPartition, producer_id: int) -> str:
+    """The command that ends a hanging transaction of this producer."""
+    return f"fencepost txn abort --topic {where.topic} --partition {where.partition} --producer-id {producer_id}"
+
+
+def _hanging(where: NamedPartition, producer: Producer, txn: DescribedTxn | None, why: str, now_ms: int) -> HangingTxn:
     return HangingTxn(
         topic=where.topic,
         partition=where.partition,
@@ -102,12 +119,9 @@ def _hanging(
         producer_epoch=producer.producer_epoch,
         start_offset=producer.txn_start_offset,
         last_write_ms=producer.last_timestamp_ms,
-        age_ms=age_by_record(producer.last_timestamp_ms, snapshot.now_ms),
+        age_ms=age_by_record(producer.last_timestamp_ms, now_ms),
         coordinator_epoch=producer.coordinator_epoch,
         transactional_id=txn.transactional_id if txn is not None else None,
         why=why,
-        abort_command=(
-            f"fencepost txn abort --topic {where.topic} --partition {where.partition} "
-            f"--producer-id {producer.producer_id}"
-        ),
+        abort_command=abort_command(where, producer.producer_id),
     )

@@ -90,11 +90,11 @@ def diagnose_history(snapshot: HistorySnapshot) -> History:
         now_ms=snapshot.now_ms,
         log=snapshot.log,
         transitions=transitions_of(snapshot.entries),
-        rpcs=None if snapshot.rpcs is None else tuple(_rpc(rpc) for rpc in snapshot.rpcs),
+        rpcs=None if snapshot.rpcs is None else tuple(map(rpc_row, snapshot.rpcs)),
     )
 
 
-def _rpc(rpc: Rpc) -> RpcRow:
+def rpc_row(rpc: Rpc) -> RpcRow:
     return RpcRow(
         at_ms=rpc.at_ms,
         name=rpc.name,

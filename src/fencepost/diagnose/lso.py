@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from fencepost.client.admin.answers import NamedPartition, Producer, Rpc
-from fencepost.diagnose.snapshot import Ends, LsoSnapshot, age_by_record, first_open, is_coordinated
+from fencepost.diagnose.affected import AffectedGroup, affected_groups
+from fencepost.diagnose.hanging import abort_command
+from fencepost.diagnose.snapshot import OFFSETS_TOPIC, Ends, LsoSnapshot, age_by_record, first_open, is_coordinated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +40,13 @@ class Pin:
     producer_id: int
     transactional_id: str | None
     partitions: tuple[NamedPartition, ...]
+    # The offsets that readers wait for; those in `__consumer_offsets`, which no consumer reads, do not count.
     waiting: int
     age_ms: int | None
     timeout_ms: int | None
     is_orphan: bool
+    # What to call next: what explains it or, if no coordinator will end it, what ends it on each partition.
+    commands: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +60,16 @@ class LsoReport:
     max_age_ms: int | None
     # The `pins` that are older than `max_age_ms`.
     late: tuple[Pin, ...]
+    # The consumer groups that wait.
+    groups: tuple[AffectedGroup, ...]
+    # What is not known about groups.
+    warnings: tuple[str, ...]
     problems: tuple[str, ...]
 
 
 def diagnose_lso(snapshot: LsoSnapshot, max_age_ms: int | None = None, shows_all: bool = False) -> LsoReport:
     """The partitions where readers wait, the longest wait first; with `shows_all`, all partitions."""
-    rows = [_row(snapshot, where, ends) for where, ends in snapshot.ends.items()]
+    rows = [lso_row(snapshot, where, ends) for where, ends in snapshot.ends.items()]
     waiting = [row for row in rows if row.waiting > 0]
     shown = rows if shows_all else waiting
     pins = _pins(waiting)
@@ -71,11 +81,13 @@ def diagnose_lso(snapshot: LsoSnapshot, max_age_ms: int | None = None, shows_all
         waiting_count=len(waiting),
         max_age_ms=max_age_ms,
         late=tuple(pin for pin in pins if max_age_ms is not None and (pin.age_ms or 0) > max_age_ms),
+        groups=affected_groups(snapshot.groups, snapshot.ends, {where for pin in pins for where in pin.partitions}),
+        warnings=snapshot.warnings,
         problems=(*snapshot.unanswered_coordinators, *snapshot.problems, *_unknown_ages(waiting)),
     )
 
 
-def _row(snapshot: LsoSnapshot, where: NamedPartition, ends: Ends) -> LsoRow:
+def lso_row(snapshot: LsoSnapshot, where: NamedPartition, ends: Ends) -> LsoRow:
     pin = first_open(snapshot.producers.get(where, ())) if ends.gap > 0 else None
     if pin is None:
         return LsoRow(
@@ -141,11 +153,21 @@ def _pins(rows: list[LsoRow]) -> tuple[Pin, ...]:
             producer_id=producer_id,
             transactional_id=found[0].transactional_id,
             partitions=tuple(sorted(NamedPartition(row.topic, row.partition) for row in found)),
-            waiting=sum(row.waiting for row in found),
+            waiting=sum(row.waiting for row in found if row.topic != OFFSETS_TOPIC),
             age_ms=max((row.age_ms for row in found if row.age_ms is not None), default=None),
             timeout_ms=found[0].timeout_ms,
             is_orphan=is_orphan,
+            commands=_commands(producer_id, is_orphan, found),
         )
         for (producer_id, is_orphan), found in by_txn.items()
     ]
     return tuple(sorted(pins, key=lambda pin: (-(pin.age_ms or 0), pin.producer_id)))
+
+
+def _commands(producer_id: int, is_orphan: bool, rows: list[LsoRow]) -> tuple[str, ...]:
+    if is_orphan:
+        return tuple(abort_command(NamedPartition(row.topic, row.partition), producer_id) for row in rows)
+    transactional_id = rows[0].transactional_id
+    if transactional_id is None:
+        return ()  # Not all coordinators answered: it may hang, or not.
+    return (f"fencepost txn explain {shlex.quote(transactional_id)}",)

@@ -39,11 +39,16 @@ class Ended:
     producer_id: int | None
     producer_epoch: int | None
     partitions: tuple[EndedPartition, ...]
+    # What is still open under the id, because no coordinator knows it and only `txn abort` ends it.
+    hanging: tuple[HangingTxn, ...]
     summary: str
 
 
-def order_fence(client: KafkaClient, txn: DescribedTxn) -> Ended:
-    """Abort the open transaction of an id, if there is one, and fence its producer."""
+def order_fence(client: KafkaClient, txn: DescribedTxn, hanging: Sequence[HangingTxn] = ()) -> Ended:
+    """Abort the open transaction of an id, if there is one, and fence its producer.
+
+    `hanging` has the transactions of the id that hang, which this does not end.
+    """
     before = collect_ends(client, txn.partitions)
     producer_id, epoch = fence(client, txn.transactional_id, txn.timeout_ms)
     was_open = is_open(txn.state)
@@ -59,6 +64,7 @@ def order_fence(client: KafkaClient, txn: DescribedTxn) -> Ended:
         producer_id=producer_id,
         producer_epoch=epoch,
         partitions=_compare(client, before, txn.partitions),
+        hanging=tuple(hanging),
         summary=(
             f"`{txn.transactional_id}` is fenced: {done}its producer (id {txn.producer_id}, epoch "
             f"{txn.producer_epoch}) is refused from now on; the epoch is {epoch} now."
@@ -85,6 +91,7 @@ def order_abort(client: KafkaClient, hanging: Collection[HangingTxn]) -> Ended:
         producer_id=None,
         producer_epoch=None,
         partitions=_compare(client, before, partitions),
+        hanging=(),
         summary=f"Aborted the hanging transaction on {what}.",
     )
 

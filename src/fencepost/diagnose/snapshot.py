@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import DescribedTxn, ListedTxn, NamedPartition, Producer, Rpc
+from fencepost.client.admin.groups import GroupMembership, GroupOffsets, ListedGroup
 from fencepost.machines.txn.states import BY_KAFKA_NAME, IDLE, ONGOING, Txn
 
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -119,6 +120,10 @@ class LsoSnapshot:
     first_record_ms: Mapping[NamedPartition, int] = field(default_factory=dict)
     # The last requests of these transactions; empty if the brokers do not remember requests.
     rpcs: Mapping[str, tuple[Rpc, ...]] = field(default_factory=dict)
+    # The offsets of consumer groups on the partitions where readers wait, and offsets in transactions.
+    groups: Mapping[str, GroupOffsets] = field(default_factory=dict)
+    # What is not known about groups. It does not make the rest doubtful, so that it is no problem.
+    warnings: tuple[str, ...] = ()
     # Coordinators that did not answer: one of them may know a producer that the others do not know.
     unanswered_coordinators: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -161,14 +166,21 @@ class LogEntry:
     txn: Txn | None
 
 
+def producer_ids_of(txn: DescribedTxn | None, history: Iterable[LogEntry]) -> set[int]:
+    """The producer ids that a transactional id has and had, as far as its log still shows them."""
+    ids = {txn.producer_id} if txn is not None else set()
+    for entry in history:
+        if entry.txn is not None:
+            ids |= {entry.txn.producer_id, entry.txn.previous_producer_id}
+    return {id_ for id_ in ids if id_ >= 0}
+
+
 def leftovers(
     producers: Mapping[NamedPartition, tuple[Producer, ...]], txn: DescribedTxn | None, history: Iterable[LogEntry]
 ) -> set[OpenTxn]:
     """What is open under the producer ids of a transactional id without being part of its open transaction."""
-    if txn is None:
-        return set()
-    ids = {txn.producer_id} | {entry.txn.producer_id for entry in history if entry.txn is not None}
-    found = uncoordinated(producers, dict.fromkeys(ids, txn))
+    ids = producer_ids_of(txn, history)
+    found = uncoordinated(producers, dict.fromkeys(ids, txn) if txn is not None else {})
     return {open_ for open_ in found if open_.producer_id in ids}
 
 
@@ -202,17 +214,55 @@ class TxnSnapshot:
     txn: DescribedTxn | None
     # Its records in the log, oldest first; None if the log could not be read.
     history: tuple[LogEntry, ...] | None = None
-    # The partitions of its open transaction and of those in the log.
+    # The partitions of its open transaction and of those in the log; if the whole cluster was searched, all partitions.
     ends: Mapping[NamedPartition, Ends] = field(default_factory=dict)
+    # The same partitions; of the others in the cluster, those where readers wait.
     producers: Mapping[NamedPartition, tuple[Producer, ...]] = field(default_factory=dict)
+    # If the id is unknown: transactions whose producer id no coordinator knows, so that one of them may be of this id.
+    nameless: tuple[OpenTxn, ...] = ()
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     # Its last requests; None if the brokers do not remember requests.
     rpcs: tuple[Rpc, ...] | None = None
     # If the id is unknown: ids that look like it.
     similar: tuple[str, ...] = ()
+    # The offsets of consumer groups on the partitions that it holds, and offsets in transactions.
+    groups: Mapping[str, GroupOffsets] = field(default_factory=dict)
+    # What is not known about groups. It does not make the rest doubtful, so that it is no problem.
+    warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
     @property
     def latest(self) -> Txn | None:
         """The last record in the log; None if it is a tombstone, or if there is none."""
         return self.history[-1].txn if self.history else None
+
+    @property
+    def producer_ids(self) -> set[int]:
+        return producer_ids_of(self.txn, self.history or ())
+
+    @property
+    def leftovers(self) -> set[OpenTxn]:
+        """The transactions of this id that are open on partitions and that its coordinator does not know."""
+        return leftovers(self.producers, self.txn, self.history or ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsSnapshot:
+    """All consumer groups of a cluster with their offsets, and the ends of the partitions that they read."""
+
+    now_ms: int
+    listed: tuple[ListedGroup, ...]
+    offsets: Mapping[str, GroupOffsets]
+    ends: Mapping[NamedPartition, Ends]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSnapshot:
+    """One consumer group with its members and offsets, and the partitions that it reads."""
+
+    group: ListedGroup
+    described: GroupMembership | None
+    offsets: GroupOffsets
+    lso: LsoSnapshot
+    problems: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ def entry(state: TxnState, at_ms: int, **changes: Any) -> LogEntry:
         partitions=frozenset(changes.pop("partitions", {("orders", 0)} if state in (1, 2, 3) else set())),
         start_ms=-1 if start_ms is None else NOW_MS + start_ms,
         updated_ms=NOW_MS + at_ms,
-        previous_producer_id=7,
+        previous_producer_id=changes.pop("previous_producer_id", 7),
         client_transaction_version=changes.pop("version", 0),
     )
     assert not changes

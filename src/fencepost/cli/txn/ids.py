@@ -128,7 +128,7 @@ def describe(transactional_id: str, every_ms: int | None, cluster: ClusterOption
 
         def look() -> TxnDescription:
             with patient_bar("reading __transaction_state") as progress:
-                snapshot = collect_txn(client, transactional_id, ENTRIES_FOR_THE_LATEST, progress)
+                snapshot = collect_txn(client, transactional_id, ENTRIES_FOR_THE_LATEST, False, progress)
             document = diagnose_description(snapshot)
             if document is None:
                 raise unknown_id(transactional_id, snapshot.similar)
@@ -179,7 +179,13 @@ def history(transactional_id: str, with_rpcs: bool, cluster: ClusterOptions, as_
 def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> None:
     """Explain why a transaction is not finished, and what to do
 
-    Says what happened, why, which readers wait, and what happens next.
+    Says what happened, why, which readers and consumer groups wait, and what happens next. Searches every partition of
+    the cluster for transactions of the id, because one may hang on a partition that its coordinator does not know. The
+    exit code is 1 if one hangs, or if no coordinator knows the id.
+
+    With --json, `cause` is a code: hanging, duel, open, overdue, markers_under_way, markers_missing, committed,
+    aborted, aborted_by_client, aborted_by_timeout, aborted_by_takeover, aborted_by_client_or_takeover, registered,
+    expired or unknown_id. `deadline_ms` is when the coordinator aborts an open transaction.
 
     \b
     Example:
@@ -189,9 +195,14 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
     from fencepost.cli.txn import text
     from fencepost.diagnose.collect.transactions import collect_txn
     from fencepost.diagnose.explain.explanation import diagnose_txn
+    from fencepost.diagnose.words import listed
 
     with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
         document = diagnose_txn(collect_txn(client, transactional_id, progress=progress))
     write(document, text.explanation, as_json)
     if document.state is None:
         raise Failure(f"no coordinator knows `{transactional_id}`", "`fencepost txn list` lists all ids")
+    if document.hanging:
+        places = listed(h.where for h in document.hanging)
+        raise Failure(f"a transaction of `{transactional_id}` hangs on {places}", "end it with the commands above")
+    require_answers(document.problems)

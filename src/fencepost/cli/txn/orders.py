@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -29,6 +31,9 @@ def fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: bo
     Registers the transactional id again, as a new producer would. This aborts the open transaction, so that readers
     continue, and from then on the brokers refuse the previous producer (PRODUCER_FENCED).
 
+    This does not end a transaction that hangs: one that is open on a partition and that its coordinator does not know.
+    If the id has one, the exit code is 1, and the command that ends it is printed.
+
     \b
     Example:
         fencepost txn fence orders-sink-3 --bootstrap localhost:9092
@@ -39,7 +44,8 @@ def fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: bo
 
 def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: bool, must_be_open: bool) -> None:
     from fencepost.cli.txn import text
-    from fencepost.diagnose.collect.transactions import collect_settled
+    from fencepost.diagnose.collect.transactions import ENTRIES_FOR_THE_LATEST, collect_settled, collect_txn
+    from fencepost.diagnose.hanging import hanging_of
     from fencepost.diagnose.orders import order_fence
     from fencepost.diagnose.snapshot import is_decided, is_open
 
@@ -48,21 +54,43 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
         # InitProducerId creates an id that does not exist.
         if found is None:
             raise unknown_id(transactional_id)
+        snapshot = collect_txn(client, transactional_id, ENTRIES_FOR_THE_LATEST)
+        hanging = hanging_of(snapshot)
         if must_be_open and not is_open(found.state):
+            anyway = f"to fence its producer anyway: `fencepost txn fence {shlex.quote(transactional_id)}`"
             raise Failure(
-                f"`{transactional_id}` has no open transaction: it is {found.state}",
-                f"to fence its producer anyway: `fencepost txn fence {transactional_id}`",
+                f"`{transactional_id}` has no open transaction that its coordinator knows: it is {found.state}",
+                _how_to_end(hanging) if hanging else anyway,
             )
         if is_decided(found.state):
             raise Failure(
                 f"the transaction of `{transactional_id}` is already decided ({found.state}) and cannot be changed",
-                f"`fencepost txn explain {transactional_id}` shows what it waits for",
+                f"`fencepost txn explain {shlex.quote(transactional_id)}` shows what it waits for",
             )
         aborts = "aborts its open transaction and " if is_open(found.state) else ""
         producer = f"producer {found.producer_id} (epoch {found.producer_epoch})"
-        _confirm(f"This {aborts}fences {producer} of `{transactional_id}`.", yes)
-        document = order_fence(client, found)
+        warning = f" But {_does_not_help(hanging)}" if hanging else ""
+        _confirm(f"This {aborts}fences {producer} of `{transactional_id}`.{warning}", yes)
+        document = order_fence(client, found, hanging)
+    for problem in snapshot.problems:
+        print(f"warning: it is not known whether a transaction hangs: {problem}", file=sys.stderr)
     write(document, text.ended, as_json)
+    if hanging:
+        raise Failure(_does_not_help(hanging), _how_to_end(hanging))
+
+
+def _does_not_help(hanging: Sequence[HangingTxn]) -> str:
+    from fencepost.diagnose.words import listed
+
+    places = listed(h.where for h in hanging)
+    return (
+        f"readers of {places} stay stuck: a transaction hangs there that its coordinator does not know, and fencing "
+        "does not end it"
+    )
+
+
+def _how_to_end(hanging: Sequence[HangingTxn]) -> str:
+    return "this ends it: " + " && ".join(h.abort_command for h in hanging)
 
 
 @click.command()
@@ -141,7 +169,7 @@ def _hanging_on(
             raise Failure(
                 f"the transaction of producer {producer.producer_id} on {where} does not hang: "
                 f"`{owner.transactional_id}` is {owner.state}",
-                f"`fencepost txn fence {owner.transactional_id}` aborts it on all its partitions",
+                f"`fencepost txn fence {shlex.quote(owner.transactional_id)}` aborts it on all its partitions",
             )
     raise Failure(f"no such transaction hangs on {where}", "`fencepost txn hanging` lists those that do")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +11,9 @@ from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Duration, Unanswered, as_json_option, cluster_options, watch_options
 from fencepost.cli.txn.showing import require_answers, show, write
 from fencepost.client.numbers import whole_number
+
+if TYPE_CHECKING:
+    from fencepost.diagnose.lso import Pin
 
 MAX_PARTITION = 2**31 - 1
 
@@ -101,13 +105,17 @@ def lso(
         name = f"`{id_}`" if id_ is not None else f"producer {oldest.producer_id}"
         raise Failure(
             f"readers wait for {name} for {duration(oldest.age_ms or 0)}, more than {duration(limit_ms)}",
-            f"`fencepost txn explain {id_}` explains it"
-            if id_ is not None and not oldest.is_orphan
-            else "see `fencepost txn hanging`",
+            _what_next(oldest),
         )
     require_answers(found.problems)
     if not found.waiting_count:
         print(f"no reader waits on any of {counted(found.partition_count, 'partition')}", file=sys.stderr)
+
+
+def _what_next(pin: Pin) -> str:
+    if pin.is_orphan:
+        return "it hangs; this ends it: " + " && ".join(pin.commands)
+    return f"`{pin.commands[0]}` explains it" if pin.commands else "see `fencepost txn hanging`"
 
 
 @click.command()

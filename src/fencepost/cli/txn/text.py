@@ -15,7 +15,8 @@ from fencepost.diagnose.producers import ProducerList
 from fencepost.diagnose.txns import TxnDescription, TxnList
 from fencepost.diagnose.words import counted, duration, instant, listed, percent
 
-ORPHAN = "(unknown to its coordinator)"
+ORPHAN = "(hangs)"
+PINS_SHOWN = 3
 RESULTS = {None: "(in flight)", "NONE": "ok"}
 
 
@@ -51,6 +52,7 @@ def txns(document: TxnList) -> Iterator[Block]:
             )
             for row in document.transactions
         ],
+        optional=("COORDINATOR", "EPOCH", "PRODUCER", "PARTITIONS", "OF TIMEOUT"),
     )
 
 
@@ -89,6 +91,7 @@ def description(document: TxnDescription) -> Iterator[Block]:
                 )
                 for row in document.partitions
             ],
+            optional=("HIGH WATERMARK", "LAST WRITE"),
         )
 
 
@@ -102,6 +105,8 @@ def history(document: History) -> Iterator[Block]:
             )
             for t in document.transitions
         ],
+        prose=("PARTITIONS", "WHAT HAPPENED"),
+        optional=("TIMEOUT", "OFFSET", "PRODUCER", "PARTITIONS", "EPOCH"),
     )
     if document.rpcs is not None:
         yield Table(
@@ -114,6 +119,8 @@ def history(document: History) -> Iterator[Block]:
                 )
                 for r in document.rpcs
             ],
+            prose=("ABOUT",),
+            optional=("TOOK", "ADDRESS", "PRODUCER", "EPOCH", "ABOUT"),
         )
 
 
@@ -135,6 +142,7 @@ def producers(document: ProducerList) -> Iterator[Block]:
             )
             for row in document.producers
         ],
+        optional=("COORDINATOR EPOCH", "LAST SEQUENCE", "EPOCH", "LAST WRITE"),
     )
 
 
@@ -153,18 +161,39 @@ def lso(document: LsoReport) -> Iterator[Block]:
             )
             for row in document.partitions
         ],
+        optional=("CLIENT", "TIMEOUT", "EPOCH", "PRODUCER", "HIGH WATERMARK", "LAST STABLE OFFSET"),
     )
     if document.pins:
-        yield Paragraph("\n".join(_pin(pin) for pin in document.pins[:3]), is_bold=True)
+        yield Paragraph("\n".join(_pin(pin) for pin in document.pins[:PINS_SHOWN]), is_bold=True)
+    if document.groups:
+        yield Table(
+            (
+                *("GROUP THAT WAITS", "PARTITION", "COMMITTED OFFSET"),
+                *("LAG TO LSO", "LAG TO HIGH WATERMARK", "IN A TRANSACTION"),
+            ),
+            [
+                (
+                    *(group.group_id, NamedPartition(p.topic, p.partition), p.committed_offset),
+                    *(p.lag_to_lso, p.lag_to_high_watermark, "yes" if p.is_pending else "no"),
+                )
+                for group in document.groups
+                for p in group.partitions
+            ],
+            optional=("COMMITTED OFFSET",),
+        )
 
 
 def _pin(pin: Pin) -> str:
+    """What waits, for what, and the command to call next."""
     name = f"producer {pin.producer_id}"
     if pin.transactional_id is not None:
         name = f"`{pin.transactional_id}` ({name})"
     since = f" for {duration(pin.age_ms)}" if pin.age_ms is not None else ""
     waiting = f"{counted(pin.waiting, 'offset')} on {listed(pin.partitions)}"
-    return f"{waiting} {'waits' if pin.waiting == 1 else 'wait'} for {name}{since}"
+    said = f"{waiting} {'waits' if pin.waiting == 1 else 'wait'} for {name}{since}"
+    if pin.is_orphan:
+        said += ", which hangs: its coordinator does not know it. This ends it:"
+    return "\n".join([said if pin.is_orphan or not pin.commands else f"{said}:", *(f"  {c}" for c in pin.commands)])
 
 
 def hanging(document: HangingReport) -> Iterator[Block]:
@@ -178,6 +207,8 @@ def hanging(document: HangingReport) -> Iterator[Block]:
             )
             for h in document.hanging
         ],
+        prose=("WHY IT HANGS",),
+        optional=("EPOCH", "LAST WRITE", "SINCE OFFSET"),
     )
     if document.hanging:
         commands = "\n".join(f"  {h.abort_command}" for h in document.hanging)

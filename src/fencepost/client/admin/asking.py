@@ -21,11 +21,12 @@ def ask(
     node_id: int,
     request: Message,
     error_of: Callable[[Any], int] = lambda r: int(r.error_code),
+    at_most: int | None = None,
 ) -> Any:
-    """Ask one broker; ask again while the error is retriable. Raises ClientError."""
+    """Ask one broker, with at most this version; ask again while the error is retriable. Raises ClientError."""
 
     def attempt() -> Any:
-        response = client.send(client.broker(node_id), request)
+        response = client.send(client.broker(node_id), request, at_most)
         code = error_of(response)
         if code:
             raise BrokerError(code, type(request).__name__.removesuffix("Request"))

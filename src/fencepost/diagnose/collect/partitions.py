@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import Answers, DescribedTxn, ListedTxn, NamedPartition, Producer
+from fencepost.client.admin.groups import GroupOffsets
 from fencepost.client.admin.partitions import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -17,6 +18,7 @@ from fencepost.client.admin.partitions import (
 from fencepost.client.admin.transactions import describe_rpcs, describe_transactions, list_transactions
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
+from fencepost.diagnose.collect.affected import offsets_on
 from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.collect.coordinators import answered_by_another, unasked_coordinators
 from fencepost.diagnose.snapshot import (
@@ -34,12 +36,12 @@ from fencepost.diagnose.snapshot import (
 from fencepost.protocol import errors
 
 
-def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None) -> LsoSnapshot:
-    """How far readers get in each partition, and the transactions that readers wait for."""
+def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None, with_groups: bool = True) -> LsoSnapshot:
+    """How far readers get in each partition, the transactions that readers wait for, and the groups that wait."""
     ends = ends_of(client, partitions_of(client, topics))
     waiting = [where for where, end in ends.found.items() if end.gap > 0]
     producers = describe_producers(client, waiting)
-    txns, unanswered = _txns_of(client, producers.found)
+    txns, unanswered = txns_of(client, producers.found)
     settled = settled_since(client, uncoordinated(producers.found, txns), txns)
     open_ = without(producers.found, settled)
     pins = {where: pin for where, found in open_.items() if (pin := first_open(found)) is not None}
@@ -48,6 +50,7 @@ def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None) -> Lso
         for where, pin in pins.items()
         if not is_coordinated(txns.get(pin.producer_id), where)
     }
+    groups = offsets_on(client, pins) if with_groups else Answers[str, GroupOffsets]()
     return LsoSnapshot(
         now_ms=now_ms(),
         ends=ends.found,
@@ -55,6 +58,8 @@ def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None) -> Lso
         txns=txns,
         first_record_ms=first_record_ms,
         rpcs=describe_rpcs(client, {txn.transactional_id for txn in txns.values()}) or {} if txns else {},
+        groups=groups.found,
+        warnings=tuple(groups.problems),
         unanswered_coordinators=unanswered,
         problems=(*ends.problems, *producers.problems),
     )
@@ -90,7 +95,7 @@ def ends_of(client: KafkaClient, partitions: Collection[NamedPartition]) -> Answ
     return Answers(found, [*high.problems, *stable.problems])
 
 
-def _txns_of(
+def txns_of(
     client: KafkaClient, producers: Mapping[NamedPartition, tuple[Producer, ...]]
 ) -> tuple[dict[int, DescribedTxn], tuple[str, ...]]:
     """The open transactions of the producers, by producer id, and the coordinators that did not answer."""
@@ -162,7 +167,7 @@ def collect_hanging(client: KafkaClient, topics: Iterable[str] | None = None) ->
     """The transactions that are open on partitions, the answers of their coordinators, and what is open after that."""
     ends = ends_of(client, partitions_of(client, topics))
     before = describe_producers(client, [where for where, end in ends.found.items() if end.gap > 0])
-    txns, unanswered = _txns_of(client, before.found)
+    txns, unanswered = txns_of(client, before.found)
     after = describe_producers(
         client,
         {suspect.where for suspect in uncoordinated(before.found, txns)},

@@ -6,8 +6,9 @@ import difflib
 import time
 from collections.abc import Collection, Iterable
 
-from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Rpc
-from fencepost.client.admin.partitions import describe_producers
+from fencepost.client.admin.answers import Answers, DescribedTxn, NamedPartition, Rpc
+from fencepost.client.admin.groups import GroupOffsets
+from fencepost.client.admin.partitions import describe_producers, partitions_of
 from fencepost.client.admin.transactions import (
     describe_rpcs,
     describe_transaction,
@@ -17,12 +18,14 @@ from fencepost.client.admin.transactions import (
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.client.numbers import whole_number
+from fencepost.diagnose.collect.affected import offsets_on
 from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.partitions import ends_of, settled_since
+from fencepost.diagnose.collect.partitions import ends_of, settled_since, txns_of
 from fencepost.diagnose.collect.state_log import Progress, last_updates, no_progress, read_log, state_log_of
 from fencepost.diagnose.snapshot import (
     MARKERS_TAKE_MS,
     ClusterSettings,
+    Ends,
     HistorySnapshot,
     LogEntry,
     OpenTxn,
@@ -30,6 +33,8 @@ from fencepost.diagnose.snapshot import (
     TxnsSnapshot,
     is_decided,
     leftovers,
+    producer_ids_of,
+    uncoordinated,
     without,
 )
 
@@ -81,9 +86,15 @@ def collect_txn(
     client: KafkaClient,
     transactional_id: str,
     entries_wanted: int = ENTRIES_FOR_A_STORY,
+    everywhere: bool = True,
     progress: Progress = no_progress,
 ) -> TxnSnapshot:
-    """What the coordinator, the log and the leaders of its partitions know about one id."""
+    """What the coordinator, the log and the leaders of partitions know about one id.
+
+    With `everywhere`, every partition of the cluster where readers wait is searched for the producers of the id: a
+    transaction may be open on a partition that neither the coordinator nor the log names. This takes as many requests
+    as `collect_hanging`: a few for each broker.
+    """
     coordinator, txn = describe_transaction(client, transactional_id)
     problems: list[str] = []
     history: tuple[LogEntry, ...] | None = None
@@ -96,14 +107,35 @@ def collect_txn(
     if txn is None:
         known = list_transactions(client)
         similar = tuple(difflib.get_close_matches(transactional_id, known.found, n=3))
-    partitions = _partitions_named(txn, history or ())
-    ends = ends_of(client, partitions)
-    producers = describe_producers(client, partitions)
+    named = partitions = _partitions_named(txn, history or ())
+    if everywhere:
+        existing = set(partitions_of(client))
+        # The topics of earlier transactions may have been deleted since.
+        named &= existing | set(txn.partitions if txn is not None else ())
+        partitions = existing | named
+    ends = ends_of(client, sorted(partitions))
+    producers = describe_producers(
+        client, sorted(where for where in partitions if where in named or _waits(ends.found.get(where)))
+    )
     settled: set[OpenTxn] = set()
     if suspects := leftovers(producers.found, txn, history or ()):
         _, txn_now = describe_transaction(client, transactional_id)
         txns_now = {suspect.producer_id: txn_now for suspect in suspects} if txn_now is not None else {}
         settled = settled_since(client, suspects, txns_now)
+    nameless: set[OpenTxn] = set()
+    if txn is None and everywhere:
+        txns, unanswered = txns_of(client, producers.found)
+        problems += unanswered
+        orphans = {open_ for open_ in uncoordinated(producers.found, txns) if open_.producer_id not in txns}
+        nameless = orphans - settled_since(client, orphans, txns) if not unanswered else set()
+    open_ = without(producers.found, settled)
+    held = {
+        where
+        for where, found in open_.items()
+        for p in found
+        if p.txn_start_offset >= 0 and p.producer_id in producer_ids_of(txn, history or ())
+    }
+    groups = offsets_on(client, held) if everywhere else Answers[str, GroupOffsets]()
     return TxnSnapshot(
         now_ms=now_ms(),
         transactional_id=transactional_id,
@@ -111,10 +143,13 @@ def collect_txn(
         txn=txn,
         history=history,
         ends=ends.found,
-        producers=without(producers.found, settled),
+        producers=open_,
+        nameless=tuple(sorted(nameless)),
         settings=_settings(client),
         rpcs=_rpcs_of(client, transactional_id),
         similar=similar,
+        groups=groups.found,
+        warnings=tuple(groups.problems),
         problems=(*problems, *ends.problems, *producers.problems),
     )
 
@@ -137,14 +172,18 @@ def _rpcs_of(client: KafkaClient, transactional_id: str) -> tuple[Rpc, ...] | No
     return None if found is None else found.get(transactional_id, ())
 
 
-def _partitions_named(txn: DescribedTxn | None, history: Iterable[LogEntry]) -> list[NamedPartition]:
+def _waits(ends: Ends | None) -> bool:
+    return ends is not None and ends.gap > 0
+
+
+def _partitions_named(txn: DescribedTxn | None, history: Iterable[LogEntry]) -> set[NamedPartition]:
     """The partitions of the open transaction and of earlier ones, which a late write may have left open."""
     named = set(txn.partitions) if txn is not None else set()
     for entry in history:
         named.update(
             NamedPartition(*partition) for partition in (entry.txn.partitions if entry.txn is not None else ())
         )
-    return sorted(named)
+    return named
 
 
 def _settings(client: KafkaClient) -> ClusterSettings:

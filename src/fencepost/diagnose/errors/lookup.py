@@ -1,15 +1,25 @@
-"""Finds an error by its number, by its name in Kafka, Java or librdkafka, or by a part of a name."""
+"""Finds an error by its number, by a name or a part of a name, or by the message of a client."""
 
 from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fencepost.diagnose.errors.entry import ErrorEntry
+from fencepost.diagnose.errors.librdkafka_texts import LIBRDKAFKA_TEXTS
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
 
+# What users say, without the underscore of librdkafka's own code.
+_SPOKEN = {"fenced": errors.PRODUCER_FENCED}
+# As confluent-kafka prints a KafkaError, and as a word of a log names an error.
+_VALUE = re.compile(r"\bval=(-?\d+)")
+_NAME = re.compile(r"\w+Exception\b|\b_?[A-Z]+(?:_[A-Z]+)+\b")
+_WHERE = re.compile(r"^(Broker|Local): ")
+# A shorter text is part of too many sentences.
+LEAST_TEXT = 8
 _PREFIXES = re.compile(r"^(org\.apache\.kafka\.common\.errors\.|rd_kafka_resp_err_|kafkaerror\.)", re.IGNORECASE)
 
 
@@ -36,8 +46,9 @@ def look_up(text: str) -> ErrorEntry | OtherError | NotFound:
         return _by_code(int(asked)) or NotFound(asked=asked, similar=())
     wanted = _folded(asked)
     names = _names()
-    if wanted in names:
-        found = _by_code(names[wanted])
+    code = _SPOKEN.get(asked.lower(), names.get(wanted, _in_text(asked, names)))
+    if code is not None:
+        found = _by_code(code)
         assert found is not None
         return found
     codes = dict.fromkeys(code for name, code in sorted(names.items()) if wanted and wanted in name)
@@ -50,6 +61,20 @@ def look_up(text: str) -> ErrorEntry | OtherError | NotFound:
         codes = dict.fromkeys(names[name] for name in difflib.get_close_matches(wanted, names, n=3, cutoff=0.7))
     likely = [code for code in codes if code in TABLE] or list(codes)
     return NotFound(asked=asked, similar=tuple(_name_of(code) for code in likely))
+
+
+def _in_text(text: str, names: Mapping[str, int]) -> int | None:
+    """The error that a line of a log is about: by its number, its text in librdkafka, or a name in it."""
+    if (value := _VALUE.search(text)) and _by_code(int(value[1])) is not None:
+        return int(value[1])
+    folded = _folded(text)
+    texts = {_folded(_WHERE.sub("", known)): code for code, known in LIBRDKAFKA_TEXTS.items()}
+    # The longest: the text of one error may be part of another's.
+    inside = max((known for known in texts if len(known) >= LEAST_TEXT and known in folded), key=len, default=None)
+    if inside is not None:
+        return texts[inside]
+    named = [names[_folded(word)] for word in _NAME.findall(text) if _folded(word) in names]
+    return named[0] if named else None
 
 
 def _by_code(code: int) -> ErrorEntry | OtherError | None:

@@ -12,6 +12,7 @@ from fencepost.diagnose.explain.findings import (
     WHAT_HAPPENED,
     WHY,
     Action,
+    Cause,
     Finding,
     Findings,
 )
@@ -43,7 +44,13 @@ def explain_closed(snapshot: TxnSnapshot, txn: DescribedTxn, is_all_well: bool) 
         actions.append(Action(advice="to see every step", command=history))
     elif is_all_well:
         actions.append(Action(advice=f"there is nothing to do{as_known}"))
-    return Findings(tuple(findings), tuple(actions))
+    return Findings(tuple(findings), tuple(actions), (_cause(txn, abort[0] if abort is not None else None),))
+
+
+def _cause(txn: DescribedTxn, why: Abort | None) -> Cause:
+    if why is not None:
+        return Cause[f"ABORTED_BY_{why.name}"]
+    return {"CompleteCommit": Cause.COMMITTED, "CompleteAbort": Cause.ABORTED}.get(txn.state, Cause.REGISTERED)
 
 
 def _how_it_ended(snapshot: TxnSnapshot, txn: DescribedTxn) -> str:

@@ -11,6 +11,7 @@ from fencepost.diagnose.explain.findings import (
     WHAT_HAPPENED,
     WHY,
     Action,
+    Cause,
     Finding,
     Findings,
 )
@@ -36,7 +37,9 @@ def explain_decided(snapshot: TxnSnapshot, txn: DescribedTxn, blocks: Sequence[B
     findings = [Finding(WHAT_HAPPENED, what), Finding(WHY, why)]
     if blocks:
         findings.append(Finding(READERS, what_waits(txn, blocks)))
-    return Findings(tuple(findings), tuple(actions))
+    is_stuck = age_ms is not None and age_ms >= MARKERS_TAKE_MS and not _is_complete_by_now(snapshot)
+    cause = Cause.MARKERS_MISSING if is_stuck else Cause.MARKERS_UNDER_WAY
+    return Findings(tuple(findings), tuple(actions), (cause,))
 
 
 def _why_markers_are_missing(snapshot: TxnSnapshot, txn: DescribedTxn, age_ms: int | None) -> tuple[str, list[Action]]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fencepost.diagnose.affected import AffectedGroup, affected_groups
 from fencepost.diagnose.explain.closed import explain_closed
 from fencepost.diagnose.explain.decided import explain_decided
-from fencepost.diagnose.explain.findings import Action, Finding
-from fencepost.diagnose.explain.ongoing import explain_ongoing
-from fencepost.diagnose.explain.readers import Blocked, what_it_blocks
-from fencepost.diagnose.explain.suspicions import suspicions
+from fencepost.diagnose.explain.findings import Action, Cause, Finding, Findings
+from fencepost.diagnose.explain.ongoing import deadline_ms, explain_ongoing
+from fencepost.diagnose.explain.readers import Blocked, what_it_blocks, which_groups
+from fencepost.diagnose.explain.suspicions import explain_duel, explain_hanging
 from fencepost.diagnose.explain.unknown import explain_unknown
+from fencepost.diagnose.hanging import HangingTxn, hanging_of
+from fencepost.diagnose.history import RpcRow, rpc_row
 from fencepost.diagnose.snapshot import TxnSnapshot, is_decided
 from fencepost.diagnose.txns import age_of
 from fencepost.machines.txn.states import ONGOING
@@ -23,37 +26,67 @@ class Explanation:
     # None: no coordinator knows the id.
     state: str | None
     age_ms: int | None
+    # The most serious of `causes`.
+    cause: Cause
+    causes: tuple[Cause, ...]
+    # When its coordinator aborts the open transaction; None if none is open, or if it has no timeout.
+    deadline_ms: int | None
+    # None if the brokers do not remember requests.
+    last_request: RpcRow | None
     # All findings as one text.
     paragraph: str
     findings: tuple[Finding, ...]
     blocks: tuple[Blocked, ...]
+    hanging: tuple[HangingTxn, ...]
+    affected_groups: tuple[AffectedGroup, ...]
     actions: tuple[Action, ...]
+    # What is not known about groups.
+    warnings: tuple[str, ...]
     problems: tuple[str, ...]
 
 
 def diagnose_txn(snapshot: TxnSnapshot) -> Explanation:
     txn = snapshot.txn
-    blocks: tuple[Blocked, ...] = ()
+    blocks = what_it_blocks(snapshot)
+    hanging = hanging_of(snapshot)
+    groups = affected_groups(snapshot.groups, snapshot.ends, {b.where for b in blocks})
+    # What hangs comes first: readers wait for it for ever.
+    found = explain_hanging(hanging, blocks)
+    duel = explain_duel(snapshot)
     if txn is None:
-        found = explain_unknown(snapshot)
+        found += explain_unknown(snapshot)
+    elif txn.state == ONGOING.kafka_name:
+        found = _with(found, duel, explain_ongoing(snapshot, txn, blocks))
+    elif is_decided(txn.state):
+        found = _with(found, duel, explain_decided(snapshot, txn, blocks))
     else:
-        blocks = what_it_blocks(snapshot, txn)
-        suspected = suspicions(snapshot, txn)
-        if txn.state == ONGOING.kafka_name:
-            found = explain_ongoing(snapshot, txn, blocks)
-        elif is_decided(txn.state):
-            found = explain_decided(snapshot, txn, blocks)
-        else:
-            found = explain_closed(snapshot, txn, is_all_well=not suspected.findings)
-        found += suspected
+        is_all_well = not hanging and not duel.findings
+        found = _with(found, duel, explain_closed(snapshot, txn, is_all_well))
+    findings = (*found.findings, *which_groups(groups))
     return Explanation(
         now_ms=snapshot.now_ms,
         transactional_id=snapshot.transactional_id,
         state=txn.state if txn is not None else None,
         age_ms=age_of(txn, snapshot.now_ms) if txn is not None else None,
-        paragraph=" ".join(finding.text for finding in found.findings),
-        findings=found.findings,
+        cause=found.causes[0],
+        causes=found.causes,
+        deadline_ms=deadline_ms(txn) if txn is not None and txn.state == ONGOING.kafka_name else None,
+        last_request=rpc_row(snapshot.rpcs[-1]) if snapshot.rpcs else None,
+        paragraph=" ".join(finding.text for finding in findings),
+        findings=findings,
         blocks=blocks,
+        hanging=hanging,
+        affected_groups=groups,
         actions=found.actions,
+        warnings=snapshot.warnings,
         problems=snapshot.problems,
+    )
+
+
+def _with(hanging: Findings, duel: Findings, of_state: Findings) -> Findings:
+    """A duel is told after the state, but to stop it is what to do first: whatever else is done, it goes on."""
+    return Findings(
+        hanging.findings + of_state.findings + duel.findings,
+        duel.actions + hanging.actions + of_state.actions,
+        hanging.causes + duel.causes + of_state.causes,
     )

@@ -1,12 +1,34 @@
-"""What an explanation consists of: findings, each with a label, and actions."""
+"""What an explanation consists of: its causes, findings, each with a label, and actions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
+HANGING, GROUPS = "hanging", "groups that wait"
 WHAT_HAPPENED, WHY, LAST_ACTIVITY, READERS = "what happened", "why", "last activity", "readers"
 WHAT_IS_NEXT, SIMILAR = "what happens next", "similar ids"
 SUSPICION = "suspicion"
+
+
+class Cause(Enum):
+    """Why a transaction is as it is, for programs; the name in lower case is the code in JSON."""
+
+    HANGING = "it is open on a partition and unknown to its coordinator, so that no timeout ends it"
+    DUEL = "producers register the id again and again: probably two processes share it"
+    OPEN = "its producer has neither committed nor aborted it yet"
+    OVERDUE = "its timeout has passed, and its coordinator has not aborted it"
+    MARKERS_UNDER_WAY = "it is decided, and its coordinator writes the markers"
+    MARKERS_MISSING = "it was decided long ago, and not all markers are written"
+    COMMITTED = "its last transaction was committed"
+    ABORTED = "its last transaction was aborted, and the log does not show why"
+    ABORTED_BY_CLIENT = "its client aborted its last transaction"
+    ABORTED_BY_TIMEOUT = "its coordinator aborted its last transaction after the timeout"
+    ABORTED_BY_TAKEOVER = "its coordinator aborted its last transaction for a new producer with the same id"
+    ABORTED_BY_CLIENT_OR_TAKEOVER = "its client or a new producer ended its last transaction: the log does not tell"
+    REGISTERED = "its producer has begun no transaction since it registered"
+    EXPIRED = "the id was removed because it had expired"
+    UNKNOWN_ID = "its coordinator does not know the id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +49,11 @@ class Action:
 class Findings:
     findings: tuple[Finding, ...] = ()
     actions: tuple[Action, ...] = ()
+    # The most serious first.
+    causes: tuple[Cause, ...] = ()
 
     def __add__(self, other: Findings) -> Findings:
-        return Findings(self.findings + other.findings, self.actions + other.actions)
+        return Findings(self.findings + other.findings, self.actions + other.actions, self.causes + other.causes)
 
 
 NOTHING_TO_DO = Action(advice="there is nothing to do")

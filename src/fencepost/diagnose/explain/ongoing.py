@@ -12,6 +12,7 @@ from fencepost.diagnose.explain.findings import (
     WHAT_HAPPENED,
     WHAT_IS_NEXT,
     Action,
+    Cause,
     Finding,
     Findings,
 )
@@ -51,7 +52,19 @@ def explain_ongoing(snapshot: TxnSnapshot, txn: DescribedTxn, blocks: Sequence[B
                 command=f"fencepost txn fence {shlex.quote(id_)}",
             ),
         ),
+        (Cause.OVERDUE if _is_overdue(snapshot, txn) else Cause.OPEN,),
     )
+
+
+def deadline_ms(txn: DescribedTxn) -> int | None:
+    """When its coordinator aborts an open transaction; None if it never does."""
+    return txn.start_ms + txn.timeout_ms if txn.start_ms >= 0 and txn.timeout_ms < NO_TIMEOUT_MS else None
+
+
+def _is_overdue(snapshot: TxnSnapshot, txn: DescribedTxn) -> bool:
+    deadline = deadline_ms(txn)
+    late_ms = LATE_MS + (snapshot.settings.abort_check_ms or 0)
+    return deadline is not None and snapshot.now_ms - deadline >= late_ms
 
 
 def _last_write(snapshot: TxnSnapshot, txn: DescribedTxn) -> str:
@@ -82,7 +95,7 @@ def _when_it_times_out(snapshot: TxnSnapshot, txn: DescribedTxn, age_ms: int) ->
             f"Unless its producer ends it, broker {txn.coordinator} aborts it in {duration(left_ms)}: "
             f"its timeout is {duration(txn.timeout_ms)}{checks}."
         )
-    if -left_ms < LATE_MS + (every or 0):
+    if not _is_overdue(snapshot, txn):
         return f"Its timeout of {duration(txn.timeout_ms)} has passed{checks}: it is about to be aborted."
     return (
         f"Its timeout of {duration(txn.timeout_ms)} passed {duration(-left_ms)} ago, but its coordinator, broker "

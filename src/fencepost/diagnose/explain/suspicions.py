@@ -1,23 +1,40 @@
-"""What may be wrong with a transactional id in any state: two processes that share it, a transaction that hangs."""
+"""What may be wrong with a transactional id in any state: a transaction that hangs, two processes that share the id."""
 
 from __future__ import annotations
 
-from fencepost.client.admin.answers import DescribedTxn
-from fencepost.diagnose.explain.findings import SUSPICION, Action, Finding, Findings
-from fencepost.diagnose.snapshot import TxnSnapshot, leftovers
-from fencepost.diagnose.words import duration, listed
+from collections.abc import Sequence
+
+from fencepost.diagnose.explain.findings import HANGING, SUSPICION, Action, Cause, Finding, Findings
+from fencepost.diagnose.explain.readers import Blocked, offsets_behind
+from fencepost.diagnose.hanging import HangingTxn
+from fencepost.diagnose.snapshot import TxnSnapshot
+from fencepost.diagnose.words import SHOWN_AT_MOST, duration, listed
 from fencepost.machines.txn.states import COMPLETE_COMMIT, EMPTY
 
 # A process that restarts does not register so often in this time: two processes fence each other.
 DUEL_REGISTRATIONS = 4
 DUEL_MS = 60_000
+REGISTRATION = "InitProducerId"
 
 
-def suspicions(snapshot: TxnSnapshot, txn: DescribedTxn) -> Findings:
-    return _duel(snapshot) + _leftovers(snapshot, txn)
+def explain_hanging(hanging: Sequence[HangingTxn], blocks: Sequence[Blocked]) -> Findings:
+    if not hanging:
+        return Findings()
+    places = listed(f"{h.where} (producer {h.producer_id}, from offset {h.start_offset})" for h in hanging)
+    behind = [b for b in blocks if b.is_hanging]
+    waits = f" {offsets_behind(behind)}." if behind else ""
+    text = (
+        f"A transaction of this id hangs on {places}: it is open there, and its coordinator does not know it. No "
+        f"timeout ends it, and neither a restart of its process nor `fencepost txn fence` does.{waits}"
+    )
+    actions = tuple(
+        Action(advice=f"end what hangs on {h.where}, which lets its readers continue", command=h.abort_command)
+        for h in hanging
+    )
+    return Findings((Finding(HANGING, text),), actions, (Cause.HANGING,))
 
 
-def _duel(snapshot: TxnSnapshot) -> Findings:
+def explain_duel(snapshot: TxnSnapshot) -> Findings:
     """Two processes with one id: each registers when it finds itself fenced, and so fences the other.
 
     A registration after a commit does not count: with TV1 our sink registers before each micro-batch.
@@ -36,17 +53,30 @@ def _duel(snapshot: TxnSnapshot) -> Findings:
         f"{duration(snapshot.now_ms - recent[-1])} ago: probably two processes share the id and fence each other, "
         "or one process restarts again and again."
     )
-    advice = "find the processes that use this transactional.id, and leave it to one of them"
-    return Findings((Finding(SUSPICION, text),), (Action(advice=advice),))
+    rivals = registering_clients(snapshot)
+    if len(rivals) > 1:
+        advice = (
+            f"leave the id to one of these clients and stop the other, or give each its own transactional.id: "
+            f"{'; '.join(rivals[:SHOWN_AT_MOST])}"
+        )
+    elif rivals:
+        advice = f"look at {rivals[0]}: it registers the id again and again; leave the id to one process"
+    else:
+        advice = "find the processes that use this transactional.id, and leave it to one of them"
+    return Findings((Finding(SUSPICION, text),), (Action(advice=advice),), (Cause.DUEL,))
 
 
-def _leftovers(snapshot: TxnSnapshot, txn: DescribedTxn) -> Findings:
-    found = sorted(leftovers(snapshot.producers, txn, snapshot.history or ()))
-    if not found:
-        return Findings()
-    places = listed(
-        f"{open_.where} (producer {open_.producer_id}, from offset {open_.start_offset})" for open_ in found
-    )
-    text = f"A transaction that its coordinator does not know is open on {places}: it seems to hang."
-    action = Action(advice="check whether it hangs, and see how to abort it", command="fencepost txn hanging")
-    return Findings((Finding(SUSPICION, text),), (action,))
+def registering_clients(snapshot: TxnSnapshot) -> list[str]:
+    """The clients that registered the id, the last one first; none if the brokers do not remember requests.
+
+    Two processes may have host and `client.id` in common, as copies of one service on one machine do. Their ports tell
+    them apart.
+    """
+    ports: dict[tuple[str | None, str], dict[int, None]] = {}
+    for rpc in reversed(snapshot.rpcs or ()):
+        if rpc.name == REGISTRATION:
+            ports.setdefault((rpc.client_id, rpc.host), {})[rpc.port] = None
+    return [
+        f"client `{client_id or ''}` at {host}, {'port' if len(found) == 1 else 'ports'} {listed(found)}"
+        for (client_id, host), found in ports.items()
+    ]

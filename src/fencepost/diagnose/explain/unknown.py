@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from fencepost.diagnose.explain.findings import SIMILAR, WHAT_HAPPENED, WHY, Action, Finding, Findings
+from fencepost.diagnose.explain.findings import HANGING, SIMILAR, WHAT_HAPPENED, WHY, Action, Cause, Finding, Findings
 from fencepost.diagnose.snapshot import TxnSnapshot
 from fencepost.diagnose.words import duration, instant, listed
 
@@ -12,20 +12,26 @@ from fencepost.diagnose.words import duration, instant, listed
 def explain_unknown(snapshot: TxnSnapshot) -> Findings:
     id_ = snapshot.transactional_id
     unknown = f"Broker {snapshot.coordinator}, the coordinator of `{id_}`, does not know this transactional id."
-    findings = [Finding(WHAT_HAPPENED, unknown), Finding(WHY, _why_unknown(snapshot))]
+    why, cause = _why_unknown(snapshot)
+    findings = [Finding(WHAT_HAPPENED, unknown), Finding(WHY, why)]
     actions = []
+    if snapshot.nameless:
+        places = listed(f"{open_.where} (producer {open_.producer_id})" for open_ in snapshot.nameless)
+        text = f"Transactions hang on {places} under producer ids that no transactional id has: they may be of this id."
+        findings.append(Finding(HANGING, text))
+        actions.append(Action(advice="see what hangs, and how to end it", command="fencepost txn hanging"))
     if snapshot.similar:
         findings.append(Finding(SIMILAR, f"These ids look like it: {listed(f'`{s}`' for s in snapshot.similar)}."))
         likely = shlex.quote(snapshot.similar[0])
         actions.append(Action(advice="look at one of the similar ids", command=f"fencepost txn explain {likely}"))
     actions.append(Action(advice="see all ids of the cluster", command="fencepost txn list"))
-    return Findings(tuple(findings), tuple(actions))
+    return Findings(tuple(findings), tuple(actions), (cause,))
 
 
-def _why_unknown(snapshot: TxnSnapshot) -> str:
+def _why_unknown(snapshot: TxnSnapshot) -> tuple[str, Cause]:
     removed = next((e for e in reversed(snapshot.history or ()) if e.txn is None), None)
     if removed is not None:
-        return f"The id was removed at {instant(removed.timestamp_ms)}, because it had expired."
+        return f"The id was removed at {instant(removed.timestamp_ms)}, because it had expired.", Cause.EXPIRED
     expiration_ms = snapshot.settings.expiration_ms
     after = f" for {duration(expiration_ms)}" if expiration_ms is not None else " for a long time"
-    return f"Either no producer ever registered the id, or it was not used{after} and has expired."
+    return f"Either no producer ever registered the id, or it was not used{after} and has expired.", Cause.UNKNOWN_ID

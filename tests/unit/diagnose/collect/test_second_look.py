@@ -89,7 +89,7 @@ def test_a_transaction_that_begins_between_two_questions_does_not_seem_to_hang(
     explanation = diagnose_txn(transactions.collect_txn(client, ID))
     producer.abort_transaction(TIMEOUT_S)
     assert explanation.state == "CompleteCommit"
-    assert "it seems to hang" not in explanation.paragraph
+    assert explanation.hanging == ()
 
 
 def one_after_the_other(monkeypatch: pytest.MonkeyPatch, *states: str) -> list[str]:

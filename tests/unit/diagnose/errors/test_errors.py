@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 
 from fencepost.diagnose.errors.entry import Effect, ErrorEntry, Then
 from fencepost.diagnose.errors.librdkafka_codes import LOCAL
+from fencepost.diagnose.errors.librdkafka_texts import LIBRDKAFKA_TEXTS
 from fencepost.diagnose.errors.lookup import NotFound, OtherError, look_up
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
@@ -104,3 +105,44 @@ def test_other_texts_are_not_found() -> None:
 
 def test_other_errors_of_kafka_have_at_least_their_name() -> None:
     assert look_up("101") == OtherError(code=101, name="DUPLICATE_BROKER_REGISTRATION", retriable=False)
+
+
+def test_the_texts_of_librdkafka_are_the_library_s() -> None:
+    assert {code: KafkaError(code).str() for code in LIBRDKAFKA_TEXTS} == LIBRDKAFKA_TEXTS
+    assert {
+        code for code, entry in TABLE.items() if entry.librdkafka and code != errors.NONE
+    } <= LIBRDKAFKA_TEXTS.keys()
+
+
+@pytest.mark.parametrize("code", sorted(LIBRDKAFKA_TEXTS))
+def test_an_error_is_found_by_what_librdkafka_prints(code: int) -> None:
+    error = KafkaError(code)
+    for text in (
+        error.str(),
+        error.str().partition(": ")[2] or error.str(),
+        repr(error),
+        f"Commit failed: {error.str()}",
+    ):
+        found = look_up(text)
+        assert not isinstance(found, NotFound), text
+        assert found.code == code, text
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("fenced", "PRODUCER_FENCED"),
+        ("Fenced", "PRODUCER_FENCED"),
+        ("_FENCED", "_FENCED"),
+        ("RD_KAFKA_RESP_ERR__FENCED", "_FENCED"),
+        (
+            "org.apache.kafka.common.errors.ProducerFencedException: There is a newer producer with the same id",
+            "PRODUCER_FENCED",
+        ),
+        ("orders-0: INVALID_PRODUCER_EPOCH (47): hint", "INVALID_PRODUCER_EPOCH"),
+    ],
+)
+def test_an_error_is_found_by_what_users_say_and_logs_print(text: str, name: str) -> None:
+    found = look_up(text)
+    assert not isinstance(found, NotFound)
+    assert found.name == name

@@ -6,7 +6,8 @@ import pytest
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.explain.explanation import Explanation, diagnose_txn
-from fencepost.diagnose.snapshot import ClusterSettings, LogEntry
+from fencepost.diagnose.explain.findings import Cause
+from fencepost.diagnose.snapshot import ClusterSettings, LogEntry, OpenTxn
 from fencepost.machines.txn.states import TxnState
 from fencepost.protocol import errors
 from tests.unit.diagnose.snapshots import (
@@ -238,9 +239,11 @@ def test_beside_a_hanging_transaction_nothing_is_called_well() -> None:
         producers={ORDERS: (producer(40),)},
     )
     explanation = diagnose_txn(snapshot)
-    assert "it seems to hang" in explanation.paragraph
+    assert "A transaction of this id hangs on orders-0" in explanation.paragraph
+    assert "50 offsets behind it cannot be read" in explanation.paragraph
     assert "blocks no reader" not in explanation.paragraph
-    assert advice(explanation) == "check whether it hangs, and see how to abort it"
+    assert commands(explanation) == ["fencepost txn abort --topic orders --partition 0 --producer-id 7"]
+    assert explanation.cause is Cause.HANGING
 
 
 def test_if_a_broker_did_not_answer_the_all_clear_is_limited() -> None:
@@ -254,16 +257,56 @@ def test_if_a_broker_did_not_answer_the_all_clear_is_limited() -> None:
     assert advice(explanation) == "there is nothing to do, as far as the cluster answered"
 
 
-def test_a_leftover_of_an_earlier_transaction_is_suspected() -> None:
+def test_a_leftover_of_an_earlier_transaction_hangs() -> None:
     snapshot = txn_snapshot(
         described("CompleteCommit", partitions=()),
         history=(entry(COMPLETE_COMMIT, -9_000),),
         producers={ORDERS: (producer(40),), NamedPartition("audit", 0): (producer(3, producer_id=99),)},
     )
     explanation = diagnose_txn(snapshot)
-    assert "open on orders-0 (producer 7, from offset 40): it seems to hang" in explanation.paragraph
+    assert "hangs on orders-0 (producer 7, from offset 40)" in explanation.paragraph
     assert "audit" not in explanation.paragraph, "it belongs to another producer"
-    assert commands(explanation) == ["fencepost txn hanging"]
+    assert [h.abort_command for h in explanation.hanging] == commands(explanation)
+
+
+def test_a_transaction_hangs_on_a_partition_that_the_history_does_not_name() -> None:
+    """Compaction has left one record of the id, which names no partition; an older producer id is in it, too."""
+    audit = NamedPartition("audit", 0)
+    snapshot = txn_snapshot(
+        described("Empty", partitions=(), start_ms=-1),
+        history=(entry(EMPTY, -9_000, previous_producer_id=5),),
+        ends={ORDERS: ends(40, 90), audit: ends(3, 5), PAYMENTS: ends(7, 8)},
+        producers={
+            ORDERS: (producer(40, producer_id=99),),
+            audit: (producer(3, producer_id=5),),
+            PAYMENTS: (producer(7),),
+        },
+    )
+    explanation = diagnose_txn(snapshot)
+    assert [(h.where, h.producer_id) for h in explanation.hanging] == [(audit, 5), (PAYMENTS, 7)]
+    assert [(b.where, b.waiting, b.is_hanging) for b in explanation.blocks] == [(audit, 2, True), (PAYMENTS, 1, True)]
+    assert "3 offsets behind it cannot be read" in explanation.paragraph
+
+
+def test_beside_an_open_transaction_a_hanging_one_is_told_apart() -> None:
+    snapshot = txn_snapshot(
+        described(partitions=(ORDERS,)),
+        ends={ORDERS: ends(40, 90), PAYMENTS: ends(7, 8)},
+        producers={ORDERS: (producer(40),), PAYMENTS: (producer(7),)},
+    )
+    explanation = diagnose_txn(snapshot)
+    assert explanation.causes == (Cause.HANGING, Cause.OPEN)
+    assert "It pins the last stable offset of orders-0: 50 offsets behind it" in explanation.paragraph
+    assert commands(explanation) == [
+        "fencepost txn abort --topic payments --partition 3 --producer-id 7",
+        "fencepost txn fence orders-sink",
+    ]
+
+
+def test_an_unknown_id_may_have_left_what_hangs_under_an_unknown_producer_id() -> None:
+    explanation = diagnose_txn(txn_snapshot(None, nameless=(OpenTxn(ORDERS, 12, 0, 40),)))
+    assert "Transactions hang on orders-0 (producer 12)" in explanation.paragraph
+    assert commands(explanation)[0] == "fencepost txn hanging"
 
 
 def test_an_unknown_id_is_explained_with_similar_ids() -> None:

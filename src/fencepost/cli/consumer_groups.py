@@ -1,0 +1,167 @@
+"""`fencepost group`: consumer groups, how far they have read, and which of them wait behind a last stable offset."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from fencepost.cli.errors import Failure
+from fencepost.cli.groups import HelpfulGroup
+from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options, watch_options
+from fencepost.cli.txn.showing import require_answers, show
+
+if TYPE_CHECKING:
+    from fencepost.cli.output import Block
+    from fencepost.diagnose.groups import GroupDescription, GroupList, GroupPartition
+
+
+@click.group(cls=HelpfulGroup)
+def group() -> None:
+    """Show the consumer groups of any Kafka cluster
+
+    A group with read_committed reads up to the last stable offset (LSO). If a transaction holds the LSO, the group
+    waits there, and its lag to the high watermark grows.
+
+    \b
+    Example:
+        export FENCEPOST_BOOTSTRAP=localhost:9092
+        fencepost group list
+        fencepost group describe billing
+    """
+
+
+@group.command("list")
+@click.option("--waiting", is_flag=True, help="Only groups that wait behind a last stable offset.")
+@watch_options
+@cluster_options
+@as_json_option
+def list_(waiting: bool, every_ms: int | None, cluster: ClusterOptions, as_json: bool) -> None:
+    """List the consumer groups, those that wait first
+
+    Shows how many offsets each group is behind the last stable offset (LSO) and behind the high watermark, and on how
+    many partitions it waits because a transaction holds the LSO.
+
+    \b
+    Example:
+        fencepost group list --bootstrap localhost:9092
+        fencepost group list --waiting --watch
+    """
+    from fencepost.diagnose.collect.groups import collect_groups
+    from fencepost.diagnose.groups import diagnose_groups
+    from fencepost.diagnose.words import counted
+
+    with cluster.connect() as client:
+        found = show(lambda: diagnose_groups(collect_groups(client), waiting), list_text, as_json, every_ms)
+    if found is None:
+        return
+    require_answers(found.problems)
+    if not found.groups:
+        which = "waits" if waiting else "is there"
+        print(f"no group {which}: {counted(found.total, 'consumer group')}", file=sys.stderr)
+
+
+@group.command()
+@click.argument("group_id", metavar="NAME")
+@watch_options
+@cluster_options
+@as_json_option
+def describe(group_id: str, every_ms: int | None, cluster: ClusterOptions, as_json: bool) -> None:
+    """Show the members and offsets of one group
+
+    Shows for each partition how far the group is behind the last stable offset (LSO) and behind the high watermark,
+    whether a newer offset is in a transaction that has not ended, and the transaction that the group waits for.
+
+    \b
+    Example:
+        fencepost group describe billing --bootstrap localhost:9092
+    """
+    from fencepost.diagnose.collect.groups import collect_group
+    from fencepost.diagnose.groups import diagnose_group
+    from fencepost.diagnose.snapshot import GroupSnapshot
+
+    with cluster.connect() as client:
+
+        def look() -> GroupDescription:
+            snapshot = collect_group(client, group_id)
+            if not isinstance(snapshot, GroupSnapshot):
+                hint = f"did you mean {snapshot[0]}?" if snapshot else "`fencepost group list` lists all groups"
+                raise Failure(f"there is no consumer group {group_id}", hint)
+            return diagnose_group(snapshot)
+
+        found = show(look, description_text, as_json, every_ms)
+    if found is not None:
+        require_answers(found.problems)
+
+
+def list_text(document: GroupList) -> Iterator[Block]:
+    from fencepost.cli.output import Table
+
+    yield Table(
+        (
+            *("GROUP", "STATE", "PROTOCOL", "PARTITIONS", "WAITS ON", "IN A TRANSACTION"),
+            *("LAG TO LSO", "LAG TO HIGH WATERMARK", "COORDINATOR"),
+        ),
+        [
+            (
+                *(row.group_id, row.state, row.protocol, row.partition_count, row.waiting_count, row.pending_count),
+                *(row.lag_to_lso, row.lag_to_high_watermark, row.coordinator),
+            )
+            for row in document.groups
+        ],
+        optional=("COORDINATOR", "PROTOCOL", "PARTITIONS", "IN A TRANSACTION", "STATE"),
+    )
+
+
+def description_text(document: GroupDescription) -> Iterator[Block]:
+    from fencepost.cli.output import Fields, Table
+    from fencepost.client.admin.answers import NamedPartition
+
+    yield Fields(
+        [
+            ("group", document.group_id),
+            ("state", document.state),
+            ("protocol", document.protocol),
+            ("coordinator", f"broker {document.coordinator}"),
+            ("assignor", document.assignor),
+            ("epoch", document.epoch),
+            ("members", len(document.members)),
+            ("lag to LSO", document.lag_to_lso),
+            ("lag to high watermark", document.lag_to_high_watermark),
+        ]
+    )
+    if document.members:
+        yield Table(
+            ("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"),
+            [
+                (m.member_id, m.instance_id, m.client_id, m.host, ", ".join(map(str, m.partitions)) or None)
+                for m in document.members
+            ],
+            prose=("PARTITIONS",),
+            optional=("INSTANCE", "HOST"),
+        )
+    if document.partitions:
+        yield Table(
+            (
+                *("PARTITION", "COMMITTED OFFSET", "LAST STABLE OFFSET", "HIGH WATERMARK"),
+                *("LAG TO LSO", "LAG TO HIGH WATERMARK", "IN A TRANSACTION", "WAITS FOR"),
+            ),
+            [
+                (
+                    *(NamedPartition(p.topic, p.partition), p.committed_offset, p.last_stable_offset),
+                    *(p.high_watermark, p.lag_to_lso, p.lag_to_high_watermark),
+                    *("yes" if p.is_pending else "no", _waits_for(p)),
+                )
+                for p in document.partitions
+            ],
+            optional=("HIGH WATERMARK", "LAST STABLE OFFSET", "IN A TRANSACTION", "COMMITTED OFFSET"),
+        )
+
+
+def _waits_for(partition: GroupPartition) -> str | None:
+    row = partition.waits_for
+    if row is None or row.producer_id is None:
+        return None
+    return row.transactional_id if row.transactional_id is not None else f"producer {row.producer_id}"

@@ -1,0 +1,83 @@
+"""Which consumer groups wait for a transaction.
+
+A group commits the offset of the next record that it will read. On a partition whose last stable offset (LSO) is held
+by a transaction, a group at the LSO or before it waits there, or will as soon as it has read up to the LSO. A group
+beyond the LSO reads uncommitted records, and waits for no transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.client.admin.groups import GroupOffset, GroupOffsets
+from fencepost.diagnose.snapshot import Ends
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AffectedPartition:
+    topic: str
+    partition: int
+    # None: a transaction has written the first offset of the group there, and has not ended.
+    committed_offset: int | None
+    # A transaction that has not ended may change the offset: a new member of the group cannot start before it ends.
+    is_pending: bool
+    lag_to_lso: int | None
+    lag_to_high_watermark: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AffectedGroup:
+    """A consumer group that waits for a transaction, with the partitions where it does."""
+
+    group_id: str
+    lag_to_lso: int
+    lag_to_high_watermark: int
+    partitions: tuple[AffectedPartition, ...]
+
+
+def lags(offset: int | None, ends: Ends | None) -> tuple[int | None, int | None]:
+    """How many offsets a reader at `offset` is behind the last stable offset, and behind the high watermark."""
+    if offset is None or ends is None:
+        return None, None
+    return max(ends.last_stable_offset - offset, 0), max(ends.high_watermark - offset, 0)
+
+
+def is_behind(offset: int | None, ends: Ends | None) -> bool:
+    """Whether a transaction holds the last stable offset of the partition, and the reader has not passed it."""
+    return offset is not None and ends is not None and ends.gap > 0 and offset <= ends.last_stable_offset
+
+
+def affected_groups(
+    groups: Mapping[str, GroupOffsets], ends: Mapping[NamedPartition, Ends], pinned: Collection[NamedPartition]
+) -> tuple[AffectedGroup, ...]:
+    """The groups that wait on one of these partitions, or have an offset in a transaction; the largest lag first."""
+    found = []
+    for group_id, offsets in groups.items():
+        partitions = [
+            _affected(where, at, ends.get(where))
+            for where, at in sorted(offsets.items())
+            if at.is_pending or (where in pinned and is_behind(at.offset, ends.get(where)))
+        ]
+        if partitions:
+            affected = AffectedGroup(
+                group_id=group_id,
+                lag_to_lso=sum(p.lag_to_lso or 0 for p in partitions),
+                lag_to_high_watermark=sum(p.lag_to_high_watermark or 0 for p in partitions),
+                partitions=tuple(partitions),
+            )
+            found.append(affected)
+    return tuple(sorted(found, key=lambda group: (-group.lag_to_high_watermark, group.group_id)))
+
+
+def _affected(where: NamedPartition, at: GroupOffset, ends: Ends | None) -> AffectedPartition:
+    to_lso, to_end = lags(at.offset, ends)
+    return AffectedPartition(
+        topic=where.topic,
+        partition=where.partition,
+        committed_offset=at.offset,
+        is_pending=at.is_pending,
+        lag_to_lso=to_lso,
+        lag_to_high_watermark=to_end,
+    )

@@ -1,0 +1,57 @@
+"""Asks about consumer groups: all of them, or one of them with its members."""
+
+from __future__ import annotations
+
+import difflib
+
+from fencepost.client.admin.answers import Answers, NamedPartition
+from fencepost.client.admin.groups import GroupOffsets, describe_group, group_offsets, list_groups
+from fencepost.client.admin.partitions import partitions_of
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import ClientError
+from fencepost.diagnose.collect.affected import data_partitions
+from fencepost.diagnose.collect.clock import now_ms
+from fencepost.diagnose.collect.partitions import collect_lso, ends_of
+from fencepost.diagnose.snapshot import GroupSnapshot, GroupsSnapshot, LsoSnapshot
+
+
+def collect_groups(client: KafkaClient) -> GroupsSnapshot:
+    """All consumer groups, with the offsets that they have committed."""
+    listed = list_groups(client)
+    offsets = group_offsets(client, {g.group_id: g.coordinator for g in listed.found.values()})
+    ends = ends_of(client, sorted(_read_partitions(client, offsets)))
+    return GroupsSnapshot(
+        now_ms=now_ms(),
+        listed=tuple(listed.found.values()),
+        offsets=offsets.found,
+        ends=ends.found,
+        problems=(*listed.problems, *offsets.problems, *ends.problems),
+    )
+
+
+def _read_partitions(client: KafkaClient, offsets: Answers[str, GroupOffsets]) -> set[NamedPartition]:
+    """The partitions with an offset. A group may keep offsets of a topic that was deleted."""
+    return {where for found in offsets.found.values() for where in found} & set(partitions_of(client))
+
+
+def collect_group(client: KafkaClient, group_id: str) -> GroupSnapshot | tuple[str, ...]:
+    """One group; if the cluster does not know it, the groups that have a similar name."""
+    listed = list_groups(client)
+    group = listed.found.get(group_id)
+    if group is None:
+        if listed.problems:
+            raise ClientError(f"it is not known whether there is a group {group_id}: {listed.problems[0]}")
+        return tuple(difflib.get_close_matches(group_id, listed.found, n=3))
+    described = describe_group(client, group)
+    partitions = data_partitions(client)
+    offsets = group_offsets(client, {group_id: group.coordinator}, partitions)
+    found = offsets.found.get(group_id, {})
+    assigned = {where for member in (described.members if described is not None else ()) for where in member.partitions}
+    topics = sorted({where.topic for where in {*found, *assigned}} & {where.topic for where in partitions})
+    return GroupSnapshot(
+        group=group,
+        described=described,
+        offsets=found,
+        lso=collect_lso(client, topics, with_groups=False) if topics else LsoSnapshot(now_ms=now_ms(), ends={}),
+        problems=tuple(offsets.problems),
+    )

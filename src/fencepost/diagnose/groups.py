@@ -1,0 +1,153 @@
+"""Consumer groups: their members, how far they have read, and which of them wait behind a last stable offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.client.admin.groups import GroupOffset
+from fencepost.diagnose.affected import is_behind, lags
+from fencepost.diagnose.lso import LsoRow, lso_row
+from fencepost.diagnose.snapshot import GroupSnapshot, GroupsSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRow:
+    group_id: str
+    protocol: str
+    state: str
+    coordinator: int
+    # The partitions with a committed offset; of these, where it waits behind the last stable offset, and where a newer
+    # offset is in a transaction.
+    partition_count: int
+    waiting_count: int
+    pending_count: int
+    lag_to_lso: int
+    lag_to_high_watermark: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupList:
+    now_ms: int
+    # Those that wait first, then by lag.
+    groups: tuple[GroupRow, ...]
+    # Before the filter.
+    total: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRow:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[NamedPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPartition:
+    topic: str
+    partition: int
+    committed_offset: int | None
+    is_pending: bool
+    last_stable_offset: int | None
+    high_watermark: int | None
+    lag_to_lso: int | None
+    lag_to_high_watermark: int | None
+    is_waiting: bool
+    # The transaction that holds the last stable offset, if the group waits for one.
+    waits_for: LsoRow | None
+    # The member that reads the partition.
+    member_id: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    now_ms: int
+    group_id: str
+    protocol: str
+    state: str
+    coordinator: int
+    assignor: str | None
+    epoch: int | None
+    lag_to_lso: int
+    lag_to_high_watermark: int
+    members: tuple[MemberRow, ...]
+    partitions: tuple[GroupPartition, ...]
+    problems: tuple[str, ...]
+
+
+def diagnose_groups(snapshot: GroupsSnapshot, only_waiting: bool = False) -> GroupList:
+    rows = []
+    for group in snapshot.listed:
+        offsets = snapshot.offsets.get(group.group_id, {})
+        behind = [lags(at.offset, snapshot.ends.get(where)) for where, at in offsets.items()]
+        row = GroupRow(
+            group_id=group.group_id,
+            protocol=group.protocol,
+            state=group.state,
+            coordinator=group.coordinator,
+            partition_count=len(offsets),
+            waiting_count=sum(is_behind(at.offset, snapshot.ends.get(where)) for where, at in offsets.items()),
+            pending_count=sum(at.is_pending for at in offsets.values()),
+            lag_to_lso=sum(to_lso or 0 for to_lso, _ in behind),
+            lag_to_high_watermark=sum(to_end or 0 for _, to_end in behind),
+        )
+        rows.append(row)
+    rows.sort(key=lambda row: (-row.waiting_count, -row.lag_to_high_watermark, row.group_id))
+    kept = [row for row in rows if row.waiting_count or not only_waiting]
+    return GroupList(now_ms=snapshot.now_ms, groups=tuple(kept), total=len(rows), problems=snapshot.problems)
+
+
+def diagnose_group(snapshot: GroupSnapshot) -> GroupDescription:
+    group, described = snapshot.group, snapshot.described
+    members = described.members if described is not None else ()
+    readers = {where: m.member_id for m in members for where in m.partitions}
+    partitions = tuple(
+        _group_partition(snapshot, where, readers.get(where)) for where in sorted({*snapshot.offsets, *readers})
+    )
+    return GroupDescription(
+        now_ms=snapshot.lso.now_ms,
+        group_id=group.group_id,
+        protocol=group.protocol,
+        state=described.state if described is not None else group.state,
+        coordinator=group.coordinator,
+        assignor=described.assignor or None if described is not None else None,
+        epoch=described.epoch if described is not None else None,
+        lag_to_lso=sum(p.lag_to_lso or 0 for p in partitions),
+        lag_to_high_watermark=sum(p.lag_to_high_watermark or 0 for p in partitions),
+        members=tuple(
+            MemberRow(
+                member_id=m.member_id,
+                instance_id=m.instance_id,
+                client_id=m.client_id,
+                host=m.host.removeprefix("/"),
+                partitions=m.partitions,
+            )
+            for m in members
+        ),
+        partitions=partitions,
+        problems=(*snapshot.lso.unanswered_coordinators, *snapshot.lso.problems, *snapshot.problems),
+    )
+
+
+def _group_partition(snapshot: GroupSnapshot, where: NamedPartition, member_id: str | None) -> GroupPartition:
+    at = snapshot.offsets.get(where, GroupOffset(None, False))
+    ends = snapshot.lso.ends.get(where)
+    to_lso, to_end = lags(at.offset, ends)
+    is_waiting = is_behind(at.offset, ends)
+    row = lso_row(snapshot.lso, where, ends) if is_waiting and ends is not None else None
+    return GroupPartition(
+        topic=where.topic,
+        partition=where.partition,
+        committed_offset=at.offset,
+        is_pending=at.is_pending,
+        last_stable_offset=ends.last_stable_offset if ends is not None else None,
+        high_watermark=ends.high_watermark if ends is not None else None,
+        lag_to_lso=to_lso,
+        lag_to_high_watermark=to_end,
+        is_waiting=is_waiting,
+        waits_for=row,
+        member_id=member_id,
+    )

@@ -1,0 +1,65 @@
+"""Which consumer groups wait for a transaction, by their offsets and the ends of partitions."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.client.admin.groups import GroupOffset, ListedGroup
+from fencepost.diagnose.affected import affected_groups, is_behind
+from fencepost.diagnose.groups import diagnose_groups
+from fencepost.diagnose.snapshot import GroupsSnapshot
+from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, ends
+
+LOGS = NamedPartition("logs", 0)
+ENDS = {ORDERS: ends(40, 90), PAYMENTS: ends(7, 8), LOGS: ends(10, 10)}
+
+
+@pytest.mark.parametrize(("offset", "waits"), [(0, True), (40, True), (41, False), (90, False), (None, False)])
+def test_a_group_at_the_last_stable_offset_or_before_it_waits(offset: int | None, waits: bool) -> None:
+    """One beyond it reads uncommitted records."""
+    assert is_behind(offset, ENDS[ORDERS]) is waits
+
+
+def test_no_group_waits_where_no_transaction_is_open() -> None:
+    assert not is_behind(3, ENDS[LOGS])
+
+
+def test_a_group_has_the_lags_of_the_partitions_where_it_waits() -> None:
+    groups = {
+        "billing": {ORDERS: GroupOffset(30, False), PAYMENTS: GroupOffset(7, False), LOGS: GroupOffset(0, False)},
+        "uncommitted": {ORDERS: GroupOffset(90, False)},
+    }
+    [billing] = affected_groups(groups, ENDS, {ORDERS, PAYMENTS})
+    assert (billing.group_id, billing.lag_to_lso, billing.lag_to_high_watermark) == ("billing", 10, 61)
+    assert [(p.topic, p.lag_to_lso, p.lag_to_high_watermark) for p in billing.partitions] == [
+        ("orders", 10, 60),
+        ("payments", 0, 1),
+    ]
+    assert affected_groups(groups, ENDS, {LOGS}) == ()
+
+
+def test_a_group_with_an_offset_in_a_transaction_is_affected_wherever_it_reads() -> None:
+    groups = {"processors": {LOGS: GroupOffset(4, True), PAYMENTS: GroupOffset(None, True)}}
+    [processors] = affected_groups(groups, ENDS, set())
+    assert [(p.topic, p.committed_offset, p.lag_to_lso) for p in processors.partitions] == [
+        ("logs", 4, 6),
+        ("payments", None, None),
+    ]
+
+
+def test_groups_that_wait_are_listed_first() -> None:
+    listed = tuple(ListedGroup(name, 1, "classic", "Empty") for name in ("a", "b", "c"))
+    snapshot = GroupsSnapshot(
+        now_ms=NOW_MS,
+        listed=listed,
+        offsets={"a": {LOGS: GroupOffset(0, False)}, "b": {PAYMENTS: GroupOffset(7, False)}},
+        ends=ENDS,
+    )
+    assert [(row.group_id, row.waiting_count, row.lag_to_lso) for row in diagnose_groups(snapshot).groups] == [
+        ("b", 1, 0),
+        ("a", 0, 10),
+        ("c", 0, 0),
+    ]
+    waiting = diagnose_groups(snapshot, only_waiting=True)
+    assert ([row.group_id for row in waiting.groups], waiting.total) == (["b"], 3)
