@@ -29,6 +29,7 @@ from fencepost.diagnose.history import History
 from fencepost.diagnose.lso import LsoReport
 from fencepost.diagnose.orders import Ended
 from fencepost.diagnose.producers import ProducerList
+from fencepost.diagnose.topics import TopicChanges, TopicDescription, TopicList
 from fencepost.diagnose.txns import TxnDescription, TxnList
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,6 +107,10 @@ DOCUMENTS: dict[str, type[Any]] = {
     "txn fence": Ended,
     "txn abort": Ended,
     "error": ErrorEntry,
+    "topic create": TopicChanges,
+    "topic list": TopicList,
+    "topic describe": TopicDescription,
+    "topic delete": TopicChanges,
 }
 
 
