@@ -38,7 +38,7 @@ class TopicSetting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionRow:
+class TopicPartitionRow:
     partition: int
     leader: int | None
     replicas: tuple[int, ...]
@@ -55,7 +55,7 @@ class TopicDescription:
     topic_id: str
     is_internal: bool
     replication_factor: int
-    partitions: tuple[PartitionRow, ...]
+    partitions: tuple[TopicPartitionRow, ...]
     settings: tuple[TopicSetting, ...]
     problems: tuple[str, ...]
 
@@ -110,7 +110,7 @@ def diagnose_topic(snapshot: TopicSnapshot, shows_all_settings: bool = False) ->
         where = NamedPartition(layout.name, p.partition)
         ends = snapshot.ends.get(where)
         rows.append(
-            PartitionRow(
+            TopicPartitionRow(
                 partition=p.partition,
                 leader=p.leader if p.leader >= 0 else None,
                 replicas=p.replicas,
