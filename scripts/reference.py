@@ -29,6 +29,7 @@ from fencepost.diagnose.history import History
 from fencepost.diagnose.lso import LsoReport
 from fencepost.diagnose.orders import Ended
 from fencepost.diagnose.producers import ProducerList
+from fencepost.diagnose.tail.documents import TailEnd, TailMarker, TailRecord
 from fencepost.diagnose.topics import TopicChanges, TopicDescription, TopicList
 from fencepost.diagnose.txns import TxnDescription, TxnList
 
@@ -113,6 +114,9 @@ DOCUMENTS: dict[str, type[Any]] = {
     "topic delete": TopicChanges,
 }
 
+# The documents of a command that prints one in each line; `type` tells them apart.
+LINES: dict[str, tuple[type[Any], ...]] = {"tail": (TailRecord, TailMarker, TailEnd)}
+
 
 def commands(group: click.Group = fencepost, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
     """Every command that is not a group, by its full name, such as `txn lso`."""
@@ -166,6 +170,9 @@ def command_page(name: str) -> str:
         watched = ", once or, with `--watch`, one line each time" if _has_option(command, "--watch") else ""
         lines += ["## JSON", "", f"The document that `--json` prints{watched}.", ""]
         lines += _json_tables(DOCUMENTS[name])
+    if name in LINES:
+        lines += ["## JSON", "", "With `--json`, each line is one of these documents; `type` tells which.", ""]
+        lines += _json_tables(*LINES[name])
     return "\n".join(lines)
 
 
@@ -187,9 +194,9 @@ def _option_row(option: click.Option) -> str:
     return f"| {names}{value.replace('|', ' or ')} | {option.help}{default} |"
 
 
-def _json_tables(document: type[Any]) -> list[str]:
-    """The fields of a document, and of the objects inside it."""
-    lines, left, seen = [], [document], set()
+def _json_tables(*documents: type[Any]) -> list[str]:
+    """The fields of documents, and of the objects inside them."""
+    lines, left, seen = [], list(documents), set()
     while left:
         kind = left.pop(0)
         if kind in seen:

@@ -17,6 +17,7 @@ from fencepost.cli.broker import broker
 from fencepost.cli.demo import demo
 from fencepost.cli.error import error
 from fencepost.cli.groups import HelpfulGroup
+from fencepost.cli.tail import tail
 from fencepost.cli.topic import topic
 from fencepost.cli.txn import txn
 
@@ -38,6 +39,7 @@ fencepost.add_command(demo)
 fencepost.add_command(txn)
 fencepost.add_command(error)
 fencepost.add_command(topic)
+fencepost.add_command(tail)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
