@@ -20,6 +20,7 @@ from fencepost.broker.api import APIS
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from fencepost.cli import fencepost
 from fencepost.cli.options import EXIT_CODES
+from fencepost.diagnose.doctor.report import DoctorReport
 from fencepost.diagnose.errors.entry import ErrorEntry
 from fencepost.diagnose.errors.librdkafka_codes import LOCAL
 from fencepost.diagnose.errors.table import TABLE
@@ -108,6 +109,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "txn fence": Ended,
     "txn abort": Ended,
     "error": ErrorEntry,
+    "doctor": DoctorReport,
     "topic create": TopicChanges,
     "topic list": TopicList,
     "topic describe": TopicDescription,
@@ -219,7 +221,13 @@ def _json_type(text: str) -> str:
     if array:
         return f"array of {_json_type(array[1])}"
     names = {"int": "number", "float": "number", "str": "string", "bool": "true or false", "None": "null"}
-    names |= {"NamedPartition": "{topic, partition}", "Who": "string", "Then": "string", "Effect": "string"}
+    names |= {
+        "NamedPartition": "{topic, partition}",
+        "Who": "string",
+        "Then": "string",
+        "Effect": "string",
+        "Severity": "string",
+    }
     return names.get(text, text)
 
 

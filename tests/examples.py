@@ -37,6 +37,7 @@ ORDER = {
     "topic-describe": ["fencepost topic describe refunds"],
     "topic-delete": ["fencepost topic delete refunds --yes"],
     "tail": ["fencepost tail orders:0"],
+    "doctor": ["fencepost doctor --max-age 1ms"],
     "txn-list": ["fencepost txn list", "fencepost txn list --state Ongoing --longer-than 1ms"],
     "txn-lso": ["fencepost txn lso"],
     "txn-explain": ["fencepost txn explain orders-sink-3"],

@@ -15,6 +15,7 @@ import click
 from fencepost import __version__
 from fencepost.cli.broker import broker
 from fencepost.cli.demo import demo
+from fencepost.cli.doctor import doctor
 from fencepost.cli.error import error
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.tail import tail
@@ -40,6 +41,7 @@ fencepost.add_command(txn)
 fencepost.add_command(error)
 fencepost.add_command(topic)
 fencepost.add_command(tail)
+fencepost.add_command(doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
