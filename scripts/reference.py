@@ -20,6 +20,7 @@ from fencepost.broker.api import APIS
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from fencepost.cli import fencepost
 from fencepost.cli.options import EXIT_CODES
+from fencepost.diagnose.doctor.report import DoctorReport
 from fencepost.diagnose.errors.entry import ErrorEntry
 from fencepost.diagnose.errors.librdkafka_codes import LOCAL
 from fencepost.diagnose.errors.table import TABLE
@@ -29,6 +30,8 @@ from fencepost.diagnose.history import History
 from fencepost.diagnose.lso import LsoReport
 from fencepost.diagnose.orders import Ended
 from fencepost.diagnose.producers import ProducerList
+from fencepost.diagnose.tail.documents import TailEnd, TailMarker, TailRecord
+from fencepost.diagnose.topics import TopicChanges, TopicDescription, TopicList
 from fencepost.diagnose.txns import TxnDescription, TxnList
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -106,7 +109,15 @@ DOCUMENTS: dict[str, type[Any]] = {
     "txn fence": Ended,
     "txn abort": Ended,
     "error": ErrorEntry,
+    "doctor": DoctorReport,
+    "topic create": TopicChanges,
+    "topic list": TopicList,
+    "topic describe": TopicDescription,
+    "topic delete": TopicChanges,
 }
+
+# The documents of a command that prints one in each line; `type` tells them apart.
+LINES: dict[str, tuple[type[Any], ...]] = {"tail": (TailRecord, TailMarker, TailEnd)}
 
 
 def commands(group: click.Group = fencepost, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
@@ -161,6 +172,9 @@ def command_page(name: str) -> str:
         watched = ", once or, with `--watch`, one line each time" if _has_option(command, "--watch") else ""
         lines += ["## JSON", "", f"The document that `--json` prints{watched}.", ""]
         lines += _json_tables(DOCUMENTS[name])
+    if name in LINES:
+        lines += ["## JSON", "", "With `--json`, each line is one of these documents; `type` tells which.", ""]
+        lines += _json_tables(*LINES[name])
     return "\n".join(lines)
 
 
@@ -182,9 +196,9 @@ def _option_row(option: click.Option) -> str:
     return f"| {names}{value.replace('|', ' or ')} | {option.help}{default} |"
 
 
-def _json_tables(document: type[Any]) -> list[str]:
-    """The fields of a document, and of the objects inside it."""
-    lines, left, seen = [], [document], set()
+def _json_tables(*documents: type[Any]) -> list[str]:
+    """The fields of documents, and of the objects inside them."""
+    lines, left, seen = [], list(documents), set()
     while left:
         kind = left.pop(0)
         if kind in seen:
@@ -207,7 +221,13 @@ def _json_type(text: str) -> str:
     if array:
         return f"array of {_json_type(array[1])}"
     names = {"int": "number", "float": "number", "str": "string", "bool": "true or false", "None": "null"}
-    names |= {"NamedPartition": "{topic, partition}", "Who": "string", "Then": "string", "Effect": "string"}
+    names |= {
+        "NamedPartition": "{topic, partition}",
+        "Who": "string",
+        "Then": "string",
+        "Effect": "string",
+        "Severity": "string",
+    }
     return names.get(text, text)
 
 

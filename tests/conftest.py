@@ -16,6 +16,7 @@ from xdist.scheduler import LoadScopeScheduling, Scheduling
 
 TOGETHER = {
     "spark": ("tests/e2e/spark/",),
+    "operating": ("tests/e2e/operating/",),
     "oracle": tuple(
         f"tests/conformance/test_{name}.py"
         for name in ("checks", "groups", "placements", "replies", "sequences", "single_requests", "walks")

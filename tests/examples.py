@@ -47,6 +47,12 @@ HUNG_MS = 7_505_000
 ORDER = {
     "broker": ["fencepost broker --listen 127.0.0.1:9092 --memory"],
     "error": ["fencepost error 47"],
+    "topic-create": ["fencepost topic create refunds --partitions 2"],
+    "topic-list": ["fencepost topic list"],
+    "topic-describe": ["fencepost topic describe refunds"],
+    "topic-delete": ["fencepost topic delete refunds --yes"],
+    "tail": ["fencepost tail orders:0"],
+    "doctor": ["fencepost doctor --max-age 1ms"],
     "txn-list": ["fencepost txn list", "fencepost txn list --state Ongoing --longer-than 1ms"],
     "group-list": ["fencepost group list"],
     "group-describe": ["fencepost group describe billing"],
@@ -59,15 +65,16 @@ ORDER = {
     "txn-hanging": ["fencepost txn hanging"],
     "txn-abort": ["fencepost txn abort --topic audit --partition 0 --producer-id 3 --yes"],
 }
+WITH_CLUSTER = ("doctor", "group", "tail", "topic", "txn")
 # Without verification (KIP-890), a write of the older protocol makes a transaction that no coordinator knows.
 SETTINGS = {"transaction.partition.verification.enable": "false"}
 BEFORE_IMPLICIT_ADD = 11
-ON_A_CLUSTER = ("txn", "group")
 _STORY = re.compile(r"(<!-- transcript: hanging -->\n+```console\n)(.*?)(```)", re.DOTALL)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z")
 _DURATION = re.compile(r"\b\d+(\.\d+)? (ms|s|m|h|d)\b( \d+ (s|m|h)\b)?")
 _SHARE = re.compile(r"\b\d+ %")
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
+_TOPIC_ID = re.compile(r"\btopic id [\w-]{22}\b")
 
 
 @contextmanager
@@ -169,7 +176,7 @@ def _seen(arguments: list[str], bootstrap_servers: str, columns: int | None) -> 
             process.send_signal(signal.SIGINT)
             assert process.wait(TIMEOUT_S) == 0
         return [re.sub(r":\d+", ":9092", ready), "^C"]
-    names_cluster = ["--bootstrap", bootstrap_servers] if arguments[0] in ON_A_CLUSTER else []
+    names_cluster = ["--bootstrap", bootstrap_servers] if arguments[0] in WITH_CLUSTER else []
     done = run_fencepost(*arguments, *names_cluster, columns=columns)
     return (done.stdout + done.stderr).rstrip("\n").split("\n")
 
@@ -177,6 +184,7 @@ def _seen(arguments: list[str], bootstrap_servers: str, columns: int | None) -> 
 def comparable(text: str) -> str:
     """What a transcript must have in common with another run: all but times, ports, and where lines are broken."""
     text = " ".join(text.split())
+    text = _TOPIC_ID.sub("TOPIC ID", text)
     for pattern, name in ((_TIME, "TIME"), (_DURATION, "DURATION"), (_SHARE, "SHARE"), (_ADDRESS, "ADDRESS")):
         text = pattern.sub(name, text)
     return text

@@ -16,9 +16,12 @@ from fencepost import __version__
 from fencepost.cli.broker import broker
 from fencepost.cli.consumer_groups import group
 from fencepost.cli.demo import demo
+from fencepost.cli.doctor import doctor
 from fencepost.cli.error import error
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.salvage import salvage
+from fencepost.cli.tail import tail
+from fencepost.cli.topic import topic
 from fencepost.cli.txn import txn
 
 
@@ -40,6 +43,9 @@ fencepost.add_command(txn)
 fencepost.add_command(error)
 fencepost.add_command(salvage)
 fencepost.add_command(group)
+fencepost.add_command(topic)
+fencepost.add_command(tail)
+fencepost.add_command(doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -36,14 +36,14 @@ def producers(place: str, cluster: ClusterOptions, as_json: bool) -> None:
     from fencepost.diagnose.collect.partitions import collect_producers
     from fencepost.diagnose.producers import diagnose_producers
 
-    topic, partition = _parse_place(place)
+    topic, partition = parse_place(place)
     with cluster.connect() as client:
         document = diagnose_producers(collect_producers(client, topic, partition))
     write(document, text.producers, as_json)
     require_answers(document.problems)
 
 
-def _parse_place(place: str) -> tuple[str, int | None]:
+def parse_place(place: str) -> tuple[str, int | None]:
     topic, colon, partition = place.partition(":")
     number = whole_number(partition, MAX_PARTITION) if colon else None
     if not topic or (colon and number is None):

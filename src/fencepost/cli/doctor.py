@@ -1,0 +1,89 @@
+"""`fencepost doctor`: looks for everything that is wrong, or may go wrong, with the transactions of a cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from fencepost.cli.errors import Failure
+from fencepost.cli.options import ClusterOptions, Duration, as_json_option, cluster_options
+
+if TYPE_CHECKING:
+    from fencepost.cli.output import Block
+    from fencepost.diagnose.doctor.report import DoctorReport
+
+
+@click.command()
+@click.option(
+    "--max-age",
+    "max_age_ms",
+    type=Duration(),
+    default="60s",
+    show_default=True,
+    metavar="DURATION",
+    help="Readers that wait for a transaction for longer than this are a problem.",
+)
+@cluster_options
+@as_json_option
+def doctor(max_age_ms: int, cluster: ClusterOptions, as_json: bool) -> None:
+    """Find out what is wrong with the transactions of a cluster
+
+    Looks for readers that wait, hanging transactions, transactions near their timeout or without markers, producers
+    that fence each other, consumer groups behind a last stable offset, settings with which fencing does not last, and
+    transactional ids that are badly chosen. The worst comes first, each with the command to run next. Changes nothing.
+
+    A problem is wrong now, a risk may become one, information is good to know. Exit codes: 0 nothing is wrong, or there
+    is only information; 1 a problem or a risk was found; 3 nothing was found, but not all brokers answered.
+
+    \b
+    Example:
+        fencepost doctor --bootstrap localhost:9092
+        fencepost doctor --json || page-on-call
+    """
+    from fencepost.cli.output import write
+    from fencepost.cli.progress import patient_bar
+    from fencepost.cli.txn.showing import require_answers
+    from fencepost.diagnose.collect.doctor import collect_doctor
+    from fencepost.diagnose.doctor.report import diagnose_doctor
+    from fencepost.diagnose.words import counted
+
+    with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
+        document = diagnose_doctor(collect_doctor(client, progress), max_age_ms)
+    write(document, _report, as_json)
+    found = [
+        counted(count, what)
+        for count, what in ((document.problem_count, "problem"), (document.risk_count, "risk"))
+        if count
+    ]
+    if found:
+        raise Failure(f"{' and '.join(found)} found", "the first is the most urgent: run its command")
+    require_answers(document.problems)
+    print(f"nothing is wrong: {_looked_at(document)}", file=sys.stderr)
+
+
+def _looked_at(document: DoctorReport) -> str:
+    from fencepost.diagnose.words import counted
+
+    return ", ".join(
+        (
+            counted(document.broker_count, "broker"),
+            counted(document.partition_count, "partition"),
+            f"{counted(document.transactional_id_count, 'transactional id')} ({document.open_count} open)",
+            counted(document.group_count, "group"),
+        )
+    )
+
+
+def _report(document: DoctorReport) -> Iterator[Block]:
+    from fencepost.cli.output import Fields, Paragraph
+    from fencepost.diagnose.tail.text import safe_text
+
+    for finding in document.findings:
+        lines = [finding.summary, finding.detail, *([f"  {finding.command}"] if finding.command is not None else [])]
+        # One width, so that the findings stand below each other.
+        yield Fields([(f"{finding.severity.name:<11}", "\n".join(map(safe_text, lines)))])
+    if not document.findings:
+        yield Paragraph("no findings")

@@ -1,0 +1,63 @@
+"""Fetch: the record batches of some partitions of one topic, from their leader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fencepost.client.client import KafkaClient, TopicInfo
+from fencepost.client.connection import BrokerConnection
+from fencepost.protocol.batch import Buffer
+from fencepost.protocol.messages import FetchRequest
+
+# Both limits are soft: a broker always sends the first batch whole.
+FETCH_BYTES = 4 << 20
+PARTITION_BYTES = 1 << 20
+
+
+class FetchedPartition(NamedTuple):
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: tuple[tuple[int, int], ...]  # Producer id and first offset; empty with READ_UNCOMMITTED.
+    records: Buffer
+
+
+def fetch_partitions(
+    client: KafkaClient,
+    leader: BrokerConnection,
+    topic: TopicInfo,
+    positions: Mapping[int, int],
+    isolation_level: int,
+    max_wait_ms: int,
+) -> dict[int, FetchedPartition]:
+    """Ask the leader of some partitions for what comes at their positions. Raises Unreachable.
+
+    Brokers since Apache Kafka 3.1 are asked by the id of the topic, so that a topic of the same name that was created
+    later is never taken for it.
+    """
+    partitions = [
+        FetchRequest.FetchPartition(number, fetch_offset=position, partition_max_bytes=PARTITION_BYTES)
+        for number, position in positions.items()
+    ]
+    request = FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        isolation_level=isolation_level,
+        topics=[FetchRequest.FetchTopic(topic.name, topic.topic_id, partitions)],
+    )
+    response = client.send(leader, request)
+    return {
+        p.partition_index: FetchedPartition(
+            p.error_code or response.error_code,
+            p.high_watermark,
+            p.last_stable_offset,
+            p.log_start_offset,
+            tuple((txn.producer_id, txn.first_offset) for txn in p.aborted_transactions or ()),
+            p.records or b"",
+        )
+        for found in response.responses
+        for p in found.partitions
+    }

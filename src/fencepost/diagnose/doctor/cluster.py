@@ -1,0 +1,144 @@
+"""Settings of the cluster with which fencing and decisions do not last, or with which readers may wait for hours."""
+
+from __future__ import annotations
+
+from fencepost.diagnose.doctor.findings import DoctorFinding, Severity
+from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
+from fencepost.diagnose.snapshot import TXN_TOPIC
+from fencepost.diagnose.words import duration
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+LONGEST_TIMEOUT_MS = HOUR_MS
+# The default of `transaction.timeout.ms` in clients.
+USUAL_TIMEOUT_MS = 60_000
+SAFE_REPLICATION = 3
+SAFE_MIN_ISR = 2
+DESCRIBE = f"fencepost topic describe {TXN_TOPIC} --all-settings"
+
+
+def diagnose_max_timeout(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
+    limit_ms = snapshot.settings.max_timeout_ms
+    if limit_ms is None or USUAL_TIMEOUT_MS <= limit_ms <= LONGEST_TIMEOUT_MS:
+        return []
+    if limit_ms > LONGEST_TIMEOUT_MS:
+        summary = f"transaction.max.timeout.ms is {duration(limit_ms)}"
+        detail = (
+            "A producer may ask for that much and die: readers of its partitions then wait that long. Lower it to what "
+            "the slowest transaction needs."
+        )
+    else:
+        summary = f"transaction.max.timeout.ms is {duration(limit_ms)}, less than the default timeout of clients"
+        detail = (
+            f"Producers that leave transaction.timeout.ms at {duration(USUAL_TIMEOUT_MS)} are refused with "
+            "INVALID_TRANSACTION_TIMEOUT."
+        )
+    return [DoctorFinding(check="max-timeout", severity=Severity.RISK, summary=summary, detail=detail)]
+
+
+def diagnose_copies(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
+    """Too few copies of `__transaction_state`; as information where the cluster cannot have more."""
+    topic = snapshot.state_topic
+    if topic is None:
+        return []
+    if snapshot.broker_count < SAFE_REPLICATION:
+        if snapshot.is_fencepost:
+            why = "A Fencepost broker keeps one copy of everything."
+        else:
+            why = f"The cluster has {snapshot.broker_count} broker{'s' if snapshot.broker_count > 1 else ''}."
+        return [
+            DoctorFinding(
+                check="replication",
+                severity=Severity.INFORMATION,
+                summary=f"{TXN_TOPIC} has {topic.replication_factor} copy"
+                if topic.replication_factor == 1
+                else f"{TXN_TOPIC} has {topic.replication_factor} copies",
+                detail=f"{why} If its disk is lost, so are decisions and fencing.",
+            )
+        ]
+    findings = []
+    copies, brokers = topic.replication_factor, snapshot.broker_count
+    if copies < SAFE_REPLICATION:
+        findings.append(
+            DoctorFinding(
+                check="replication",
+                severity=Severity.RISK,
+                summary=f"{TXN_TOPIC} has replication factor {copies} on a cluster of {brokers} brokers",
+                detail="Losing a broker stops or forgets transactions. Three copies are usual: add some with "
+                "kafka-reassign-partitions, and set transaction.state.log.replication.factor.",
+                command=DESCRIBE,
+            )
+        )
+    if topic.min_insync_replicas is not None and topic.min_insync_replicas < SAFE_MIN_ISR:
+        findings.append(
+            DoctorFinding(
+                check="min-isr",
+                severity=Severity.RISK,
+                summary=f"{TXN_TOPIC} has min.insync.replicas={topic.min_insync_replicas}",
+                detail="A commit may be acknowledged by one broker alone, and lost with it. Two are usual.",
+                command=DESCRIBE,
+            )
+        )
+    return findings
+
+
+def diagnose_memory(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
+    """Settings with which the cluster forgets ids, and with them whom it has fenced."""
+    findings = []
+    topic, expiration_ms = snapshot.state_topic, snapshot.settings.expiration_ms
+    if topic is not None and topic.delete_retention_ms is not None and topic.delete_retention_ms < HOUR_MS:
+        findings.append(
+            DoctorFinding(
+                check="delete-retention",
+                severity=Severity.RISK,
+                summary=f"{TXN_TOPIC} keeps tombstones for {duration(topic.delete_retention_ms)} (delete.retention.ms)",
+                detail="A broker that was away for longer may miss that an id has expired, and bring it back with an "
+                "old epoch.",
+                command=DESCRIBE,
+            )
+        )
+    if topic is not None and topic.cleanup_policy is not None and topic.cleanup_policy != "compact":
+        findings.append(
+            DoctorFinding(
+                check="cleanup-policy",
+                severity=Severity.PROBLEM,
+                summary=f"{TXN_TOPIC} has cleanup.policy={topic.cleanup_policy}, not compact",
+                detail="Records of ids are deleted by age: open transactions and fencing are forgotten.",
+                command=DESCRIBE,
+            )
+        )
+    if topic is not None and topic.unclean_leader_election:
+        findings.append(
+            DoctorFinding(
+                check="unclean-election",
+                severity=Severity.RISK,
+                summary=f"{TXN_TOPIC} has unclean.leader.election.enable=true",
+                detail="A broker that missed decisions may become the coordinator: commits can be lost.",
+                command=DESCRIBE,
+            )
+        )
+    if expiration_ms is not None and expiration_ms < DAY_MS:
+        findings.append(
+            DoctorFinding(
+                check="expiration",
+                severity=Severity.RISK,
+                summary=f"transactional.id.expiration.ms is {duration(expiration_ms)}",
+                detail="An id that is not used for so long is forgotten, and with it which producers were fenced. "
+                "Seven days are usual.",
+            )
+        )
+    return findings
+
+
+def diagnose_verification(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
+    if snapshot.settings.verifies_partitions is not False:
+        return []
+    return [
+        DoctorFinding(
+            check="verification",
+            severity=Severity.RISK,
+            summary="transaction.partition.verification.enable is false",
+            detail="A late write of an older client may open a transaction that no coordinator knows, and hang for "
+            "ever (KIP-890).",
+        )
+    ]

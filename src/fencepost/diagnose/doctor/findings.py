@@ -1,0 +1,40 @@
+"""What a check found: how bad it is, what it is about, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from fencepost.client.admin.answers import NamedPartition
+
+GROUP_WAITS = "group-waits"
+
+
+class Severity(IntEnum):
+    """The lower, the worse."""
+
+    PROBLEM = 0  # Something is wrong now.
+    RISK = 1  # Nothing is wrong yet, but this cluster will not stand what it should.
+    INFORMATION = 2  # Good to know; there may be nothing to improve.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorFinding:
+    # A stable name of the check, such as `lso-stall`.
+    check: str
+    severity: Severity
+    summary: str
+    detail: str
+    # The command to run next; None if the remedy is no command.
+    command: str | None = None
+    transactional_ids: tuple[str, ...] = ()
+    partitions: tuple[NamedPartition, ...] = ()
+    groups: tuple[str, ...] = ()
+    # How long it has been so; None if that is not known, or has no meaning.
+    age_ms: int | None = None
+
+
+def rank(finding: DoctorFinding) -> tuple[int, bool, int, str, str]:
+    """The worst first; causes before what they cause; among equals the oldest."""
+    is_effect = finding.check == GROUP_WAITS
+    return finding.severity, is_effect, -(finding.age_ms or 0), finding.check, finding.summary

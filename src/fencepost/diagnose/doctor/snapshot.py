@@ -1,0 +1,51 @@
+"""What `fencepost doctor` knows about a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.diagnose.snapshot import HangingSnapshot, LogEntry, LsoSnapshot, TxnsSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTopic:
+    """The topic `__transaction_state`, and the settings that decide how long its memory lasts; None: not shown."""
+
+    partition_count: int
+    replication_factor: int
+    min_insync_replicas: int | None = None
+    delete_retention_ms: int | None = None
+    cleanup_policy: str | None = None
+    unclean_leader_election: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorSettings:
+    """The settings of the brokers that bear on transactions; None: not shown."""
+
+    max_timeout_ms: int | None = None
+    abort_check_ms: int | None = None
+    expiration_ms: int | None = None
+    verifies_partitions: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorSnapshot:
+    now_ms: int
+    cluster_id: str
+    broker_count: int
+    is_fencepost: bool
+    lso: LsoSnapshot
+    hanging: HangingSnapshot
+    txns: TxnsSnapshot
+    # The records of `__transaction_state` of the last minutes, by transactional id, oldest first.
+    recent: Mapping[str, tuple[LogEntry, ...]] = field(default_factory=dict)
+    # None: the cluster has had no transaction yet.
+    state_topic: StateTopic | None = None
+    settings: DoctorSettings = field(default_factory=DoctorSettings)
+    # The committed offsets of groups on the partitions where readers wait.
+    group_offsets: Mapping[str, Mapping[NamedPartition, int]] = field(default_factory=dict)
+    group_count: int = 0
+    problems: tuple[str, ...] = ()

@@ -1,0 +1,200 @@
+"""What is wrong with transactions now: they stall readers, hang, near their timeout, do not end, or fight."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from shlex import quote
+
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.diagnose.doctor.findings import GROUP_WAITS, DoctorFinding, Severity
+from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
+from fencepost.diagnose.explain.suspicions import DUEL_MS, DUEL_REGISTRATIONS
+from fencepost.diagnose.hanging import diagnose_hanging
+from fencepost.diagnose.lso import LsoReport, Pin, diagnose_lso
+from fencepost.diagnose.snapshot import LogEntry, is_decided, is_open
+from fencepost.diagnose.txns import age_of, share_of_timeout
+from fencepost.diagnose.words import counted, duration, listed, percent
+from fencepost.machines.txn.states import COMPLETE_COMMIT, EMPTY
+
+MAX_AGE_MS = 60_000
+NEAR_TIMEOUT = 0.8
+# The coordinator looks for expired transactions at an interval; the default of Apache Kafka.
+DEFAULT_ABORT_CHECK_MS = 10_000
+# Markers take milliseconds; a broker that restarts takes longer.
+MARKERS_LATE_MS = 30_000
+# A duel that ended earlier than this is history.
+DUEL_IS_OVER_MS = 600_000
+
+
+def name_of(pin: Pin) -> str:
+    return f"`{pin.transactional_id}`" if pin.transactional_id is not None else f"producer {pin.producer_id}"
+
+
+def diagnose_stalls(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> list[DoctorFinding]:
+    """Transactions that hold back readers for too long, and that a coordinator will end."""
+    return [
+        DoctorFinding(
+            check="lso-stall",
+            severity=Severity.PROBLEM,
+            summary=f"readers of {listed(pin.partitions)} wait for {name_of(pin)} for {duration(pin.age_ms or 0)}",
+            detail=f"{counted(pin.waiting, 'offset')} behind its first record cannot be read with read_committed"
+            + (f"; its timeout is {duration(pin.timeout_ms)}" if pin.timeout_ms is not None else "")
+            + ".",
+            command=f"fencepost txn explain {quote(pin.transactional_id)}"
+            if pin.transactional_id is not None
+            else "fencepost txn lso",
+            transactional_ids=(pin.transactional_id,) if pin.transactional_id is not None else (),
+            partitions=pin.partitions,
+            age_ms=pin.age_ms,
+        )
+        for pin in diagnose_lso(snapshot.lso, max_age_ms).late
+        if not pin.is_orphan
+    ]
+
+
+def diagnose_hangs(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
+    """Transactions that no coordinator will end."""
+    return [
+        DoctorFinding(
+            check="hanging",
+            severity=Severity.PROBLEM,
+            summary=f"a transaction of producer {h.producer_id} hangs on {h.where} since offset {h.start_offset}",
+            detail=f"Readers wait for it for ever: {h.why}.",
+            command=h.abort_command,
+            transactional_ids=(h.transactional_id,) if h.transactional_id is not None else (),
+            partitions=(h.where,),
+            age_ms=h.age_ms,
+        )
+        for h in diagnose_hanging(snapshot.hanging).hanging
+    ]
+
+
+def diagnose_timeouts(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
+    """Transactions that have used up most of their timeout, or more than all of it."""
+    findings = []
+    patience_ms = 2 * (snapshot.settings.abort_check_ms or DEFAULT_ABORT_CHECK_MS)
+    for txn in snapshot.txns.described.values():
+        share, age_ms = share_of_timeout(txn, snapshot.now_ms), age_of(txn, snapshot.now_ms)
+        if share is None or age_ms is None or share < NEAR_TIMEOUT or is_decided(txn.state):
+            continue
+        late_ms = age_ms - txn.timeout_ms
+        is_late = late_ms > patience_ms
+        findings.append(
+            DoctorFinding(
+                check="timeout",
+                severity=Severity.PROBLEM if is_late else Severity.RISK,
+                summary=f"`{txn.transactional_id}` outlived its timeout by {duration(late_ms)}"
+                if is_late
+                else f"`{txn.transactional_id}` has used {percent(min(share, 1))} of its timeout",
+                detail="Its coordinator should have aborted it."
+                if is_late
+                else f"It is open for {duration(age_ms)}; after {duration(txn.timeout_ms)} it is aborted and "
+                "its producer is fenced.",
+                command=f"fencepost txn explain {quote(txn.transactional_id)}",
+                transactional_ids=(txn.transactional_id,),
+                partitions=txn.partitions,
+                age_ms=age_ms,
+            )
+        )
+    return findings
+
+
+def diagnose_undelivered(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
+    """Transactions that are decided, but whose markers are not written."""
+    findings = []
+    for txn in snapshot.txns.described.values():
+        decided_ms = (snapshot.txns.updated_ms or {}).get(txn.transactional_id)
+        if not is_decided(txn.state) or decided_ms is None:
+            continue
+        age_ms = snapshot.now_ms - decided_ms
+        if age_ms > MARKERS_LATE_MS:
+            findings.append(
+                DoctorFinding(
+                    check="markers",
+                    severity=Severity.PROBLEM,
+                    summary=f"`{txn.transactional_id}` waits for its markers for {duration(age_ms)} ({txn.state})",
+                    detail=f"{listed(txn.partitions) or 'Its partitions'} cannot be reached by its coordinator: is a "
+                    "broker down?",
+                    command=f"fencepost txn explain {quote(txn.transactional_id)}",
+                    transactional_ids=(txn.transactional_id,),
+                    partitions=txn.partitions,
+                    age_ms=age_ms,
+                )
+            )
+    return findings
+
+
+def registrations_of(entries: Sequence[LogEntry]) -> list[int]:
+    """When producers registered an id. One after a commit does not count: our sink does that with TV1."""
+    txns = [entry.txn for entry in entries]
+    return [
+        txn.updated_ms
+        for before, txn in zip([None, *txns], txns, strict=False)
+        if txn is not None and txn.state is EMPTY and (before is None or before.state is not COMPLETE_COMMIT)
+    ]
+
+
+def diagnose_duels(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
+    """Two processes with one id: each registers when it finds itself fenced, and so fences the other."""
+    findings = []
+    for transactional_id, entries in snapshot.recent.items():
+        times = registrations_of(entries)
+        last = [ms for ms in times if times[-1] - ms <= DUEL_MS]
+        if len(last) < DUEL_REGISTRATIONS or snapshot.now_ms - last[-1] > DUEL_IS_OVER_MS:
+            continue
+        findings.append(
+            DoctorFinding(
+                check="duel",
+                severity=Severity.PROBLEM,
+                summary=f"{len(last)} producers registered `{transactional_id}` within {duration(last[-1] - last[0])}",
+                detail="Probably two processes share the id and fence each other, or one restarts again and again. "
+                "Leave the id to one of them.",
+                command=f"fencepost txn history {quote(transactional_id)}",
+                transactional_ids=(transactional_id,),
+                age_ms=snapshot.now_ms - last[0],
+            )
+        )
+    return findings
+
+
+def diagnose_groups(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> list[DoctorFinding]:
+    """Consumer groups whose next records are behind a last stable offset that does not move."""
+    report = diagnose_lso(snapshot.lso, max_age_ms)
+    late = _late_partitions(report, {h.where for h in diagnose_hanging(snapshot.hanging).hanging})
+    findings = []
+    for group_id, offsets in sorted(snapshot.group_offsets.items()):
+        # A group beyond the last stable offset reads uncommitted, and does not wait.
+        waiting = [
+            (where, snapshot.lso.ends[where])
+            for where, offset in sorted(offsets.items())
+            if where in late and offset <= snapshot.lso.ends[where].last_stable_offset
+        ]
+        if not waiting:
+            continue
+        hidden = sum(ends.gap for _, ends in waiting)
+        to_read = sum(ends.last_stable_offset - offsets[where] for where, ends in waiting)
+        findings.append(
+            DoctorFinding(
+                check=GROUP_WAITS,
+                severity=Severity.PROBLEM,
+                summary=f"group `{group_id}` waits behind the last stable offset of {listed(w for w, _ in waiting)}",
+                detail=f"{counted(hidden, 'offset')} are hidden from it if it reads with read_committed; "
+                f"{counted(to_read, 'offset')} before them can be read.",
+                command="fencepost txn lso",
+                partitions=tuple(where for where, _ in waiting),
+                groups=(group_id,),
+                age_ms=max((late[where] or 0 for where, _ in waiting), default=None),
+            )
+        )
+    return findings
+
+
+def _late_partitions(report: LsoReport, hanging: set[NamedPartition]) -> dict[NamedPartition, int | None]:
+    """The partitions where readers wait for too long, or for ever, with the age of what they wait for."""
+    limit_ms = report.max_age_ms or 0
+    rows = {NamedPartition(row.topic, row.partition): row.age_ms for row in report.partitions}
+    return {where: age_ms for where, age_ms in rows.items() if where in hanging or (age_ms or 0) > limit_ms}
+
+
+def open_count(snapshot: DoctorSnapshot) -> int:
+    return sum(is_open(txn.state) for txn in snapshot.txns.listed)

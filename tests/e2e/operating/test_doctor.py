@@ -1,0 +1,149 @@
+"""`fencepost doctor` on Fencepost and on Apache Kafka: the same troubles, the same findings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from fencepost.client.client import KafkaClient
+from fencepost.testing import Broker
+from tests.e2e.operating.conftest import KINDS, Result, Run
+from tests.engines.apache_kafka import apache_kafka
+from tests.examples import hang
+from tests.readers.reading import TIMEOUT_S
+
+# These tests look at whole clusters, so they need their own.
+SETTINGS = {
+    "transaction.partition.verification.enable": "false",
+    # No transaction is aborted by its timeout.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "3600000",
+    "transaction.state.log.num.partitions": "3",
+    "offsets.topic.num.partitions": "3",
+}
+POD = "billing-7d4b9c6f5d-x2k8p"
+UUID = "3f2b8f0e-5a0f-4b62-9d0e-0c9f2d3f4a11"
+_DURATION = re.compile(r"\b\d+(\.\d+)? (ms|s)\b")
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def servers(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "apache":
+        with apache_kafka(SETTINGS) as kafka:
+            yield kafka.bootstrap_servers
+    else:
+        with Broker(settings=SETTINGS) as broker:
+            yield broker.bootstrap_servers
+
+
+def register(servers: str, transactional_id: str) -> Producer:
+    settings: dict[str, Any] = {"bootstrap.servers": servers, "transactional.id": transactional_id, "log_level": 0}
+    producer = Producer(settings | {"transaction.timeout.ms": 600_000})
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def findings(result: Result, severity: str | None = None) -> list[tuple[str, str, str | None]]:
+    """Each finding as its check, its summary without times, and its command."""
+    return [
+        (found["check"], _DURATION.sub("TIME", found["summary"]), found["command"])
+        for found in result.document["findings"]
+        if severity in (None, found["severity"])
+    ]
+
+
+def test_the_troubles_of_a_cluster_are_found_and_ranked_and_the_exit_code_tells(servers: str, run: Run) -> None:
+    # An untouched cluster: only what its settings say.
+    empty = run("doctor", "--json")
+    assert empty.exit_code == 1  # `transaction.partition.verification.enable` is off.
+    assert findings(empty) == [("verification", "transaction.partition.verification.enable is false", None)]
+
+    for topic in ("orders", "audit"):
+        assert run("topic", "create", topic).exit_code == 0
+    register(servers, POD)
+    register(servers, UUID)
+    rivals = [register(servers, "rival") for _ in range(4)]
+    stuck = register(servers, "orders-sink")
+    stuck.begin_transaction()
+    for value in ("a", "b"):
+        stuck.produce("orders", value, partition=0)
+    assert stuck.flush(TIMEOUT_S) == 0
+    producer_id, _ = hang(servers, "audit", "audit-1")
+    with KafkaClient({"bootstrap.servers": servers}) as client:
+        client.commit("billing", {("orders", 0): 0})
+
+    ill = run("doctor", "--max-age", "1ms", "--json")
+    assert ill.exit_code == 1
+    abort = f"fencepost txn abort --topic audit --partition 0 --producer-id {producer_id}"
+    assert sorted(findings(ill, "problem")[:-1]) == [
+        ("duel", "4 producers registered `rival` within TIME", "fencepost txn history rival"),
+        ("hanging", f"a transaction of producer {producer_id} hangs on audit-0 since offset 0", abort),
+        ("lso-stall", "readers of orders-0 wait for `orders-sink` for TIME", "fencepost txn explain orders-sink"),
+    ]
+    # What follows from the others comes last.
+    waits = "group `billing` waits behind the last stable offset of orders-0"
+    assert findings(ill, "problem")[-1] == ("group-waits", waits, "fencepost txn lso")
+    assert findings(ill, "risk") == [
+        ("pod-ids", f"1 of 5 transactional ids look like the names of Kubernetes pods: `{POD}`", "fencepost txn list"),
+        ("random-ids", f"1 of 5 transactional ids look random: `{UUID}`", "fencepost txn list"),
+        ("verification", "transaction.partition.verification.enable is false", None),
+    ]
+    # One broker is not blamed for what it cannot do.
+    assert findings(ill, "information") == [("replication", "__transaction_state has 1 copy", None)]
+    assert ill.document["transactional_id_count"] == 5
+    assert (ill.document["problem_count"], ill.document["risk_count"]) == (4, 3)
+    assert ill.document["problems"] == []
+
+    text = run("doctor", "--max-age", "1ms")
+    assert "error: 4 problems and 3 risks found" in text.err
+    assert f"  {abort}\n" in text.out.replace("\n             ", "\n  ")
+
+    # The commands that it names are the cure.
+    assert run(*abort.split()[1:], "--yes").exit_code == 0
+    assert run("txn", "fence", "orders-sink", "--yes").exit_code == 0
+    well = run("doctor", "--max-age", "1ms", "--json")
+    assert [check for check, _, _ in findings(well, "problem")] == ["duel"]
+    del rivals
+
+
+def test_a_transaction_near_its_timeout_is_a_risk(servers: str, run: Run, unique: Callable[[str], str]) -> None:
+    topic, id_ = unique("slow"), unique("slow-sink")
+    run("topic", "create", topic)
+    producer = Producer(
+        {"bootstrap.servers": servers, "transactional.id": id_, "transaction.timeout.ms": 3000, "log_level": 0}
+    )
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic, b"slow", partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    while not (near := [f for f in findings(run("doctor", "--json")) if f[0] == "timeout"]):
+        pass
+    [(_, summary, command)] = near
+    assert re.fullmatch(rf"`{id_}` has used \d+ % of its timeout", summary)
+    assert command == f"fencepost txn explain {id_}"
+
+
+def test_a_cluster_that_does_not_answer_is_not_called_healthy(run: Run) -> None:
+    unreachable = run("doctor", "--bootstrap", "127.0.0.1:1")
+    assert unreachable.exit_code == 3
+    assert unreachable.out == ""
+
+
+@pytest.mark.parametrize("settings", [{}, {"transaction.max.timeout.ms": "86400000"}], ids=["healthy", "risky"])
+def test_the_exit_code_is_0_only_if_nothing_is_wrong(
+    settings: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from fencepost.cli import main
+
+    with Broker(settings=settings) as broker:
+        register(broker.bootstrap_servers, "orders-sink-1")
+        capsys.readouterr()
+        code = main(["doctor", "--bootstrap", broker.bootstrap_servers])
+        shown = capsys.readouterr()
+    assert code == (1 if settings else 0)
+    assert ("transaction.max.timeout.ms is 1 d" in shown.out) is bool(settings)
+    assert "INFORMATION  __transaction_state has 1 copy" in shown.out
+    assert ("nothing is wrong: 1 broker," in shown.err) is not bool(settings)

@@ -1,0 +1,303 @@
+"""Each check of `fencepost doctor` over snapshots made by hand: one that it must find, one that it must not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fencepost.client.admin.answers import ListedTxn
+from fencepost.diagnose.doctor.cluster import (
+    diagnose_copies,
+    diagnose_max_timeout,
+    diagnose_memory,
+    diagnose_verification,
+)
+from fencepost.diagnose.doctor.findings import DoctorFinding, Severity, rank
+from fencepost.diagnose.doctor.ids import (
+    diagnose_expiry,
+    diagnose_names,
+    diagnose_spread,
+    looks_like_a_pod,
+    looks_random,
+)
+from fencepost.diagnose.doctor.report import diagnose_doctor
+from fencepost.diagnose.doctor.snapshot import DoctorSettings, DoctorSnapshot, StateTopic
+from fencepost.diagnose.doctor.transactions import (
+    diagnose_duels,
+    diagnose_groups,
+    diagnose_hangs,
+    diagnose_stalls,
+    diagnose_timeouts,
+    diagnose_undelivered,
+)
+from fencepost.diagnose.snapshot import HangingSnapshot, LsoSnapshot, TxnsSnapshot
+from fencepost.machines.txn.records import partition_for
+from fencepost.machines.txn.states import COMPLETE_COMMIT, EMPTY, ONGOING
+from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, entry, producer
+
+PROBLEM, RISK, INFORMATION = Severity.PROBLEM, Severity.RISK, Severity.INFORMATION
+HEALTHY_TOPIC = StateTopic(
+    partition_count=50,
+    replication_factor=3,
+    min_insync_replicas=2,
+    delete_retention_ms=86_400_000,
+    cleanup_policy="compact",
+    unclean_leader_election=False,
+)
+HEALTHY_SETTINGS = DoctorSettings(
+    max_timeout_ms=900_000, abort_check_ms=10_000, expiration_ms=604_800_000, verifies_partitions=True
+)
+
+
+def ids(*names: str, state: str = "CompleteCommit") -> TxnsSnapshot:
+    listed = tuple(ListedTxn(name, 1, number, state) for number, name in enumerate(names))
+    return TxnsSnapshot(now_ms=NOW_MS, listed=listed, described={})
+
+
+def snapshot(**changes: Any) -> DoctorSnapshot:
+    """A healthy cluster of three brokers, without transactions."""
+    fields: dict[str, Any] = {
+        "now_ms": NOW_MS,
+        "cluster_id": "c",
+        "broker_count": 3,
+        "is_fencepost": False,
+        "lso": LsoSnapshot(now_ms=NOW_MS, ends={ORDERS: ends(50, 50)}),
+        "hanging": HangingSnapshot(now_ms=NOW_MS, partition_count=1, before={}, txns={}, after={}),
+        "txns": ids(),
+        "state_topic": HEALTHY_TOPIC,
+        "settings": HEALTHY_SETTINGS,
+    }
+    return DoctorSnapshot(**fields | changes)
+
+
+def stalled(start_ms: int = NOW_MS - 120_000, timeout_ms: int = 600_000) -> DoctorSnapshot:
+    """`orders-sink` is open on orders-0 for two minutes; 10 offsets wait."""
+    txn = described(start_ms=start_ms, timeout_ms=timeout_ms, partitions=(ORDERS,))
+    lso = LsoSnapshot(
+        now_ms=NOW_MS, ends={ORDERS: ends(40, 50)}, producers={ORDERS: (producer(40),)}, txns={txn.producer_id: txn}
+    )
+    listed = ListedTxn(txn.transactional_id, 1, txn.producer_id, txn.state)
+    txns = TxnsSnapshot(now_ms=NOW_MS, listed=(listed,), described={txn.transactional_id: txn})
+    return snapshot(lso=lso, txns=txns)
+
+
+def one(findings: list[DoctorFinding]) -> DoctorFinding:
+    [finding] = findings
+    return finding
+
+
+def test_a_healthy_cluster_has_no_findings() -> None:
+    report = diagnose_doctor(snapshot())
+    assert (report.findings, report.problem_count, report.risk_count) == ((), 0, 0)
+
+
+def test_readers_that_wait_for_too_long_are_a_problem() -> None:
+    found = one(diagnose_stalls(stalled()))
+    assert (found.severity, found.check, found.age_ms) == (PROBLEM, "lso-stall", 120_000)
+    assert found.summary == "readers of orders-0 wait for `orders-sink` for 2 m"
+    assert found.command == "fencepost txn explain orders-sink"
+    assert diagnose_stalls(stalled(start_ms=NOW_MS - 5000)) == []
+    assert diagnose_stalls(stalled(start_ms=NOW_MS - 5000), max_age_ms=1000) != []
+
+
+def test_a_transaction_that_its_coordinator_does_not_know_hangs_and_is_no_stall() -> None:
+    before = {ORDERS: (producer(40),)}
+    hanging = HangingSnapshot(now_ms=NOW_MS, partition_count=1, before=before, txns={}, after=before)
+    lso = LsoSnapshot(now_ms=NOW_MS, ends={ORDERS: ends(40, 50)}, producers=before, first_record_ms={ORDERS: 1})
+    seen = snapshot(hanging=hanging, lso=lso)
+    found = one(diagnose_hangs(seen))
+    assert found.command == "fencepost txn abort --topic orders --partition 0 --producer-id 7"
+    assert found.summary == "a transaction of producer 7 hangs on orders-0 since offset 40"
+    assert diagnose_stalls(seen) == []
+
+
+@pytest.mark.parametrize(
+    ("open_ms", "severity"),
+    [(47_000, None), (49_000, RISK), (70_000, RISK), (90_000, PROBLEM)],
+    ids=["early", "near", "just over", "not aborted"],
+)
+def test_a_transaction_near_its_timeout_is_a_risk_and_one_far_beyond_it_a_problem(
+    open_ms: int, severity: Severity | None
+) -> None:
+    found = diagnose_timeouts(stalled(start_ms=NOW_MS - open_ms, timeout_ms=60_000))
+    assert [finding.severity for finding in found] == ([] if severity is None else [severity])
+
+
+def test_a_decision_without_markers_is_a_problem_after_a_while() -> None:
+    txn = described("PrepareCommit")
+
+    def decided(ago_ms: int) -> list[DoctorFinding]:
+        txns = TxnsSnapshot(
+            now_ms=NOW_MS,
+            listed=(),
+            described={"orders-sink": txn},
+            updated_ms={"orders-sink": NOW_MS - ago_ms},
+        )
+        return diagnose_undelivered(snapshot(txns=txns))
+
+    assert decided(2000) == []
+    found = one(decided(45_000))
+    assert found.summary == "`orders-sink` waits for its markers for 45 s (PrepareCommit)"
+
+
+def test_four_registrations_in_a_minute_are_a_duel_and_four_commits_are_none() -> None:
+    duel = tuple(entry(EMPTY, at_ms, epoch=4 + n) for n, at_ms in enumerate((-40_000, -30_000, -20_000, -10_000)))
+    found = one(diagnose_duels(snapshot(recent={"orders-sink": duel})))
+    assert found.summary == "4 producers registered `orders-sink` within 30 s"
+    assert found.command == "fencepost txn history orders-sink"
+    assert diagnose_duels(snapshot(recent={"orders-sink": duel[:3]})) == []
+    # Our sink registers before each micro-batch with TV1.
+    sink = tuple(
+        step
+        for n in range(5)
+        for step in (entry(EMPTY, -40_000 + n), entry(ONGOING, -39_000 + n), entry(COMPLETE_COMMIT, -38_000 + n))
+    )
+    assert diagnose_duels(snapshot(recent={"orders-sink": sink})) == []
+
+
+def test_a_duel_of_long_ago_is_history() -> None:
+    duel = tuple(entry(EMPTY, -800_000 + n) for n in range(4))
+    assert diagnose_duels(snapshot(recent={"orders-sink": duel})) == []
+
+
+def test_a_group_behind_a_stuck_last_stable_offset_is_named_with_what_is_hidden_from_it() -> None:
+    seen = replace(stalled(), group_offsets={"billing": {ORDERS: 38}, "uncommitted": {ORDERS: 50}})
+    found = one(diagnose_groups(seen))
+    assert found.groups == ("billing",)
+    assert found.summary == "group `billing` waits behind the last stable offset of orders-0"
+    assert found.detail.startswith("10 offsets are hidden from it")
+    assert "2 offsets before them can be read" in found.detail
+    fresh = replace(stalled(start_ms=NOW_MS - 100), group_offsets={"billing": {ORDERS: 38}})
+    assert diagnose_groups(fresh) == []
+
+
+@pytest.mark.parametrize(("limit_ms", "count"), [(900_000, 0), (86_400_000, 1), (30_000, 1), (None, 0)])
+def test_a_limit_of_timeouts_that_is_too_high_or_too_low_is_a_risk(limit_ms: int | None, count: int) -> None:
+    found = diagnose_max_timeout(snapshot(settings=replace(HEALTHY_SETTINGS, max_timeout_ms=limit_ms)))
+    assert [finding.severity for finding in found] == [RISK] * count
+
+
+def test_too_few_copies_are_a_risk_where_there_could_be_more() -> None:
+    poor = replace(HEALTHY_TOPIC, replication_factor=1, min_insync_replicas=1)
+    assert [(f.check, f.severity) for f in diagnose_copies(snapshot(state_topic=poor))] == [
+        ("replication", RISK),
+        ("min-isr", RISK),
+    ]
+
+
+@pytest.mark.parametrize("is_fencepost", [True, False])
+def test_one_broker_is_not_nagged_about_copies(is_fencepost: bool) -> None:
+    poor = replace(HEALTHY_TOPIC, replication_factor=1, min_insync_replicas=1)
+    seen = snapshot(state_topic=poor, broker_count=1, is_fencepost=is_fencepost)
+    found = one(diagnose_copies(seen))
+    assert found.severity is INFORMATION
+    assert ("Fencepost" in found.detail) is is_fencepost
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "severity"),
+    [
+        ({"delete_retention_ms": 1000}, "delete-retention", RISK),
+        ({"cleanup_policy": "compact,delete"}, "cleanup-policy", PROBLEM),
+        ({"unclean_leader_election": True}, "unclean-election", RISK),
+    ],
+)
+def test_settings_with_which_fencing_does_not_last_are_found(
+    change: dict[str, Any], check: str, severity: Severity
+) -> None:
+    found = one(diagnose_memory(snapshot(state_topic=replace(HEALTHY_TOPIC, **change))))
+    assert (found.check, found.severity) == (check, severity)
+
+
+def test_ids_that_are_forgotten_within_a_day_are_a_risk() -> None:
+    settings = replace(HEALTHY_SETTINGS, expiration_ms=3_600_000)
+    assert one(diagnose_memory(snapshot(settings=settings))).check == "expiration"
+
+
+def test_brokers_that_do_not_verify_are_a_risk_and_those_that_do_not_say_are_none() -> None:
+    off = replace(HEALTHY_SETTINGS, verifies_partitions=False)
+    assert one(diagnose_verification(snapshot(settings=off))).severity is RISK
+    unknown = replace(HEALTHY_SETTINGS, verifies_partitions=None)
+    assert diagnose_verification(snapshot(settings=unknown)) == []
+
+
+@pytest.mark.parametrize(
+    "id_",
+    [
+        "3f2b8f0e-5a0f-4b62-9d0e-0c9f2d3f4a11",
+        "orders-3F2B8F0E-5A0F-4B62-9D0E-0C9F2D3F4A11",
+        "sink-5a0f4b629d0e0c9f",
+        "a3f09c77b1d2e4f5a6b7c8d9e0f10213",
+    ],
+)
+def test_an_id_with_a_uuid_or_many_hexadecimal_digits_looks_random(id_: str) -> None:
+    assert looks_random(id_)
+
+
+@pytest.mark.parametrize(
+    "id_",
+    [
+        "orders-sink-3",
+        "refunds-20261116",
+        "billing-0000000000000042",
+        "deadbeefdeadbeef-words-only",
+        # Kafka Streams keeps its UUID on disk, so that it stays the same.
+        "shop-3f2b8f0e-5a0f-4b62-9d0e-0c9f2d3f4a11-2",
+    ],
+)
+def test_an_id_that_stays_the_same_does_not_look_random(id_: str) -> None:
+    assert not looks_random(id_)
+
+
+@pytest.mark.parametrize(
+    ("id_", "is_pod"),
+    [
+        ("orders-sink-7d4b9c6f5d-x2k8p", True),
+        ("orders-sink-7d4b9c6f5d-x2k8p-0", True),
+        ("orders-sink-0", False),  # A StatefulSet: the name stays.
+        ("orders-sink-backfill-check", False),
+        ("payments-flwchtrs-frsty", False),
+    ],
+)
+def test_the_name_of_a_pod_of_a_deployment_is_recognised(id_: str, is_pod: bool) -> None:
+    assert looks_like_a_pod(id_) is is_pod
+
+
+def test_badly_chosen_ids_are_reported_together() -> None:
+    names = [f"job-7d4b9c6f5d-x2k8{letter}" for letter in "bcdfg"]
+    found = one(diagnose_names(snapshot(txns=ids("fine", *names))))
+    assert found.summary.startswith("5 of 6 transactional ids look like the names of Kubernetes pods: `job-")
+    assert found.transactional_ids == tuple(names)
+
+
+def test_ids_about_to_expire_are_information() -> None:
+    txns = replace(ids("old", "new"), updated_ms={"old": NOW_MS - 604_000_000, "new": NOW_MS - 1000})
+    found = one(diagnose_expiry(snapshot(txns=txns)))
+    assert (found.severity, found.transactional_ids) == (INFORMATION, ("old",))
+    assert found.summary.startswith("1 transactional id expires soon, the first in 13 m")
+
+
+def test_ids_that_crowd_on_one_partition_are_information_and_many_ids_by_chance_are_not() -> None:
+    crowd = [name for name in (f"id-{n}" for n in range(20_000)) if partition_for(name, 50) == 7][:150]
+    found = one(diagnose_spread(snapshot(txns=ids(*crowd))))
+    assert (found.severity, found.summary) == (
+        INFORMATION,
+        "150 of 150 transactional ids are on __transaction_state-7",
+    )
+    assert diagnose_spread(snapshot(txns=ids(*(f"orders-sink-{n}" for n in range(2000))))) == []
+    assert diagnose_spread(snapshot(txns=ids(*crowd[:20]))) == []
+
+
+def test_the_worst_comes_first_and_among_equals_the_oldest() -> None:
+    def finding(severity: Severity, age_ms: int | None) -> DoctorFinding:
+        return DoctorFinding(check="c", severity=severity, summary=f"{severity} {age_ms}", detail="", age_ms=age_ms)
+
+    mixed = [finding(RISK, 99), finding(PROBLEM, None), finding(PROBLEM, 9), finding(PROBLEM, 5)]
+    assert sorted(mixed, key=rank) == [mixed[2], mixed[3], mixed[1], mixed[0]]
+
+
+def test_partitions_of_a_topic_that_two_transactions_hold_are_found_once_each() -> None:
+    report = diagnose_doctor(replace(stalled(), group_offsets={"g": {ORDERS: 40, PAYMENTS: 3}}))
+    assert [finding.check for finding in report.findings] == ["lso-stall", "group-waits"]
