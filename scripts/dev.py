@@ -48,17 +48,19 @@ def port_problem(listen: str) -> str | None:
     return None
 
 
-def leave_open(client: KafkaClient, transactional_id: str, produce_version: int) -> None:
-    """Write one record to the topic, in a transaction that is not ended."""
+def leave_open(client: KafkaClient, transactional_id: str, partition: int, produce_version: int) -> None:
+    """Write one record to a partition of the topic, in a transaction that is not ended."""
     init = InitProducerIdRequest(transactional_id, TIMEOUT_MS)
     who = client.send(client.coordinator(transactional_id, TRANSACTION), init)
     assert who.error_code == errors.NONE, errors.name_of(who.error_code)
     now_ms = time.time_ns() // 1_000_000
     value = f"written by {transactional_id}, which never ended its transaction".encode()
     batch = encode_batch([(b"", value)], now_ms, who.producer_id, who.producer_epoch, 0, transactional=True)
-    data = ProduceRequest.TopicProduceData(TOPIC, partition_data=[ProduceRequest.PartitionProduceData(0, batch)])
+    data = ProduceRequest.TopicProduceData(
+        TOPIC, partition_data=[ProduceRequest.PartitionProduceData(partition, batch)]
+    )
     request = ProduceRequest(transactional_id, -1, 30_000, [data])
-    [written] = client.send(client.leader(TOPIC, 0), request, produce_version).responses[0].partition_responses
+    [written] = client.send(client.leader(TOPIC, partition), request, produce_version).responses[0].partition_responses
     assert written.error_code == errors.NONE, errors.name_of(written.error_code)
 
 
@@ -69,7 +71,7 @@ def main() -> int:
         return 1
     usual = ROOT / (".dev-data" if listen == DEFAULT else f".dev-data-{listen.rpartition(':')[2]}")
     data = Path(sys.argv[2]) if len(sys.argv) > 2 else usual
-    command: list[str | Path] = [FENCEPOST, "broker", "--listen", listen, "--data", data, "--topic", f"{TOPIC}:1"]
+    command: list[str | Path] = [FENCEPOST, "broker", "--listen", listen, "--data", data, "--topic", f"{TOPIC}:2"]
     command += ["--set", "transaction.partition.verification.enable=false"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
         assert broker.stdout is not None
@@ -82,8 +84,8 @@ def main() -> int:
         try:
             subprocess.run([FENCEPOST, "demo", "brew", "--bootstrap", address], check=True, stderr=subprocess.DEVNULL)
             with KafkaClient({"bootstrap.servers": address}) as client:
-                leave_open(client, "audit-open", ADDS_PARTITION)
-                leave_open(client, "audit-hanging", LEAVES_PARTITION_OUT)
+                leave_open(client, "audit-open", 0, ADDS_PARTITION)
+                leave_open(client, "audit-hanging", 1, LEAVES_PARTITION_OUT)
             print(
                 f"\nThe broker is at {address}, with the transactions above. Two more are not ended:\n"
                 f"  fencepost txn lso --bootstrap {address}                  who waits for which transaction\n"

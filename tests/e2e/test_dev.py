@@ -51,6 +51,8 @@ def test_one_transaction_is_open_and_one_hangs(tmp_path: Path) -> None:
             assert "audit-open" in json.dumps(json.loads(listed.stdout))
             hanging = run_fencepost("txn", "hanging", "--bootstrap", address, "--json")
             assert "audit" in json.dumps(json.loads(hanging.stdout))
+            waiting = run_fencepost("txn", "lso", "--bootstrap", address, "--json")
+            assert {"audit-open", "audit-hanging"} <= set(re.findall(r"audit-\w+", waiting.stdout))
             explained = run_fencepost("txn", "explain", "audit-open", "--bootstrap", address)
             assert "audit-0" in explained.stdout
         finally:

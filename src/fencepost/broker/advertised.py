@@ -18,6 +18,7 @@ def parse_listener(text: str) -> tuple[str, int] | None:
     """Host and port of `PLAINTEXT://HOST:PORT`; None if the text is empty. Raises BadListener."""
     if not text:
         return None
+    # Differs: Kafka takes a list of listeners, each with a name and a protocol. Fencepost has one listener, PLAINTEXT.
     if "," in text:
         raise BadListener(f"has {text.count(',') + 1} addresses, but this broker has one listener{_EXAMPLE}")
     protocol, separator, address = text.partition("://")

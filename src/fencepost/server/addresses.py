@@ -45,6 +45,8 @@ def advertised(listening: Sequence[BrokerAddress], chosen: tuple[str, int] | Non
 
     Without a choice they are those that the brokers listen on, and the machine's name instead of "every address".
     """
+    # Differs: Kafka refuses to listen on 0.0.0.0 without `advertised.listeners`. Fencepost gives clients the name of
+    # the machine then.
     if chosen is None:
         return [
             broker._replace(host=socket.gethostname()) if broker.host in EVERY_ADDRESS else broker
