@@ -213,9 +213,9 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
     with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
         document = diagnose_txn(collect_txn(client, transactional_id, progress=progress))
     write(document, text.explanation, as_json)
-    if document.state is None:
-        raise Failure(f"no coordinator knows `{transactional_id}`", "`fencepost txn list` lists all ids")
     if document.hanging:
         places = listed(h.where for h in document.hanging)
         raise Failure(f"a transaction of `{transactional_id}` hangs on {places}", "end it with the commands above")
+    if document.state is None:
+        raise Failure(f"no coordinator knows `{transactional_id}`", "`fencepost txn list` lists all ids")
     require_answers(document.problems)

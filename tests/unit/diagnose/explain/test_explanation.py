@@ -378,6 +378,25 @@ def test_an_unknown_id_may_have_left_what_hangs_under_an_unknown_producer_id() -
     assert commands(explanation)[0] == "fencepost txn hanging"
 
 
+def test_an_id_that_has_expired_may_have_left_a_transaction_that_hangs() -> None:
+    """Its last records in the log still have its producer id."""
+    explanation = diagnose_txn(
+        txn_snapshot(
+            None,
+            history=(entry(EMPTY, -9_000), LogEntry(offset=9, timestamp_ms=NOW_MS - 1000, txn=None)),
+            ends={ORDERS: ends(40, 90)},
+            producers={ORDERS: (producer(40),)},
+            nameless=(OpenTxn(ORDERS, 7, 4, 40),),
+        )
+    )
+    assert explanation.causes == (Cause.HANGING, Cause.EXPIRED)
+    assert [finding.label for finding in explanation.findings] == ["hanging", "what happened", "why"]
+    assert commands(explanation) == [
+        "fencepost txn abort --topic orders --partition 0 --producer-id 7",
+        "fencepost txn list",
+    ]
+
+
 def test_an_unknown_id_is_explained_with_similar_ids() -> None:
     explanation = diagnose_txn(txn_snapshot(None, similar=("orders-sink-3",), settings=SETTINGS))
     assert explanation.state is None
