@@ -19,12 +19,13 @@ import click
 from fencepost.broker.api import APIS
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from fencepost.cli import fencepost
-from fencepost.cli.options import EXIT_CODES
 from fencepost.diagnose.doctor.report import DoctorReport
+from fencepost.cli.options import EXIT_CODES, WHEN_1
 from fencepost.diagnose.errors.entry import ErrorEntry
 from fencepost.diagnose.errors.librdkafka_codes import LOCAL
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.diagnose.explain.explanation import Explanation
+from fencepost.diagnose.groups import GroupDescription, GroupList
 from fencepost.diagnose.hanging import HangingReport
 from fencepost.diagnose.history import History
 from fencepost.diagnose.lso import LsoReport
@@ -99,6 +100,8 @@ def deviations_page() -> str:
 EXAMPLES = ROOT / "docs/reference/examples"
 # The document that `--json` prints.
 DOCUMENTS: dict[str, type[Any]] = {
+    "group list": GroupList,
+    "group describe": GroupDescription,
     "txn list": TxnList,
     "txn describe": TxnDescription,
     "txn history": History,
@@ -149,7 +152,14 @@ def commands_page() -> str:
 
 
 def exit_codes_table() -> list[str]:
-    return ["| exit code | |", "|---|---|", *(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()), ""]
+    """The exit codes, and what the one that differs between commands means for each."""
+    return [
+        *("| exit code | |", "|---|---|", *(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())),
+        *("", "Exit code 1 of each command; the others have only the meaning above:", ""),
+        *("| command | exit code 1 |", "|---|---|"),
+        *(f"| `fencepost {name}` | {meaning} |" for name, meaning in sorted(WHEN_1.items())),
+        "",
+    ]
 
 
 def command_page(name: str) -> str:

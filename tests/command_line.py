@@ -22,7 +22,7 @@ def run_fencepost(
         text=True,
         timeout=timeout_s,
         check=False,
-        env=child_environment() | ({"COLUMNS": str(columns)} if columns is not None else {}),
+        env=_environment(columns),
     )
 
 
@@ -38,8 +38,14 @@ def start_fencepost(*arguments: str | Path) -> subprocess.Popen[str]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=child_environment(),
+            env=_environment(),
         )
+
+
+def _environment(columns: int | None = None) -> dict[str, str]:
+    """Without the COLUMNS that pytest's workers have, on which the layout of tables would depend."""
+    given = {name: value for name, value in child_environment().items() if name != "COLUMNS"}
+    return given if columns is None else given | {"COLUMNS": str(columns)}
 
 
 @contextmanager

@@ -52,6 +52,8 @@ def cluster(name: str) -> Iterator[str]:
 def runner(servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *command: str) -> Run:
     """Calls `fencepost COMMAND ...` on a cluster."""
     monkeypatch.setenv("FENCEPOST_BOOTSTRAP", servers)
+    # pytest's workers have one, on which the layout of tables would depend.
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*arguments: str) -> Result:
         capsys.readouterr()

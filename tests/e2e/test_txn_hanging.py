@@ -126,6 +126,24 @@ def test_an_open_transaction_and_its_groups_are_counted_alike_by_lso_and_explain
     assert run("txn", "abort", transactional_id, "--yes").exit_code == 0
 
 
+def test_in_a_duel_of_two_producers_the_first_advice_is_to_stop_one(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str], request: pytest.FixtureRequest
+) -> None:
+    transactional_id = unique("shared")
+    for client_id in ("blue", "green", "blue", "green"):
+        write(producer_of(servers, transactional_id, client_id=client_id), topic, client_id, partitions=(0,))
+    document = run("txn", "explain", transactional_id, "--json").document
+    assert document["causes"] == ["duel", "open"]
+    advice = document["actions"][0]["advice"]
+    if "apache" in request.node.name:
+        assert "find the processes that use this transactional.id" in advice, "it does not remember requests"
+    else:
+        assert "leave the id to one of these clients and stop the other" in advice
+        assert "client `green` at 127.0.0.1" in advice
+        assert "client `blue` at 127.0.0.1" in advice
+    assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
+
+
 # --- consumer groups --------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ from fencepost.client.settings import INSTEAD_OF, KNOWN
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ListOffsetsRequest
-from tests.command_line import start_fencepost
+from tests.command_line import run_fencepost, start_fencepost
 from tests.engines.java import run_java
 from tests.examples import (
     FOLDER,
@@ -296,7 +297,7 @@ def test_producers_of_a_partition_have_their_transactional_ids(
     ]
     assert len(run("producers", f"{topic}:1", "--json").document["producers"]) == 1
     missing = run("producers", f"{topic}:9")
-    assert missing.exit_code == 3
+    assert missing.exit_code == 1
     assert "the topic has 2 partitions" in missing.err
 
 
@@ -306,7 +307,9 @@ def test_lso_has_an_exit_code_for_monitoring(run: Run, topic: str, stuck: tuple[
     assert f"readers wait for `{stuck[0]}`" in late.err
     assert f"fencepost txn explain {stuck[0]}" in late.err
     assert run("lso", topic, "--max-age", "1d").exit_code == 0
-    assert run("lso", "no-such-topic").exit_code == 3
+    missing = run("lso", topic[:-1] + "x")
+    assert missing.exit_code == 1, "the cluster has answered"
+    assert "did you mean" in missing.err
 
 
 def test_lso_does_not_take_a_record_that_was_just_written_for_one_that_waits(
@@ -368,6 +371,17 @@ def test_watch_shows_the_change(servers: str, run: Run, topic: str, stuck: tuple
             assert process.wait(TIMEOUT_S) == 0
         finally:
             process.kill()
+
+
+def test_watch_ends_when_readers_wait_for_too_long_and_each_look_has_its_time(
+    servers: str, topic: str, stuck: tuple[str, Producer]
+) -> None:
+    arguments = ["lso", topic, "--watch", "--every", "50ms", "--max-age", "1s", "--bootstrap", servers]
+    done = run_fencepost("txn", *arguments)
+    assert done.returncode == 1
+    assert f"readers wait for `{stuck[0]}`" in done.stderr
+    looks = done.stdout.rstrip().split("\n\n20")
+    assert all(re.match(r"(20)?\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z\nPARTITION", look) for look in looks), done.stdout
 
 
 def test_the_settings_of_the_client_come_from_a_file(

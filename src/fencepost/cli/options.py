@@ -35,11 +35,27 @@ WITHOUT_EFFECT = frozenset(
     }
 )
 EXIT_CODES = {
-    0: "the command succeeded and found no problem",
-    1: "the command failed, found a problem, or was refused",
+    0: "the command succeeded and found no problem; also Ctrl-C during --watch",
+    1: "the command failed, found a problem, was refused, or what it was asked for does not exist",
     2: "the command was called with wrong arguments",
-    3: "the cluster could not be reached, or did not answer",
+    3: "the cluster could not be reached, did not answer, or did not answer in full: there may be a problem",
     130: "Ctrl-C",
+}
+# When a command ends with 1. A test has an example for each row.
+WHEN_1 = {
+    "broker": "the broker could not start, or had to stop: the message says why",
+    "demo": "a check failed",
+    "error": "there is no such error",
+    "group describe": "there is no such group",
+    "txn abort": "the order was refused or not confirmed, or there is nothing to abort",
+    "txn describe": "no coordinator knows the id",
+    "txn explain": "no coordinator knows the id, or a transaction of the id hangs",
+    "txn fence": "the order was refused or not confirmed, or a transaction of the id hangs, which fencing does not end",
+    "txn hanging": "a transaction hangs, or there is no such topic",
+    "txn history": "no coordinator knows the id, or --rpc asks brokers that do not remember requests",
+    "txn list": "no id matches --id; other filters that leave nothing give 0",
+    "txn lso": "readers wait for longer than --max-age, or there is no such topic",
+    "txn producers": "there is no such topic or partition",
 }
 
 
@@ -111,14 +127,18 @@ class ClusterOptions:
         except BadClientSetting as e:
             raise WrongUse(*_with_hint(str(e), "the settings are those of Kafka's clients")) from None
         except ClientError as e:
-            raise unanswered(e) from None
+            raise failure_of(e) from None
 
 
-def unanswered(error: Exception) -> Unanswered:
+def failure_of(error: Exception) -> Failure:
     """The failure of the command for an error of the client."""
     from fencepost.client.failures import BrokerError
     from fencepost.client.session import Unsupported
+    from fencepost.protocol import errors
 
+    if isinstance(error, BrokerError) and error.code == errors.UNKNOWN_TOPIC_OR_PARTITION:
+        # The cluster has answered, and there is nothing to try again.
+        return Failure(str(error), "is the name right, and is --bootstrap the right cluster?")
     if isinstance(error, BrokerError):
         return Unanswered(str(error), f"`fencepost error {error.code}` explains this error")
     if isinstance(error, Unsupported):
@@ -173,7 +193,11 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one
 def watch_options(command: Command) -> Command:
     """Adds --watch and --every; the command gets them as `every_ms`, None without --watch."""
 
-    @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C. With --json, print one line each time.")
+    @click.option(
+        "--watch",
+        is_flag=True,
+        help="Repeat until Ctrl-C. Into a pipe, each time begins with a timestamp; with --json, it is one line.",
+    )
     @click.option(
         "--every",
         type=Duration(MOST_DAYS_TO_WAIT),

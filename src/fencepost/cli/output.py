@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fencepost.cli.errors import Failure
 from fencepost.cli.layout import GAP, cell, fit, named_values, wrapped
 from fencepost.cli.layout import Table as Table  # So that callers import all blocks from here.
-from fencepost.cli.options import Unanswered, unanswered
+from fencepost.cli.options import failure_of
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -73,27 +74,43 @@ def _problems(document: object) -> Sequence[str]:
     return [*getattr(document, "problems", ()), *getattr(document, "warnings", ())]
 
 
-def watch(collect: Callable[[], D], blocks: Blocks[D], as_json: bool, every_ms: int) -> None:
-    """Collect and write a document at an interval, until Ctrl-C. Continues if the cluster does not answer."""
+def watch(
+    collect: Callable[[], D],
+    blocks: Blocks[D],
+    as_json: bool,
+    every_ms: int,
+    is_enough: Callable[[D], bool] = lambda document: False,
+) -> D | None:
+    """Collect and write a document at an interval, until Ctrl-C, or until one is enough, which is returned.
+
+    Continues if the cluster does not answer.
+    """
     if sys.stdout.isatty() and not as_json:
-        _watch_live(collect, blocks, every_ms)
-        return
+        return _watch_live(collect, blocks, every_ms, is_enough)
     try:
         while True:
             document = _attempt(collect)
-            if isinstance(document, Unanswered):
+            if isinstance(document, Failure):
                 print(f"warning: {document.format_message()}", file=sys.stderr, flush=True)
             elif as_json:
                 print(json.dumps(plain(document)), flush=True)
             else:
                 _warn(document)
-                print(as_text(blocks(document)), end="\n\n", flush=True)
+                print(f"{_moment()}\n{as_text(blocks(document))}", end="\n\n", flush=True)
+            if not isinstance(document, Failure) and is_enough(document):
+                return document
             time.sleep(every_ms / 1000)
     except KeyboardInterrupt:
-        pass
+        return None
 
 
-def _watch_live(collect: Callable[[], D], blocks: Blocks[D], every_ms: int) -> None:
+def _moment() -> str:
+    from fencepost.diagnose.words import instant
+
+    return instant(time.time_ns() // 1_000_000)
+
+
+def _watch_live(collect: Callable[[], D], blocks: Blocks[D], every_ms: int, is_enough: Callable[[D], bool]) -> D | None:
     from rich.console import Group
     from rich.live import Live
 
@@ -101,21 +118,26 @@ def _watch_live(collect: Callable[[], D], blocks: Blocks[D], every_ms: int) -> N
         with Live(auto_refresh=False, screen=True) as live:
             while True:
                 document = _attempt(collect)
-                shown = [Paragraph(str(document))] if isinstance(document, Unanswered) else blocks(document)
+                if not isinstance(document, Failure) and is_enough(document):
+                    break
+                shown = [Paragraph(str(document))] if isinstance(document, Failure) else blocks(document)
                 warnings = [Paragraph(f"warning: {problem}") for problem in _problems(document)]
                 live.update(Group(*map(drawn, [*warnings, *shown])), refresh=True)
                 time.sleep(every_ms / 1000)
     except KeyboardInterrupt:
-        pass
+        return None
+    # The screen is gone by now: what ended the watch must stay in sight.
+    write(document, blocks, as_json=False)
+    return document
 
 
-def _attempt(collect: Callable[[], D]) -> D | Unanswered:
+def _attempt(collect: Callable[[], D]) -> D | Failure:
     from fencepost.client.failures import ClientError
 
     try:
         return collect()
     except ClientError as e:
-        return unanswered(e)
+        return failure_of(e)
 
 
 # --- JSON -------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,8 @@ from fencepost import __version__
 from fencepost.cli import fencepost, main
 from fencepost.cli.broker import parse_address
 from fencepost.cli.errors import Failure, WrongUse
-from fencepost.cli.options import EXIT_CODES, Unanswered
+from fencepost.cli.options import EXIT_CODES, WHEN_1, Unanswered
+from fencepost.diagnose.explain.findings import Cause
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -65,6 +67,19 @@ def test_every_exit_code_of_a_failure_is_on_the_commands_page() -> None:
     page = (ROOT / "docs/reference/commands/README.md").read_text()
     for code in {0, 130, *(kind.exit_code for kind in kinds)}:
         assert f"| {code} | {EXIT_CODES[code]} |" in page
+
+
+def test_exit_code_1_is_explained_only_for_commands_that_exist() -> None:
+    page = (ROOT / "docs/reference/commands/README.md").read_text()
+    for name, meaning in WHEN_1.items():
+        assert name in NAMES
+        assert f"| `fencepost {name}` | {meaning} |" in page
+
+
+def test_the_help_of_explain_names_every_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["txn", "explain", "--help"]) == 0
+    words = set(re.findall(r"[a-z_]+", capsys.readouterr().out))
+    assert {cause.name.lower() for cause in Cause} <= words
 
 
 def test_the_number_of_brokers_is_hidden_while_only_one_is_possible(capsys: pytest.CaptureFixture[str]) -> None:

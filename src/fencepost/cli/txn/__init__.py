@@ -16,8 +16,9 @@ from fencepost.cli.txn import ids, orders, partitions
 def txn() -> None:
     """Explain the transactions of any Kafka cluster
 
-    Works on Fencepost and on Apache Kafka. Exit codes: 0 no problem was found, 1 a problem was found or an order was
-    refused, 2 wrong arguments, 3 the cluster could not be reached or did not answer.
+    Works on Fencepost and on Apache Kafka. Exit codes: 0 no problem was found, 1 a problem was found, an order was
+    refused, or what was asked for does not exist, 2 wrong arguments, 3 the cluster could not be reached or did not
+    answer in full.
 
     \b
     Example:

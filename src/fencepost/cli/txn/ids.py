@@ -62,7 +62,8 @@ def list_(
 ) -> None:
     """List the transactional ids of the cluster
 
-    Open transactions come first, the oldest at the top.
+    Open transactions come first, the oldest at the top. The exit code is 1 if no id matches --id; it is 0 if the other
+    filters leave nothing.
 
     \b
     Example:
@@ -72,8 +73,10 @@ def list_(
     """
     from fencepost.cli.progress import patient_bar
     from fencepost.cli.txn import text
+    from fencepost.client.admin.transactions import list_transactions
     from fencepost.diagnose.collect.transactions import collect_txns
     from fencepost.diagnose.txns import Filters, TxnList, diagnose_txns
+    from fencepost.diagnose.words import counted
 
     filters = Filters(longer_than_ms=longer_than_ms, idle_ms=idle_ms, id_pattern=_regular_expression(pattern))
     with cluster.connect() as client:
@@ -84,11 +87,21 @@ def list_(
             return diagnose_txns(snapshot, filters)
 
         found = show(look, text.txns, as_json, every_ms)
-    if found is None:
-        return
-    require_answers(found.problems)
-    if not found.transactions:
-        print(f"none of {found.total} transactional ids{_pattern_hint(pattern)}", file=sys.stderr)
+        if found is None:
+            return
+        require_answers(found.problems)
+        if found.transactions:
+            return
+        if filters.id_pattern is not None:
+            # The cluster has left out ids in other states, and those of other producers.
+            known = list_transactions(client)
+            require_answers(known.problems)
+            if not any(filters.id_pattern.fullmatch(id_) for id_ in known.found):
+                raise Failure(
+                    f"none of {counted(len(known.found), 'transactional id')} matches --id {pattern}",
+                    _pattern_hint(pattern) or "`fencepost txn list` lists all ids",
+                )
+    print(f"none of {found.total} transactional ids", file=sys.stderr)
 
 
 def _regular_expression(pattern: str | None) -> re.Pattern[str] | None:
@@ -102,7 +115,7 @@ def _pattern_hint(pattern: str | None) -> str:
     """A hint for a pattern such as `orders-*`, which only a shell understands as intended."""
     if pattern is None or "*" not in pattern or ".*" in pattern:
         return ""
-    return f"; --id takes a regular expression: did you mean {pattern.replace('*', '.*')}?"
+    return f"--id takes a regular expression: did you mean {pattern.replace('*', '.*')}?"
 
 
 @click.command()
@@ -200,9 +213,9 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
     with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
         document = diagnose_txn(collect_txn(client, transactional_id, progress=progress))
     write(document, text.explanation, as_json)
-    if document.state is None:
-        raise Failure(f"no coordinator knows `{transactional_id}`", "`fencepost txn list` lists all ids")
     if document.hanging:
         places = listed(h.where for h in document.hanging)
         raise Failure(f"a transaction of `{transactional_id}` hangs on {places}", "end it with the commands above")
+    if document.state is None:
+        raise Failure(f"no coordinator knows `{transactional_id}`", "`fencepost txn list` lists all ids")
     require_answers(document.problems)

@@ -58,7 +58,8 @@ def parse_place(place: str) -> tuple[str, int | None]:
     "max_age_ms",
     type=Duration(),
     metavar="DURATION",
-    help="Exit with code 1 if readers wait for a transaction that is older than this. For monitoring.",
+    help="Exit with code 1 if readers wait for a transaction that is older than this; with --watch, as soon as they "
+    "do. For monitoring.",
 )
 @click.option("--all", "shows_all", is_flag=True, help="Also show partitions where no reader waits.")
 @watch_options
@@ -96,6 +97,7 @@ def lso(
             text.lso,
             as_json,
             every_ms,
+            is_enough=lambda report: bool(report.late),
         )
     if found is None:
         return

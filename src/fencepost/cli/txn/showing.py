@@ -15,14 +15,20 @@ D = TypeVar("D")
 
 
 def show(
-    look: Callable[[], D], blocks: Callable[[D], Iterable[Block]], as_json: bool, every_ms: int | None
+    look: Callable[[], D],
+    blocks: Callable[[D], Iterable[Block]],
+    as_json: bool,
+    every_ms: int | None,
+    is_enough: Callable[[D], bool] = lambda document: False,
 ) -> D | None:
-    """Write a document once and return it; with `every_ms`, write it again and again and return None."""
+    """Write a document once and return it.
+
+    With `every_ms`, write it again and again, until one is enough, which is returned, or until Ctrl-C: None.
+    """
     from fencepost.cli.output import watch, write
 
     if every_ms is not None:
-        watch(look, blocks, as_json, every_ms)
-        return None
+        return watch(look, blocks, as_json, every_ms, is_enough)
     document = look()
     write(document, blocks, as_json)
     return document

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -35,7 +36,9 @@ def partitions_of(client: KafkaClient, topics: Iterable[str] | None = None) -> l
     found = client.refresh(wanted)
     for name in wanted or ():
         if name not in found:
-            raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", "it does not exist")
+            near = difflib.get_close_matches(name, client.refresh(None), n=1)
+            detail = f"it does not exist; did you mean {near[0]}?" if near else "it does not exist"
+            raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}", detail)
     return [NamedPartition(t.name, i) for t in sorted(found.values()) for i in range(len(t.leaders))]
 
 

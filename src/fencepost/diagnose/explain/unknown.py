@@ -15,8 +15,10 @@ def explain_unknown(snapshot: TxnSnapshot) -> Findings:
     why, cause = _why_unknown(snapshot)
     findings = [Finding(WHAT_HAPPENED, unknown), Finding(WHY, why)]
     actions = []
-    if snapshot.nameless:
-        places = listed(f"{open_.where} (producer {open_.producer_id})" for open_ in snapshot.nameless)
+    # Those of producer ids that the log of the id shows are explained before.
+    nameless = [open_ for open_ in snapshot.nameless if open_.producer_id not in snapshot.producer_ids]
+    if nameless:
+        places = listed(f"{open_.where} (producer {open_.producer_id})" for open_ in nameless)
         text = f"Transactions hang on {places} under producer ids that no transactional id has: they may be of this id."
         findings.append(Finding(HANGING, text))
         actions.append(Action(advice="see what hangs, and how to end it", command="fencepost txn hanging"))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from fencepost.client.admin.answers import NamedPartition
+from fencepost.client.admin.groups import GroupOffset
 from fencepost.diagnose.explain.explanation import Explanation, diagnose_txn
 from fencepost.diagnose.explain.findings import Cause
+from fencepost.diagnose.history import Abort
 from fencepost.diagnose.snapshot import ClusterSettings, LogEntry, OpenTxn
 from fencepost.machines.txn.states import TxnState
 from fencepost.protocol import errors
@@ -212,6 +214,73 @@ def test_processes_that_fence_each_other_are_suspected() -> None:
     assert "producers registered the id" not in closed(*restarts, state="Empty").paragraph
 
 
+def test_in_a_duel_the_first_advice_is_to_stop_one_of_the_clients_and_names_both() -> None:
+    duel = (*(entry(EMPTY, -30_000 + 6_000 * n, epoch=n) for n in range(5)), entry(ONGOING, -1_000, epoch=5))
+    registered = [
+        rpc("InitProducerId", 4_000, client_id="blue", port=40_001),
+        rpc("InitProducerId", 3_000, client_id="green", host="10.0.0.8", port=40_002),
+        rpc("InitProducerId", 2_000, client_id="blue", port=40_003),
+        rpc("Produce", 1_000, client_id="other"),
+    ]
+    explanation = diagnose_txn(txn_snapshot(described(), history=duel, rpcs=tuple(registered)))
+    first, *_ = explanation.actions
+    assert first.advice == (
+        "leave the id to one of these clients and stop the other, or give each its own transactional.id: "
+        "client `blue` at 10.0.0.9, ports 40003 and 40001; client `green` at 10.0.0.8, port 40002"
+    )
+    assert explanation.causes == (Cause.DUEL, Cause.OPEN)
+    # Two copies of one service on one machine differ in nothing but their ports; Apache Kafka remembers no requests.
+    alone = diagnose_txn(txn_snapshot(described(), history=duel, rpcs=tuple(registered[:1])))
+    assert "look at client `blue` at 10.0.0.9, port 40001" in alone.actions[0].advice
+    apache = diagnose_txn(txn_snapshot(described(), history=duel))
+    assert apache.actions[0].advice.startswith("find the processes that use this transactional.id")
+
+
+@pytest.mark.parametrize(
+    ("explanation", "cause", "deadline_ms"),
+    [
+        (diagnose_txn(txn_snapshot(described())), Cause.OPEN, NOW_MS + 48_000),
+        (diagnose_txn(txn_snapshot(described(start_ms=NOW_MS - 300_000))), Cause.OVERDUE, NOW_MS - 240_000),
+        (diagnose_txn(txn_snapshot(described(timeout_ms=2**31 - 1))), Cause.OPEN, None),
+        (diagnose_txn(txn_snapshot(described("PrepareCommit"))), Cause.MARKERS_UNDER_WAY, None),
+        (
+            diagnose_txn(txn_snapshot(described("PrepareAbort"), history=(entry(PREPARE_ABORT, -60_000),))),
+            Cause.MARKERS_MISSING,
+            None,
+        ),
+        (diagnose_txn(txn_snapshot(described("CompleteCommit", partitions=()))), Cause.COMMITTED, None),
+        (diagnose_txn(txn_snapshot(described("CompleteAbort", partitions=()))), Cause.ABORTED, None),
+        (diagnose_txn(txn_snapshot(described("Empty", partitions=(), start_ms=-1))), Cause.REGISTERED, None),
+        (diagnose_txn(txn_snapshot(None)), Cause.UNKNOWN_ID, None),
+    ],
+    ids=lambda value: value.name if isinstance(value, Cause) else "",
+)
+def test_an_explanation_has_a_code_and_a_deadline_for_programs(
+    explanation: Explanation, cause: Cause, deadline_ms: int | None
+) -> None:
+    assert (explanation.cause, explanation.deadline_ms) == (cause, deadline_ms)
+
+
+def test_every_abort_has_its_code() -> None:
+    assert {f"ABORTED_BY_{why.name}" for why in Abort} <= {cause.name for cause in Cause}
+
+
+def test_the_last_request_and_the_groups_that_wait_are_fields() -> None:
+    explanation = diagnose_txn(
+        txn_snapshot(
+            described(partitions=(ORDERS,)),
+            ends={ORDERS: ends(40, 90)},
+            producers={ORDERS: (producer(40),)},
+            rpcs=(rpc("AddPartitionsToTxn", 9000), rpc()),
+            groups={"billing": {ORDERS: GroupOffset(40, False)}, "uncommitted": {ORDERS: GroupOffset(80, False)}},
+        )
+    )
+    assert explanation.last_request is not None
+    assert (explanation.last_request.name, explanation.last_request.client_id) == ("Produce", "shop")
+    assert [(g.group_id, g.lag_to_high_watermark) for g in explanation.affected_groups] == [("billing", 50)]
+    assert "`billing`: orders-0 (lag 0 to the last stable offset, 50 to the high watermark)" in explanation.paragraph
+
+
 def test_a_sink_that_registers_before_each_micro_batch_is_not_suspected() -> None:
     """As our sink does with TV1."""
     batches = [
@@ -307,6 +376,25 @@ def test_an_unknown_id_may_have_left_what_hangs_under_an_unknown_producer_id() -
     explanation = diagnose_txn(txn_snapshot(None, nameless=(OpenTxn(ORDERS, 12, 0, 40),)))
     assert "Transactions hang on orders-0 (producer 12)" in explanation.paragraph
     assert commands(explanation)[0] == "fencepost txn hanging"
+
+
+def test_an_id_that_has_expired_may_have_left_a_transaction_that_hangs() -> None:
+    """Its last records in the log still have its producer id."""
+    explanation = diagnose_txn(
+        txn_snapshot(
+            None,
+            history=(entry(EMPTY, -9_000), LogEntry(offset=9, timestamp_ms=NOW_MS - 1000, txn=None)),
+            ends={ORDERS: ends(40, 90)},
+            producers={ORDERS: (producer(40),)},
+            nameless=(OpenTxn(ORDERS, 7, 4, 40),),
+        )
+    )
+    assert explanation.causes == (Cause.HANGING, Cause.EXPIRED)
+    assert [finding.label for finding in explanation.findings] == ["hanging", "what happened", "why"]
+    assert commands(explanation) == [
+        "fencepost txn abort --topic orders --partition 0 --producer-id 7",
+        "fencepost txn list",
+    ]
 
 
 def test_an_unknown_id_is_explained_with_similar_ids() -> None:

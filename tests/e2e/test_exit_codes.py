@@ -1,0 +1,107 @@
+"""The exit codes of the commands, each row of the table on the commands' page with an example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fencepost.cli import main
+from fencepost.cli.options import EXIT_CODES, WHEN_1
+from fencepost.testing import Broker
+from tests.examples import example_broker
+
+OK, ONE, WRONG_USE, UNANSWERED = 0, 1, 2, 3
+# On the broker of the examples: `orders-sink-3` has an open transaction, `audit-1` one that hangs.
+ON_THE_BROKER = [
+    ("txn list", OK),
+    ("txn list --state PrepareCommit", OK),
+    ("txn list --longer-than 1d", OK),
+    ("txn list --id orders-.*", OK),
+    ("txn list --id orders-.* --longer-than 1d", OK),
+    ("txn list --id orders-.* --state Empty", OK),
+    ("txn list --id nothing.*", ONE),
+    ("txn list --id nothing.* --state Ongoing", ONE),
+    ("txn list --id orders-*", ONE),
+    ("txn list --id [", WRONG_USE),
+    ("txn list --state nonsense", WRONG_USE),
+    ("txn describe orders-sink-3", OK),
+    ("txn describe nosuch", ONE),
+    ("txn history orders-sink-3 --rpc", OK),
+    ("txn history nosuch", ONE),
+    ("txn explain orders-sink-3", OK),
+    ("txn explain orders-sink-1", OK),
+    ("txn explain nosuch", ONE),
+    ("txn explain audit-1", ONE),
+    ("txn producers orders", OK),
+    ("txn producers nosuch", ONE),
+    ("txn producers orders:9", ONE),
+    ("txn producers orders:x", WRONG_USE),
+    ("txn lso", OK),
+    ("txn lso nosuch", ONE),
+    ("txn lso --max-age 1d", OK),
+    ("txn lso --max-age 1ms", ONE),
+    ("txn lso --max-age soon", WRONG_USE),
+    ("txn hanging orders", OK),
+    ("txn hanging", ONE),
+    ("txn hanging nosuch", ONE),
+    ("txn fence orders-sink-1", WRONG_USE),  # There is no terminal to confirm it.
+    ("txn fence orders-sink-1 --yes", OK),
+    ("txn fence nosuch --yes", ONE),
+    ("txn fence audit-1 --yes", ONE),
+    ("txn abort orders-sink-1 --yes", ONE),
+    ("txn abort --topic nosuch --partition 0 --yes", ONE),
+    ("txn abort --topic orders --partition 0 --yes", ONE),
+    ("txn abort", WRONG_USE),
+    ("group list", OK),
+    ("group describe billing", OK),
+    ("group describe nosuch", ONE),
+]
+WITHOUT_A_BROKER = [
+    ("txn list", UNANSWERED),
+    ("txn lso --max-age 1d", UNANSWERED),
+    ("txn explain orders-sink-3", UNANSWERED),
+    ("txn fence orders-sink-3 --yes", UNANSWERED),
+    ("group list", UNANSWERED),
+    ("error 47", OK),
+    ("error nosuch", ONE),
+    ("error", WRONG_USE),
+    ("nosuch", WRONG_USE),
+]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with example_broker() as broker:
+        yield broker
+
+
+@pytest.mark.parametrize(("command", "code"), ON_THE_BROKER)
+def test_on_a_cluster_a_command_ends_with(
+    command: str, code: int, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FENCEPOST_BOOTSTRAP", broker.bootstrap_servers)
+    assert main(command.split()) == code
+
+
+@pytest.mark.parametrize(("command", "code"), WITHOUT_A_BROKER)
+def test_without_a_cluster_a_command_ends_with(command: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A port that no process can listen on.
+    monkeypatch.setenv("FENCEPOST_BOOTSTRAP", "127.0.0.1:1")
+    assert main(command.split()) == code
+
+
+def test_a_broker_that_cannot_start_ends_with_1(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file in the place of the folder")
+    assert main(["broker", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")]) == ONE
+
+
+def test_the_table_has_an_example_of_every_code_and_of_every_command_s_code_1() -> None:
+    tried = [*ON_THE_BROKER, *WITHOUT_A_BROKER]
+    # Ctrl-C is tried with the commands that run until then.
+    assert {code for _, code in tried} == EXIT_CODES.keys() - {130}
+    with_one = [command for command, code in tried if code == ONE]
+    missing = {name for name in WHEN_1 if not any(command.startswith(name) for command in with_one)}
+    # The broker is tried above; each demo has tests of its own.
+    assert missing == {"broker", "demo"}
