@@ -17,6 +17,7 @@ from fencepost.cli.broker import broker
 from fencepost.cli.demo import demo
 from fencepost.cli.doctor import doctor
 from fencepost.cli.error import error
+from fencepost.cli.exporter import exporter
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.tail import tail
 from fencepost.cli.topic import topic
@@ -42,6 +43,7 @@ fencepost.add_command(error)
 fencepost.add_command(topic)
 fencepost.add_command(tail)
 fencepost.add_command(doctor)
+fencepost.add_command(exporter)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
