@@ -19,8 +19,8 @@ import click
 from fencepost.broker.api import APIS
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from fencepost.cli import fencepost
-from fencepost.diagnose.doctor.report import DoctorReport
 from fencepost.cli.options import EXIT_CODES, WHEN_1
+from fencepost.diagnose.doctor.report import DoctorReport
 from fencepost.diagnose.errors.entry import ErrorEntry
 from fencepost.diagnose.errors.librdkafka_codes import LOCAL
 from fencepost.diagnose.errors.table import TABLE

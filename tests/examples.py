@@ -46,6 +46,7 @@ STORY_COLUMNS = 100
 HUNG_MS = 7_505_000
 ORDER = {
     "broker": ["fencepost broker --listen 127.0.0.1:9092 --memory"],
+    "exporter": ["fencepost exporter --bootstrap localhost:9092"],
     "error": ["fencepost error 47"],
     "topic-create": ["fencepost topic create refunds --partitions 2"],
     "topic-list": ["fencepost topic list"],
@@ -176,6 +177,13 @@ def _seen(arguments: list[str], bootstrap_servers: str, columns: int | None) -> 
             process.send_signal(signal.SIGINT)
             assert process.wait(TIMEOUT_S) == 0
         return [re.sub(r":\d+", ":9092", ready), "^C"]
+    if arguments[0] == "exporter":
+        with start_fencepost("exporter", "--bootstrap", bootstrap_servers, "--listen", "127.0.0.1:0") as process:
+            assert process.stdout is not None
+            ready = process.stdout.readline().strip()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(TIMEOUT_S) == 0
+        return [re.sub(r":\d+/", ":9405/", ready), "^C"]
     names_cluster = ["--bootstrap", bootstrap_servers] if arguments[0] in WITH_CLUSTER else []
     done = run_fencepost(*arguments, *names_cluster, columns=columns)
     return (done.stdout + done.stderr).rstrip("\n").split("\n")

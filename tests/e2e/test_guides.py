@@ -28,8 +28,8 @@ COUNTS = {
     "transactional-ids": 2,
     "when-transactions": 3,
 }
-# Guides whose blocks other files run: tests/e2e/test_testing.py, and the tests of the Spark sink.
-ELSEWHERE = {"testing", "spark"}
+# Guides whose blocks other files run: tests/e2e/test_testing.py, tests/e2e/test_moving.py and the Spark sink's tests.
+ELSEWHERE = {"testing", "spark", "moving-to-apache-kafka"}
 
 
 def test_no_guide_with_python_is_left_out() -> None:

@@ -18,6 +18,7 @@ from fencepost.cli.consumer_groups import group
 from fencepost.cli.demo import demo
 from fencepost.cli.doctor import doctor
 from fencepost.cli.error import error
+from fencepost.cli.exporter import exporter
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.salvage import salvage
 from fencepost.cli.tail import tail
@@ -46,6 +47,7 @@ fencepost.add_command(group)
 fencepost.add_command(topic)
 fencepost.add_command(tail)
 fencepost.add_command(doctor)
+fencepost.add_command(exporter)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

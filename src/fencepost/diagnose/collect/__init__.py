@@ -1,1 +1,1 @@
-"""Asks a cluster and returns its answers as a snapshot. Only this package and `orders.py` do I/O in `diagnose`."""
+"""Asks a cluster and returns its answers as a snapshot. Besides it, only `orders.py` and `exporter/` do I/O."""

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from fencepost.client.admin.answers import NamedPartition
 
-GROUP_WAITS = "group-waits"
+HANGING, GROUP_WAITS = "hanging", "group-waits"
 
 
 class Severity(IntEnum):
@@ -34,7 +34,7 @@ class DoctorFinding:
     age_ms: int | None = None
 
 
-def rank(finding: DoctorFinding) -> tuple[int, bool, int, str, str]:
-    """The worst first; causes before what they cause; among equals the oldest."""
-    is_effect = finding.check == GROUP_WAITS
-    return finding.severity, is_effect, -(finding.age_ms or 0), finding.check, finding.summary
+def rank(finding: DoctorFinding) -> tuple[int, int, int, str, str]:
+    """The worst first, and what never ends by itself before all else; effects after causes; among equals the oldest."""
+    order = {HANGING: 0, GROUP_WAITS: 2}.get(finding.check, 1)
+    return finding.severity, order, -(finding.age_ms or 0), finding.check, finding.summary

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from shlex import quote
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.diagnose.doctor.findings import GROUP_WAITS, DoctorFinding, Severity
+from fencepost.diagnose.doctor.findings import GROUP_WAITS, HANGING, DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.explain.suspicions import DUEL_MS, DUEL_REGISTRATIONS
 from fencepost.diagnose.hanging import diagnose_hanging
@@ -56,7 +56,7 @@ def diagnose_hangs(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
     """Transactions that no coordinator will end."""
     return [
         DoctorFinding(
-            check="hanging",
+            check=HANGING,
             severity=Severity.PROBLEM,
             summary=f"a transaction of producer {h.producer_id} hangs on {h.where} since offset {h.start_offset}",
             detail=f"Readers wait for it for ever: {h.why}.",

@@ -294,8 +294,13 @@ def test_the_worst_comes_first_and_among_equals_the_oldest() -> None:
     def finding(severity: Severity, age_ms: int | None) -> DoctorFinding:
         return DoctorFinding(check="c", severity=severity, summary=f"{severity} {age_ms}", detail="", age_ms=age_ms)
 
+    def hang(age_ms: int) -> DoctorFinding:
+        return replace(finding(PROBLEM, age_ms), check="hanging")
+
     mixed = [finding(RISK, 99), finding(PROBLEM, None), finding(PROBLEM, 9), finding(PROBLEM, 5)]
     assert sorted(mixed, key=rank) == [mixed[2], mixed[3], mixed[1], mixed[0]]
+    # A stall ends at its timeout; a hanging transaction never does.
+    assert sorted([finding(PROBLEM, 9), hang(1)], key=rank) == [hang(1), finding(PROBLEM, 9)]
 
 
 def test_partitions_of_a_topic_that_two_transactions_hold_are_found_once_each() -> None:

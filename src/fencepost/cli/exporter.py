@@ -1,0 +1,78 @@
+"""`fencepost exporter`: metrics for Prometheus about the transactions of any Kafka cluster."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import click
+
+from fencepost.cli.errors import Failure
+from fencepost.cli.options import ClusterOptions, Duration, cluster_options
+
+LEAST_MS = 100
+
+
+@click.command()
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:9405",
+    show_default=True,
+    help="The address for Prometheus. Port 0 picks a free port.",
+)
+@click.option(
+    "--every",
+    "every_ms",
+    type=Duration(1),
+    default="15s",
+    show_default=True,
+    metavar="DURATION",
+    help="How often to look at the cluster. Scrapes are answered with the last result.",
+)
+@cluster_options
+def exporter(listen: str, every_ms: int, cluster: ClusterOptions) -> None:
+    """Serve metrics for Prometheus about the transactions of any Kafka
+
+    Looks at the cluster at an interval and serves what it found at http://HOST:PORT/metrics: per partition how many
+    offsets readers wait for and for how long, transactions by state, hanging ones, the oldest, fencings, and the load
+    of each coordinator. /health tells how the exporter is doing. A slow cluster never delays a scrape. Prints `ready
+    URL` on stdout when it listens; Ctrl-C or SIGTERM stops it.
+
+    \b
+    Example:
+        fencepost exporter --bootstrap kafka-1:9092,kafka-2:9092
+        fencepost exporter --listen 0.0.0.0:9405 --every 30s --command-config client.properties
+    """
+    from fencepost.cli.broker import parse_address
+    from fencepost.diagnose.exporter.collecting import ClusterWatch
+    from fencepost.diagnose.exporter.serving import ExporterServer
+
+    host, port = parse_address(listen)
+    with cluster.connect() as client:
+        pass  # Only the settings are checked: the client connects when it is asked, and the cluster may come later.
+    watch = ClusterWatch(client, max(every_ms, LEAST_MS) / 1000, _complain)
+    try:
+        server = ExporterServer(host, port, watch)
+    except OSError as e:
+        raise Failure(f"cannot listen on {listen}: {e.strerror or e}", "choose another address with --listen") from None
+    previous = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        watch.start()
+        shown = f"[{host}]" if ":" in host else host
+        print(f"ready http://{shown}:{server.server_address[1]}/metrics", flush=True)
+        server.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        server.server_close()
+        watch.stop()
+
+
+def _complain(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
