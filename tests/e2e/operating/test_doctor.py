@@ -85,7 +85,7 @@ def test_the_troubles_of_a_cluster_are_found_and_ranked_and_the_exit_code_tells(
     ]
     # What follows from the others comes last.
     waits = "group `billing` waits behind the last stable offset of orders-0"
-    assert findings(ill, "problem")[-1] == ("group-waits", waits, "fencepost txn lso")
+    assert findings(ill, "problem")[-1] == ("group-waits", waits, "fencepost group describe billing")
     assert findings(ill, "risk") == [
         ("pod-ids", f"1 of 5 transactional ids look like the names of Kubernetes pods: `{POD}`", "fencepost txn list"),
         ("random-ids", f"1 of 5 transactional ids look random: `{UUID}`", "fencepost txn list"),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.configs import describe_broker_configs, describe_topic_configs
-from fencepost.client.admin.group_positions import group_positions, list_group_ids
+from fencepost.client.admin.groups import group_offsets, list_groups
 from fencepost.client.admin.partitions import EARLIEST, list_offsets, read_batches
 from fencepost.client.admin.topics import TopicLayout, describe_layouts
 from fencepost.client.client import KafkaClient
@@ -162,15 +162,14 @@ def _groups(
     client: KafkaClient, waiting: Collection[NamedPartition], problems: list[str]
 ) -> tuple[dict[str, dict[NamedPartition, int]], int]:
     """The offsets of all groups on the partitions where readers wait, and the number of groups."""
-    groups = list_group_ids(client)
+    groups = list_groups(client)
     problems += groups.problems
-    found = {}
-    for group_id in groups.found if waiting else ():
-        try:
-            offsets = group_positions(client, group_id, waiting)
-        except ClientError as e:
-            problems.append(f"the offsets of group {group_id} are unknown: {e}")
-            continue
-        if offsets:
-            found[group_id] = offsets
+    if not waiting:
+        return {}, len(groups.found)
+    answers = group_offsets(client, {group.group_id: group.coordinator for group in groups.found.values()}, waiting)
+    problems += answers.problems
+    found = {
+        group_id: {where: at.offset for where, at in offsets.items() if at.offset is not None}
+        for group_id, offsets in answers.found.items()
+    }
     return found, len(groups.found)

@@ -180,7 +180,7 @@ def diagnose_groups(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> l
                 summary=f"group `{group_id}` waits behind the last stable offset of {listed(w for w, _ in waiting)}",
                 detail=f"{counted(hidden, 'offset')} are hidden from it if it reads with read_committed; "
                 f"{counted(to_read, 'offset')} before them can be read.",
-                command="fencepost txn lso",
+                command=f"fencepost group describe {quote(group_id)}",
                 partitions=tuple(where for where, _ in waiting),
                 groups=(group_id,),
                 age_ms=max((late[where] or 0 for where, _ in waiting), default=None),
