@@ -178,8 +178,8 @@ def diagnose_groups(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> l
                 check=GROUP_WAITS,
                 severity=Severity.PROBLEM,
                 summary=f"group `{group_id}` waits behind the last stable offset of {listed(w for w, _ in waiting)}",
-                detail=f"{counted(hidden, 'offset')} are hidden from it if it reads with read_committed; "
-                f"{counted(to_read, 'offset')} before them can be read.",
+                detail=f"If it reads with read_committed, it cannot see {counted(hidden, 'offset')}; "
+                f"it can still read {counted(to_read, 'offset')} before them.",
                 command=f"fencepost group describe {quote(group_id)}",
                 partitions=tuple(where for where, _ in waiting),
                 groups=(group_id,),
