@@ -55,6 +55,8 @@ def servers(request: pytest.FixtureRequest) -> Iterator[str]:
 def run(servers: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
     """`fencepost …` on the cluster."""
     monkeypatch.setenv("FENCEPOST_BOOTSTRAP", servers)
+    # pytest's workers set it, and the layout of tables depends on it.
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*arguments: str) -> Result:
         capsys.readouterr()
