@@ -269,6 +269,26 @@ def test_a_power_loss_may_take_what_was_not_synced(tmp_path: Path) -> None:
     assert log.end_offset >= RECORDS
 
 
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_power_loss_may_take_the_records_before_the_start_of_a_log(end: str, tmp_path: Path) -> None:
+    """DeleteRecords notes where a log begins; the note may outlive the records before it."""
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    log = open_log(folder)
+    for _ in range(PER_SEGMENT):
+        put(log)
+    log.advance_start(PER_SEGMENT)
+    folder.abandon()
+    (file,) = tmp_path.glob("orders-0/*.log")
+    file.write_bytes(file.read_bytes()[:BATCH_BYTES])
+    folder = SurveyedFolder(str(tmp_path), boot=other_boot)
+    log = open_log(folder)
+    assert (log.start_offset, log.end_offset) == (1, 1)
+    put(log)
+    folder.close() if end == "stop" else folder.abandon()
+    log = open_log(SurveyedFolder(str(tmp_path), boot=other_boot))
+    assert (log.start_offset, log.end_offset) == (1, 2)
+
+
 def test_a_power_loss_may_take_a_log_that_was_never_synced(tmp_path: Path) -> None:
     folder = SurveyedFolder(str(tmp_path), boot=same_boot)
     log = open_log(folder)

@@ -209,6 +209,13 @@ class DataFolder:
             self._proven_ends.pop(name, 0),
             self._is_loss_accepted,
         )
+        if start > log.start_offset:
+            # A power loss kept the note of the start and lost the records before it. As the log grows again, the note
+            # would hide its new records, and prove an end that the log never had.
+            try:
+                self._start_offsets.set(name, log.start_offset, durable=True)
+            except OSError as error:
+                raise StorageFailed(str(error)) from error
         clean_offset = self._clean_offsets.get(name)
         log.clean_offset = clean_offset if clean_offset <= log.end_offset else 0
         log.files.folder = self

@@ -100,7 +100,9 @@ class DataMissing(DataFolderUnusable):
 
 
 def proven_end(records: LogRecords, found: FoundLog) -> Proof:
-    """The greatest end offset that a record proves."""
+    """The greatest end offset that a record proves; the clean stop has the last word about a log of its size."""
+    if records.trust is Trust.CLEAN and records.clean_end is not None and records.clean_end[1] == found.size:
+        return Proof(records.clean_end[0], "the clean stop")
     proofs = [Proof(records.recovery_point, "recovery-point-offset-checkpoint")]
     if records.trust is not Trust.OTHER_BOOT:
         proofs.append(Proof(records.start_offset, "log-start-offset-checkpoint"))

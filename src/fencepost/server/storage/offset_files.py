@@ -35,11 +35,11 @@ class OffsetsFile:
     def get(self, name: str) -> int:
         return self._offsets.get(name, 0)
 
-    def set(self, name: str, offset: int) -> None:
+    def set(self, name: str, offset: int, durable: bool = False) -> None:
         """Raises OSError, and then there is no change."""
         offsets = {**self._offsets, name: offset}
         self._in_file.add(name)
-        replace_file(self._path, encode_offsets(offsets), durable=False)
+        replace_file(self._path, encode_offsets(offsets), durable=durable)
         self._offsets = offsets
 
     def forget(self, name: str) -> None:
