@@ -340,7 +340,8 @@ def test_a_demo_that_a_signal_ends_cleans_up_too(
         read_until(process, moment)
         assert list(tmp_path.iterdir()) != []
         process.send_signal(end)
-        assert process.wait(60) == 130
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 130, errors
     assert list(tmp_path.iterdir()) == []
 
 
