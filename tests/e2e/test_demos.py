@@ -345,6 +345,24 @@ def test_a_demo_that_a_signal_ends_cleans_up_too(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_signal_during_a_callback_of_the_client_ends_the_demo_like_any_other() -> None:
+    """confluent-kafka makes a SystemError of it."""
+
+    def call_back() -> None:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except KeyboardInterrupt:
+            raise SystemError("returned a result with an exception set") from None
+
+    with pytest.raises(KeyboardInterrupt), stopped_once():
+        call_back()
+
+
+def test_an_error_without_a_signal_stays_an_error() -> None:
+    with pytest.raises(SystemError), stopped_once():
+        raise SystemError
+
+
 def test_what_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     went_on = False

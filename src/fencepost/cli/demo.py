@@ -343,7 +343,11 @@ def stopped_once() -> Iterator[None]:
     """The first Ctrl-C, SIGTERM or closed terminal ends the block; later ones do not disturb the clean-up."""
     import signal
 
+    is_stopped = False
+
     def stop(*_: object) -> None:
+        nonlocal is_stopped
+        is_stopped = True
         for each in watched:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
@@ -354,6 +358,11 @@ def stopped_once() -> Iterator[None]:
     before = [(each, signal.signal(each, stop)) for each in watched]
     try:
         yield
+    except Exception:
+        # confluent-kafka raises SystemError if the signal arrives during one of its callbacks.
+        if is_stopped:
+            raise KeyboardInterrupt from None
+        raise
     finally:
         for each, handler in before:
             signal.signal(each, handler)

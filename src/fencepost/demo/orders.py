@@ -66,11 +66,7 @@ class OrderProducer:
             self._producer.produce(
                 topic, value, key, on_delivery=lambda e, _: errors.append(e.str()) if e is not None else None
             )
-        try:
-            waiting = self._producer.flush(TIMEOUT_S)
-        except SystemError:
-            # The client raises SystemError if Ctrl-C arrives during a delivery report.
-            raise KeyboardInterrupt from None
+        waiting = self._producer.flush(TIMEOUT_S)
         if errors or waiting:
             raise DemoFailed(
                 f"{key} was not written: {errors[0] if errors else f'no answer for {TIMEOUT_S:g} s'}",
