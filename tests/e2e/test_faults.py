@@ -100,7 +100,8 @@ def test_a_delay_holds_the_reply_back_and_the_request_if_wanted(broker: Broker) 
             fault = broker.faults.delay_on("Heartbeat", ms=300, at=at)
             began = time.monotonic()
             assert client.call(HeartbeatRequest("g", -1, "m"), version=4).error_code == errors.UNKNOWN_MEMBER_ID
-            assert time.monotonic() - began >= 0.3
+            # The event loop counts whole milliseconds, so a timer may be up to one millisecond early.
+            assert time.monotonic() - began >= 0.299
             assert fault.hits == 1
 
 
