@@ -39,13 +39,13 @@ Run = Callable[..., Result]
 
 
 @contextmanager
-def cluster(name: str) -> Iterator[str]:
+def cluster(name: str, settings: Mapping[str, str] = SETTINGS) -> Iterator[str]:
     """The bootstrap servers of one of `BOTH`."""
     if name == "apache":
-        with apache_kafka(SETTINGS) as kafka:
+        with apache_kafka(settings) as kafka:
             yield kafka.bootstrap_servers
     else:
-        with Broker(settings=SETTINGS) as broker:
+        with Broker(settings=settings) as broker:
             yield broker.bootstrap_servers
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fencepost.cli.confirming import confirm
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options
@@ -190,7 +191,7 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, cluster: ClusterO
         partition_count = sum(len(layout.partitions) for layout in there.values())
         if there:
             what = f"This deletes {listed(there)} ({counted(partition_count, 'partition')}) and all records in them."
-            _confirm(what, yes)
+            confirm(what, yes)
         for name in wanted:
             if name not in there:
                 done.append(TopicChange(topic=name, result="missing"))
@@ -201,16 +202,6 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, cluster: ClusterO
                 raise _refusal(e, name, client) from None
             done.append(TopicChange(topic=name, result="deleted"))
     write(TopicChanges(topics=tuple(done)), _changes, as_json)
-
-
-def _confirm(what: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise WrongUse(what, "there is no terminal to ask for confirmation: add --yes if this is what you want")
-    print(what, file=sys.stderr)
-    if not click.confirm("Continue?", err=True):
-        raise Failure("not confirmed", "nothing was changed")
 
 
 def unknown_topic(client: KafkaClient, name: str) -> Failure:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fencepost.cli import main
-from fencepost.testing import Broker
-from tests.engines.apache_kafka import apache_kafka
+from tests.txn_tools import cluster
 
 SETTINGS = {
     # Without verification (KIP-890), a write of the older protocol makes a transaction that no coordinator knows.
@@ -43,12 +42,8 @@ Run = Callable[..., Result]
 
 @pytest.fixture(scope="session", params=KINDS)
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "apache":
-        with apache_kafka(SETTINGS) as kafka:
-            yield kafka.bootstrap_servers
-    else:
-        with Broker(settings=SETTINGS) as broker:
-            yield broker.bootstrap_servers
+    with cluster(request.param, SETTINGS) as bootstrap_servers:
+        yield bootstrap_servers
 
 
 @pytest.fixture

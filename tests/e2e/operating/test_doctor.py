@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 from fencepost.client.client import KafkaClient
 from fencepost.testing import Broker
 from tests.e2e.operating.conftest import KINDS, Result, Run
-from tests.engines.apache_kafka import apache_kafka
 from tests.examples import hang
 from tests.readers.reading import TIMEOUT_S
+from tests.txn_tools import cluster
 
 # These tests look at whole clusters, so they need their own.
 SETTINGS = {
@@ -31,12 +31,8 @@ _DURATION = re.compile(r"\b\d+(\.\d+)? (ms|s)\b")
 
 @pytest.fixture(scope="module", params=KINDS)
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "apache":
-        with apache_kafka(SETTINGS) as kafka:
-            yield kafka.bootstrap_servers
-    else:
-        with Broker(settings=SETTINGS) as broker:
-            yield broker.bootstrap_servers
+    with cluster(request.param, SETTINGS) as bootstrap_servers:
+        yield bootstrap_servers
 
 
 def register(servers: str, transactional_id: str) -> Producer:

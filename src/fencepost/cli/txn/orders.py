@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from fencepost.cli.confirming import confirm
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cluster_options
 from fencepost.cli.txn.showing import unknown_id, write
@@ -70,7 +71,7 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
         aborts = "aborts its open transaction and " if is_open(found.state) else ""
         producer = f"producer {found.producer_id} (epoch {found.producer_epoch})"
         warning = f" But {_does_not_help(hanging)}" if hanging else ""
-        _confirm(f"This {aborts}fences {producer} of `{transactional_id}`.{warning}", yes)
+        confirm(f"This {aborts}fences {producer} of `{transactional_id}`.{warning}", yes)
         document = order_fence(client, found, hanging)
     for problem in snapshot.problems:
         print(f"warning: it is not known whether a transaction hangs: {problem}", file=sys.stderr)
@@ -139,7 +140,7 @@ def abort(
     with cluster.connect() as client:
         found = _hanging_on(client, topic, partition, producer_id, start_offset)
         what = ", ".join(f"producer {h.producer_id} from offset {h.start_offset} ({h.why})" for h in found)
-        _confirm(f"This writes an abort marker on {topic}-{partition} for {what}.", yes)
+        confirm(f"This writes an abort marker on {topic}-{partition} for {what}.", yes)
         document = order_abort(client, found)
     write(document, text.ended, as_json)
 
@@ -172,13 +173,3 @@ def _hanging_on(
                 f"`fencepost txn fence {shlex.quote(owner.transactional_id)}` aborts it on all its partitions",
             )
     raise Failure(f"no such transaction hangs on {where}", "`fencepost txn hanging` lists those that do")
-
-
-def _confirm(what: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise WrongUse(what, "there is no terminal to ask for confirmation: add --yes if this is what you want")
-    print(what, file=sys.stderr)
-    if not click.confirm("Continue?", err=True):
-        raise Failure("not confirmed", "nothing was changed")

@@ -1,0 +1,20 @@
+"""The question that a command asks before it changes a cluster."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from fencepost.cli.errors import Failure, WrongUse
+
+
+def confirm(what: str, yes: bool) -> None:
+    """Return if the user agrees. Raises WrongUse without a terminal, unless `yes` answers the question."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise WrongUse(what, "there is no terminal to ask for confirmation: add --yes if this is what you want")
+    print(what, file=sys.stderr)
+    if not click.confirm("Continue?", err=True):
+        raise Failure("not confirmed", "nothing was changed")
