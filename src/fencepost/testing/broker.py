@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any
 
-from fencepost.testing.child import child_environment, python_module
+from fencepost.testing.child import child_environment, python_module, start_whole
 from fencepost.testing.faults import Faults, OrderRefused
 
 if TYPE_CHECKING:
@@ -110,14 +110,16 @@ class Broker:
             self._let_go()  # It ended by itself.
         # A file, not a pipe: a full pipe would block the broker.
         self._stderr = tempfile.TemporaryFile(prefix="fencepost-broker-")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            self._command(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._stderr,
-            env=child_environment(),
-            # Ctrl-C in a terminal is for the test run, which then stops its brokers cleanly.
-            process_group=0,
+        self._process = start_whole(
+            lambda: subprocess.Popen(
+                self._command(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                env=child_environment(),
+                # Ctrl-C in a terminal is for the test run, which then stops its brokers cleanly.
+                process_group=0,
+            )
         )
         try:
             self._await_ready()

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import sysconfig
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import AnyStr
 
 
 def python_module(module: str, *arguments: str) -> list[str]:
@@ -20,3 +26,39 @@ def child_environment() -> dict[str, str]:
     if root != sysconfig.get_path("purelib"):
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
     return environment
+
+
+def start_whole(start: Callable[[], subprocess.Popen[AnyStr]]) -> subprocess.Popen[AnyStr]:
+    """The process that `start` starts. If a signal such as Ctrl-C interrupts this, the process is killed again.
+
+    Without it, an interrupted Popen can leave a process behind that nobody knows.
+    """
+    started: list[subprocess.Popen[AnyStr]] = []
+    try:
+        with _signals_held():
+            started.append(start())
+        return started[0]
+    except BaseException:
+        for process in started:
+            process.kill()
+            process.communicate()
+        raise
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """The handlers of signals that arrive in the block run at its end. Only the main thread has handlers."""
+    held: list[int] = []
+    before = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                # One that is ignored, or that ends the process at once, stays so.
+                if callable(signal.getsignal(each)):
+                    before[each] = signal.signal(each, lambda number, _: held.append(number))
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+        for number in held[:1]:
+            signal.raise_signal(number)

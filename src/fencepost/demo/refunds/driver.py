@@ -19,7 +19,7 @@ from typing import Any
 from fencepost.demo.refunds.job import JobPlan
 from fencepost.demo.report import DemoFailed
 from fencepost.spark.connector import JARS_VARIABLE
-from fencepost.testing.child import child_environment, python_module
+from fencepost.testing.child import child_environment, python_module, start_whole
 
 Event = Mapping[str, Any]
 # Long, because Spark may have to download its Kafka source first.
@@ -49,21 +49,12 @@ class Driver:
         self._said: queue.Queue[str | None] = queue.Queue()
 
     def __enter__(self) -> Driver:
-        environment = child_environment() | {"JAVA_HOME": str(self._java_home), "TMPDIR": self.plan.scratch}
-        if self.plan.master.startswith("local"):
-            # Otherwise Spark resolves the host name, which may have no address.
-            environment = {"SPARK_LOCAL_IP": "127.0.0.1", **environment}
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                python_module("fencepost.demo.refunds.job", self.plan.encode()),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environment,
-                # The JVM is in the same process group, and the Python workers are in the same session.
-                start_new_session=True,
-            )
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._process = start_whole(self._start)
+        try:
+            threading.Thread(target=self._listen, daemon=True).start()
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def __exit__(
@@ -133,6 +124,22 @@ class Driver:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environment = child_environment() | {"JAVA_HOME": str(self._java_home), "TMPDIR": self.plan.scratch}
+        if self.plan.master.startswith("local"):
+            # Otherwise Spark resolves the host name, which may have no address.
+            environment = {"SPARK_LOCAL_IP": "127.0.0.1", **environment}
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                python_module("fencepost.demo.refunds.job", self.plan.encode()),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment,
+                # The JVM is in the same process group, and the Python workers are in the same session.
+                start_new_session=True,
+            )
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
