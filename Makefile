@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -q
 FAST_TESTS = $(wildcard tests/unit tests/transcripts tests/properties tests/simulation)
 SOCKET_TESTS = $(wildcard tests/conformance tests/e2e)
 
-.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim wheel compat fast-tests java jars spark other-engines
+.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim search wheel compat fast-tests java jars spark other-engines
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -80,6 +80,7 @@ other-engines: setup
 
 test-engines: other-engines ## the long tests: clusters of Apache Kafka and Spark with failing machines, other versions, Spark Connect
 	@$(BIN)/python -m tests.engines.class_archive
+	@$(MAKE) search ROUNDS=1
 	@$(BIN)/python -m pytest -v -n 1 -m engines $(SOCKET_TESTS)
 
 crash: $(STAMPS)/env ## ROUNDS=50 [SEED=...] kills the broker under load, damages its files, and looks for what it lost
@@ -91,6 +92,9 @@ crash-spark: spark ## ROUNDS=10 [SEED=...] kills driver and Python workers of th
 sim: $(STAMPS)/env ## SECONDS=60 [SEED=... VERBOSE=1] the broker on a simulated network, disk and clock, among faults
 	@$(BIN)/python -m tests.simulation --seconds $(or $(SECONDS),60) $(if $(START),--start $(START)) \
 	  --jobs $(or $(JOBS),1) $(if $(SEED),--seed $(SEED)) $(if $(VERBOSE),-v)
+
+search: $(STAMPS)/env ## ROUNDS=10 the property tests with examples that no run has played before
+	@for round in $$(seq $(or $(ROUNDS),10)); do $(PYTEST) -n 2 --hypothesis-profile search tests/properties || exit; done
 
 compat: setup ## run real clients and Apache Kafka's tools, and write docs/compatibility.md from what they did
 	@$(BIN)/python scripts/compatibility.py

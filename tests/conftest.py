@@ -6,13 +6,21 @@ The tests of a file share what it starts, and some files share more:
 - Most questions to Apache Kafka share one broker, the fixture `oracle`.
 
 What takes longest begins first, so that no worker is left with a long file when the others are done.
+
+Property tests play the same examples in every run, so that a run says something about the code and not about luck.
+`--hypothesis-profile search` plays new ones; `make search` does so for a while.
 """
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling, Scheduling
+
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("search", derandomize=False, deadline=None, print_blob=True)
+settings.load_profile("repeatable")
 
 TOGETHER = {
     "spark": ("tests/e2e/spark/",),
