@@ -313,10 +313,8 @@ class MemoryCompactionRules(CompactionRules):
 
 
 TestCompaction = CompactionRules.TestCase
-TestCompaction.settings = settings(
-    max_examples=150, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestCompaction.settings = settings(max_examples=150, stateful_step_count=20, suppress_health_check=list(HealthCheck))
 TestMemoryCompaction = MemoryCompactionRules.TestCase
 TestMemoryCompaction.settings = settings(
-    max_examples=100, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=100, stateful_step_count=20, suppress_health_check=list(HealthCheck)
 )

@@ -223,7 +223,7 @@ class ConsumerGroupRules(RuleBasedStateMachine):
         assert sorted(place for client in self.clients.values() for place in client.reads) == everything
 
 
-ConsumerGroupRules.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+ConsumerGroupRules.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestConsumerGroupRules = ConsumerGroupRules.TestCase
 
 

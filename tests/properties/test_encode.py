@@ -112,7 +112,7 @@ def finished(batch: EncodedRecordBatch) -> bytes:
     return complete
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     given_rows=rows(),
     key_layout=layouts(),
@@ -158,7 +158,7 @@ def test_batches_are_those_of_a_producer_that_takes_rows_one_by_one(
     assert found == expected
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.binary(max_size=40) | lengths_near_a_step().map(bytes), min_size=1, max_size=60))
 @example([b""])
 @example([b"\xff" * n for n in range(40)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fencepost.machines.group.commits import Committer, OffsetToCommit, offset_commit, txn_offset_commit
@@ -55,7 +55,6 @@ def expected(events: list[Event], group_id: str, partition: int) -> tuple[int | 
 
 
 @given(EVENTS)
-@settings(deadline=None)
 def test_offsets_are_what_the_log_says(events: list[Event]) -> None:
     offsets = Offsets()
     for position, event in enumerate(events):
@@ -71,7 +70,6 @@ def test_offsets_are_what_the_log_says(events: list[Event]) -> None:
 
 
 @given(EVENTS, st.sampled_from("ab"))
-@settings(deadline=None)
 def test_what_a_deletion_names_is_all_there_is(events: list[Event], group_id: str) -> None:
     offsets = Offsets()
     for position, event in enumerate(events):
@@ -97,7 +95,6 @@ RETENTION_MS = 5
 
 
 @given(REQUESTS)
-@settings(deadline=None)
 def test_after_every_request_the_log_rebuilds_the_offsets(
     requests: list[tuple[str, int, str, tuple[str, int], bool]],
 ) -> None:

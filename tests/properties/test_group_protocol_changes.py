@@ -234,5 +234,5 @@ class ProtocolChangeRules(RuleBasedStateMachine):
             assert next_ms <= due_ms
 
 
-ProtocolChangeRules.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+ProtocolChangeRules.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 test_a_group_changes_its_protocol_by_records_only = ProtocolChangeRules.TestCase

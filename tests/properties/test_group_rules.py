@@ -331,5 +331,5 @@ def _reachable(state: GroupState) -> set[GroupState]:
     return reached
 
 
-GroupRules.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+GroupRules.TestCase.settings = settings(max_examples=200, stateful_step_count=40)
 test_a_group_keeps_its_promises = GroupRules.TestCase

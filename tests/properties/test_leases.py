@@ -243,4 +243,4 @@ class LeaseRules(RuleBasedStateMachine):
 
 
 TestLeases = LeaseRules.TestCase
-TestLeases.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestLeases.settings = settings(max_examples=200, stateful_step_count=50)

@@ -23,7 +23,7 @@ from tests.wire.message_values import definitions, fields_of, message_class, ran
 DEFINITIONS = definitions()
 each_message = pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda d: d.name)
 seeds = st.integers(0, 2**32)
-few = settings(max_examples=15, deadline=None)
+few = settings(max_examples=15)
 
 
 @each_message
@@ -148,7 +148,7 @@ def decode_or_malformed(cls: type[Message], raw: bytes, version: int) -> None:
 
 
 @each_message
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=3)
 @given(seed=seeds)
 def test_a_message_that_is_cut_off_anywhere_is_malformed(definition: MessageDef, seed: int) -> None:
     cls = message_class(definition)

@@ -226,7 +226,7 @@ class PartitionRules(RuleBasedStateMachine):
             assert read_committed(self.partition, max_bytes) == expected
 
 
-PartitionRules.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+PartitionRules.TestCase.settings = settings(max_examples=100, stateful_step_count=50)
 TestPartition = PartitionRules.TestCase
 
 
@@ -234,7 +234,6 @@ batches_sent = st.lists(st.integers(1, 4), min_size=1, max_size=12)
 
 
 @given(first=st.integers(MAX_SEQUENCE - 20, MAX_SEQUENCE) | st.integers(0, MAX_SEQUENCE), counts=batches_sent)
-@settings(deadline=None)
 def test_sequences_follow_one_another_from_anywhere(first: int, counts: list[int]) -> None:
     partition = Partition(MemoryLog(), "t", 0)
     sequence = first
@@ -274,7 +273,6 @@ def snapshots(draw: st.DrawFn) -> dict[int, Producer]:
 
 
 @given(snapshots())
-@settings(deadline=None)
 def test_a_snapshot_comes_back(producers: dict[int, Producer]) -> None:
     assert decode_snapshot(encode_snapshot(producers)) == producers
 
@@ -299,7 +297,6 @@ some_records = st.lists(
 
 
 @given(some_records, st.sampled_from([0, 1, 2, 3, 4]))
-@settings(deadline=None)
 def test_any_records_come_back_from_a_batch_that_is_accepted(records: list[Record], codec: int) -> None:
     batch = encode_records(records, codec)
     assert not isinstance(check_produce_batch(batch), RefusedBatch)
@@ -307,7 +304,7 @@ def test_any_records_come_back_from_a_batch_that_is_accepted(records: list[Recor
 
 
 @given(some_records, st.sampled_from([0, 1, 2, 3, 4]), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_mutated_batch_is_accepted_whole_or_refused_and_never_breaks_the_partition(
     records: list[Record], codec: int, data: st.DataObject
 ) -> None:
@@ -322,7 +319,7 @@ def test_a_mutated_batch_is_accepted_whole_or_refused_and_never_breaks_the_parti
 
 
 @given(st.binary(max_size=200), st.integers(0, 2**31 - 1), st.sampled_from([0, 1, 2, 3, 4]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_records_of_any_bytes_are_read_or_corrupt(payload: bytes, count: int, codec: int) -> None:
     batch = assemble(payload, count, codec, NOW, NOW)
     with suppress(Corrupt):

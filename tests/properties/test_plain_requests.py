@@ -104,7 +104,7 @@ def requests(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(requests(), min_size=1, max_size=6))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_a_plain_request_is_answered_as_if_it_were_decoded_in_full(frames: list[bytes]) -> None:
     plain, full = broker(True), broker(False)
     for frame in frames:

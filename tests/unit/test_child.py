@@ -6,12 +6,21 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from fencepost.testing.child import start_whole
 
 FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """SIGINT has Python's own handler, also if the tests run in the background, where a shell has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_a_signal_during_the_start_of_a_process_leaves_no_process_behind() -> None:

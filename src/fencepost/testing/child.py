@@ -31,7 +31,7 @@ def child_environment() -> dict[str, str]:
 def start_whole(start: Callable[[], subprocess.Popen[AnyStr]]) -> subprocess.Popen[AnyStr]:
     """The process that `start` starts. If a signal such as Ctrl-C interrupts this, the process is killed again.
 
-    Without it, an interrupted Popen can leave a process behind that nobody knows.
+    An interrupted Popen alone can leave a process behind, and no variable that holds it.
     """
     started: list[subprocess.Popen[AnyStr]] = []
     try:

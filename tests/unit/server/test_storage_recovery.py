@@ -631,5 +631,5 @@ class FileLogAgainstMemoryLog(RuleBasedStateMachine):
 
 TestFileLogAgainstMemoryLog = FileLogAgainstMemoryLog.TestCase
 TestFileLogAgainstMemoryLog.settings = settings(
-    max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=20, suppress_health_check=list(HealthCheck)
 )
