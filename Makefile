@@ -45,7 +45,7 @@ run: spark ## set up and run the main job: refunds on Spark, exactly once while 
 # Cheap questions first: a typo is reported in seconds. Tests with sockets wait more than they compute, so there are more
 # of them at a time than cores; which of them may run side by side is in tests/conftest.py.
 test: setup lint fast-tests ## set up and pass the tests (twelve minutes at most on two cores)
-	@$(MAKE) sim START=1 JOBS=2 SECONDS=40
+	@$(MAKE) sim START=1 JOBS=2 SECONDS=20
 	@$(BIN)/python -m tests.engines.class_archive
 	@$(PYTEST) -n 3 --dist loadfile -m "not engines" $(SOCKET_TESTS)
 
@@ -81,6 +81,7 @@ other-engines: setup
 test-engines: other-engines ## the long tests: clusters of Apache Kafka and Spark with failing machines, other versions, Spark Connect
 	@$(BIN)/python -m tests.engines.class_archive
 	@$(MAKE) search ROUNDS=1
+	@$(MAKE) sim JOBS=2 SECONDS=120
 	@$(BIN)/python -m pytest -v -n 1 -m engines $(SOCKET_TESTS)
 
 crash: $(STAMPS)/env ## ROUNDS=50 [SEED=...] kills the broker under load, damages its files, and looks for what it lost

@@ -120,7 +120,7 @@ def test_it_runs_on_a_cluster_that_others_use_and_leaves_it_running(engines: Pat
     [
         ("writing", signal.SIGINT),
         ("starting Spark", signal.SIGINT),
-        ("micro-batch 0 committed", signal.SIGTERM),
+        pytest.param("micro-batch 0 committed", signal.SIGTERM, marks=pytest.mark.engines),
     ],
 )
 def test_ctrl_c_leaves_nothing_behind(engines: Path, moment: str, number: int) -> None:

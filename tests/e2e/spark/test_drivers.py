@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from fencepost.spark.sink import ExactlyOnceSink
-from fencepost.testing import Broker
 from tests.e2e.conftest import Target
 from tests.e2e.spark.driver import Held
 from tests.e2e.spark.streams import (
@@ -36,8 +35,8 @@ from tests.e2e.spark.streams import (
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 # Where drivers are put to sleep, and where they are killed.
-EVERYWHERE = (("start", "next", "task", "marked"), ("begun", "task", "written", "committed"))
-SOMEWHERE = (("next",), ("marked", "committed"))
+SLEEP_AT = ("start", "next", "task", "marked")
+KILL_AT = ("begun", "task", "written", "marked", "committed")
 START_TIMEOUT_S = 180.0
 
 
@@ -124,20 +123,23 @@ def run_all(spark: Any, successors: list[Successor]) -> None:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("target", ["apache TV2", pytest.param("apache TV1", marks=pytest.mark.engines)], indirect=True)
+@pytest.mark.parametrize(
+    "target",
+    [
+        "fencepost TV2",
+        pytest.param("apache TV2", marks=pytest.mark.engines),
+        pytest.param("apache TV1", marks=pytest.mark.engines),
+    ],
+    indirect=True,
+)
 def test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_writes_every_batch_once(
-    spark: Any, broker: Broker, target: Target, unique: Callable[[str], str], tmp_path: Path
+    spark: Any, target: Target, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
-    # A driver is slow to start, so with version 2 the same one writes to this broker too.
-    places: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {target.servers: EVERYWHERE}
-    if target.version == 2:
-        places = {broker.bootstrap_servers: EVERYWHERE, target.servers: SOMEWHERE}
+    def make_cases(points: tuple[str, ...]) -> list[Case]:
+        named = [(point, unique(point)) for point in points]
+        return [make_case(point, id_, target.servers, tmp_path / id_) for point, id_ in named]
 
-    def make_cases(which: int) -> list[Case]:
-        named = [(servers, point, unique(point)) for servers, points in places.items() for point in points[which]]
-        return [make_case(point, id_, servers, tmp_path / id_) for servers, point, id_ in named]
-
-    sleeping, killed = make_cases(0), make_cases(1)
+    sleeping, killed = make_cases(SLEEP_AT), make_cases(KILL_AT)
     driver = Driver(tmp_path, sleeping + killed)
     try:
         driver.wait_until_held()
