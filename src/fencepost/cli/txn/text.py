@@ -16,7 +16,6 @@ from fencepost.diagnose.txns import TxnDescription, TxnList
 from fencepost.diagnose.words import counted, duration, instant, listed, percent
 
 ORPHAN = "(hangs)"
-PINS_SHOWN = 3
 RESULTS = {None: "(in flight)", "NONE": "ok"}
 
 
@@ -164,7 +163,7 @@ def lso(document: LsoReport) -> Iterator[Block]:
         optional=("CLIENT", "TIMEOUT", "EPOCH", "PRODUCER", "HIGH WATERMARK", "LAST STABLE OFFSET"),
     )
     if document.pins:
-        yield Paragraph("\n".join(_pin(pin) for pin in document.pins[:PINS_SHOWN]), is_bold=True)
+        yield Paragraph("\n".join(_pin(pin) for pin in document.pins), is_bold=True)
     if document.groups:
         yield Table(
             (
