@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from shlex import quote
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.doctor.findings import GROUP_WAITS, HANGING, DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
-from fencepost.diagnose.explain.suspicions import DUEL_MS, DUEL_REGISTRATIONS
+from fencepost.diagnose.duels import find_duel
 from fencepost.diagnose.hanging import diagnose_hanging
 from fencepost.diagnose.lso import LsoReport, Pin, diagnose_lso
-from fencepost.diagnose.snapshot import LogEntry, is_decided, is_open
+from fencepost.diagnose.snapshot import is_decided, is_open
 from fencepost.diagnose.txns import age_of, share_of_timeout
 from fencepost.diagnose.words import counted, duration, listed, percent
-from fencepost.machines.txn.states import COMPLETE_COMMIT, EMPTY
 
 MAX_AGE_MS = 60_000
 NEAR_TIMEOUT = 0.8
@@ -22,8 +20,6 @@ NEAR_TIMEOUT = 0.8
 DEFAULT_ABORT_CHECK_MS = 10_000
 # Markers take milliseconds; a broker that restarts takes longer.
 MARKERS_LATE_MS = 30_000
-# A duel that ended earlier than this is history.
-DUEL_IS_OVER_MS = 600_000
 
 
 def name_of(pin: Pin) -> str:
@@ -124,37 +120,23 @@ def diagnose_undelivered(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
     return findings
 
 
-def registrations_of(entries: Sequence[LogEntry]) -> list[int]:
-    """When producers registered an id. One after a commit does not count: our sink does that with TV1."""
-    txns = [entry.txn for entry in entries]
-    return [
-        txn.updated_ms
-        for before, txn in zip([None, *txns], txns, strict=False)
-        if txn is not None and txn.state is EMPTY and (before is None or before.state is not COMPLETE_COMMIT)
-    ]
-
-
 def diagnose_duels(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
-    """Two processes with one id: each registers when it finds itself fenced, and so fences the other."""
-    findings = []
-    for transactional_id, entries in snapshot.recent.items():
-        times = registrations_of(entries)
-        last = [ms for ms in times if times[-1] - ms <= DUEL_MS]
-        if len(last) < DUEL_REGISTRATIONS or snapshot.now_ms - last[-1] > DUEL_IS_OVER_MS:
-            continue
-        findings.append(
-            DoctorFinding(
-                check="duel",
-                severity=Severity.PROBLEM,
-                summary=f"{len(last)} producers registered `{transactional_id}` within {duration(last[-1] - last[0])}",
-                detail="Probably two processes share the id and fence each other, or one restarts again and again. "
-                "Leave the id to one of them.",
-                command=f"fencepost txn history {quote(transactional_id)}",
-                transactional_ids=(transactional_id,),
-                age_ms=snapshot.now_ms - last[0],
-            )
+    duels = {id_: find_duel(entries, snapshot.now_ms) for id_, entries in snapshot.recent.items()}
+    return [
+        DoctorFinding(
+            check="duel",
+            severity=Severity.PROBLEM,
+            summary=f"{duel.registrations} producers registered `{transactional_id}` within "
+            f"{duration(duel.last_ms - duel.first_ms)}",
+            detail="Probably two processes share the id and fence each other, or one restarts again and again. "
+            "Leave the id to one of them.",
+            command=f"fencepost txn explain {quote(transactional_id)}",
+            transactional_ids=(transactional_id,),
+            age_ms=snapshot.now_ms - duel.first_ms,
         )
-    return findings
+        for transactional_id, duel in duels.items()
+        if duel is not None
+    ]
 
 
 def diagnose_groups(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> list[DoctorFinding]:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fencepost.diagnose.duels import find_duel
 from fencepost.diagnose.explain.findings import HANGING, SUSPICION, Action, Cause, Finding, Findings
 from fencepost.diagnose.explain.readers import Blocked, offsets_behind
 from fencepost.diagnose.hanging import HangingTxn
 from fencepost.diagnose.snapshot import TxnSnapshot
 from fencepost.diagnose.words import SHOWN_AT_MOST, duration, listed
-from fencepost.machines.txn.states import COMPLETE_COMMIT, EMPTY
 
-# A process that restarts does not register so often in this time: two processes fence each other.
-DUEL_REGISTRATIONS = 4
-DUEL_MS = 60_000
 REGISTRATION = "InitProducerId"
 
 
@@ -35,23 +32,13 @@ def explain_hanging(hanging: Sequence[HangingTxn], blocks: Sequence[Blocked]) ->
 
 
 def explain_duel(snapshot: TxnSnapshot) -> Findings:
-    """Two processes with one id: each registers when it finds itself fenced, and so fences the other.
-
-    A registration after a commit does not count: with TV1 our sink registers before each micro-batch.
-    """
-    txns = [entry.txn for entry in snapshot.history or ()]
-    times = [
-        txn.updated_ms
-        for before, txn in zip([None, *txns], txns, strict=False)
-        if txn is not None and txn.state is EMPTY and (before is None or before.state is not COMPLETE_COMMIT)
-    ]
-    recent = [ms for ms in times if times[-1] - ms <= DUEL_MS]
-    if len(recent) < DUEL_REGISTRATIONS:
+    duel = find_duel(snapshot.history or (), snapshot.now_ms)
+    if duel is None:
         return Findings()
     text = (
-        f"{len(recent)} producers registered the id within {duration(recent[-1] - recent[0])}, the last one "
-        f"{duration(snapshot.now_ms - recent[-1])} ago: probably two processes share the id and fence each other, "
-        "or one process restarts again and again."
+        f"{duel.registrations} producers registered the id within {duration(duel.last_ms - duel.first_ms)}, the last "
+        f"one {duration(snapshot.now_ms - duel.last_ms)} ago: probably two processes share the id and fence each "
+        "other, or one process restarts again and again."
     )
     rivals = registering_clients(snapshot)
     if len(rivals) > 1:

@@ -34,7 +34,7 @@ from fencepost.diagnose.doctor.transactions import (
 )
 from fencepost.diagnose.snapshot import HangingSnapshot, LsoSnapshot, TxnsSnapshot
 from fencepost.machines.txn.records import partition_for
-from fencepost.machines.txn.states import COMPLETE_COMMIT, EMPTY, ONGOING
+from fencepost.machines.txn.states import EMPTY
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, entry, producer
 
 PROBLEM, RISK, INFORMATION = Severity.PROBLEM, Severity.RISK, Severity.INFORMATION
@@ -142,24 +142,11 @@ def test_a_decision_without_markers_is_a_problem_after_a_while() -> None:
     assert found.summary == "`orders-sink` waits for its markers for 45 s (PrepareCommit)"
 
 
-def test_four_registrations_in_a_minute_are_a_duel_and_four_commits_are_none() -> None:
+def test_a_duel_is_a_problem_and_the_command_is_the_one_that_names_both_clients() -> None:
     duel = tuple(entry(EMPTY, at_ms, epoch=4 + n) for n, at_ms in enumerate((-40_000, -30_000, -20_000, -10_000)))
     found = one(diagnose_duels(snapshot(recent={"orders-sink": duel})))
     assert found.summary == "4 producers registered `orders-sink` within 30 s"
-    assert found.command == "fencepost txn history orders-sink"
-    assert diagnose_duels(snapshot(recent={"orders-sink": duel[:3]})) == []
-    # Our sink registers before each micro-batch with TV1.
-    sink = tuple(
-        step
-        for n in range(5)
-        for step in (entry(EMPTY, -40_000 + n), entry(ONGOING, -39_000 + n), entry(COMPLETE_COMMIT, -38_000 + n))
-    )
-    assert diagnose_duels(snapshot(recent={"orders-sink": sink})) == []
-
-
-def test_a_duel_of_long_ago_is_history() -> None:
-    duel = tuple(entry(EMPTY, -800_000 + n) for n in range(4))
-    assert diagnose_duels(snapshot(recent={"orders-sink": duel})) == []
+    assert found.command == "fencepost txn explain orders-sink"
 
 
 def test_a_group_behind_a_stuck_last_stable_offset_is_named_with_what_is_hidden_from_it() -> None:
