@@ -144,6 +144,18 @@ def test_in_a_duel_of_two_producers_the_first_advice_is_to_stop_one(
     assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
 
 
+def test_an_operator_who_fences_again_and_again_is_no_duel(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str]
+) -> None:
+    transactional_id = unique("fenced")
+    for _ in range(3):
+        write(producer_of(servers, transactional_id), topic, "half an order", partitions=(0,))
+        assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
+    assert "duel" not in run("txn", "explain", transactional_id, "--json").document["causes"]
+    steps = run("txn", "history", transactional_id, "--json").document["transitions"]
+    assert ["operator fenced" in step["what"] for step in steps if step["state"] == "Empty"] == [False, True] * 3
+
+
 # --- consumer groups --------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from fencepost.diagnose.history import is_fenced_by_order
 from fencepost.diagnose.snapshot import LogEntry
 from fencepost.machines.txn.states import COMPLETE_COMMIT, EMPTY, Txn
 
@@ -38,6 +39,9 @@ def find_duel(entries: Sequence[LogEntry], now_ms: int) -> Duel | None:
 def is_registration(before: Txn | None, txn: Txn) -> bool:
     """Whether a producer registered that may have fenced another.
 
-    One after a commit does not count: with TV1 our sink registers before each micro-batch.
+    One after a commit does not count: with TV1 our sink registers before each micro-batch. Neither does the order of an
+    operator.
     """
-    return txn.state is EMPTY and (before is None or before.state is not COMPLETE_COMMIT)
+    if txn.state is not EMPTY or is_fenced_by_order(before, txn):
+        return False
+    return before is None or before.state is not COMPLETE_COMMIT

@@ -29,6 +29,16 @@ def test_a_registration_after_a_commit_does_not_count_and_one_after_an_abort_doe
     assert find_duel(rounds(EMPTY, ONGOING, PREPARE_ABORT, COMPLETE_ABORT), NOW_MS) is not None
 
 
+def test_the_orders_of_an_operator_do_not_count() -> None:
+    orders = [
+        step
+        for n in range(3)
+        for step in (entry(EMPTY, -40_000 + 100 * n), entry(EMPTY, -39_950 + 100 * n, timeout_ms=59_999))
+    ]
+    assert find_duel(orders, NOW_MS) is None
+    assert find_duel([*orders, entry(EMPTY, -10_000)], NOW_MS) == Duel(4, NOW_MS - 40_000, NOW_MS - 10_000)
+
+
 def test_a_duel_of_long_ago_is_history_for_explain_too() -> None:
     old = tuple(entry(EMPTY, -800_000 + n) for n in range(4))
     assert find_duel(old, NOW_MS) is None
