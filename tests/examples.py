@@ -66,7 +66,6 @@ ORDER = {
     "txn-hanging": ["fencepost txn hanging"],
     "txn-abort": ["fencepost txn abort --topic audit --partition 0 --producer-id 3 --yes"],
 }
-WITH_CLUSTER = ("doctor", "group", "tail", "topic", "txn")
 # Without verification (KIP-890), a write of the older protocol makes a transaction that no coordinator knows.
 SETTINGS = {"transaction.partition.verification.enable": "false"}
 BEFORE_IMPLICIT_ADD = 11
@@ -184,8 +183,7 @@ def _seen(arguments: list[str], bootstrap_servers: str, columns: int | None) -> 
             process.send_signal(signal.SIGINT)
             assert process.wait(TIMEOUT_S) == 0
         return [re.sub(r":\d+/", ":9405/", ready), "^C"]
-    names_cluster = ["--bootstrap", bootstrap_servers] if arguments[0] in WITH_CLUSTER else []
-    done = run_fencepost(*arguments, *names_cluster, columns=columns)
+    done = run_fencepost(*arguments, columns=columns, bootstrap_servers=bootstrap_servers)
     return (done.stdout + done.stderr).rstrip("\n").split("\n")
 
 

@@ -144,6 +144,24 @@ def test_in_a_duel_of_two_producers_the_first_advice_is_to_stop_one(
     assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
 
 
+def test_the_printed_commands_can_be_pasted_where_no_environment_names_the_cluster(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FENCEPOST_BOOTSTRAP")
+    named = ("--bootstrap", servers)
+    producer_id, _ = hang(servers, topic, unique("auditor"))
+    cure = f"fencepost txn abort --topic {topic} --partition 0 --producer-id {producer_id} --bootstrap {servers}"
+    alarm = run("txn", "lso", topic, "--max-age", "1ms", *named)
+    assert cure in alarm.out
+    assert cure in alarm.err
+    for command in (("txn", "hanging"), ("doctor", "--max-age", "1ms")):
+        assert cure in run(*command, *named).out
+        assert cure in run(*command, "--json", *named).out.replace('"', "")
+    unknown = run("txn", "describe", unique("unknown"), *named)
+    assert f"`fencepost txn list --bootstrap {servers}` lists all ids" in unknown.err
+    assert run(*cure.split()[1:], "--yes").exit_code == 0
+
+
 def test_an_operator_who_fences_again_and_again_is_no_duel(
     servers: str, run: Run, topic: str, unique: Callable[[str], str]
 ) -> None:

@@ -87,7 +87,8 @@ def describe(group_id: str, every_ms: int | None, cluster: ClusterOptions, as_js
         def look() -> GroupDescription:
             snapshot = collect_group(client, group_id)
             if not isinstance(snapshot, GroupSnapshot):
-                hint = f"did you mean {snapshot[0]}?" if snapshot else "`fencepost group list` lists all groups"
+                every = f"`{cluster.command('group', 'list')}` lists all groups"
+                hint = f"did you mean {snapshot[0]}?" if snapshot else every
                 raise Failure(f"there is no consumer group {group_id}", hint)
             return diagnose_group(snapshot)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from fencepost.client.admin.answers import NamedPartition
+from fencepost.diagnose.commands import Command
 
 HANGING, GROUP_WAITS = "hanging", "group-waits"
 
@@ -26,7 +27,7 @@ class DoctorFinding:
     summary: str
     detail: str
     # The command to run next; None if the remedy is no command.
-    command: str | None = None
+    command: Command | None = None
     transactional_ids: tuple[str, ...] = ()
     partitions: tuple[NamedPartition, ...] = ()
     groups: tuple[str, ...] = ()

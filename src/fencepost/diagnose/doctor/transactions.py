@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from shlex import quote
-
 from fencepost.client.admin.answers import NamedPartition
+from fencepost.diagnose.commands import command
 from fencepost.diagnose.doctor.findings import GROUP_WAITS, HANGING, DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.duels import find_duel
@@ -36,9 +35,9 @@ def diagnose_stalls(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> l
             detail=f"{counted(pin.waiting, 'offset')} behind its first record cannot be read with read_committed"
             + (f"; its timeout is {duration(pin.timeout_ms)}" if pin.timeout_ms is not None else "")
             + ".",
-            command=f"fencepost txn explain {quote(pin.transactional_id)}"
+            command=command("txn", "explain", pin.transactional_id)
             if pin.transactional_id is not None
-            else "fencepost txn lso",
+            else command("txn", "lso"),
             transactional_ids=(pin.transactional_id,) if pin.transactional_id is not None else (),
             partitions=pin.partitions,
             age_ms=pin.age_ms,
@@ -86,7 +85,7 @@ def diagnose_timeouts(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                 if is_late
                 else f"It is open for {duration(age_ms)}; after {duration(txn.timeout_ms)} it is aborted and "
                 "its producer is fenced.",
-                command=f"fencepost txn explain {quote(txn.transactional_id)}",
+                command=command("txn", "explain", txn.transactional_id),
                 transactional_ids=(txn.transactional_id,),
                 partitions=txn.partitions,
                 age_ms=age_ms,
@@ -111,7 +110,7 @@ def diagnose_undelivered(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                     summary=f"`{txn.transactional_id}` waits for its markers for {duration(age_ms)} ({txn.state})",
                     detail=f"{listed(txn.partitions) or 'Its partitions'} cannot be reached by its coordinator: is a "
                     "broker down?",
-                    command=f"fencepost txn explain {quote(txn.transactional_id)}",
+                    command=command("txn", "explain", txn.transactional_id),
                     transactional_ids=(txn.transactional_id,),
                     partitions=txn.partitions,
                     age_ms=age_ms,
@@ -130,7 +129,7 @@ def diagnose_duels(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
             f"{duration(duel.last_ms - duel.first_ms)}",
             detail="Probably two processes share the id and fence each other, or one restarts again and again. "
             "Leave the id to one of them.",
-            command=f"fencepost txn explain {quote(transactional_id)}",
+            command=command("txn", "explain", transactional_id),
             transactional_ids=(transactional_id,),
             age_ms=snapshot.now_ms - duel.first_ms,
         )
@@ -162,7 +161,7 @@ def diagnose_groups(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> l
                 summary=f"group `{group_id}` waits behind the last stable offset of {listed(w for w, _ in waiting)}",
                 detail=f"If it reads with read_committed, it cannot see {counted(hidden, 'offset')}; "
                 f"it can still read {counted(to_read, 'offset')} before them.",
-                command=f"fencepost group describe {quote(group_id)}",
+                command=command("group", "describe", group_id),
                 partitions=tuple(where for where, _ in waiting),
                 groups=(group_id,),
                 age_ms=max((late[where] or 0 for where, _ in waiting), default=None),
