@@ -6,6 +6,7 @@ cluster finds it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -119,6 +120,8 @@ def test_an_open_transaction_and_its_groups_are_counted_alike_by_lso_and_explain
     assert (behind["partition"], behind["committed_offset"], behind["lag_to_high_watermark"]) == (0, 0, 1), (
         "on the other partition it has read uncommitted records, and waits for no transaction"
     )
+    in_list = {row["group_id"]: row["pending_count"] for row in run("group", "list", "--json").document["groups"]}
+    assert (in_list[own], in_list[reader]) == (1, 0)
     [pending] = groups[own]
     assert (pending["partition"], pending["committed_offset"], pending["is_pending"]) == (1, None, True)
     assert explained["cause"] == "open"
@@ -215,6 +218,35 @@ def test_a_group_that_waits_is_shown_with_its_member_its_lags_and_what_it_waits_
         assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
         listed = {row["group_id"]: row for row in run("group", "list", "--json").document["groups"]}
         assert listed[group_id]["waiting_count"] == 0
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_without_a_committed_offset_is_named_by_every_command(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str], protocol: str
+) -> None:
+    transactional_id, group_id = unique("stuck"), unique("newcomers")
+    write(producer_of(servers, transactional_id), topic, "half an order", partitions=(0,))
+    settings = {"bootstrap.servers": servers, "group.id": group_id, "log_level": 0, "group.protocol": protocol}
+    consumer = Consumer(settings | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
+    try:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + TIMEOUT_S
+        while not consumer.assignment():
+            assert time.monotonic() < deadline
+            assert consumer.poll(0.1) is None, "its records are not committed"
+        here, _ = run("group", "describe", group_id, "--json").document["partitions"]
+        assert (here["is_waiting"], here["waits_for"]["transactional_id"]) == (True, transactional_id)
+        listed = {row["group_id"]: row for row in run("group", "list", "--waiting", "--json").document["groups"]}
+        assert (listed[group_id]["waiting_count"], listed[group_id]["pending_count"]) == (1, 0)
+        assert group_id in [g["group_id"] for g in run("txn", "lso", topic, "--json").document["groups"]]
+        explained = run("txn", "explain", transactional_id).out
+        assert f"`{group_id}`: {topic}-0 (no committed offset)" in explained
+        findings = run("doctor", "--max-age", "1ms", "--json").document["findings"]
+        assert group_id in [group for finding in findings for group in finding["groups"]]
+        assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
+        assert group_id not in run("group", "list", "--waiting").out
     finally:
         consumer.close()
 

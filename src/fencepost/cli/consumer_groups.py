@@ -34,7 +34,7 @@ def group() -> None:
 
 
 @group.command("list")
-@click.option("--waiting", is_flag=True, help="Only groups that wait behind a last stable offset.")
+@click.option("--waiting", is_flag=True, help="Only groups that wait for a transaction.")
 @watch_options
 @cluster_options
 @as_json_option
@@ -42,7 +42,8 @@ def list_(waiting: bool, every_ms: int | None, cluster: ClusterOptions, as_json:
     """List the consumer groups, those that wait first
 
     Shows how many offsets each group is behind the last stable offset (LSO) and behind the high watermark, and on how
-    many partitions it waits because a transaction holds the LSO.
+    many partitions it waits because a transaction holds the LSO. A member without a committed offset waits there, too.
+    While an offset of the group is in a transaction, a new member cannot start (UNSTABLE_OFFSET_COMMIT).
 
     \b
     Example:

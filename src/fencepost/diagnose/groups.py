@@ -17,8 +17,8 @@ class GroupRow:
     protocol: str
     state: str
     coordinator: int
-    # The partitions with a committed offset; of these, where it waits behind the last stable offset, and where a newer
-    # offset is in a transaction.
+    # The partitions that it reads; of these, where it waits behind the last stable offset, and where an offset is in a
+    # transaction, so that a new member cannot start.
     partition_count: int
     waiting_count: int
     pending_count: int
@@ -95,8 +95,8 @@ def diagnose_groups(snapshot: GroupsSnapshot, only_waiting: bool = False) -> Gro
             lag_to_high_watermark=sum(to_end or 0 for _, to_end in behind),
         )
         rows.append(row)
-    rows.sort(key=lambda row: (-row.waiting_count, -row.lag_to_high_watermark, row.group_id))
-    kept = [row for row in rows if row.waiting_count or not only_waiting]
+    rows.sort(key=lambda row: (-row.waiting_count, -row.pending_count, -row.lag_to_high_watermark, row.group_id))
+    kept = [row for row in rows if row.waiting_count or row.pending_count or not only_waiting]
     return GroupList(now_ms=snapshot.now_ms, groups=tuple(kept), total=len(rows), problems=snapshot.problems)
 
 

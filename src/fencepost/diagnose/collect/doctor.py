@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.configs import describe_broker_configs, describe_topic_configs
-from fencepost.client.admin.groups import group_offsets, list_groups
+from fencepost.client.admin.groups import list_groups
 from fencepost.client.admin.topics import TopicLayout, describe_layouts
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
@@ -44,8 +41,7 @@ def collect_doctor(client: KafkaClient, progress: Progress = no_progress) -> Doc
             problems += memory.problems
         except ClientError as e:
             problems.append(f"the log of transactions cannot be read: {e}")
-    waiting = [where for where, ends in lso.ends.items() if ends.gap > 0]
-    group_offsets, group_count = _groups(client, waiting, problems)
+    groups = list_groups(client)
     txns = TxnsSnapshot(
         now_ms=txns.now_ms,
         listed=txns.listed,
@@ -64,14 +60,15 @@ def collect_doctor(client: KafkaClient, progress: Progress = no_progress) -> Doc
         recent=memory.recent if memory is not None else {},
         state_topic=state_topic,
         settings=_settings(client, problems),
-        group_offsets=group_offsets,
-        group_count=group_count,
+        group_count=len(groups.found),
         problems=(
             *lso.unanswered_coordinators,
             *lso.problems,
+            *lso.warnings,
             *hanging.unanswered_coordinators,
             *hanging.problems,
             *txns.problems,
+            *groups.problems,
             *problems,
         ),
     )
@@ -115,20 +112,3 @@ def _number(shown: dict[str, str], name: str) -> int | None:
 
 def _truth(shown: dict[str, str], name: str) -> bool | None:
     return {"true": True, "false": False}.get(shown.get(name, "").lower())
-
-
-def _groups(
-    client: KafkaClient, waiting: Collection[NamedPartition], problems: list[str]
-) -> tuple[dict[str, dict[NamedPartition, int]], int]:
-    """The offsets of all groups on the partitions where readers wait, and the number of groups."""
-    groups = list_groups(client)
-    problems += groups.problems
-    if not waiting:
-        return {}, len(groups.found)
-    answers = group_offsets(client, {group.group_id: group.coordinator for group in groups.found.values()}, waiting)
-    problems += answers.problems
-    found = {
-        group_id: {where: at.offset for where, at in offsets.items() if at.offset is not None}
-        for group_id, offsets in answers.found.items()
-    }
-    return found, len(groups.found)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from fencepost.client.admin.answers import NamedPartition
+from fencepost.diagnose.affected import AffectedPartition
 from fencepost.diagnose.commands import command
 from fencepost.diagnose.doctor.findings import GROUP_WAITS, HANGING, DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
@@ -142,32 +145,32 @@ def diagnose_groups(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> l
     """Consumer groups whose next records are behind a last stable offset that does not move."""
     report = diagnose_lso(snapshot.lso, max_age_ms)
     late = _late_partitions(report, {h.where for h in diagnose_hanging(snapshot.hanging).hanging})
-    findings = []
-    for group_id, offsets in sorted(snapshot.group_offsets.items()):
-        # A group beyond the last stable offset reads uncommitted, and does not wait.
-        waiting = [
-            (where, snapshot.lso.ends[where])
-            for where, offset in sorted(offsets.items())
-            if where in late and offset <= snapshot.lso.ends[where].last_stable_offset
-        ]
-        if not waiting:
-            continue
-        hidden = sum(ends.gap for _, ends in waiting)
-        to_read = sum(ends.last_stable_offset - offsets[where] for where, ends in waiting)
-        findings.append(
-            DoctorFinding(
-                check=GROUP_WAITS,
-                severity=Severity.PROBLEM,
-                summary=f"group `{group_id}` waits behind the last stable offset of {listed(w for w, _ in waiting)}",
-                detail=f"If it reads with read_committed, it cannot see {counted(hidden, 'offset')}; "
-                f"it can still read {counted(to_read, 'offset')} before them.",
-                command=command("group", "describe", group_id),
-                partitions=tuple(where for where, _ in waiting),
-                groups=(group_id,),
-                age_ms=max((late[where] or 0 for where, _ in waiting), default=None),
-            )
-        )
-    return findings
+    waiting = {group.group_id: [p for p in group.partitions if p.where in late] for group in report.groups}
+    return [_group_waits(group_id, found, snapshot, late) for group_id, found in waiting.items() if found]
+
+
+def _group_waits(
+    group_id: str,
+    waiting: Sequence[AffectedPartition],
+    snapshot: DoctorSnapshot,
+    late: Mapping[NamedPartition, int | None],
+) -> DoctorFinding:
+    places = tuple(p.where for p in waiting)
+    hidden = sum(snapshot.lso.ends[where].gap for where in places)
+    to_read = sum(p.lag_to_lso or 0 for p in waiting)
+    new = [p.where for p in waiting if p.committed_offset is None]
+    return DoctorFinding(
+        check=GROUP_WAITS,
+        severity=Severity.PROBLEM,
+        summary=f"group `{group_id}` waits behind the last stable offset of {listed(places)}",
+        detail=f"If it reads with read_committed, it cannot see {counted(hidden, 'offset')}; "
+        f"it can still read {counted(to_read, 'offset')} before them."
+        + (f" It has committed no offset on {listed(new)}." if new else ""),
+        command=command("group", "describe", group_id),
+        partitions=places,
+        groups=(group_id,),
+        age_ms=max((late[where] or 0 for where in places), default=None),
+    )
 
 
 def _late_partitions(report: LsoReport, hanging: set[NamedPartition]) -> dict[NamedPartition, int | None]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.client.admin.answers import ListedTxn
+from fencepost.client.admin.answers import ListedTxn, NamedPartition
+from fencepost.client.admin.groups import GroupOffset
 from fencepost.diagnose.doctor.cluster import (
     diagnose_copies,
     diagnose_max_timeout,
@@ -83,6 +84,13 @@ def stalled(start_ms: int = NOW_MS - 120_000, timeout_ms: int = 600_000) -> Doct
     return snapshot(lso=lso, txns=txns)
 
 
+def with_groups(seen: DoctorSnapshot, **groups: dict[NamedPartition, int | None]) -> DoctorSnapshot:
+    offsets = {
+        id_: {where: GroupOffset(offset, False) for where, offset in found.items()} for id_, found in groups.items()
+    }
+    return replace(seen, lso=replace(seen.lso, groups=offsets))
+
+
 def one(findings: list[DoctorFinding]) -> DoctorFinding:
     [finding] = findings
     return finding
@@ -150,14 +158,19 @@ def test_a_duel_is_a_problem_and_the_command_is_the_one_that_names_both_clients(
 
 
 def test_a_group_behind_a_stuck_last_stable_offset_is_named_with_what_is_hidden_from_it() -> None:
-    seen = replace(stalled(), group_offsets={"billing": {ORDERS: 38}, "uncommitted": {ORDERS: 50}})
+    seen = with_groups(stalled(), billing={ORDERS: 38}, uncommitted={ORDERS: 50})
     found = one(diagnose_groups(seen))
     assert found.groups == ("billing",)
     assert found.summary == "group `billing` waits behind the last stable offset of orders-0"
     assert found.detail.startswith("If it reads with read_committed, it cannot see 10 offsets; ")
     assert found.detail.endswith("it can still read 2 offsets before them.")
-    fresh = replace(stalled(start_ms=NOW_MS - 100), group_offsets={"billing": {ORDERS: 38}})
-    assert diagnose_groups(fresh) == []
+    assert diagnose_groups(with_groups(stalled(start_ms=NOW_MS - 100), billing={ORDERS: 38})) == []
+
+
+def test_a_group_without_a_committed_offset_waits_behind_a_stuck_last_stable_offset_too() -> None:
+    found = one(diagnose_groups(with_groups(stalled(), new={ORDERS: None})))
+    assert found.groups == ("new",)
+    assert found.detail.endswith("It has committed no offset on orders-0.")
 
 
 @pytest.mark.parametrize(("limit_ms", "count"), [(900_000, 0), (86_400_000, 1), (30_000, 1), (None, 0)])
@@ -291,5 +304,5 @@ def test_the_worst_comes_first_and_among_equals_the_oldest() -> None:
 
 
 def test_partitions_of_a_topic_that_two_transactions_hold_are_found_once_each() -> None:
-    report = diagnose_doctor(replace(stalled(), group_offsets={"g": {ORDERS: 40, PAYMENTS: 3}}))
+    report = diagnose_doctor(with_groups(stalled(), g={ORDERS: 40, PAYMENTS: 3}))
     assert [finding.check for finding in report.findings] == ["lso-stall", "group-waits"]
