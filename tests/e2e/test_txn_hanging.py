@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.examples import hang
+from tests.examples import hang, hang_offset
 from tests.readers.reading import TIMEOUT_S, read_all
 from tests.txn_tools import BOTH, Run, cluster, commit_offsets, create_topic, producer_of, runner, write
 
@@ -249,6 +249,36 @@ def test_a_member_without_a_committed_offset_is_named_by_every_command(
         assert group_id not in run("group", "list", "--waiting").out
     finally:
         consumer.close()
+
+
+def test_a_group_that_cannot_start_because_its_offset_hangs_is_named_with_the_cure(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str]
+) -> None:
+    transactional_id, group_id = unique("processor"), unique("processors")
+    producer_id = hang_offset(servers, group_id, topic, transactional_id)
+    described = run("group", "describe", group_id, "--json").document
+    held_by = described["offsets_wait_for"]
+    assert (held_by["transactional_id"], held_by["is_orphan"]) == (transactional_id, True)
+    [cure] = held_by["commands"]
+    assert cure.startswith("fencepost txn abort --topic __consumer_offsets --partition ")
+    assert cure.endswith(f" --producer-id {producer_id}")
+    shown = run("group", "describe", group_id).out
+    assert "A new member cannot start (UNSTABLE_OFFSET_COMMIT)" in shown
+    assert cure in shown
+
+    listed = {row["group_id"]: row for row in run("group", "list", "--waiting", "--json").document["groups"]}
+    assert listed[group_id]["pending_count"] == 1
+    explained = run("txn", "explain", transactional_id)
+    assert "no new member of the group can start" in explained.out
+    assert "0 offsets behind" not in explained.out
+    assert f"`{group_id}`: {topic}-0 (an offset in a transaction; no committed offset)" in explained.out
+    findings = run("doctor", "--json").document["findings"]
+    [stuck] = [f for f in findings if f["check"] == "group-cannot-start" and f["groups"] == [group_id]]
+    assert stuck["command"] == f"fencepost group describe {group_id}"
+
+    assert run(*cure.split()[1:], "--yes").exit_code == 0
+    well = run("group", "describe", group_id, "--json")
+    assert well.exit_code == 1 or well.document["offsets_wait_for"] is None, "a group without offsets may be gone"
 
 
 def test_a_group_that_does_not_exist_is_not_created(

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.groups import GroupOffset, GroupOffsets
-from fencepost.diagnose.snapshot import Ends
+from fencepost.diagnose.snapshot import OFFSETS_TOPIC, Ends
+from fencepost.machines.txn.records import partition_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,12 @@ def lags(offset: int | None, ends: Ends | None) -> tuple[int | None, int | None]
 def is_behind(offset: int | None, ends: Ends | None) -> bool:
     """Whether a transaction holds the last stable offset of the partition, and the reader has not passed it."""
     return ends is not None and ends.gap > 0 and (offset is None or offset <= ends.last_stable_offset)
+
+
+def home_of(group_id: str, ends: Mapping[NamedPartition, Ends]) -> NamedPartition | None:
+    """The partition of `__consumer_offsets` that keeps the offsets of a group; None if `ends` lacks the topic."""
+    count = max((where.partition + 1 for where in ends if where.topic == OFFSETS_TOPIC), default=0)
+    return NamedPartition(OFFSETS_TOPIC, partition_for(group_id, count)) if count else None
 
 
 def affected_groups(

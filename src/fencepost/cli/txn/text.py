@@ -182,14 +182,16 @@ def lso(document: LsoReport) -> Iterator[Block]:
         )
 
 
+def name_of(pin: Pin) -> str:
+    producer = f"producer {pin.producer_id}"
+    return f"`{pin.transactional_id}` ({producer})" if pin.transactional_id is not None else producer
+
+
 def _pin(pin: Pin) -> str:
     """What waits, for what, and the command to call next."""
-    name = f"producer {pin.producer_id}"
-    if pin.transactional_id is not None:
-        name = f"`{pin.transactional_id}` ({name})"
     since = f" for {duration(pin.age_ms)}" if pin.age_ms is not None else ""
     waiting = f"{counted(pin.waiting, 'offset')} on {listed(pin.partitions)}"
-    said = f"{waiting} {'waits' if pin.waiting == 1 else 'wait'} for {name}{since}"
+    said = f"{waiting} {'waits' if pin.waiting == 1 else 'wait'} for {name_of(pin)}{since}"
     if pin.is_orphan:
         said += ", which hangs: its coordinator does not know it. This ends it:"
     return "\n".join([said if pin.is_orphan or not pin.commands else f"{said}:", *(f"  {c}" for c in pin.commands)])

@@ -48,11 +48,13 @@ def collect_group(client: KafkaClient, group_id: str) -> GroupSnapshot | tuple[s
     offsets = group_offsets(client, {group_id: group.coordinator}, partitions)
     found = offsets.found.get(group_id, {})
     assigned = {where for member in (described.members if described is not None else ()) for where in member.partitions}
-    topics = sorted({where.topic for where in {*found, *assigned}} & {where.topic for where in partitions})
+    topics = {where.topic for where in {*found, *assigned}} & {where.topic for where in partitions}
+    if any(at.is_pending for at in found.values()):
+        topics.add(OFFSETS_TOPIC)
     return GroupSnapshot(
         group=group,
         described=described,
         offsets=found,
-        lso=collect_lso(client, topics, with_groups=False) if topics else LsoSnapshot(now_ms=now_ms(), ends={}),
+        lso=collect_lso(client, sorted(topics), with_groups=False) if topics else LsoSnapshot(now_ms=now_ms(), ends={}),
         problems=tuple(offsets.problems),
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.diagnose.affected import AffectedPartition
+from fencepost.diagnose.affected import AffectedPartition, home_of
 from fencepost.diagnose.commands import command
-from fencepost.diagnose.doctor.findings import GROUP_WAITS, HANGING, DoctorFinding, Severity
+from fencepost.diagnose.doctor.findings import GROUP_CANNOT_START, GROUP_WAITS, HANGING, DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.duels import find_duel
 from fencepost.diagnose.hanging import diagnose_hanging
@@ -171,6 +171,31 @@ def _group_waits(
         groups=(group_id,),
         age_ms=max((late[where] or 0 for where in places), default=None),
     )
+
+
+def diagnose_pending(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> list[DoctorFinding]:
+    """Consumer groups that cannot start, because their offsets are in a transaction that does not end."""
+    report = diagnose_lso(snapshot.lso, max_age_ms)
+    late = _late_partitions(report, {h.where for h in diagnose_hanging(snapshot.hanging).hanging})
+    findings = []
+    for group in report.groups:
+        home = home_of(group.group_id, snapshot.lso.ends)
+        pending = tuple(p.where for p in group.partitions if p.is_pending)
+        if pending and home in late:
+            findings.append(
+                DoctorFinding(
+                    check=GROUP_CANNOT_START,
+                    severity=Severity.PROBLEM,
+                    summary=f"group `{group.group_id}` has offsets of {listed(pending)} in a transaction on {home}",
+                    detail="Until it ends, OffsetFetch is answered with UNSTABLE_OFFSET_COMMIT, and no new member of "
+                    "the group can start.",
+                    command=command("group", "describe", group.group_id),
+                    partitions=pending,
+                    groups=(group.group_id,),
+                    age_ms=late[home],
+                )
+            )
+    return findings
 
 
 def _late_partitions(report: LsoReport, hanging: set[NamedPartition]) -> dict[NamedPartition, int | None]:

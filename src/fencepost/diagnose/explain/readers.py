@@ -11,6 +11,11 @@ from fencepost.diagnose.explain.findings import GROUPS, Finding
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, OpenTxn, TxnSnapshot, first_open
 from fencepost.diagnose.words import counted, listed
 
+HOLDS_OFFSETS = (
+    "It commits offsets of a consumer group: until it ends, OffsetFetch is answered with UNSTABLE_OFFSET_COMMIT, and "
+    "no new member of the group can start."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
@@ -55,10 +60,7 @@ def what_waits(txn: DescribedTxn, blocks: Sequence[Blocked]) -> str:
         pinned = listed(b.where for b in data)
         sentences = [f"It pins the last stable offset of {pinned}: {offsets_behind(data)}."]
     if any(where.topic == OFFSETS_TOPIC for where in txn.partitions):
-        sentences.append(
-            "It also commits offsets of a consumer group: until it ends, OffsetFetch is answered with "
-            "UNSTABLE_OFFSET_COMMIT."
-        )
+        sentences.append(HOLDS_OFFSETS)
     return " ".join(sentences)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from fencepost.diagnose.duels import find_duel
 from fencepost.diagnose.explain.findings import HANGING, SUSPICION, Action, Cause, Finding, Findings
-from fencepost.diagnose.explain.readers import Blocked, offsets_behind
+from fencepost.diagnose.explain.readers import HOLDS_OFFSETS, Blocked, offsets_behind
 from fencepost.diagnose.hanging import HangingTxn
-from fencepost.diagnose.snapshot import TxnSnapshot
+from fencepost.diagnose.snapshot import OFFSETS_TOPIC, TxnSnapshot
 from fencepost.diagnose.words import SHOWN_AT_MOST, duration, listed
 
 REGISTRATION = "InitProducerId"
@@ -18,8 +18,10 @@ def explain_hanging(hanging: Sequence[HangingTxn], blocks: Sequence[Blocked]) ->
     if not hanging:
         return Findings()
     places = listed(f"{h.where} (producer {h.producer_id}, from offset {h.start_offset})" for h in hanging)
-    behind = [b for b in blocks if b.is_hanging]
+    behind = [b for b in blocks if b.is_hanging and b.topic != OFFSETS_TOPIC]
     waits = f" {offsets_behind(behind)}." if behind else ""
+    if any(h.topic == OFFSETS_TOPIC for h in hanging):
+        waits += f" {HOLDS_OFFSETS}"
     text = (
         f"A transaction of this id hangs on {places}: it is open there, and its coordinator does not know it. No "
         f"timeout ends it, and neither a restart of its process nor `fencepost txn fence` does.{waits}"

@@ -29,6 +29,7 @@ from fencepost.diagnose.doctor.transactions import (
     diagnose_duels,
     diagnose_groups,
     diagnose_hangs,
+    diagnose_pending,
     diagnose_stalls,
     diagnose_timeouts,
     diagnose_undelivered,
@@ -171,6 +172,28 @@ def test_a_group_without_a_committed_offset_waits_behind_a_stuck_last_stable_off
     found = one(diagnose_groups(with_groups(stalled(), new={ORDERS: None})))
     assert found.groups == ("new",)
     assert found.detail.endswith("It has committed no offset on orders-0.")
+
+
+def test_a_group_whose_offset_is_in_a_transaction_that_does_not_end_cannot_start() -> None:
+    home = NamedPartition("__consumer_offsets", 0)
+
+    def pending(open_ms: int) -> list[DoctorFinding]:
+        txn = described(start_ms=NOW_MS - open_ms, timeout_ms=600_000, partitions=(home,))
+        lso = LsoSnapshot(
+            now_ms=NOW_MS,
+            ends={home: ends(4, 5), ORDERS: ends(50, 50)},
+            producers={home: (producer(4),)},
+            txns={txn.producer_id: txn},
+            groups={"billing": {ORDERS: GroupOffset(30, True)}, "other": {ORDERS: GroupOffset(30, False)}},
+        )
+        return diagnose_pending(snapshot(lso=lso))
+
+    found = one(pending(120_000))
+    assert found.groups == ("billing",)
+    assert found.summary == "group `billing` has offsets of orders-0 in a transaction on __consumer_offsets-0"
+    assert found.command == "fencepost group describe billing"
+    # Every group that commits its offsets in transactions has such offsets for a moment.
+    assert pending(100) == []
 
 
 @pytest.mark.parametrize(("limit_ms", "count"), [(900_000, 0), (86_400_000, 1), (30_000, 1), (None, 0)])
