@@ -237,6 +237,7 @@ def _json_type(text: str) -> str:
         "Then": "string",
         "Effect": "string",
         "Severity": "string",
+        "Command": "string",
     }
     return names.get(text, text)
 

@@ -12,9 +12,9 @@ from fencepost.testing.child import child_environment, python_module
 
 
 def run_fencepost(
-    *arguments: str | Path, timeout_s: float = 100, columns: int | None = None
+    *arguments: str | Path, timeout_s: float = 100, columns: int | None = None, bootstrap_servers: str | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; its output fits into `columns`, if they are given."""
+    """Run a command to its end; its output fits into `columns`, and the environment names the cluster, if given."""
     return subprocess.run(
         python_module("fencepost", *map(str, arguments)),
         stdin=subprocess.DEVNULL,
@@ -22,7 +22,7 @@ def run_fencepost(
         text=True,
         timeout=timeout_s,
         check=False,
-        env=_environment(columns),
+        env=_environment(columns) | ({"FENCEPOST_BOOTSTRAP": bootstrap_servers} if bootstrap_servers else {}),
     )
 
 

@@ -16,17 +16,23 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from fencepost.client.client import TRANSACTION, KafkaClient
+from fencepost.client.client import GROUP, TRANSACTION, KafkaClient
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
-from fencepost.protocol.messages import FindCoordinatorRequest, InitProducerIdRequest, ProduceRequest
+from fencepost.protocol.messages import (
+    FindCoordinatorRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
 from fencepost.testing import Broker
 from tests.command_line import run_fencepost, start_fencepost
 from tests.readers.reading import TIMEOUT_S, connect
@@ -66,7 +72,6 @@ ORDER = {
     "txn-hanging": ["fencepost txn hanging"],
     "txn-abort": ["fencepost txn abort --topic audit --partition 0 --producer-id 3 --yes"],
 }
-WITH_CLUSTER = ("doctor", "group", "tail", "topic", "txn")
 # Without verification (KIP-890), a write of the older protocol makes a transaction that no coordinator knows.
 SETTINGS = {"transaction.partition.verification.enable": "false"}
 BEFORE_IMPLICIT_ADD = 11
@@ -160,6 +165,32 @@ def hang(bootstrap_servers: str, topic: str, transactional_id: str, ago_ms: int 
             time.sleep(0.05)
 
 
+def hang_offset(bootstrap_servers: str, group_id: str, topic: str, transactional_id: str) -> int:
+    """Leave an offset of a group in a transaction that its coordinator has never heard of: the producer id."""
+    with connect(bootstrap_servers) as client:
+        init = InitProducerIdRequest(transactional_id, 60_000, -1, -1)
+        client.call(FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[transactional_id]), version=4)
+        client.call(FindCoordinatorRequest(key_type=GROUP, coordinator_keys=[group_id]), version=4)
+        who = _until_it_works(lambda: client.call(init, version=4), lambda reply: int(reply.error_code))
+        offset = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(0, 1)
+        topics = [TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(topic, [offset])]
+        commit = TxnOffsetCommitRequest(transactional_id, group_id, who.producer_id, who.producer_epoch, topics=topics)
+        _until_it_works(
+            lambda: client.call(commit, version=3), lambda reply: int(reply.topics[0].partitions[0].error_code)
+        )
+        return int(who.producer_id)
+
+
+def _until_it_works(call: Callable[[], Any], error_of: Callable[[Any], int]) -> Any:
+    """Apache Kafka may not have made its coordinators yet."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while code := error_of(reply := call()):
+        assert code in errors.RETRIABLE, errors.name_of(code)
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return reply
+
+
 def transcript(commands: list[str], bootstrap_servers: str, columns: int | None = None) -> str:
     """Call some commands and write down what is seen."""
     lines = []
@@ -184,8 +215,7 @@ def _seen(arguments: list[str], bootstrap_servers: str, columns: int | None) -> 
             process.send_signal(signal.SIGINT)
             assert process.wait(TIMEOUT_S) == 0
         return [re.sub(r":\d+/", ":9405/", ready), "^C"]
-    names_cluster = ["--bootstrap", bootstrap_servers] if arguments[0] in WITH_CLUSTER else []
-    done = run_fencepost(*arguments, *names_cluster, columns=columns)
+    done = run_fencepost(*arguments, columns=columns, bootstrap_servers=bootstrap_servers)
     return (done.stdout + done.stderr).rstrip("\n").split("\n")
 
 

@@ -6,12 +6,13 @@ cluster finds it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.examples import hang
+from tests.examples import hang, hang_offset
 from tests.readers.reading import TIMEOUT_S, read_all
 from tests.txn_tools import BOTH, Run, cluster, commit_offsets, create_topic, producer_of, runner, write
 
@@ -119,6 +120,8 @@ def test_an_open_transaction_and_its_groups_are_counted_alike_by_lso_and_explain
     assert (behind["partition"], behind["committed_offset"], behind["lag_to_high_watermark"]) == (0, 0, 1), (
         "on the other partition it has read uncommitted records, and waits for no transaction"
     )
+    in_list = {row["group_id"]: row["pending_count"] for row in run("group", "list", "--json").document["groups"]}
+    assert (in_list[own], in_list[reader]) == (1, 0)
     [pending] = groups[own]
     assert (pending["partition"], pending["committed_offset"], pending["is_pending"]) == (1, None, True)
     assert explained["cause"] == "open"
@@ -142,6 +145,36 @@ def test_in_a_duel_of_two_producers_the_first_advice_is_to_stop_one(
         assert "client `green` at 127.0.0.1" in advice
         assert "client `blue` at 127.0.0.1" in advice
     assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
+
+
+def test_the_printed_commands_can_be_pasted_where_no_environment_names_the_cluster(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FENCEPOST_BOOTSTRAP")
+    named = ("--bootstrap", servers)
+    producer_id, _ = hang(servers, topic, unique("auditor"))
+    cure = f"fencepost txn abort --topic {topic} --partition 0 --producer-id {producer_id} --bootstrap {servers}"
+    alarm = run("txn", "lso", topic, "--max-age", "1ms", *named)
+    assert cure in alarm.out
+    assert cure in alarm.err
+    for command in (("txn", "hanging"), ("doctor", "--max-age", "1ms")):
+        assert cure in run(*command, *named).out
+        assert cure in run(*command, "--json", *named).out.replace('"', "")
+    unknown = run("txn", "describe", unique("unknown"), *named)
+    assert f"`fencepost txn list --bootstrap {servers}` lists all ids" in unknown.err
+    assert run(*cure.split()[1:], "--yes").exit_code == 0
+
+
+def test_an_operator_who_fences_again_and_again_is_no_duel(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str]
+) -> None:
+    transactional_id = unique("fenced")
+    for _ in range(3):
+        write(producer_of(servers, transactional_id), topic, "half an order", partitions=(0,))
+        assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
+    assert "duel" not in run("txn", "explain", transactional_id, "--json").document["causes"]
+    steps = run("txn", "history", transactional_id, "--json").document["transitions"]
+    assert ["operator fenced" in step["what"] for step in steps if step["state"] == "Empty"] == [False, True] * 3
 
 
 # --- consumer groups --------------------------------------------------------------------------------------
@@ -187,6 +220,65 @@ def test_a_group_that_waits_is_shown_with_its_member_its_lags_and_what_it_waits_
         assert listed[group_id]["waiting_count"] == 0
     finally:
         consumer.close()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_member_without_a_committed_offset_is_named_by_every_command(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str], protocol: str
+) -> None:
+    transactional_id, group_id = unique("stuck"), unique("newcomers")
+    write(producer_of(servers, transactional_id), topic, "half an order", partitions=(0,))
+    settings = {"bootstrap.servers": servers, "group.id": group_id, "log_level": 0, "group.protocol": protocol}
+    consumer = Consumer(settings | {"auto.offset.reset": "earliest", "enable.auto.commit": False})
+    try:
+        consumer.subscribe([topic])
+        deadline = time.monotonic() + TIMEOUT_S
+        while not consumer.assignment():
+            assert time.monotonic() < deadline
+            assert consumer.poll(0.1) is None, "its records are not committed"
+        here, _ = run("group", "describe", group_id, "--json").document["partitions"]
+        assert (here["is_waiting"], here["waits_for"]["transactional_id"]) == (True, transactional_id)
+        listed = {row["group_id"]: row for row in run("group", "list", "--waiting", "--json").document["groups"]}
+        assert (listed[group_id]["waiting_count"], listed[group_id]["pending_count"]) == (1, 0)
+        assert group_id in [g["group_id"] for g in run("txn", "lso", topic, "--json").document["groups"]]
+        explained = run("txn", "explain", transactional_id).out
+        assert f"`{group_id}`: {topic}-0 (no committed offset)" in explained
+        findings = run("doctor", "--max-age", "1ms", "--json").document["findings"]
+        assert group_id in [group for finding in findings for group in finding["groups"]]
+        assert run("txn", "fence", transactional_id, "--yes").exit_code == 0
+        assert group_id not in run("group", "list", "--waiting").out
+    finally:
+        consumer.close()
+
+
+def test_a_group_that_cannot_start_because_its_offset_hangs_is_named_with_the_cure(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str]
+) -> None:
+    transactional_id, group_id = unique("processor"), unique("processors")
+    producer_id = hang_offset(servers, group_id, topic, transactional_id)
+    described = run("group", "describe", group_id, "--json").document
+    held_by = described["offsets_wait_for"]
+    assert (held_by["transactional_id"], held_by["is_orphan"]) == (transactional_id, True)
+    [cure] = held_by["commands"]
+    assert cure.startswith("fencepost txn abort --topic __consumer_offsets --partition ")
+    assert cure.endswith(f" --producer-id {producer_id}")
+    shown = run("group", "describe", group_id).out
+    assert "A new member cannot start (UNSTABLE_OFFSET_COMMIT)" in shown
+    assert cure in shown
+
+    listed = {row["group_id"]: row for row in run("group", "list", "--waiting", "--json").document["groups"]}
+    assert listed[group_id]["pending_count"] == 1
+    explained = run("txn", "explain", transactional_id)
+    assert "no new member of the group can start" in explained.out
+    assert "0 offsets behind" not in explained.out
+    assert f"`{group_id}`: {topic}-0 (an offset in a transaction; no committed offset)" in explained.out
+    findings = run("doctor", "--json").document["findings"]
+    [stuck] = [f for f in findings if f["check"] == "group-cannot-start" and f["groups"] == [group_id]]
+    assert stuck["command"] == f"fencepost group describe {group_id}"
+
+    assert run(*cure.split()[1:], "--yes").exit_code == 0
+    well = run("group", "describe", group_id, "--json")
+    assert well.exit_code == 1 or well.document["offsets_wait_for"] is None, "a group without offsets may be gone"
 
 
 def test_a_group_that_does_not_exist_is_not_created(

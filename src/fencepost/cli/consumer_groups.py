@@ -16,6 +16,7 @@ from fencepost.cli.txn.showing import require_answers, show
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
     from fencepost.diagnose.groups import GroupDescription, GroupList, GroupPartition
+    from fencepost.diagnose.lso import Pin
 
 
 @click.group(cls=HelpfulGroup)
@@ -34,7 +35,7 @@ def group() -> None:
 
 
 @group.command("list")
-@click.option("--waiting", is_flag=True, help="Only groups that wait behind a last stable offset.")
+@click.option("--waiting", is_flag=True, help="Only groups that wait for a transaction.")
 @watch_options
 @cluster_options
 @as_json_option
@@ -42,7 +43,8 @@ def list_(waiting: bool, every_ms: int | None, cluster: ClusterOptions, as_json:
     """List the consumer groups, those that wait first
 
     Shows how many offsets each group is behind the last stable offset (LSO) and behind the high watermark, and on how
-    many partitions it waits because a transaction holds the LSO.
+    many partitions it waits because a transaction holds the LSO. A member without a committed offset waits there, too.
+    While an offset of the group is in a transaction, a new member cannot start (UNSTABLE_OFFSET_COMMIT).
 
     \b
     Example:
@@ -72,7 +74,8 @@ def describe(group_id: str, every_ms: int | None, cluster: ClusterOptions, as_js
     """Show the members and offsets of one group
 
     Shows for each partition how far the group is behind the last stable offset (LSO) and behind the high watermark,
-    whether a newer offset is in a transaction that has not ended, and the transaction that the group waits for.
+    whether a newer offset is in a transaction that has not ended, and the transaction that the group waits for. While
+    an offset is in a transaction, a new member cannot start, and the command that shows or ends it is printed.
 
     \b
     Example:
@@ -87,9 +90,10 @@ def describe(group_id: str, every_ms: int | None, cluster: ClusterOptions, as_js
         def look() -> GroupDescription:
             snapshot = collect_group(client, group_id)
             if not isinstance(snapshot, GroupSnapshot):
-                hint = f"did you mean {snapshot[0]}?" if snapshot else "`fencepost group list` lists all groups"
+                every = f"`{cluster.command('group', 'list')}` lists all groups"
+                hint = f"did you mean {snapshot[0]}?" if snapshot else every
                 raise Failure(f"there is no consumer group {group_id}", hint)
-            return diagnose_group(snapshot)
+            return cluster.pasteable(diagnose_group(snapshot))
 
         found = show(look, description_text, as_json, every_ms)
     if found is not None:
@@ -116,7 +120,7 @@ def list_text(document: GroupList) -> Iterator[Block]:
 
 
 def description_text(document: GroupDescription) -> Iterator[Block]:
-    from fencepost.cli.output import Fields, Table
+    from fencepost.cli.output import Fields, Paragraph, Table
     from fencepost.client.admin.answers import NamedPartition
 
     yield Fields(
@@ -158,6 +162,20 @@ def description_text(document: GroupDescription) -> Iterator[Block]:
             ],
             optional=("HIGH WATERMARK", "LAST STABLE OFFSET", "IN A TRANSACTION", "COMMITTED OFFSET"),
         )
+    if document.offsets_wait_for is not None:
+        yield Paragraph(_what_holds_offsets(document.offsets_wait_for), is_bold=True)
+
+
+def _what_holds_offsets(pin: Pin) -> str:
+    """Why a new member cannot start, and the commands to call next."""
+    from fencepost.cli.txn.text import name_of
+
+    hangs = " that hangs: its coordinator does not know it" if pin.is_orphan else ""
+    said = (
+        "A new member cannot start (UNSTABLE_OFFSET_COMMIT): offsets of the group are in a transaction. The oldest one "
+        f"that holds offsets is of {name_of(pin)}{hangs}:"
+    )
+    return "\n".join([said, *(f"  {command}" for command in pin.commands)])
 
 
 def _waits_for(partition: GroupPartition) -> str | None:

@@ -8,9 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from fencepost.cli.errors import Failure, WrongUse
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from fencepost.client.client import KafkaClient
 
 Command = Callable[..., Any]
+D = TypeVar("D")
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
@@ -34,6 +36,8 @@ WITHOUT_EFFECT = frozenset(
         "socket.connection.setup.timeout.max.ms",
     }
 )
+# Words in the names of settings whose values must not be printed.
+SECRET = ("password", "jaas")
 EXIT_CODES = {
     0: "the command succeeded and found no problem; also Ctrl-C during --watch",
     1: "the command failed, found a problem, was refused, or what it was asked for does not exist",
@@ -92,6 +96,29 @@ class ClusterOptions:
     bootstrap: str | None
     file: str | None
     pairs: tuple[str, ...]
+    # The environment has `bootstrap`, so that commands need not repeat it.
+    is_exported: bool = False
+
+    def arguments(self) -> list[str]:
+        """The options that a command needs to reach the same cluster; the user has to fill in what may be secret."""
+        found = ["--bootstrap", self.bootstrap] if self.bootstrap is not None and not self.is_exported else []
+        found += ["--command-config", self.file] if self.file is not None else []
+        for pair in self.pairs:
+            name, equals, _ = pair.partition("=")
+            found += ["--set", f"{name}{equals}..." if _is_secret(name) else pair]
+        return found
+
+    def command(self, *words: str) -> str:
+        """A command for the same cluster, as a line that can be pasted into a shell."""
+        from fencepost.diagnose.commands import command, for_cluster
+
+        return for_cluster(command(*words), self.arguments())
+
+    def pasteable(self, document: D) -> D:
+        """The document of a command, whose commands are for the same cluster."""
+        from fencepost.diagnose.commands import for_cluster
+
+        return for_cluster(document, self.arguments())
 
     def settings(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -128,6 +155,10 @@ class ClusterOptions:
             raise WrongUse(*_with_hint(str(e), "the settings are those of Kafka's clients")) from None
         except ClientError as e:
             raise failure_of(e) from None
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name for word in SECRET)
 
 
 def failure_of(error: Exception) -> Failure:
@@ -182,7 +213,9 @@ def cluster_options(command: Command) -> Command:
     )
     @functools.wraps(command)
     def with_cluster(*args: Any, bootstrap: str | None, file: str | None, pairs: tuple[str, ...], **given: Any) -> Any:
-        return command(*args, cluster=ClusterOptions(bootstrap, file, pairs), **given)
+        source = click.get_current_context().get_parameter_source("bootstrap")
+        is_exported = source is ParameterSource.ENVIRONMENT
+        return command(*args, cluster=ClusterOptions(bootstrap, file, pairs, is_exported), **given)
 
     return with_cluster
 

@@ -2,7 +2,8 @@
 
 A group commits the offset of the next record that it will read. On a partition whose last stable offset (LSO) is held
 by a transaction, a group at the LSO or before it waits there, or will as soon as it has read up to the LSO. A group
-beyond the LSO reads uncommitted records, and waits for no transaction.
+beyond the LSO reads uncommitted records, and waits for no transaction. A member that reads a partition without a
+committed offset waits, too: whichever end it began at, it began at the LSO or before it.
 """
 
 from __future__ import annotations
@@ -12,19 +13,24 @@ from dataclasses import dataclass
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.groups import GroupOffset, GroupOffsets
-from fencepost.diagnose.snapshot import Ends
+from fencepost.diagnose.snapshot import OFFSETS_TOPIC, Ends
+from fencepost.machines.txn.records import partition_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffectedPartition:
     topic: str
     partition: int
-    # None: a transaction has written the first offset of the group there, and has not ended.
+    # None: a member reads there and has committed nothing, or a transaction has the first offset, and has not ended.
     committed_offset: int | None
     # A transaction that has not ended may change the offset: a new member of the group cannot start before it ends.
     is_pending: bool
     lag_to_lso: int | None
     lag_to_high_watermark: int | None
+
+    @property
+    def where(self) -> NamedPartition:
+        return NamedPartition(self.topic, self.partition)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +52,13 @@ def lags(offset: int | None, ends: Ends | None) -> tuple[int | None, int | None]
 
 def is_behind(offset: int | None, ends: Ends | None) -> bool:
     """Whether a transaction holds the last stable offset of the partition, and the reader has not passed it."""
-    return offset is not None and ends is not None and ends.gap > 0 and offset <= ends.last_stable_offset
+    return ends is not None and ends.gap > 0 and (offset is None or offset <= ends.last_stable_offset)
+
+
+def home_of(group_id: str, ends: Mapping[NamedPartition, Ends]) -> NamedPartition | None:
+    """The partition of `__consumer_offsets` that keeps the offsets of a group; None if `ends` lacks the topic."""
+    count = max((where.partition + 1 for where in ends if where.topic == OFFSETS_TOPIC), default=0)
+    return NamedPartition(OFFSETS_TOPIC, partition_for(group_id, count)) if count else None
 
 
 def affected_groups(

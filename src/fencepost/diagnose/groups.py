@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.groups import GroupOffset
-from fencepost.diagnose.affected import is_behind, lags
-from fencepost.diagnose.lso import LsoRow, lso_row
+from fencepost.diagnose.affected import home_of, is_behind, lags
+from fencepost.diagnose.lso import LsoRow, Pin, diagnose_lso, lso_row
 from fencepost.diagnose.snapshot import GroupSnapshot, GroupsSnapshot
 
 
@@ -17,8 +17,8 @@ class GroupRow:
     protocol: str
     state: str
     coordinator: int
-    # The partitions with a committed offset; of these, where it waits behind the last stable offset, and where a newer
-    # offset is in a transaction.
+    # The partitions that it reads; of these, where it waits behind the last stable offset, and where an offset is in a
+    # transaction, so that a new member cannot start.
     partition_count: int
     waiting_count: int
     pending_count: int
@@ -75,6 +75,8 @@ class GroupDescription:
     lag_to_high_watermark: int
     members: tuple[MemberRow, ...]
     partitions: tuple[GroupPartition, ...]
+    # The oldest transaction where offsets of the group are in one; until it ends, a new member may be unable to start.
+    offsets_wait_for: Pin | None
     problems: tuple[str, ...]
 
 
@@ -95,8 +97,8 @@ def diagnose_groups(snapshot: GroupsSnapshot, only_waiting: bool = False) -> Gro
             lag_to_high_watermark=sum(to_end or 0 for _, to_end in behind),
         )
         rows.append(row)
-    rows.sort(key=lambda row: (-row.waiting_count, -row.lag_to_high_watermark, row.group_id))
-    kept = [row for row in rows if row.waiting_count or not only_waiting]
+    rows.sort(key=lambda row: (-row.waiting_count, -row.pending_count, -row.lag_to_high_watermark, row.group_id))
+    kept = [row for row in rows if row.waiting_count or row.pending_count or not only_waiting]
     return GroupList(now_ms=snapshot.now_ms, groups=tuple(kept), total=len(rows), problems=snapshot.problems)
 
 
@@ -128,8 +130,14 @@ def diagnose_group(snapshot: GroupSnapshot) -> GroupDescription:
             for m in members
         ),
         partitions=partitions,
+        offsets_wait_for=_offsets_wait_for(snapshot) if any(p.is_pending for p in partitions) else None,
         problems=(*snapshot.lso.unanswered_coordinators, *snapshot.lso.problems, *snapshot.problems),
     )
+
+
+def _offsets_wait_for(snapshot: GroupSnapshot) -> Pin | None:
+    home = home_of(snapshot.group.group_id, snapshot.lso.ends)
+    return next((pin for pin in diagnose_lso(snapshot.lso).pins if home in pin.partitions), None)
 
 
 def _group_partition(snapshot: GroupSnapshot, where: NamedPartition, member_id: str | None) -> GroupPartition:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Producer
+from fencepost.diagnose.commands import Command, command
 from fencepost.diagnose.snapshot import HangingSnapshot, OpenTxn, TxnSnapshot, age_by_record, is_open
 
 
@@ -21,7 +22,7 @@ class HangingTxn:
     coordinator_epoch: int
     transactional_id: str | None
     why: str
-    abort_command: str
+    abort_command: Command
 
     @property
     def where(self) -> NamedPartition:
@@ -106,9 +107,10 @@ def hanging_of(snapshot: TxnSnapshot) -> tuple[HangingTxn, ...]:
     )
 
 
-def abort_command(where: NamedPartition, producer_id: int) -> str:
+def abort_command(where: NamedPartition, producer_id: int) -> Command:
     """The command that ends a hanging transaction of this producer."""
-    return f"fencepost txn abort --topic {where.topic} --partition {where.partition} --producer-id {producer_id}"
+    place = ("--topic", where.topic, "--partition", str(where.partition))
+    return command("txn", "abort", *place, "--producer-id", str(producer_id))
 
 
 def _hanging(where: NamedPartition, producer: Producer, txn: DescribedTxn | None, why: str, now_ms: int) -> HangingTxn:

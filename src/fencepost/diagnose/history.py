@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from fencepost.client.admin.answers import NamedPartition, Rpc
+from fencepost.client.admin.orders import FENCED_BY_ORDER_MS
 from fencepost.diagnose.snapshot import HistorySnapshot, LogEntry
 from fencepost.diagnose.words import duration, listed
 from fencepost.machines.txn.states import (
@@ -191,10 +192,20 @@ def _registered(before: Txn | None, txn: Txn) -> str:
         )
     if before.producer_epoch == txn.producer_epoch:
         return "a producer asked for its epoch again (InitProducerId)"
-    return (
-        f"a producer registered (InitProducerId): epoch {before.producer_epoch} -> {txn.producer_epoch}, "
-        f"producers with {before.producer_epoch} or less are fenced"
+    who = (
+        "an operator fenced it (txn fence)"
+        if is_fenced_by_order(before, txn)
+        else "a producer registered (InitProducerId)"
     )
+    return (
+        f"{who}: epoch {before.producer_epoch} -> {txn.producer_epoch}, producers with {before.producer_epoch} or less "
+        "are fenced"
+    )
+
+
+def is_fenced_by_order(before: Txn | None, txn: Txn) -> bool:
+    """Whether an operator's `fencepost txn fence` wrote this record, and no producer."""
+    return txn.state is EMPTY and before is not None and before.timeout_ms - txn.timeout_ms == FENCED_BY_ORDER_MS
 
 
 def _added(before: Txn | None, txn: Txn) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 
 from fencepost.client.admin.answers import NamedPartition, Producer, Rpc
 from fencepost.diagnose.affected import AffectedGroup, affected_groups
+from fencepost.diagnose.commands import Command, command
 from fencepost.diagnose.hanging import abort_command
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, Ends, LsoSnapshot, age_by_record, first_open, is_coordinated
 
@@ -46,7 +46,7 @@ class Pin:
     timeout_ms: int | None
     is_orphan: bool
     # What to call next: what explains it or, if no coordinator will end it, what ends it on each partition.
-    commands: tuple[str, ...]
+    commands: tuple[Command, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +164,10 @@ def _pins(rows: list[LsoRow]) -> tuple[Pin, ...]:
     return tuple(sorted(pins, key=lambda pin: (-(pin.age_ms or 0), pin.producer_id)))
 
 
-def _commands(producer_id: int, is_orphan: bool, rows: list[LsoRow]) -> tuple[str, ...]:
+def _commands(producer_id: int, is_orphan: bool, rows: list[LsoRow]) -> tuple[Command, ...]:
     if is_orphan:
         return tuple(abort_command(NamedPartition(row.topic, row.partition), producer_id) for row in rows)
     transactional_id = rows[0].transactional_id
     if transactional_id is None:
         return ()  # Not all coordinators answered: it may hang, or not.
-    return (f"fencepost txn explain {shlex.quote(transactional_id)}",)
+    return (command("txn", "explain", transactional_id),)

@@ -75,7 +75,7 @@ def test_the_troubles_of_a_cluster_are_found_and_ranked_and_the_exit_code_tells(
     assert ill.exit_code == 1
     abort = f"fencepost txn abort --topic audit --partition 0 --producer-id {producer_id}"
     assert sorted(findings(ill, "problem")[:-1]) == [
-        ("duel", "4 producers registered `rival` within TIME", "fencepost txn history rival"),
+        ("duel", "4 producers registered `rival` within TIME", "fencepost txn explain rival"),
         ("hanging", f"a transaction of producer {producer_id} hangs on audit-0 since offset 0", abort),
         ("lso-stall", "readers of orders-0 wait for `orders-sink` for TIME", "fencepost txn explain orders-sink"),
     ]

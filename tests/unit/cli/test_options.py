@@ -89,6 +89,22 @@ def test_a_wrong_call_is_refused_before_the_cluster_is_asked(
     assert "\n\nhint: " in shown.err
 
 
+def test_a_printed_command_names_the_cluster_as_the_user_did(tmp_path: Path) -> None:
+    assert ClusterOptions("b:2", None, ()).command("txn", "explain", "a b") == (
+        "fencepost txn explain 'a b' --bootstrap b:2"
+    )
+    assert ClusterOptions("b:2", "my file", ("request.timeout.ms=5",), is_exported=True).command("txn", "list") == (
+        "fencepost txn list --command-config 'my file' --set request.timeout.ms=5"
+    )
+    assert ClusterOptions(None, "f", ()).command("txn", "list") == "fencepost txn list --command-config f"
+
+
+def test_a_printed_command_has_no_secrets() -> None:
+    given = ("sasl.username=me", "sasl.password=s3cret", 'sasl.jaas.config=password="s3cret"')
+    printed = ClusterOptions("b:2", None, given, is_exported=True).command("txn", "list")
+    assert printed == "fencepost txn list --set sasl.username=me --set sasl.password=... --set sasl.jaas.config=..."
+
+
 def test_an_unreachable_cluster_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["txn", "lso", "--max-age", "1s", "--bootstrap", "127.0.0.1:1"]) == 3
     assert "cannot connect to 127.0.0.1:1" in capsys.readouterr().err

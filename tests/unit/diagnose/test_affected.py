@@ -15,9 +15,9 @@ LOGS = NamedPartition("logs", 0)
 ENDS = {ORDERS: ends(40, 90), PAYMENTS: ends(7, 8), LOGS: ends(10, 10)}
 
 
-@pytest.mark.parametrize(("offset", "waits"), [(0, True), (40, True), (41, False), (90, False), (None, False)])
+@pytest.mark.parametrize(("offset", "waits"), [(0, True), (40, True), (41, False), (90, False), (None, True)])
 def test_a_group_at_the_last_stable_offset_or_before_it_waits(offset: int | None, waits: bool) -> None:
-    """One beyond it reads uncommitted records."""
+    """One beyond it reads uncommitted records. One without an offset began at the last stable offset, or before it."""
     assert is_behind(offset, ENDS[ORDERS]) is waits
 
 
@@ -46,6 +46,25 @@ def test_a_group_with_an_offset_in_a_transaction_is_affected_wherever_it_reads()
         ("logs", 4, 6),
         ("payments", None, None),
     ]
+
+
+def test_a_member_that_has_committed_nothing_waits_where_a_transaction_holds_the_last_stable_offset() -> None:
+    groups = {"new": {ORDERS: GroupOffset(None, False), LOGS: GroupOffset(None, False)}}
+    [new] = affected_groups(groups, ENDS, {ORDERS})
+    assert [(p.topic, p.committed_offset, p.is_pending, p.lag_to_lso) for p in new.partitions] == [
+        ("orders", None, False, None)
+    ]
+
+
+def test_a_group_with_an_offset_in_a_transaction_is_listed_among_those_that_wait() -> None:
+    snapshot = GroupsSnapshot(
+        now_ms=NOW_MS,
+        listed=(ListedGroup("a", 1, "classic", "Empty"), ListedGroup("b", 1, "classic", "Empty")),
+        offsets={"a": {LOGS: GroupOffset(0, False)}, "b": {LOGS: GroupOffset(None, True)}},
+        ends=ENDS,
+    )
+    [row] = diagnose_groups(snapshot, only_waiting=True).groups
+    assert (row.group_id, row.waiting_count, row.pending_count) == ("b", 0, 1)
 
 
 def test_groups_that_wait_are_listed_first() -> None:

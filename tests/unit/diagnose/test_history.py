@@ -43,6 +43,11 @@ def test_a_producer_that_takes_over_fences_the_one_before() -> None:
     assert "got a new id, 8: the epochs of 7 were used up" in rotated
 
 
+def test_an_order_of_an_operator_is_told_from_the_registration_of_a_producer() -> None:
+    fenced = causes_of(entry(EMPTY, -900), entry(EMPTY, -100, epoch=5, timeout_ms=59_999))[1]
+    assert fenced == "an operator fenced it (txn fence): epoch 4 -> 5, producers with 4 or less are fenced"
+
+
 def prepared(*, epoch: int, version: int, open_ms: int = 5_000) -> LogEntry:
     return entry(PREPARE_ABORT, -1000, epoch=epoch, version=version, start_ms=-1000 - open_ms)
 

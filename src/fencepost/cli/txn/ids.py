@@ -9,7 +9,7 @@ import click
 
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Duration, as_json_option, cluster_options, watch_options
-from fencepost.cli.txn.showing import require_answers, show, unknown_id, write
+from fencepost.cli.txn.showing import require_answers, show, unknown_id, where_all_ids_are, write
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
 
@@ -99,7 +99,7 @@ def list_(
             if not any(filters.id_pattern.fullmatch(id_) for id_ in known.found):
                 raise Failure(
                     f"none of {counted(len(known.found), 'transactional id')} matches --id {pattern}",
-                    _pattern_hint(pattern) or "`fencepost txn list` lists all ids",
+                    _pattern_hint(pattern) or where_all_ids_are(cluster),
                 )
     print(f"none of {found.total} transactional ids", file=sys.stderr)
 
@@ -144,7 +144,7 @@ def describe(transactional_id: str, every_ms: int | None, cluster: ClusterOption
                 snapshot = collect_txn(client, transactional_id, ENTRIES_FOR_THE_LATEST, False, progress)
             document = diagnose_description(snapshot)
             if document is None:
-                raise unknown_id(transactional_id, snapshot.similar)
+                raise unknown_id(cluster, transactional_id, snapshot.similar)
             return document
 
         show(look, text.description, as_json, every_ms)
@@ -179,7 +179,7 @@ def history(transactional_id: str, with_rpcs: bool, cluster: ClusterOptions, as_
     with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
         document = diagnose_history(collect_history(client, transactional_id, with_rpcs, progress))
     if not document.transitions:
-        raise unknown_id(transactional_id)
+        raise unknown_id(cluster, transactional_id)
     if with_rpcs and document.rpcs is None:
         raise Failure("the brokers of this cluster do not remember requests; only Fencepost's do", "leave out --rpc")
     write(document, text.history, as_json)
@@ -211,11 +211,11 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
     from fencepost.diagnose.words import listed
 
     with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
-        document = diagnose_txn(collect_txn(client, transactional_id, progress=progress))
+        document = cluster.pasteable(diagnose_txn(collect_txn(client, transactional_id, progress=progress)))
     write(document, text.explanation, as_json)
     if document.hanging:
         places = listed(h.where for h in document.hanging)
         raise Failure(f"a transaction of `{transactional_id}` hangs on {places}", "end it with the commands above")
     if document.state is None:
-        raise Failure(f"no coordinator knows `{transactional_id}`", "`fencepost txn list` lists all ids")
+        raise unknown_id(cluster, transactional_id)
     require_answers(document.problems)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -54,11 +53,11 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
         found = collect_settled(client, transactional_id)
         # InitProducerId creates an id that does not exist.
         if found is None:
-            raise unknown_id(transactional_id)
+            raise unknown_id(cluster, transactional_id)
         snapshot = collect_txn(client, transactional_id, ENTRIES_FOR_THE_LATEST)
-        hanging = hanging_of(snapshot)
+        hanging = cluster.pasteable(hanging_of(snapshot))
         if must_be_open and not is_open(found.state):
-            anyway = f"to fence its producer anyway: `fencepost txn fence {shlex.quote(transactional_id)}`"
+            anyway = f"to fence its producer anyway: `{cluster.command('txn', 'fence', transactional_id)}`"
             raise Failure(
                 f"`{transactional_id}` has no open transaction that its coordinator knows: it is {found.state}",
                 _how_to_end(hanging) if hanging else anyway,
@@ -66,7 +65,7 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
         if is_decided(found.state):
             raise Failure(
                 f"the transaction of `{transactional_id}` is already decided ({found.state}) and cannot be changed",
-                f"`fencepost txn explain {shlex.quote(transactional_id)}` shows what it waits for",
+                f"`{cluster.command('txn', 'explain', transactional_id)}` shows what it waits for",
             )
         aborts = "aborts its open transaction and " if is_open(found.state) else ""
         producer = f"producer {found.producer_id} (epoch {found.producer_epoch})"
@@ -138,7 +137,7 @@ def abort(
     from fencepost.diagnose.orders import order_abort
 
     with cluster.connect() as client:
-        found = _hanging_on(client, topic, partition, producer_id, start_offset)
+        found = _hanging_on(cluster, client, topic, partition, producer_id, start_offset)
         what = ", ".join(f"producer {h.producer_id} from offset {h.start_offset} ({h.why})" for h in found)
         confirm(f"This writes an abort marker on {topic}-{partition} for {what}.", yes)
         document = order_abort(client, found)
@@ -146,7 +145,12 @@ def abort(
 
 
 def _hanging_on(
-    client: KafkaClient, topic: str, partition: int, producer_id: int | None, start_offset: int | None
+    cluster: ClusterOptions,
+    client: KafkaClient,
+    topic: str,
+    partition: int,
+    producer_id: int | None,
+    start_offset: int | None,
 ) -> list[HangingTxn]:
     """The transactions that hang on a partition; if there is none, fails with what is there instead."""
     from fencepost.client.admin.answers import NamedPartition
@@ -170,6 +174,6 @@ def _hanging_on(
             raise Failure(
                 f"the transaction of producer {producer.producer_id} on {where} does not hang: "
                 f"`{owner.transactional_id}` is {owner.state}",
-                f"`fencepost txn fence {shlex.quote(owner.transactional_id)}` aborts it on all its partitions",
+                f"`{cluster.command('txn', 'fence', owner.transactional_id)}` aborts it on all its partitions",
             )
-    raise Failure(f"no such transaction hangs on {where}", "`fencepost txn hanging` lists those that do")
+    raise Failure(f"no such transaction hangs on {where}", f"`{cluster.command('txn', 'hanging')}` lists those that do")

@@ -91,8 +91,10 @@ def lso(
 
     with cluster.connect() as client:
         found = show(
-            lambda: diagnose_lso(
-                collect_lso(client, None if topic is None else [topic]), max_age_ms, shows_all or topic is not None
+            lambda: cluster.pasteable(
+                diagnose_lso(
+                    collect_lso(client, None if topic is None else [topic]), max_age_ms, shows_all or topic is not None
+                )
             ),
             text.lso,
             as_json,
@@ -107,17 +109,17 @@ def lso(
         name = f"`{id_}`" if id_ is not None else f"producer {oldest.producer_id}"
         raise Failure(
             f"readers wait for {name} for {duration(oldest.age_ms or 0)}, more than {duration(limit_ms)}",
-            _what_next(oldest),
+            _what_next(cluster, oldest),
         )
     require_answers(found.problems)
     if not found.waiting_count:
         print(f"no reader waits on any of {counted(found.partition_count, 'partition')}", file=sys.stderr)
 
 
-def _what_next(pin: Pin) -> str:
+def _what_next(cluster: ClusterOptions, pin: Pin) -> str:
     if pin.is_orphan:
         return "it hangs; this ends it: " + " && ".join(pin.commands)
-    return f"`{pin.commands[0]}` explains it" if pin.commands else "see `fencepost txn hanging`"
+    return f"`{pin.commands[0]}` explains it" if pin.commands else f"see `{cluster.command('txn', 'hanging')}`"
 
 
 @click.command()
@@ -140,7 +142,7 @@ def hanging(topic: str | None, cluster: ClusterOptions, as_json: bool) -> None:
     from fencepost.diagnose.words import counted
 
     with cluster.connect() as client:
-        document = diagnose_hanging(collect_hanging(client, None if topic is None else [topic]))
+        document = cluster.pasteable(diagnose_hanging(collect_hanging(client, None if topic is None else [topic])))
     write(document, text.hanging, as_json)
     open_ = counted(document.open_count, "open transaction")
     looked_at = f"{counted(document.partition_count, 'partition')}, {open_} with a coordinator"

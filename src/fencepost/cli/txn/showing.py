@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from fencepost.cli.errors import Failure
-from fencepost.cli.options import Unanswered
+from fencepost.cli.options import ClusterOptions, Unanswered
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
@@ -46,7 +46,11 @@ def require_answers(problems: Sequence[str]) -> None:
         raise Unanswered("not all brokers answered", "the warnings above say which")
 
 
-def unknown_id(transactional_id: str, similar: Iterable[str] = ()) -> Failure:
+def unknown_id(cluster: ClusterOptions, transactional_id: str, similar: Iterable[str] = ()) -> Failure:
     near = next(iter(similar), None)
-    hint = f"did you mean {near}?" if near is not None else "`fencepost txn list` lists all ids"
+    hint = f"did you mean {near}?" if near is not None else where_all_ids_are(cluster)
     return Failure(f"no coordinator knows `{transactional_id}`", hint)
+
+
+def where_all_ids_are(cluster: ClusterOptions) -> str:
+    return f"`{cluster.command('txn', 'list')}` lists all ids"

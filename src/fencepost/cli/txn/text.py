@@ -16,7 +16,6 @@ from fencepost.diagnose.txns import TxnDescription, TxnList
 from fencepost.diagnose.words import counted, duration, instant, listed, percent
 
 ORPHAN = "(hangs)"
-PINS_SHOWN = 3
 RESULTS = {None: "(in flight)", "NONE": "ok"}
 
 
@@ -164,7 +163,7 @@ def lso(document: LsoReport) -> Iterator[Block]:
         optional=("CLIENT", "TIMEOUT", "EPOCH", "PRODUCER", "HIGH WATERMARK", "LAST STABLE OFFSET"),
     )
     if document.pins:
-        yield Paragraph("\n".join(_pin(pin) for pin in document.pins[:PINS_SHOWN]), is_bold=True)
+        yield Paragraph("\n".join(_pin(pin) for pin in document.pins), is_bold=True)
     if document.groups:
         yield Table(
             (
@@ -183,14 +182,16 @@ def lso(document: LsoReport) -> Iterator[Block]:
         )
 
 
+def name_of(pin: Pin) -> str:
+    producer = f"producer {pin.producer_id}"
+    return f"`{pin.transactional_id}` ({producer})" if pin.transactional_id is not None else producer
+
+
 def _pin(pin: Pin) -> str:
     """What waits, for what, and the command to call next."""
-    name = f"producer {pin.producer_id}"
-    if pin.transactional_id is not None:
-        name = f"`{pin.transactional_id}` ({name})"
     since = f" for {duration(pin.age_ms)}" if pin.age_ms is not None else ""
     waiting = f"{counted(pin.waiting, 'offset')} on {listed(pin.partitions)}"
-    said = f"{waiting} {'waits' if pin.waiting == 1 else 'wait'} for {name}{since}"
+    said = f"{waiting} {'waits' if pin.waiting == 1 else 'wait'} for {name_of(pin)}{since}"
     if pin.is_orphan:
         said += ", which hangs: its coordinator does not know it. This ends it:"
     return "\n".join([said if pin.is_orphan or not pin.commands else f"{said}:", *(f"  {c}" for c in pin.commands)])

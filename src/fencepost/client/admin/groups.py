@@ -53,7 +53,7 @@ class GroupMembership(NamedTuple):
 
 
 class GroupOffset(NamedTuple):
-    offset: int | None  # None: nothing is committed, but a transaction has written an offset.
+    offset: int | None  # None: nothing is committed, but a transaction has written an offset, or a member reads there.
     is_pending: bool  # A transaction that has not ended may change it.
 
 
@@ -80,27 +80,51 @@ def list_groups(client: KafkaClient) -> Answers[str, ListedGroup]:
 
 def describe_group(client: KafkaClient, group: ListedGroup) -> GroupMembership | None:
     """The members of a group; None if it is gone. Raises ClientError."""
-    if group.protocol == CONSUMER:
-        request: Any = ConsumerGroupDescribeRequest([group.group_id])
-    else:
-        request = DescribeGroupsRequest([group.group_id])
-    response = ask(client, group.coordinator, request, _group_loading)
-    [found] = response.groups
+    [found] = _describe_on(client, group.coordinator, group.protocol, [group.group_id])
     if found.error_code == errors.GROUP_ID_NOT_FOUND:
         return None
     if found.error_code:
         raise BrokerError(found.error_code, f"group {group.group_id}")
-    if group.protocol == CONSUMER:
+    return _membership(found, group.protocol)
+
+
+def describe_groups(client: KafkaClient, groups: Collection[ListedGroup]) -> Answers[str, GroupMembership]:
+    """The members of some groups; groups that are gone are left out."""
+    answers: Answers[str, GroupMembership] = Answers()
+    for protocol in (CLASSIC, CONSUMER):
+        coordinators = {group.group_id: group.coordinator for group in groups if group.protocol == protocol}
+        for node_id, ids in by_value(coordinators).items():
+            for chunk in chunks(ids, GROUPS_PER_REQUEST):
+                try:
+                    described = _describe_on(client, node_id, protocol, chunk)
+                except ClientError as e:
+                    answers.problems.append(f"broker {node_id} could not describe its groups: {e}")
+                    continue
+                for found in described:
+                    if found.error_code == errors.NONE:
+                        answers.found[found.group_id] = _membership(found, protocol)
+                    elif found.error_code != errors.GROUP_ID_NOT_FOUND:
+                        answers.problems.append(str(BrokerError(found.error_code, f"group {found.group_id}")))
+    return answers
+
+
+def _describe_on(client: KafkaClient, node_id: int, protocol: str, group_ids: Sequence[str]) -> Sequence[Any]:
+    request = ConsumerGroupDescribeRequest if protocol == CONSUMER else DescribeGroupsRequest
+    return list(ask(client, node_id, request(list(group_ids)), _group_loading).groups)
+
+
+def _membership(found: Any, protocol: str) -> GroupMembership:
+    if protocol == CONSUMER:
         members = tuple(
             GroupMember(m.member_id, m.instance_id, m.client_id, m.client_host, _partitions(m.assignment))
             for m in found.members
         )
-        return GroupMembership(group.group_id, found.group_state, found.assignor_name, found.group_epoch, members)
+        return GroupMembership(found.group_id, found.group_state, found.assignor_name, found.group_epoch, members)
     members = tuple(
         GroupMember(m.member_id, m.group_instance_id, m.client_id, m.client_host, _assigned(m.member_assignment))
         for m in found.members
     )
-    return GroupMembership(group.group_id, found.group_state, found.protocol_data, None, members)
+    return GroupMembership(found.group_id, found.group_state, found.protocol_data, None, members)
 
 
 def _group_loading(response: Any) -> int:

@@ -13,12 +13,16 @@ from fencepost.protocol.messages import InitProducerIdRequest, WriteTxnMarkersRe
 
 FENCE_DEADLINE_S = 30.0
 FALLBACK_TIMEOUT_MS = 1000
+# The order registers the id with a timeout that is lower by this, which no producer does. The log of transactions keeps
+# the timeout, so that the order can be told from the registration of a producer, on any Kafka.
+FENCED_BY_ORDER_MS = 1
 
 
 def fence(client: KafkaClient, transactional_id: str, timeout_ms: int) -> tuple[int, int]:
     """Take a transactional id over, as a new producer would: abort its open transaction and fence its producer.
 
-    Returns the new producer id and epoch. Call it only for an id that exists, because InitProducerId creates others.
+    `timeout_ms` is the timeout of the id now. Returns the new producer id and epoch. Call it only for an id that
+    exists, because InitProducerId creates others.
     """
 
     def init(timeout_ms: int) -> Any:
@@ -33,7 +37,7 @@ def fence(client: KafkaClient, transactional_id: str, timeout_ms: int) -> tuple[
             deadline_s=FENCE_DEADLINE_S,
         )
 
-    response = init(timeout_ms)
+    response = init(max(timeout_ms - FENCED_BY_ORDER_MS, 1))
     if response.error_code == errors.INVALID_TRANSACTION_TIMEOUT:
         # transaction.max.timeout.ms was lowered after the producer registered. The next producer sets its own timeout.
         response = init(FALLBACK_TIMEOUT_MS)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from fencepost.client.admin.answers import Answers, NamedPartition
-from fencepost.client.admin.groups import GroupOffset, GroupOffsets, group_offsets, list_groups
+from fencepost.client.admin.groups import (
+    GroupOffset,
+    GroupOffsets,
+    ListedGroup,
+    describe_groups,
+    group_offsets,
+    list_groups,
+)
 from fencepost.client.admin.partitions import partitions_of
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
@@ -13,6 +20,8 @@ from fencepost.diagnose.snapshot import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.machines.txn.records import partition_for
 
 INTERNAL = (OFFSETS_TOPIC, TXN_TOPIC)
+WITHOUT_MEMBERS = ("Empty", "Dead")
+NOTHING_COMMITTED = GroupOffset(None, False)
 
 
 def data_partitions(client: KafkaClient) -> list[NamedPartition]:
@@ -40,15 +49,46 @@ def _offsets_on(
     client: KafkaClient, data: Collection[NamedPartition], homes: Collection[int]
 ) -> Answers[str, GroupOffsets]:
     listed = list_groups(client)
-    coordinators = {group.group_id: group.coordinator for group in listed.found.values()}
-    read = group_offsets(client, coordinators, data) if data else Answers[str, GroupOffsets]()
-    found: dict[str, dict[NamedPartition, GroupOffset]] = {id_: dict(offsets) for id_, offsets in read.found.items()}
-    problems = [*listed.problems, *read.problems]
-    if homes:
-        count = len(client.topic(OFFSETS_TOPIC).leaders)
-        kept = {id_: node for id_, node in coordinators.items() if partition_for(id_, count) in homes}
-        written = group_offsets(client, kept, data_partitions(client))
-        problems += written.problems
-        for group_id, offsets in written.found.items():
-            found.setdefault(group_id, {}).update((where, at) for where, at in offsets.items() if at.is_pending)
-    return Answers({id_: offsets for id_, offsets in found.items() if offsets}, problems)
+    groups = listed.found.values()
+    read = read_offsets(client, groups, data) if data else Answers[str, GroupOffsets]()
+    pending = pending_offsets(client, groups, homes)
+    return Answers(merged(read.found, pending.found), [*listed.problems, *read.problems, *pending.problems])
+
+
+def read_offsets(
+    client: KafkaClient, groups: Collection[ListedGroup], partitions: Collection[NamedPartition] | None = None
+) -> Answers[str, GroupOffsets]:
+    """The offsets of groups on these partitions or on all, also where a member reads without a committed offset."""
+    offsets = group_offsets(client, {group.group_id: group.coordinator for group in groups}, partitions)
+    described = describe_groups(client, [group for group in groups if group.state not in WITHOUT_MEMBERS])
+    assigned = {
+        id_: {
+            where: NOTHING_COMMITTED
+            for member in membership.members
+            for where in member.partitions
+            if partitions is None or where in partitions
+        }
+        for id_, membership in described.found.items()
+    }
+    return Answers(merged(assigned, offsets.found), [*offsets.problems, *described.problems])
+
+
+def pending_offsets(
+    client: KafkaClient, groups: Collection[ListedGroup], homes: Collection[int]
+) -> Answers[str, GroupOffsets]:
+    """The offsets in transactions of the groups that these partitions of `__consumer_offsets` keep."""
+    if not homes:
+        return Answers()
+    count = len(client.topic(OFFSETS_TOPIC).leaders)
+    kept = {group.group_id: group.coordinator for group in groups if partition_for(group.group_id, count) in homes}
+    written = group_offsets(client, kept, data_partitions(client))
+    found: dict[str, GroupOffsets] = {
+        id_: {where: at for where, at in offsets.items() if at.is_pending} for id_, offsets in written.found.items()
+    }
+    return Answers(found, written.problems)
+
+
+def merged(first: Mapping[str, GroupOffsets], later: Mapping[str, GroupOffsets]) -> dict[str, GroupOffsets]:
+    """Both, without groups that have no offsets; where both have one, that of `later`."""
+    both = {id_: {**first.get(id_, {}), **later.get(id_, {})} for id_ in {**first, **later}}
+    return {id_: offsets for id_, offsets in both.items() if offsets}

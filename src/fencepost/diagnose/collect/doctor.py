@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection
-from typing import NamedTuple
-
-from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.configs import describe_broker_configs, describe_topic_configs
-from fencepost.client.admin.groups import group_offsets, list_groups
-from fencepost.client.admin.partitions import EARLIEST, list_offsets, read_batches
+from fencepost.client.admin.groups import list_groups
 from fencepost.client.admin.topics import TopicLayout, describe_layouts
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.collect.partitions import collect_hanging, collect_lso
-from fencepost.diagnose.collect.state_log import Progress, no_progress
+from fencepost.diagnose.collect.state_log import Progress, StateMemory, no_progress, read_state_memory
 from fencepost.diagnose.collect.transactions import collect_txns
 from fencepost.diagnose.doctor.snapshot import DoctorSettings, DoctorSnapshot, StateTopic
-from fencepost.diagnose.snapshot import TXN_TOPIC, LogEntry, TxnsSnapshot
-from fencepost.machines.txn.records import decode_key, decode_value
+from fencepost.diagnose.snapshot import TXN_TOPIC, TxnsSnapshot
 from fencepost.protocol.messages import DescribeRpcsRequest
-from fencepost.protocol.records import iter_records
 
 MAX_INT64 = 2**63 - 1
-RECENT_MS = 900_000
-RECENT_ENTRIES = 40
 MAX_TIMEOUT = "transaction.max.timeout.ms"
 ABORT_CHECK = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 EXPIRATION = "transactional.id.expiration.ms"
@@ -35,13 +25,6 @@ MIN_ISR = "min.insync.replicas"
 DELETE_RETENTION = "delete.retention.ms"
 CLEANUP = "cleanup.policy"
 UNCLEAN = "unclean.leader.election.enable"
-
-
-class StateMemory(NamedTuple):
-    """What the log of transactions says about every id."""
-
-    updated_ms: dict[str, int]
-    recent: dict[str, tuple[LogEntry, ...]]
 
 
 def collect_doctor(client: KafkaClient, progress: Progress = no_progress) -> DoctorSnapshot:
@@ -54,11 +37,11 @@ def collect_doctor(client: KafkaClient, progress: Progress = no_progress) -> Doc
     if layout is not None:
         state_topic = _state_topic(client, layout, problems)
         try:
-            memory = read_state_memory(client, layout, progress)
+            memory = read_state_memory(client, progress)
+            problems += memory.problems
         except ClientError as e:
             problems.append(f"the log of transactions cannot be read: {e}")
-    waiting = [where for where, ends in lso.ends.items() if ends.gap > 0]
-    group_offsets, group_count = _groups(client, waiting, problems)
+    groups = list_groups(client)
     txns = TxnsSnapshot(
         now_ms=txns.now_ms,
         listed=txns.listed,
@@ -77,45 +60,18 @@ def collect_doctor(client: KafkaClient, progress: Progress = no_progress) -> Doc
         recent=memory.recent if memory is not None else {},
         state_topic=state_topic,
         settings=_settings(client, problems),
-        group_offsets=group_offsets,
-        group_count=group_count,
+        group_count=len(groups.found),
         problems=(
             *lso.unanswered_coordinators,
             *lso.problems,
+            *lso.warnings,
             *hanging.unanswered_coordinators,
             *hanging.problems,
             *txns.problems,
+            *groups.problems,
             *problems,
         ),
     )
-
-
-def read_state_memory(client: KafkaClient, layout: TopicLayout, progress: Progress) -> StateMemory:
-    """Read `__transaction_state` once: the last record of each id, and those of the last minutes."""
-    partitions = [NamedPartition(TXN_TOPIC, p.partition) for p in layout.partitions if p.leader >= 0]
-    starts, ends = list_offsets(client, partitions, timestamp=EARLIEST), list_offsets(client, partitions)
-    spans = {where: (starts.found[where], end) for where, end in ends.found.items() if where in starts.found}
-    total, done = sum(end - start for start, end in spans.values()), 0
-    since_ms = now_ms() - RECENT_MS
-    updated: dict[str, int] = {}
-    recent: dict[str, deque[LogEntry]] = {}
-    for where, (start, end) in spans.items():
-        for header, batch in read_batches(client, where, start, end):
-            progress(done + max(header.last_offset + 1 - start, 0), total)
-            for record in iter_records(batch):
-                id_ = decode_key(record.key) if record.key else None
-                if id_ is None:
-                    continue
-                txn = decode_value(id_, record.value) if record.value else None
-                if txn is None:
-                    updated.pop(id_, None)
-                else:
-                    updated[id_] = txn.updated_ms
-                if record.timestamp >= since_ms:
-                    entry = LogEntry(offset=record.offset, timestamp_ms=record.timestamp, txn=txn)
-                    recent.setdefault(id_, deque(maxlen=RECENT_ENTRIES)).append(entry)
-        done += end - start
-    return StateMemory(updated, {id_: tuple(entries) for id_, entries in recent.items()})
 
 
 def _state_topic(client: KafkaClient, layout: TopicLayout, problems: list[str]) -> StateTopic:
@@ -156,20 +112,3 @@ def _number(shown: dict[str, str], name: str) -> int | None:
 
 def _truth(shown: dict[str, str], name: str) -> bool | None:
     return {"true": True, "false": False}.get(shown.get(name, "").lower())
-
-
-def _groups(
-    client: KafkaClient, waiting: Collection[NamedPartition], problems: list[str]
-) -> tuple[dict[str, dict[NamedPartition, int]], int]:
-    """The offsets of all groups on the partitions where readers wait, and the number of groups."""
-    groups = list_groups(client)
-    problems += groups.problems
-    if not waiting:
-        return {}, len(groups.found)
-    answers = group_offsets(client, {group.group_id: group.coordinator for group in groups.found.values()}, waiting)
-    problems += answers.problems
-    found = {
-        group_id: {where: at.offset for where, at in offsets.items() if at.offset is not None}
-        for group_id, offsets in answers.found.items()
-    }
-    return found, len(groups.found)

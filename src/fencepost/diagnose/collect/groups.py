@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import difflib
 
-from fencepost.client.admin.answers import Answers, NamedPartition
-from fencepost.client.admin.groups import GroupOffsets, describe_group, group_offsets, list_groups
+from fencepost.client.admin.groups import describe_group, group_offsets, list_groups
 from fencepost.client.admin.partitions import partitions_of
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.diagnose.collect.affected import data_partitions
+from fencepost.diagnose.collect.affected import data_partitions, merged, pending_offsets, read_offsets
 from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.collect.partitions import collect_lso, ends_of
-from fencepost.diagnose.snapshot import GroupSnapshot, GroupsSnapshot, LsoSnapshot
+from fencepost.diagnose.snapshot import OFFSETS_TOPIC, GroupSnapshot, GroupsSnapshot, LsoSnapshot
 
 
 def collect_groups(client: KafkaClient) -> GroupsSnapshot:
-    """All consumer groups, with the offsets that they have committed."""
+    """All consumer groups, with the offsets that they have committed, and those in transactions."""
     listed = list_groups(client)
-    offsets = group_offsets(client, {g.group_id: g.coordinator for g in listed.found.values()})
-    ends = ends_of(client, sorted(_read_partitions(client, offsets)))
+    groups = listed.found.values()
+    existing = partitions_of(client)
+    # While a transaction with offsets is open, the last stable offset of the partition that keeps them is behind.
+    homes = ends_of(client, [where for where in existing if where.topic == OFFSETS_TOPIC])
+    pending = pending_offsets(client, groups, {where.partition for where, ends in homes.found.items() if ends.gap > 0})
+    read = read_offsets(client, groups)
+    offsets = merged(read.found, pending.found)
+    # A group may keep offsets of a topic that was deleted.
+    ends = ends_of(client, sorted({where for found in offsets.values() for where in found} & set(existing)))
     return GroupsSnapshot(
         now_ms=now_ms(),
-        listed=tuple(listed.found.values()),
-        offsets=offsets.found,
+        listed=tuple(groups),
+        offsets=offsets,
         ends=ends.found,
-        problems=(*listed.problems, *offsets.problems, *ends.problems),
+        problems=(*listed.problems, *homes.problems, *pending.problems, *read.problems, *ends.problems),
     )
-
-
-def _read_partitions(client: KafkaClient, offsets: Answers[str, GroupOffsets]) -> set[NamedPartition]:
-    """The partitions with an offset. A group may keep offsets of a topic that was deleted."""
-    return {where for found in offsets.found.values() for where in found} & set(partitions_of(client))
 
 
 def collect_group(client: KafkaClient, group_id: str) -> GroupSnapshot | tuple[str, ...]:
@@ -47,11 +48,13 @@ def collect_group(client: KafkaClient, group_id: str) -> GroupSnapshot | tuple[s
     offsets = group_offsets(client, {group_id: group.coordinator}, partitions)
     found = offsets.found.get(group_id, {})
     assigned = {where for member in (described.members if described is not None else ()) for where in member.partitions}
-    topics = sorted({where.topic for where in {*found, *assigned}} & {where.topic for where in partitions})
+    topics = {where.topic for where in {*found, *assigned}} & {where.topic for where in partitions}
+    if any(at.is_pending for at in found.values()):
+        topics.add(OFFSETS_TOPIC)
     return GroupSnapshot(
         group=group,
         described=described,
         offsets=found,
-        lso=collect_lso(client, topics, with_groups=False) if topics else LsoSnapshot(now_ms=now_ms(), ends={}),
+        lso=collect_lso(client, sorted(topics), with_groups=False) if topics else LsoSnapshot(now_ms=now_ms(), ends={}),
         problems=tuple(offsets.problems),
     )

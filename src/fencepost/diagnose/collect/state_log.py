@@ -1,13 +1,16 @@
-"""Reads `__transaction_state`: the records of one transactional id, or the time of the last record of every id."""
+"""Reads `__transaction_state`: the records of one transactional id, or the last records of every id."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple
 
-from fencepost.client.admin.answers import NamedPartition
+from fencepost.client.admin.answers import Answers, NamedPartition
 from fencepost.client.admin.partitions import EARLIEST, list_offsets, partitions_of, read_batches
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
+from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.snapshot import TXN_TOPIC, LogEntry
 from fencepost.machines.txn.records import decode_key, decode_value, encode_key, partition_for
 from fencepost.protocol import errors
@@ -15,6 +18,8 @@ from fencepost.protocol.records import iter_records
 
 Progress = Callable[[int, int], None]  # Offsets that are read, and offsets in total.
 FIRST_WINDOW = 4096
+RECENT_MS = 900_000
+RECENT_ENTRIES = 40
 
 
 def no_progress(done: int, total: int) -> None:
@@ -37,13 +42,14 @@ def _log_partitions(client: KafkaClient) -> list[NamedPartition]:
         return []
 
 
-def _spans(client: KafkaClient, partitions: Collection[NamedPartition]) -> dict[NamedPartition, tuple[int, int]]:
-    """The first offset of each partition, and the one after its last."""
+Span = tuple[int, int]  # The first offset of a partition, and the one after its last.
+
+
+def _spans(client: KafkaClient, partitions: Collection[NamedPartition]) -> Answers[NamedPartition, Span]:
     start = list_offsets(client, partitions, timestamp=EARLIEST)
     end = list_offsets(client, partitions)
-    if problems := start.problems + end.problems:
-        raise BrokerError(errors.LEADER_NOT_AVAILABLE, "reading transactions", problems[0])
-    return {where: (start.found[where], end.found[where]) for where in partitions}
+    found = {where: (start.found[where], last) for where, last in end.found.items() if where in start.found}
+    return Answers(found, list(dict.fromkeys(start.problems + end.problems)))
 
 
 def read_log(
@@ -55,7 +61,10 @@ def read_log(
     """
     if where is None:
         return ()
-    [(start, end)] = _spans(client, [where]).values()
+    spans = _spans(client, [where])
+    if spans.problems:
+        raise BrokerError(errors.LEADER_NOT_AVAILABLE, "reading transactions", spans.problems[0])
+    start, end = spans.found[where]
     total = end - start
     entries: list[LogEntry] = []
     window = FIRST_WINDOW if wanted is not None else total
@@ -102,23 +111,44 @@ def collect_last_steps(client: KafkaClient, transactional_id: str, wanted: int) 
         return ()
 
 
-def last_updates(client: KafkaClient, progress: Progress) -> dict[str, int]:
-    """When each transactional id was last written to its log."""
+class StateMemory(NamedTuple):
+    """What `__transaction_state` says about every transactional id."""
+
+    # When each id was last written; ids that have expired are left out.
+    updated_ms: dict[str, int]
+    # The records of the last minutes, oldest first.
+    recent: dict[str, tuple[LogEntry, ...]]
+    # Partitions that could not be read.
+    problems: tuple[str, ...]
+
+
+def read_state_memory(client: KafkaClient, progress: Progress) -> StateMemory:
+    """Read all of `__transaction_state` once."""
     spans = _spans(client, _log_partitions(client))
-    total = sum(end - start for start, end in spans.values())
-    done = 0
+    since_ms = now_ms() - RECENT_MS
     updated: dict[str, int] = {}
+    recent: dict[str, deque[LogEntry]] = {}
+    for transactional_id, entry in _every_entry(client, spans.found, progress):
+        if entry.txn is None:
+            updated.pop(transactional_id, None)
+        else:
+            updated[transactional_id] = entry.txn.updated_ms
+        if entry.timestamp_ms >= since_ms:
+            recent.setdefault(transactional_id, deque(maxlen=RECENT_ENTRIES)).append(entry)
+    return StateMemory(updated, {id_: tuple(entries) for id_, entries in recent.items()}, tuple(spans.problems))
+
+
+def _every_entry(
+    client: KafkaClient, spans: Mapping[NamedPartition, Span], progress: Progress
+) -> Iterator[tuple[str, LogEntry]]:
+    """Every record with its transactional id; those of one id come oldest first."""
+    total, done = sum(end - start for start, end in spans.values()), 0
     for where, (start, end) in spans.items():
         for header, batch in read_batches(client, where, start, end):
             for record in iter_records(batch):
                 transactional_id = decode_key(record.key) if record.key else None
-                if transactional_id is None:
-                    continue
-                txn = decode_value(transactional_id, record.value) if record.value else None
-                if txn is None:
-                    updated.pop(transactional_id, None)
-                else:
-                    updated[transactional_id] = txn.updated_ms
-            progress(done + header.last_offset + 1 - start, total)
+                if transactional_id is not None:
+                    txn = decode_value(transactional_id, record.value) if record.value else None
+                    yield transactional_id, LogEntry(offset=record.offset, timestamp_ms=record.timestamp, txn=txn)
+            progress(done + max(header.last_offset + 1 - start, 0), total)
         done += end - start
-    return updated

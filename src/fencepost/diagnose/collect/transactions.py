@@ -21,7 +21,7 @@ from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.affected import offsets_on
 from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.collect.partitions import ends_of, settled_since, txns_of
-from fencepost.diagnose.collect.state_log import Progress, last_updates, no_progress, read_log, state_log_of
+from fencepost.diagnose.collect.state_log import Progress, no_progress, read_log, read_state_memory, state_log_of
 from fencepost.diagnose.snapshot import (
     MARKERS_TAKE_MS,
     ClusterSettings,
@@ -57,13 +57,13 @@ def collect_txns(
     """Every transactional id; with `reads_log`, also when each was last used, which only the log shows."""
     listed = list_transactions(client, states, producer_ids)
     described = describe_transactions(client, {t.transactional_id: t.coordinator for t in listed.found.values()})
-    updated_ms = last_updates(client, progress) if reads_log else None
+    memory = read_state_memory(client, progress) if reads_log else None
     return TxnsSnapshot(
         now_ms=now_ms(),
         listed=tuple(listed.found.values()),
         described=described.found,
-        updated_ms=updated_ms,
-        problems=(*listed.problems, *described.problems),
+        updated_ms=memory.updated_ms if memory is not None else None,
+        problems=(*listed.problems, *described.problems, *(memory.problems if memory is not None else ())),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fencepost.diagnose.commands import command
 from fencepost.diagnose.doctor.findings import DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.snapshot import TXN_TOPIC
@@ -14,7 +15,7 @@ LONGEST_TIMEOUT_MS = HOUR_MS
 USUAL_TIMEOUT_MS = 60_000
 SAFE_REPLICATION = 3
 SAFE_MIN_ISR = 2
-DESCRIBE = f"fencepost topic describe {TXN_TOPIC} --all-settings"
+DESCRIBE = command("topic", "describe", TXN_TOPIC, "--all-settings")
 
 
 def diagnose_max_timeout(snapshot: DoctorSnapshot) -> list[DoctorFinding]:

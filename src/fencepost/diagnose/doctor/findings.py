@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from fencepost.client.admin.answers import NamedPartition
+from fencepost.diagnose.commands import Command
 
-HANGING, GROUP_WAITS = "hanging", "group-waits"
+HANGING, GROUP_WAITS, GROUP_CANNOT_START = "hanging", "group-waits", "group-cannot-start"
 
 
 class Severity(IntEnum):
@@ -26,7 +27,7 @@ class DoctorFinding:
     summary: str
     detail: str
     # The command to run next; None if the remedy is no command.
-    command: str | None = None
+    command: Command | None = None
     transactional_ids: tuple[str, ...] = ()
     partitions: tuple[NamedPartition, ...] = ()
     groups: tuple[str, ...] = ()
@@ -36,5 +37,5 @@ class DoctorFinding:
 
 def rank(finding: DoctorFinding) -> tuple[int, int, int, str, str]:
     """The worst first, and what never ends by itself before all else; effects after causes; among equals the oldest."""
-    order = {HANGING: 0, GROUP_WAITS: 2}.get(finding.check, 1)
+    order = {HANGING: 0, GROUP_WAITS: 2, GROUP_CANNOT_START: 2}.get(finding.check, 1)
     return finding.severity, order, -(finding.age_ms or 0), finding.check, finding.summary

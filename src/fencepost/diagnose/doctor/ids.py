@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from fencepost.diagnose.commands import command
 from fencepost.diagnose.doctor.findings import DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.snapshot import TXN_TOPIC
@@ -56,7 +57,7 @@ def diagnose_names(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                     summary=f"{len(found)} of {counted(len(ids), 'transactional id')} {kind}: {shown}",
                     detail="A process that restarts under a new id does not fence its predecessor and does not abort "
                     f"what it left open: readers wait for the timeout. See {GUIDE}.",
-                    command="fencepost txn list",
+                    command=command("txn", "list"),
                     transactional_ids=tuple(found),
                 )
             )
@@ -85,7 +86,7 @@ def diagnose_expiry(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
             + listed([f"`{id_}`" for id_ in ids], SHOWN_IDS),
             detail=f"They were not used for nearly transactional.id.expiration.ms ({duration(expiration_ms)}). The "
             "cluster then forgets which of their producers were fenced.",
-            command="fencepost txn list --idle 1d",
+            command=command("txn", "list", "--idle", "1d"),
             transactional_ids=tuple(ids),
         )
     ]
@@ -109,6 +110,6 @@ def diagnose_spread(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
             summary=f"{most} of {len(ids)} transactional ids are on {TXN_TOPIC}-{fullest}",
             detail=f"An even spread would put {mean:.0f} on each of its {topic.partition_count} partitions. Java's "
             "string hash spreads ids badly that differ in few characters.",
-            command="fencepost txn list",
+            command=command("txn", "list"),
         )
     ]

@@ -19,6 +19,7 @@ from fencepost.diagnose.doctor.transactions import (
     diagnose_duels,
     diagnose_groups,
     diagnose_hangs,
+    diagnose_pending,
     diagnose_stalls,
     diagnose_timeouts,
     diagnose_undelivered,
@@ -38,7 +39,11 @@ CHECKS: tuple[Callable[[DoctorSnapshot], list[DoctorFinding]], ...] = (
     diagnose_expiry,
     diagnose_spread,
 )
-CHECKS_BY_AGE: tuple[Callable[[DoctorSnapshot, int], list[DoctorFinding]], ...] = (diagnose_stalls, diagnose_groups)
+CHECKS_BY_AGE: tuple[Callable[[DoctorSnapshot, int], list[DoctorFinding]], ...] = (
+    diagnose_stalls,
+    diagnose_groups,
+    diagnose_pending,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

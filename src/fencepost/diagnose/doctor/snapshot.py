@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.snapshot import HangingSnapshot, LogEntry, LsoSnapshot, TxnsSnapshot
 
 
@@ -45,7 +44,5 @@ class DoctorSnapshot:
     # None: the cluster has had no transaction yet.
     state_topic: StateTopic | None = None
     settings: DoctorSettings = field(default_factory=DoctorSettings)
-    # The committed offsets of groups on the partitions where readers wait.
-    group_offsets: Mapping[str, Mapping[NamedPartition, int]] = field(default_factory=dict)
     group_count: int = 0
     problems: tuple[str, ...] = ()

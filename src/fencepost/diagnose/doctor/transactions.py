@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from shlex import quote
+from collections.abc import Mapping, Sequence
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.diagnose.doctor.findings import GROUP_WAITS, HANGING, DoctorFinding, Severity
+from fencepost.diagnose.affected import AffectedPartition, home_of
+from fencepost.diagnose.commands import command
+from fencepost.diagnose.doctor.findings import GROUP_CANNOT_START, GROUP_WAITS, HANGING, DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
-from fencepost.diagnose.explain.suspicions import DUEL_MS, DUEL_REGISTRATIONS
+from fencepost.diagnose.duels import find_duel
 from fencepost.diagnose.hanging import diagnose_hanging
 from fencepost.diagnose.lso import LsoReport, Pin, diagnose_lso
-from fencepost.diagnose.snapshot import LogEntry, is_decided, is_open
+from fencepost.diagnose.snapshot import is_decided, is_open
 from fencepost.diagnose.txns import age_of, share_of_timeout
 from fencepost.diagnose.words import counted, duration, listed, percent
-from fencepost.machines.txn.states import COMPLETE_COMMIT, EMPTY
 
 MAX_AGE_MS = 60_000
 NEAR_TIMEOUT = 0.8
@@ -22,8 +22,6 @@ NEAR_TIMEOUT = 0.8
 DEFAULT_ABORT_CHECK_MS = 10_000
 # Markers take milliseconds; a broker that restarts takes longer.
 MARKERS_LATE_MS = 30_000
-# A duel that ended earlier than this is history.
-DUEL_IS_OVER_MS = 600_000
 
 
 def name_of(pin: Pin) -> str:
@@ -40,9 +38,9 @@ def diagnose_stalls(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> l
             detail=f"{counted(pin.waiting, 'offset')} behind its first record cannot be read with read_committed"
             + (f"; its timeout is {duration(pin.timeout_ms)}" if pin.timeout_ms is not None else "")
             + ".",
-            command=f"fencepost txn explain {quote(pin.transactional_id)}"
+            command=command("txn", "explain", pin.transactional_id)
             if pin.transactional_id is not None
-            else "fencepost txn lso",
+            else command("txn", "lso"),
             transactional_ids=(pin.transactional_id,) if pin.transactional_id is not None else (),
             partitions=pin.partitions,
             age_ms=pin.age_ms,
@@ -90,7 +88,7 @@ def diagnose_timeouts(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                 if is_late
                 else f"It is open for {duration(age_ms)}; after {duration(txn.timeout_ms)} it is aborted and "
                 "its producer is fenced.",
-                command=f"fencepost txn explain {quote(txn.transactional_id)}",
+                command=command("txn", "explain", txn.transactional_id),
                 transactional_ids=(txn.transactional_id,),
                 partitions=txn.partitions,
                 age_ms=age_ms,
@@ -115,7 +113,7 @@ def diagnose_undelivered(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                     summary=f"`{txn.transactional_id}` waits for its markers for {duration(age_ms)} ({txn.state})",
                     detail=f"{listed(txn.partitions) or 'Its partitions'} cannot be reached by its coordinator: is a "
                     "broker down?",
-                    command=f"fencepost txn explain {quote(txn.transactional_id)}",
+                    command=command("txn", "explain", txn.transactional_id),
                     transactional_ids=(txn.transactional_id,),
                     partitions=txn.partitions,
                     age_ms=age_ms,
@@ -124,68 +122,79 @@ def diagnose_undelivered(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
     return findings
 
 
-def registrations_of(entries: Sequence[LogEntry]) -> list[int]:
-    """When producers registered an id. One after a commit does not count: our sink does that with TV1."""
-    txns = [entry.txn for entry in entries]
-    return [
-        txn.updated_ms
-        for before, txn in zip([None, *txns], txns, strict=False)
-        if txn is not None and txn.state is EMPTY and (before is None or before.state is not COMPLETE_COMMIT)
-    ]
-
-
 def diagnose_duels(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
-    """Two processes with one id: each registers when it finds itself fenced, and so fences the other."""
-    findings = []
-    for transactional_id, entries in snapshot.recent.items():
-        times = registrations_of(entries)
-        last = [ms for ms in times if times[-1] - ms <= DUEL_MS]
-        if len(last) < DUEL_REGISTRATIONS or snapshot.now_ms - last[-1] > DUEL_IS_OVER_MS:
-            continue
-        findings.append(
-            DoctorFinding(
-                check="duel",
-                severity=Severity.PROBLEM,
-                summary=f"{len(last)} producers registered `{transactional_id}` within {duration(last[-1] - last[0])}",
-                detail="Probably two processes share the id and fence each other, or one restarts again and again. "
-                "Leave the id to one of them.",
-                command=f"fencepost txn history {quote(transactional_id)}",
-                transactional_ids=(transactional_id,),
-                age_ms=snapshot.now_ms - last[0],
-            )
+    duels = {id_: find_duel(entries, snapshot.now_ms) for id_, entries in snapshot.recent.items()}
+    return [
+        DoctorFinding(
+            check="duel",
+            severity=Severity.PROBLEM,
+            summary=f"{duel.registrations} producers registered `{transactional_id}` within "
+            f"{duration(duel.last_ms - duel.first_ms)}",
+            detail="Probably two processes share the id and fence each other, or one restarts again and again. "
+            "Leave the id to one of them.",
+            command=command("txn", "explain", transactional_id),
+            transactional_ids=(transactional_id,),
+            age_ms=snapshot.now_ms - duel.first_ms,
         )
-    return findings
+        for transactional_id, duel in duels.items()
+        if duel is not None
+    ]
 
 
 def diagnose_groups(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> list[DoctorFinding]:
     """Consumer groups whose next records are behind a last stable offset that does not move."""
     report = diagnose_lso(snapshot.lso, max_age_ms)
     late = _late_partitions(report, {h.where for h in diagnose_hanging(snapshot.hanging).hanging})
+    waiting = {group.group_id: [p for p in group.partitions if p.where in late] for group in report.groups}
+    return [_group_waits(group_id, found, snapshot, late) for group_id, found in waiting.items() if found]
+
+
+def _group_waits(
+    group_id: str,
+    waiting: Sequence[AffectedPartition],
+    snapshot: DoctorSnapshot,
+    late: Mapping[NamedPartition, int | None],
+) -> DoctorFinding:
+    places = tuple(p.where for p in waiting)
+    hidden = sum(snapshot.lso.ends[where].gap for where in places)
+    to_read = sum(p.lag_to_lso or 0 for p in waiting)
+    new = [p.where for p in waiting if p.committed_offset is None]
+    return DoctorFinding(
+        check=GROUP_WAITS,
+        severity=Severity.PROBLEM,
+        summary=f"group `{group_id}` waits behind the last stable offset of {listed(places)}",
+        detail=f"If it reads with read_committed, it cannot see {counted(hidden, 'offset')}; "
+        f"it can still read {counted(to_read, 'offset')} before them."
+        + (f" It has committed no offset on {listed(new)}." if new else ""),
+        command=command("group", "describe", group_id),
+        partitions=places,
+        groups=(group_id,),
+        age_ms=max((late[where] or 0 for where in places), default=None),
+    )
+
+
+def diagnose_pending(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> list[DoctorFinding]:
+    """Consumer groups that cannot start, because their offsets are in a transaction that does not end."""
+    report = diagnose_lso(snapshot.lso, max_age_ms)
+    late = _late_partitions(report, {h.where for h in diagnose_hanging(snapshot.hanging).hanging})
     findings = []
-    for group_id, offsets in sorted(snapshot.group_offsets.items()):
-        # A group beyond the last stable offset reads uncommitted, and does not wait.
-        waiting = [
-            (where, snapshot.lso.ends[where])
-            for where, offset in sorted(offsets.items())
-            if where in late and offset <= snapshot.lso.ends[where].last_stable_offset
-        ]
-        if not waiting:
-            continue
-        hidden = sum(ends.gap for _, ends in waiting)
-        to_read = sum(ends.last_stable_offset - offsets[where] for where, ends in waiting)
-        findings.append(
-            DoctorFinding(
-                check=GROUP_WAITS,
-                severity=Severity.PROBLEM,
-                summary=f"group `{group_id}` waits behind the last stable offset of {listed(w for w, _ in waiting)}",
-                detail=f"If it reads with read_committed, it cannot see {counted(hidden, 'offset')}; "
-                f"it can still read {counted(to_read, 'offset')} before them.",
-                command=f"fencepost group describe {quote(group_id)}",
-                partitions=tuple(where for where, _ in waiting),
-                groups=(group_id,),
-                age_ms=max((late[where] or 0 for where, _ in waiting), default=None),
+    for group in report.groups:
+        home = home_of(group.group_id, snapshot.lso.ends)
+        pending = tuple(p.where for p in group.partitions if p.is_pending)
+        if pending and home in late:
+            findings.append(
+                DoctorFinding(
+                    check=GROUP_CANNOT_START,
+                    severity=Severity.PROBLEM,
+                    summary=f"group `{group.group_id}` has offsets of {listed(pending)} in a transaction on {home}",
+                    detail="Until it ends, OffsetFetch is answered with UNSTABLE_OFFSET_COMMIT, and no new member of "
+                    "the group can start.",
+                    command=command("group", "describe", group.group_id),
+                    partitions=pending,
+                    groups=(group.group_id,),
+                    age_ms=late[home],
+                )
             )
-        )
     return findings
 
 

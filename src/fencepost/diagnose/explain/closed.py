@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from fencepost.client.admin.answers import DescribedTxn
+from fencepost.diagnose.commands import command
 from fencepost.diagnose.explain.findings import (
     LAST_ACTIVITY,
     READERS,
@@ -40,8 +40,7 @@ def explain_closed(snapshot: TxnSnapshot, txn: DescribedTxn, is_all_well: bool) 
     if is_all_well:
         findings.append(Finding(READERS, f"It blocks no reader{as_known}."))
     if abort is not None:
-        history = f"fencepost txn history {shlex.quote(txn.transactional_id)}"
-        actions.append(Action(advice="to see every step", command=history))
+        actions.append(Action(advice="to see every step", command=command("txn", "history", txn.transactional_id)))
     elif is_all_well:
         actions.append(Action(advice=f"there is nothing to do{as_known}"))
     return Findings(tuple(findings), tuple(actions), (_cause(txn, abort[0] if abort is not None else None),))

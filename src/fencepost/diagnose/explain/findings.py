@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from fencepost.diagnose.commands import Command
+
 HANGING, GROUPS = "hanging", "groups that wait"
 WHAT_HAPPENED, WHY, LAST_ACTIVITY, READERS = "what happened", "why", "last activity", "readers"
 WHAT_IS_NEXT, SIMILAR = "what happens next", "similar ids"
@@ -42,7 +44,7 @@ class Action:
     """What to do and in which case; some actions are a command."""
 
     advice: str
-    command: str | None = None
+    command: Command | None = None
 
 
 @dataclass(frozen=True, slots=True)

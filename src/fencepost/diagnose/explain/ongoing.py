@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Producer
+from fencepost.diagnose.commands import command
 from fencepost.diagnose.explain.findings import (
     LAST_ACTIVITY,
     READERS,
@@ -49,7 +49,7 @@ def explain_ongoing(snapshot: TxnSnapshot, txn: DescribedTxn, blocks: Sequence[B
             ),
             Action(
                 advice="to end it now: abort it, which lets the readers continue and fences its producer",
-                command=f"fencepost txn fence {shlex.quote(id_)}",
+                command=command("txn", "fence", id_),
             ),
         ),
         (Cause.OVERDUE if _is_overdue(snapshot, txn) else Cause.OPEN,),

@@ -11,6 +11,11 @@ from fencepost.diagnose.explain.findings import GROUPS, Finding
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, OpenTxn, TxnSnapshot, first_open
 from fencepost.diagnose.words import counted, listed
 
+HOLDS_OFFSETS = (
+    "It commits offsets of a consumer group: until it ends, OffsetFetch is answered with UNSTABLE_OFFSET_COMMIT, and "
+    "no new member of the group can start."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
@@ -55,10 +60,7 @@ def what_waits(txn: DescribedTxn, blocks: Sequence[Blocked]) -> str:
         pinned = listed(b.where for b in data)
         sentences = [f"It pins the last stable offset of {pinned}: {offsets_behind(data)}."]
     if any(where.topic == OFFSETS_TOPIC for where in txn.partitions):
-        sentences.append(
-            "It also commits offsets of a consumer group: until it ends, OffsetFetch is answered with "
-            "UNSTABLE_OFFSET_COMMIT."
-        )
+        sentences.append(HOLDS_OFFSETS)
     return " ".join(sentences)
 
 
@@ -80,6 +82,6 @@ def _group(group: AffectedGroup) -> str:
 def _lag(p: AffectedPartition) -> str:
     pending = "an offset in a transaction; " if p.is_pending else ""
     if p.lag_to_lso is None or p.lag_to_high_watermark is None:
-        return f"{NamedPartition(p.topic, p.partition)} ({pending}no committed offset)"
+        return f"{p.where} ({pending}no committed offset)"
     lag = f"lag {p.lag_to_lso} to the last stable offset, {p.lag_to_high_watermark} to the high watermark"
-    return f"{NamedPartition(p.topic, p.partition)} ({pending}{lag})"
+    return f"{p.where} ({pending}{lag})"

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fencepost.diagnose.duels import find_duel
 from fencepost.diagnose.explain.findings import HANGING, SUSPICION, Action, Cause, Finding, Findings
-from fencepost.diagnose.explain.readers import Blocked, offsets_behind
+from fencepost.diagnose.explain.readers import HOLDS_OFFSETS, Blocked, offsets_behind
 from fencepost.diagnose.hanging import HangingTxn
-from fencepost.diagnose.snapshot import TxnSnapshot
+from fencepost.diagnose.snapshot import OFFSETS_TOPIC, TxnSnapshot
 from fencepost.diagnose.words import SHOWN_AT_MOST, duration, listed
-from fencepost.machines.txn.states import COMPLETE_COMMIT, EMPTY
 
-# A process that restarts does not register so often in this time: two processes fence each other.
-DUEL_REGISTRATIONS = 4
-DUEL_MS = 60_000
 REGISTRATION = "InitProducerId"
 
 
@@ -21,8 +18,10 @@ def explain_hanging(hanging: Sequence[HangingTxn], blocks: Sequence[Blocked]) ->
     if not hanging:
         return Findings()
     places = listed(f"{h.where} (producer {h.producer_id}, from offset {h.start_offset})" for h in hanging)
-    behind = [b for b in blocks if b.is_hanging]
+    behind = [b for b in blocks if b.is_hanging and b.topic != OFFSETS_TOPIC]
     waits = f" {offsets_behind(behind)}." if behind else ""
+    if any(h.topic == OFFSETS_TOPIC for h in hanging):
+        waits += f" {HOLDS_OFFSETS}"
     text = (
         f"A transaction of this id hangs on {places}: it is open there, and its coordinator does not know it. No "
         f"timeout ends it, and neither a restart of its process nor `fencepost txn fence` does.{waits}"
@@ -35,23 +34,13 @@ def explain_hanging(hanging: Sequence[HangingTxn], blocks: Sequence[Blocked]) ->
 
 
 def explain_duel(snapshot: TxnSnapshot) -> Findings:
-    """Two processes with one id: each registers when it finds itself fenced, and so fences the other.
-
-    A registration after a commit does not count: with TV1 our sink registers before each micro-batch.
-    """
-    txns = [entry.txn for entry in snapshot.history or ()]
-    times = [
-        txn.updated_ms
-        for before, txn in zip([None, *txns], txns, strict=False)
-        if txn is not None and txn.state is EMPTY and (before is None or before.state is not COMPLETE_COMMIT)
-    ]
-    recent = [ms for ms in times if times[-1] - ms <= DUEL_MS]
-    if len(recent) < DUEL_REGISTRATIONS:
+    duel = find_duel(snapshot.history or (), snapshot.now_ms)
+    if duel is None:
         return Findings()
     text = (
-        f"{len(recent)} producers registered the id within {duration(recent[-1] - recent[0])}, the last one "
-        f"{duration(snapshot.now_ms - recent[-1])} ago: probably two processes share the id and fence each other, "
-        "or one process restarts again and again."
+        f"{duel.registrations} producers registered the id within {duration(duel.last_ms - duel.first_ms)}, the last "
+        f"one {duration(snapshot.now_ms - duel.last_ms)} ago: probably two processes share the id and fence each "
+        "other, or one process restarts again and again."
     )
     rivals = registering_clients(snapshot)
     if len(rivals) > 1:

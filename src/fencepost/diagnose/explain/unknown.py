@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-
+from fencepost.diagnose.commands import command
 from fencepost.diagnose.explain.findings import HANGING, SIMILAR, WHAT_HAPPENED, WHY, Action, Cause, Finding, Findings
 from fencepost.diagnose.snapshot import TxnSnapshot
 from fencepost.diagnose.words import duration, instant, listed
@@ -21,12 +20,12 @@ def explain_unknown(snapshot: TxnSnapshot) -> Findings:
         places = listed(f"{open_.where} (producer {open_.producer_id})" for open_ in nameless)
         text = f"Transactions hang on {places} under producer ids that no transactional id has: they may be of this id."
         findings.append(Finding(HANGING, text))
-        actions.append(Action(advice="see what hangs, and how to end it", command="fencepost txn hanging"))
+        actions.append(Action(advice="see what hangs, and how to end it", command=command("txn", "hanging")))
     if snapshot.similar:
         findings.append(Finding(SIMILAR, f"These ids look like it: {listed(f'`{s}`' for s in snapshot.similar)}."))
-        likely = shlex.quote(snapshot.similar[0])
-        actions.append(Action(advice="look at one of the similar ids", command=f"fencepost txn explain {likely}"))
-    actions.append(Action(advice="see all ids of the cluster", command="fencepost txn list"))
+        likely = command("txn", "explain", snapshot.similar[0])
+        actions.append(Action(advice="look at one of the similar ids", command=likely))
+    actions.append(Action(advice="see all ids of the cluster", command=command("txn", "list")))
     return Findings(tuple(findings), tuple(actions), (cause,))
 
 

@@ -13,6 +13,7 @@ from fencepost.client.client import KafkaClient, TopicInfo
 from fencepost.client.failures import BrokerError
 from fencepost.diagnose.collect import partitions
 from fencepost.diagnose.collect.coordinators import answered_by_another, unasked_coordinators
+from fencepost.diagnose.collect.state_log import no_progress, read_state_memory
 from fencepost.diagnose.hanging import diagnose_hanging
 from fencepost.diagnose.lso import diagnose_lso
 from fencepost.diagnose.snapshot import TXN_TOPIC
@@ -143,3 +144,20 @@ def test_orders_are_advised_for_nothing_that_is_not_known(
     )
     assert main(["txn", "lso", "orders", "--max-age", "0ms"]) == 1
     assert "hint: see `fencepost txn hanging`" in capsys.readouterr().err
+
+
+def test_what_the_log_of_transactions_does_not_tell_is_a_problem_and_the_rest_is_read(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fencepost.client.admin.partitions.LEADER_DEADLINE_S", 0.01)
+    settings = {"bootstrap.servers": broker.bootstrap_servers}
+    another = next(name for name in map(str, range(99)) if partition_for(name, 50) != partition_for(ID, 50))
+    Producer({**settings, "transactional.id": another, "log_level": 0}).init_transactions(60)
+    with KafkaClient(settings) as client:
+        whole = read_state_memory(client, no_progress)
+    assert (set(whole.updated_ms), set(whole.recent), whole.problems) == ({ID, another}, {ID, another}, ())
+    with OneBrokerIsDown(settings) as client:
+        rest = read_state_memory(client, no_progress)
+    assert set(rest.updated_ms) == {another}
+    [problem] = rest.problems
+    assert problem.startswith(f"the offsets of __transaction_state-{partition_for(ID, 50)} are unknown")

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fencepost.client.admin.answers import ListedTxn
+from fencepost.client.admin.answers import ListedTxn, NamedPartition
+from fencepost.client.admin.groups import GroupOffset
 from fencepost.diagnose.doctor.cluster import (
     diagnose_copies,
     diagnose_max_timeout,
@@ -28,13 +29,14 @@ from fencepost.diagnose.doctor.transactions import (
     diagnose_duels,
     diagnose_groups,
     diagnose_hangs,
+    diagnose_pending,
     diagnose_stalls,
     diagnose_timeouts,
     diagnose_undelivered,
 )
 from fencepost.diagnose.snapshot import HangingSnapshot, LsoSnapshot, TxnsSnapshot
 from fencepost.machines.txn.records import partition_for
-from fencepost.machines.txn.states import COMPLETE_COMMIT, EMPTY, ONGOING
+from fencepost.machines.txn.states import EMPTY
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, entry, producer
 
 PROBLEM, RISK, INFORMATION = Severity.PROBLEM, Severity.RISK, Severity.INFORMATION
@@ -81,6 +83,13 @@ def stalled(start_ms: int = NOW_MS - 120_000, timeout_ms: int = 600_000) -> Doct
     listed = ListedTxn(txn.transactional_id, 1, txn.producer_id, txn.state)
     txns = TxnsSnapshot(now_ms=NOW_MS, listed=(listed,), described={txn.transactional_id: txn})
     return snapshot(lso=lso, txns=txns)
+
+
+def with_groups(seen: DoctorSnapshot, **groups: dict[NamedPartition, int | None]) -> DoctorSnapshot:
+    offsets = {
+        id_: {where: GroupOffset(offset, False) for where, offset in found.items()} for id_, found in groups.items()
+    }
+    return replace(seen, lso=replace(seen.lso, groups=offsets))
 
 
 def one(findings: list[DoctorFinding]) -> DoctorFinding:
@@ -142,35 +151,49 @@ def test_a_decision_without_markers_is_a_problem_after_a_while() -> None:
     assert found.summary == "`orders-sink` waits for its markers for 45 s (PrepareCommit)"
 
 
-def test_four_registrations_in_a_minute_are_a_duel_and_four_commits_are_none() -> None:
+def test_a_duel_is_a_problem_and_the_command_is_the_one_that_names_both_clients() -> None:
     duel = tuple(entry(EMPTY, at_ms, epoch=4 + n) for n, at_ms in enumerate((-40_000, -30_000, -20_000, -10_000)))
     found = one(diagnose_duels(snapshot(recent={"orders-sink": duel})))
     assert found.summary == "4 producers registered `orders-sink` within 30 s"
-    assert found.command == "fencepost txn history orders-sink"
-    assert diagnose_duels(snapshot(recent={"orders-sink": duel[:3]})) == []
-    # Our sink registers before each micro-batch with TV1.
-    sink = tuple(
-        step
-        for n in range(5)
-        for step in (entry(EMPTY, -40_000 + n), entry(ONGOING, -39_000 + n), entry(COMPLETE_COMMIT, -38_000 + n))
-    )
-    assert diagnose_duels(snapshot(recent={"orders-sink": sink})) == []
-
-
-def test_a_duel_of_long_ago_is_history() -> None:
-    duel = tuple(entry(EMPTY, -800_000 + n) for n in range(4))
-    assert diagnose_duels(snapshot(recent={"orders-sink": duel})) == []
+    assert found.command == "fencepost txn explain orders-sink"
 
 
 def test_a_group_behind_a_stuck_last_stable_offset_is_named_with_what_is_hidden_from_it() -> None:
-    seen = replace(stalled(), group_offsets={"billing": {ORDERS: 38}, "uncommitted": {ORDERS: 50}})
+    seen = with_groups(stalled(), billing={ORDERS: 38}, uncommitted={ORDERS: 50})
     found = one(diagnose_groups(seen))
     assert found.groups == ("billing",)
     assert found.summary == "group `billing` waits behind the last stable offset of orders-0"
     assert found.detail.startswith("If it reads with read_committed, it cannot see 10 offsets; ")
     assert found.detail.endswith("it can still read 2 offsets before them.")
-    fresh = replace(stalled(start_ms=NOW_MS - 100), group_offsets={"billing": {ORDERS: 38}})
-    assert diagnose_groups(fresh) == []
+    assert diagnose_groups(with_groups(stalled(start_ms=NOW_MS - 100), billing={ORDERS: 38})) == []
+
+
+def test_a_group_without_a_committed_offset_waits_behind_a_stuck_last_stable_offset_too() -> None:
+    found = one(diagnose_groups(with_groups(stalled(), new={ORDERS: None})))
+    assert found.groups == ("new",)
+    assert found.detail.endswith("It has committed no offset on orders-0.")
+
+
+def test_a_group_whose_offset_is_in_a_transaction_that_does_not_end_cannot_start() -> None:
+    home = NamedPartition("__consumer_offsets", 0)
+
+    def pending(open_ms: int) -> list[DoctorFinding]:
+        txn = described(start_ms=NOW_MS - open_ms, timeout_ms=600_000, partitions=(home,))
+        lso = LsoSnapshot(
+            now_ms=NOW_MS,
+            ends={home: ends(4, 5), ORDERS: ends(50, 50)},
+            producers={home: (producer(4),)},
+            txns={txn.producer_id: txn},
+            groups={"billing": {ORDERS: GroupOffset(30, True)}, "other": {ORDERS: GroupOffset(30, False)}},
+        )
+        return diagnose_pending(snapshot(lso=lso))
+
+    found = one(pending(120_000))
+    assert found.groups == ("billing",)
+    assert found.summary == "group `billing` has offsets of orders-0 in a transaction on __consumer_offsets-0"
+    assert found.command == "fencepost group describe billing"
+    # Every group that commits its offsets in transactions has such offsets for a moment.
+    assert pending(100) == []
 
 
 @pytest.mark.parametrize(("limit_ms", "count"), [(900_000, 0), (86_400_000, 1), (30_000, 1), (None, 0)])
@@ -304,5 +327,5 @@ def test_the_worst_comes_first_and_among_equals_the_oldest() -> None:
 
 
 def test_partitions_of_a_topic_that_two_transactions_hold_are_found_once_each() -> None:
-    report = diagnose_doctor(replace(stalled(), group_offsets={"g": {ORDERS: 40, PAYMENTS: 3}}))
+    report = diagnose_doctor(with_groups(stalled(), g={ORDERS: 40, PAYMENTS: 3}))
     assert [finding.check for finding in report.findings] == ["lso-stall", "group-waits"]

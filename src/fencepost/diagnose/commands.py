@@ -1,0 +1,38 @@
+"""The commands that documents and hints name, as lines that can be pasted into a shell.
+
+A diagnosis does not know how the cluster was named, so its commands lack that. `for_cluster` adds it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Command(str):
+    """A line such as `fencepost txn explain orders-sink-3`."""
+
+    __slots__ = ()
+
+
+def command(*words: str) -> Command:
+    return Command(shlex.join(("fencepost", *words)))
+
+
+def for_cluster(value: T, options: Sequence[str]) -> T:
+    """A document, with these options added to each of its commands."""
+    found: Any = value
+    if not options:
+        return value
+    if isinstance(found, Command):
+        found = Command(f"{found} {shlex.join(options)}")
+    elif dataclasses.is_dataclass(found) and not isinstance(found, type):
+        fields = {f.name: for_cluster(getattr(found, f.name), options) for f in dataclasses.fields(found)}
+        found = type(found)(**fields)
+    elif type(found) is tuple:
+        found = tuple(for_cluster(item, options) for item in found)
+    return found  # type: ignore[no-any-return]  # Of the same type as the value.

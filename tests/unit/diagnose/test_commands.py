@@ -1,0 +1,19 @@
+"""The commands in documents, as lines for a shell."""
+
+from __future__ import annotations
+
+from fencepost.diagnose.commands import command, for_cluster
+from fencepost.diagnose.explain.findings import Action
+
+
+def test_words_are_quoted_for_the_shell() -> None:
+    assert command("txn", "explain", "it's") == """fencepost txn explain 'it'"'"'s'"""
+
+
+def test_every_command_of_a_document_gets_the_options_of_the_cluster_and_other_texts_do_not() -> None:
+    document = (Action(advice="fencepost", command=command("txn", "list")), (command("doctor"), None, 3))
+    assert for_cluster(document, ["--bootstrap", "b:2"]) == (
+        Action(advice="fencepost", command=command("txn", "list", "--bootstrap", "b:2")),
+        (command("doctor", "--bootstrap", "b:2"), None, 3),
+    )
+    assert for_cluster(document, []) is document
