@@ -23,6 +23,10 @@ UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
 # Kafka's clients count milliseconds in 32 bits.
 MOST_DAYS_TO_WAIT = 24
+# Between two looks at a cluster.
+LEAST_PAUSE_MS = 100
+# For ports where nothing listens: a wrong address is reported soon, and a broker that just starts is still found.
+FIRST_PATIENCE_S = 1.0
 # Settings of Kafka's own tools (AdminClientConfig) that have no meaning here: retries, buffers and metrics.
 WITHOUT_EFFECT = frozenset(
     {
@@ -64,8 +68,9 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # In older versions 
 
     name = "duration"
 
-    def __init__(self, most_days: int = 36_500) -> None:
+    def __init__(self, most_days: int = 36_500, least_ms: int = 0) -> None:
         self._most_days = most_days
+        self._least_ms = least_ms
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
@@ -76,6 +81,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # In older versions 
         ms = float(match[1]) * UNITS_MS[match[2]]
         if ms > self._most_days * UNITS_MS["d"]:
             self.fail(f"{value} is too long: at most {self._most_days}d")
+        if ms < self._least_ms:
+            self.fail(f"{value} is too short: at least {self._least_ms}ms")
         return round(ms)
 
 
@@ -122,7 +129,8 @@ class ClusterOptions:
 
         try:
             # One request must not take longer than the whole question may take.
-            with KafkaClient({"request.timeout.ms": round(DEADLINE_S * 1000), **self.settings()}) as client:
+            settings = {"request.timeout.ms": round(DEADLINE_S * 1000), **self.settings()}
+            with KafkaClient(settings, FIRST_PATIENCE_S) as client:
                 yield client
         except BadClientSetting as e:
             raise WrongUse(*_with_hint(str(e), "the settings are those of Kafka's clients")) from None
@@ -200,7 +208,7 @@ def watch_options(command: Command) -> Command:
     )
     @click.option(
         "--every",
-        type=Duration(MOST_DAYS_TO_WAIT),
+        type=Duration(MOST_DAYS_TO_WAIT, LEAST_PAUSE_MS),
         default="2s",
         show_default=True,
         metavar="DURATION",

@@ -6,13 +6,14 @@ from 20 ms to 1 s.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from fencepost.client.connection import BrokerConnection, Disconnected
-from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, Unreachable
+from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, Refused, Unreachable
 from fencepost.client.session import TRANSACTION_VERSION
 from fencepost.client.settings import ClientSettings, parse_settings
 from fencepost.protocol import errors
@@ -48,8 +49,13 @@ class TopicInfo(NamedTuple):
 
 
 class KafkaClient:
-    def __init__(self, settings: Mapping[str, object]) -> None:
+    def __init__(self, settings: Mapping[str, object], first_patience_s: float = math.inf) -> None:
+        """A client that no broker has answered yet retries ports where nothing listens for `first_patience_s`.
+
+        It is not limited by default, because the broker may be about to start.
+        """
         self.settings: ClientSettings = parse_settings(settings)
+        self._first_patience_s = first_patience_s
         self._lock = threading.RLock()
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, BrokerConnection] = {}
@@ -80,17 +86,23 @@ class KafkaClient:
         with self._lock:
             if self._bootstrap is not None:
                 return self._bootstrap
-            problems = []
+            problems: list[Unreachable] = []
             for host, port in [*self.settings.bootstrap, *self._addresses.values()]:
                 try:
                     self._bootstrap = BrokerConnection(host, port, self.settings)
                     return self._bootstrap
                 except Unreachable as e:
-                    problems.append(str(e))
+                    problems.append(e)
+            is_new = not self._addresses
         # The hints of several brokers are mostly the same, so each is printed once, at the end.
-        said = [problem.partition("\n\n") for problem in problems]
+        said = [str(problem).partition("\n\n") for problem in problems]
         hints = dict.fromkeys(hint for _, _, hint in said if hint)
-        raise Unreachable("\n\n".join(["no broker can be reached: " + "; ".join(what for what, _, _ in said), *hints]))
+        failure = Unreachable(
+            "\n\n".join(["no broker can be reached: " + "; ".join(what for what, _, _ in said), *hints])
+        )
+        if is_new and all(isinstance(problem, Refused) for problem in problems):
+            failure.patience_s = self._first_patience_s
+        raise failure
 
     def broker(self, node_id: int) -> BrokerConnection:
         with self._lock:
@@ -349,10 +361,14 @@ def retry(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Call `attempt` until it succeeds, raises an error that is not retriable, or the deadline has passed."""
+    """Call `attempt` until it succeeds, raises an error that is not retriable, or the deadline has passed.
+
+    An error may have a shorter patience than the deadline.
+    """
     began = clock()
     pause_s = FIRST_PAUSE_S
     while True:
+        patience_s = deadline_s
         try:
             return attempt()
         except BrokerError as e:
@@ -361,8 +377,9 @@ def retry(
             problem: ClientError = e
         except Unreachable as e:
             problem = e
+            patience_s = min(deadline_s, e.patience_s)
         took_s = clock() - began
-        if took_s + pause_s > deadline_s:
+        if took_s + pause_s > patience_s:
             raise DeadlinePassed(f"given up after {took_s:.0f} s; the last answer was: {problem}") from problem
         sleep(pause_s)
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
