@@ -68,6 +68,6 @@ def test_every_answer_has_the_advertised_address() -> None:
 )
 def test_an_address_that_clients_cannot_use_is_refused(arguments: list[str], said: str) -> None:
     done = run_fencepost("broker", "--listen", "127.0.0.1:0", "--memory", *arguments)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: {said}")
     assert "\n\nhint: " in done.stderr

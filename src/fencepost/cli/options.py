@@ -45,12 +45,26 @@ EXIT_CODES = {
     3: "the cluster could not be reached, did not answer, or did not answer in full: there may be a problem",
     130: "Ctrl-C",
 }
+NEVER = "never"
 # When a command ends with 1. A test has an example for each row.
 WHEN_1 = {
     "broker": "the broker could not start, or had to stop: the message says why",
     "demo": "a check failed",
+    "doctor": "a problem or a risk was found",
     "error": "there is no such error",
+    "exporter": "the exporter cannot listen on the address of --listen",
     "group describe": "there is no such group",
+    "group list": f"{NEVER}: groups that wait give 0",
+    "salvage check": "something is missing or damaged, or the folder cannot be read",
+    "salvage export": "a file cannot be read",
+    "salvage list": "the folder cannot be read",
+    "salvage restore": "a file cannot be read, there is nothing to restore, or no such topic, or it refuses a batch",
+    "salvage show": "a file cannot be read",
+    "tail": "there is no such topic or partition, the topic was deleted meanwhile, or a record batch is damaged",
+    "topic create": "a topic was refused, or exists already and --if-not-exists is not given",
+    "topic delete": "the order was refused or not confirmed, or a topic does not exist and --if-exists is not given",
+    "topic describe": "there is no such topic",
+    "topic list": NEVER,
     "txn abort": "the order was refused or not confirmed, or there is nothing to abort",
     "txn describe": "no coordinator knows the id",
     "txn explain": "no coordinator knows the id, or a transaction of the id hangs",
@@ -133,7 +147,7 @@ class ClusterOptions:
             with KafkaClient(settings, FIRST_PATIENCE_S) as client:
                 yield client
         except BadClientSetting as e:
-            raise WrongUse(*_with_hint(str(e), "the settings are those of Kafka's clients")) from None
+            raise WrongUse(*with_hint(str(e), "the settings are those of Kafka's clients")) from None
         except ClientError as e:
             raise failure_of(e) from None
 
@@ -151,10 +165,11 @@ def failure_of(error: Exception) -> Failure:
         return Unanswered(str(error), f"`fencepost error {error.code}` explains this error")
     if isinstance(error, Unsupported):
         return Unanswered(str(error), "`fencepost txn` needs Apache Kafka 3.0 or later")
-    return Unanswered(*_with_hint(str(error), "is --bootstrap right, and is the broker running?"))
+    return Unanswered(*with_hint(str(error), "is --bootstrap right, and is the broker running?"))
 
 
-def _with_hint(text: str, otherwise: str) -> tuple[str, str]:
+def with_hint(text: str, otherwise: str) -> tuple[str, str]:
+    """A message as a problem and a hint; the other hint if the message has none."""
     problem, _, hint = text.partition("\n\nhint: ")
     return problem, hint or otherwise
 
