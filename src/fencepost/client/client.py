@@ -35,6 +35,7 @@ GROUP, TRANSACTION = 0, 1
 BROKER_RESOURCE = 4
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
+FAILED_FOR_S = 10.0
 DEFAULT_DEADLINE_S = 60.0
 COORDINATOR_MOVED = frozenset(
     {errors.NOT_COORDINATOR, errors.COORDINATOR_NOT_AVAILABLE, errors.COORDINATOR_LOAD_IN_PROGRESS}
@@ -52,10 +53,14 @@ class KafkaClient:
     def __init__(self, settings: Mapping[str, object], first_patience_s: float = math.inf) -> None:
         """A client that no broker has answered yet retries ports where nothing listens for `first_patience_s`.
 
-        It is not limited by default, because the broker may be about to start.
+        It is not limited by default, because the broker may be about to start. With a limit, a broker that was never
+        reached at its advertised address is not retried either: the cluster says that it runs, so the address is wrong.
         """
         self.settings: ClientSettings = parse_settings(settings)
         self._first_patience_s = first_patience_s
+        self._reached: set[int] = set()
+        # Advertised addresses that failed, until when they are not tried again, and why.
+        self._failed: dict[tuple[str, int], tuple[float, Unreachable]] = {}
         self._lock = threading.RLock()
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, BrokerConnection] = {}
@@ -112,9 +117,24 @@ class KafkaClient:
                     self.refresh()
                 if node_id not in self._addresses:
                     raise Unreachable(f"broker {node_id} is not in the cluster's metadata")
-                connection = BrokerConnection(*self._addresses[node_id], self.settings)
-                self._connections[node_id] = connection
+                connection = self._connections[node_id] = self._connect(node_id)
+                self._reached.add(node_id)
             return connection
+
+    def _connect(self, node_id: int) -> BrokerConnection:
+        address = self._addresses[node_id]
+        until, failure = self._failed.get(address, (-math.inf, None))
+        if failure is not None and time.monotonic() < until:
+            raise failure
+        try:
+            return BrokerConnection(*address, self.settings)
+        except Unreachable as e:
+            failure = Unreachable(_advertised_failure(node_id, e))
+            if self._first_patience_s < math.inf and node_id not in self._reached:
+                failure.patience_s = 0
+                # A question that follows must not wait for the same timeout.
+                self._failed[address] = (time.monotonic() + FAILED_FOR_S, failure)
+            raise failure from None
 
     def drop(self, connection: BrokerConnection) -> None:
         """Forget a connection that failed."""
@@ -354,6 +374,15 @@ class KafkaClient:
         }
 
 
+def _advertised_failure(node_id: int, error: Unreachable) -> str:
+    what, _, hint = str(error).partition("\n\n")
+    hint = hint or (
+        f"hint: the cluster gave this address for broker {node_id}: is it running, and does its advertised.listeners "
+        "name an address that this machine can reach?"
+    )
+    return f"broker {node_id} cannot be reached at its advertised address: {what}\n\n{hint}"
+
+
 def retry(
     attempt: Callable[[], T],
     deadline_s: float,
@@ -376,6 +405,8 @@ def retry(
                 raise
             problem: ClientError = e
         except Unreachable as e:
+            if e.patience_s <= 0:
+                raise
             problem = e
             patience_s = min(deadline_s, e.patience_s)
         took_s = clock() - began

@@ -79,13 +79,18 @@ def collect_doctor(client: KafkaClient, progress: Progress = no_progress) -> Doc
         settings=_settings(client, problems),
         group_offsets=group_offsets,
         group_count=group_count,
-        problems=(
-            *lso.unanswered_coordinators,
-            *lso.problems,
-            *hanging.unanswered_coordinators,
-            *hanging.problems,
-            *txns.problems,
-            *problems,
+        # Several questions may have the same answer.
+        problems=tuple(
+            dict.fromkeys(
+                (
+                    *lso.unanswered_coordinators,
+                    *lso.problems,
+                    *hanging.unanswered_coordinators,
+                    *hanging.problems,
+                    *txns.problems,
+                    *problems,
+                )
+            )
         ),
     )
 

@@ -183,6 +183,8 @@ class TopicTail:
         """Raise if it makes no sense to try again; else look where the leaders are now."""
         if isinstance(problem, BrokerError) and problem.code not in errors.RETRIABLE | GONE:
             raise problem
+        if isinstance(problem, Unreachable) and problem.patience_s <= 0:
+            raise problem
         try:
             now = self._client.refresh([self._info.name]).get(self._info.name)
         except (BrokerError, Unreachable):
