@@ -155,7 +155,7 @@ def exit_codes_table() -> list[str]:
     """The exit codes, and what the one that differs between commands means for each."""
     return [
         *("| exit code | |", "|---|---|", *(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items())),
-        *("", "Exit code 1 of each command; the others have only the meaning above:", ""),
+        *("", "Exit code 1 of each command:", ""),
         *("| command | exit code 1 |", "|---|---|"),
         *(f"| `fencepost {name}` | {meaning} |" for name, meaning in sorted(WHEN_1.items())),
         "",

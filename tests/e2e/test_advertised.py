@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from confluent_kafka import Consumer, Producer
 
+from fencepost.cli import main
 from fencepost.protocol.messages import (
     DescribeClusterRequest,
     DescribeConfigsRequest,
@@ -55,6 +58,24 @@ def test_every_answer_has_the_advertised_address() -> None:
         assert [(config.name, config.value) for config in described.configs] == [("advertised.listeners", listener)]
 
 
+def test_the_tools_say_at_once_that_an_advertised_address_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    # No process can listen on this port.
+    with Broker(settings={"advertised.listeners": "PLAINTEXT://127.0.0.1:1"}) as broker:
+        inside = ["--bootstrap", f"{broker.host}:{broker.port}"]
+        began = time.monotonic()
+        assert main(["txn", "explain", "orders-1", *inside]) == 3  # This creates __transaction_state.
+        said = capsys.readouterr().err
+        assert main(["doctor", *inside]) == 3
+        warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+        assert time.monotonic() - began < 7
+    problem = "broker 1 cannot be reached at its advertised address: cannot connect to 127.0.0.1:1: Connection refused"
+    assert said.startswith(f"error: {problem}\n\nhint: the cluster gave this address for broker 1: ")
+    assert "does its advertised.listeners name an address" in said
+    about_partitions = f"warning: the offsets of __transaction_state-0 and 49 other partitions are unknown: {problem}; "
+    assert [line.startswith(about_partitions) for line in warnings] == [True, False, False, False]
+    assert all("advertised.listeners" in line for line in warnings)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -68,6 +89,6 @@ def test_every_answer_has_the_advertised_address() -> None:
 )
 def test_an_address_that_clients_cannot_use_is_refused(arguments: list[str], said: str) -> None:
     done = run_fencepost("broker", "--listen", "127.0.0.1:0", "--memory", *arguments)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"error: {said}")
     assert "\n\nhint: " in done.stderr

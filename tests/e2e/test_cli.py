@@ -305,7 +305,7 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path) -> 
     file = tmp_path / "server.properties"
     file.write_text("\ntransaction.max.timeout=1000\n")
     done = run_fencepost("broker", "--memory", "--config", file)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr == (
         f"error: {file} line 2: unknown setting transaction.max.timeout\n\n"
         "hint: did you mean transaction.max.timeout.ms?\n"

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -300,6 +302,19 @@ def test_fails_with_the_session(fencepost_session_broker):
     for transactional_id in ("my-id", "made-id"):
         for what in ("init", "begin", "add", "decide", "marker", "complete"):
             assert re.search(rf"^\S+Z TXN +{what} +{transactional_id} ", done.stdout, re.MULTILINE), what
+
+
+def test_an_argument_that_claims_to_be_a_broker_is_not_asked_for_its_log() -> None:
+    class Boastful:
+        def __init__(self, claimed: type) -> None:
+            self.claimed = claimed
+
+        @property  # type: ignore[misc]
+        def __class__(self) -> type:  # As a mock with a specification has it.
+            return self.claimed
+
+    item = SimpleNamespace(funcargs={"one": Boastful(Broker), "two": Boastful(plugin.BrokerFactory)})
+    assert plugin._brokers_of(cast("pytest.Item", item)) == []
 
 
 def test_of_very_many_lines_the_report_shows_the_last() -> None:

@@ -360,7 +360,7 @@ def test_an_abort_needs_something_to_abort(run: Run, stuck: tuple[str, Producer]
 
 
 def test_watch_shows_the_change(servers: str, run: Run, topic: str, stuck: tuple[str, Producer]) -> None:
-    arguments = ["txn", "lso", topic, "--watch", "--every", "50ms", "--json", "--bootstrap", servers]
+    arguments = ["txn", "lso", topic, "--watch", "--every", "100ms", "--json", "--bootstrap", servers]
     with start_fencepost(*arguments) as process:
         try:
             assert process.stdout is not None
@@ -376,7 +376,7 @@ def test_watch_shows_the_change(servers: str, run: Run, topic: str, stuck: tuple
 def test_watch_ends_when_readers_wait_for_too_long_and_each_look_has_its_time(
     servers: str, topic: str, stuck: tuple[str, Producer]
 ) -> None:
-    arguments = ["lso", topic, "--watch", "--every", "50ms", "--max-age", "1s", "--bootstrap", servers]
+    arguments = ["lso", topic, "--watch", "--every", "100ms", "--max-age", "1s", "--bootstrap", servers]
     done = run_fencepost("txn", *arguments)
     assert done.returncode == 1
     assert f"readers wait for `{stuck[0]}`" in done.stderr

@@ -5,10 +5,12 @@ from __future__ import annotations
 import click
 
 from fencepost.cli.errors import Failure, WrongUse
+from fencepost.cli.options import with_hint
 from fencepost.client.numbers import whole_number
 
 MAX_PORT = 65_535
 MAX_PARTITIONS = 2_147_483_647  # Kafka's own rules allow fewer, and say so.
+SETTINGS_HINT = "docs/reference/settings.md lists the settings, with their values and defaults"
 
 
 @click.command()
@@ -106,10 +108,13 @@ def broker(
 
     from fencepost.server.app import Settings, serve
     from fencepost.server.operator_log import Level
-    from fencepost.server.startup import explain, load_config, ready_line
+    from fencepost.server.startup import BadSetting, explain, load_config, ready_line
 
     try:
         config = load_config(file, pairs, advertised)
+    except BadSetting as error:
+        raise WrongUse(*with_hint(str(error), SETTINGS_HINT)) from None
+    try:
         settings = Settings(
             host=host,
             port=port,

@@ -8,9 +8,7 @@ import sys
 import click
 
 from fencepost.cli.errors import Failure
-from fencepost.cli.options import ClusterOptions, Duration, cluster_options
-
-LEAST_MS = 100
+from fencepost.cli.options import LEAST_PAUSE_MS, ClusterOptions, Duration, cluster_options
 
 
 @click.command()
@@ -24,7 +22,7 @@ LEAST_MS = 100
 @click.option(
     "--every",
     "every_ms",
-    type=Duration(1),
+    type=Duration(1, LEAST_PAUSE_MS),
     default="15s",
     show_default=True,
     metavar="DURATION",
@@ -51,7 +49,7 @@ def exporter(listen: str, every_ms: int, cluster: ClusterOptions) -> None:
     host, port = parse_address(listen)
     with cluster.connect() as client:
         pass  # Only the settings are checked: the client connects when it is asked, and the cluster may come later.
-    watch = ClusterWatch(client, max(every_ms, LEAST_MS) / 1000, _complain)
+    watch = ClusterWatch(client, every_ms / 1000, _complain)
     try:
         server = ExporterServer(host, port, watch)
     except OSError as e:

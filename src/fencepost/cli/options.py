@@ -25,6 +25,10 @@ UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", re.ASCII)
 # Kafka's clients count milliseconds in 32 bits.
 MOST_DAYS_TO_WAIT = 24
+# Between two looks at a cluster.
+LEAST_PAUSE_MS = 100
+# For ports where nothing listens: a wrong address is reported soon, and a broker that just starts is still found.
+FIRST_PATIENCE_S = 1.0
 # Settings of Kafka's own tools (AdminClientConfig) that have no meaning here: retries, buffers and metrics.
 WITHOUT_EFFECT = frozenset(
     {
@@ -45,12 +49,26 @@ EXIT_CODES = {
     3: "the cluster could not be reached, did not answer, or did not answer in full: there may be a problem",
     130: "Ctrl-C",
 }
+NEVER = "never"
 # When a command ends with 1. A test has an example for each row.
 WHEN_1 = {
     "broker": "the broker could not start, or had to stop: the message says why",
     "demo": "a check failed",
+    "doctor": "a problem or a risk was found",
     "error": "there is no such error",
+    "exporter": "the exporter cannot listen on the address of --listen",
     "group describe": "there is no such group",
+    "group list": f"{NEVER}: groups that wait give 0",
+    "salvage check": "something is missing or damaged, or the folder cannot be read",
+    "salvage export": "a file cannot be read",
+    "salvage list": "the folder cannot be read",
+    "salvage restore": "a file cannot be read, there is nothing to restore, or no such topic, or it refuses a batch",
+    "salvage show": "a file cannot be read",
+    "tail": "there is no such topic or partition, the topic was deleted meanwhile, or a record batch is damaged",
+    "topic create": "a topic was refused, or exists already and --if-not-exists is not given",
+    "topic delete": "the order was refused or not confirmed, or a topic does not exist and --if-exists is not given",
+    "topic describe": "there is no such topic",
+    "topic list": NEVER,
     "txn abort": "the order was refused or not confirmed, or there is nothing to abort",
     "txn describe": "no coordinator knows the id",
     "txn explain": "no coordinator knows the id, or a transaction of the id hangs",
@@ -68,8 +86,9 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # In older versions 
 
     name = "duration"
 
-    def __init__(self, most_days: int = 36_500) -> None:
+    def __init__(self, most_days: int = 36_500, least_ms: int = 0) -> None:
         self._most_days = most_days
+        self._least_ms = least_ms
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
@@ -80,6 +99,8 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # In older versions 
         ms = float(match[1]) * UNITS_MS[match[2]]
         if ms > self._most_days * UNITS_MS["d"]:
             self.fail(f"{value} is too long: at most {self._most_days}d")
+        if ms < self._least_ms:
+            self.fail(f"{value} is too short: at least {self._least_ms}ms")
         return round(ms)
 
 
@@ -149,10 +170,11 @@ class ClusterOptions:
 
         try:
             # One request must not take longer than the whole question may take.
-            with KafkaClient({"request.timeout.ms": round(DEADLINE_S * 1000), **self.settings()}) as client:
+            settings = {"request.timeout.ms": round(DEADLINE_S * 1000), **self.settings()}
+            with KafkaClient(settings, FIRST_PATIENCE_S) as client:
                 yield client
         except BadClientSetting as e:
-            raise WrongUse(*_with_hint(str(e), "the settings are those of Kafka's clients")) from None
+            raise WrongUse(*with_hint(str(e), "the settings are those of Kafka's clients")) from None
         except ClientError as e:
             raise failure_of(e) from None
 
@@ -174,10 +196,11 @@ def failure_of(error: Exception) -> Failure:
         return Unanswered(str(error), f"`fencepost error {error.code}` explains this error")
     if isinstance(error, Unsupported):
         return Unanswered(str(error), "`fencepost txn` needs Apache Kafka 3.0 or later")
-    return Unanswered(*_with_hint(str(error), "is --bootstrap right, and is the broker running?"))
+    return Unanswered(*with_hint(str(error), "is --bootstrap right, and is the broker running?"))
 
 
-def _with_hint(text: str, otherwise: str) -> tuple[str, str]:
+def with_hint(text: str, otherwise: str) -> tuple[str, str]:
+    """A message as a problem and a hint; the other hint if the message has none."""
     problem, _, hint = text.partition("\n\nhint: ")
     return problem, hint or otherwise
 
@@ -233,7 +256,7 @@ def watch_options(command: Command) -> Command:
     )
     @click.option(
         "--every",
-        type=Duration(MOST_DAYS_TO_WAIT),
+        type=Duration(MOST_DAYS_TO_WAIT, LEAST_PAUSE_MS),
         default="2s",
         show_default=True,
         metavar="DURATION",

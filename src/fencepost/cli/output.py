@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 D = TypeVar("D")
 MOST_COLUMNS = 120
 LEAST_COLUMNS = 40
+# In the message of an error. A warning is one line, and says it in the same sentence.
+HINT = "\n\nhint: "
 STYLES = {"ok": "green", "FAIL": "bold red"}
 
 
@@ -67,7 +69,7 @@ def write(document: D, blocks: Blocks[D], as_json: bool) -> None:
 
 def _warn(document: object) -> None:
     for problem in _problems(document):
-        print(f"warning: {problem}", file=sys.stderr, flush=True)
+        print(f"warning: {problem.replace(HINT, '; ')}", file=sys.stderr, flush=True)
 
 
 def _problems(document: object) -> Sequence[str]:

@@ -86,7 +86,7 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
     """
     from fencepost.cli.topic import unknown_topic
     from fencepost.client.failures import BrokerError
-    from fencepost.diagnose.collect.tail import TopicGone, TopicTail
+    from fencepost.diagnose.collect.tail import DamagedBatch, TopicGone, TopicTail
     from fencepost.protocol import errors
     from fencepost.protocol.batch import Corrupt
 
@@ -115,6 +115,9 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
                 raise
         except TopicGone as e:
             raise Failure(str(e), "`fencepost topic list` lists the topics that there are") from None
+        except DamagedBatch as e:
+            behind = f"`fencepost tail {e.where.topic}:{e.where.partition} --from {e.next_offset}`"
+            raise Failure(str(e), f"{behind} shows what follows it") from None
         except Corrupt as e:
             raise Failure(
                 f"{place} holds a record batch that cannot be read: {e}", "is it older than Kafka 0.11?"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -11,13 +11,13 @@ import click
 from fencepost.cli.confirming import confirm
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
-from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options
+from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options, failure_of
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
     from fencepost.client.client import KafkaClient
     from fencepost.client.failures import BrokerError
-    from fencepost.diagnose.topics import TopicChanges, TopicDescription, TopicList
+    from fencepost.diagnose.topics import TopicChange, TopicChanges, TopicDescription, TopicList
 
 LIST = "`fencepost topic list` lists the topics"
 
@@ -66,34 +66,64 @@ def create(
         fencepost topic create orders --partitions 3 --bootstrap localhost:9092
         fencepost topic create users --config cleanup.policy=compact --if-not-exists
     """
-    from fencepost.cli.output import write
-    from fencepost.client.admin.topics import CLUSTER_DEFAULT, create_topic
+    from fencepost.client.admin.topics import CLUSTER_DEFAULT, create_topic, describe_layouts
     from fencepost.client.failures import BrokerError
-    from fencepost.diagnose.topics import TopicChange, TopicChanges
+    from fencepost.diagnose.topics import TopicChange, TopicChanges, change_of_existing, differences
     from fencepost.protocol import errors
 
     wanted = _parse_configs(configs)
-    done = []
     with cluster.connect() as client:
-        for name in dict.fromkeys(names):
+
+        def make(name: str) -> TopicChange:
             try:
                 made = create_topic(
                     client, name, partitions or CLUSTER_DEFAULT, replication_factor or CLUSTER_DEFAULT, wanted
                 )
             except BrokerError as e:
                 if e.code != errors.TOPIC_ALREADY_EXISTS or not if_not_exists:
-                    raise _refusal(e, name, client) from None
-                done.append(TopicChange(topic=name, result="exists"))
-                continue
-            done.append(
-                TopicChange(
-                    topic=name,
-                    result="created",
-                    partition_count=made.partition_count if made.partition_count > 0 else None,
-                    replication_factor=made.replication_factor if made.replication_factor > 0 else None,
-                )
+                    raise
+                return change_of_existing(name, describe_layouts(client, [name]).get(name))
+            return TopicChange(
+                topic=name,
+                result="created",
+                partition_count=made.partition_count if made.partition_count > 0 else None,
+                replication_factor=made.replication_factor if made.replication_factor > 0 else None,
             )
-    write(TopicChanges(topics=tuple(done)), _changes, as_json)
+
+        changes, failure = _order_each(client, dict.fromkeys(names), make)
+    warnings = differences(changes, partitions, replication_factor)
+    _write_changes(TopicChanges(topics=changes, warnings=warnings), failure, as_json)
+
+
+def _order_each(
+    client: KafkaClient, names: Iterable[str], order: Callable[[str], TopicChange]
+) -> tuple[tuple[TopicChange, ...], Failure | None]:
+    """Order a change of each topic: what became of it, and the first failure. A refusal does not stop the others."""
+    from fencepost.client.failures import BrokerError, ClientError
+    from fencepost.diagnose.topics import TopicChange
+
+    changes: list[TopicChange] = []
+    failures: list[Failure] = []
+    for name in names:
+        try:
+            changes.append(order(name))
+        except BrokerError as e:
+            changes.append(TopicChange(topic=name, result="refused", problem=str(e)))
+            failures.append(_refusal(e, name, client))
+        except ClientError as e:
+            # The cluster does not answer, and would not answer for the next topic either.
+            failures.append(failure_of(e))
+            break
+    return tuple(changes), failures[0] if failures else None
+
+
+def _write_changes(document: TopicChanges, failure: Failure | None, as_json: bool) -> None:
+    from fencepost.cli.output import write
+
+    if failure is None or any(change.result != "refused" for change in document.topics):
+        write(document, _changes, as_json)
+    if failure is not None:
+        raise failure
 
 
 def _parse_configs(configs: tuple[str, ...]) -> dict[str, str]:
@@ -175,14 +205,11 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, cluster: ClusterO
         fencepost topic delete orders --bootstrap localhost:9092
         fencepost topic delete orders payments --if-exists --yes
     """
-    from fencepost.cli.output import write
     from fencepost.client.admin.topics import delete_topic, describe_layouts
-    from fencepost.client.failures import BrokerError
     from fencepost.diagnose.topics import TopicChange, TopicChanges
     from fencepost.diagnose.words import counted, listed
 
     wanted = list(dict.fromkeys(names))
-    done = []
     with cluster.connect() as client:
         there = describe_layouts(client, wanted)
         missing = [name for name in wanted if name not in there]
@@ -192,16 +219,15 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, cluster: ClusterO
         if there:
             what = f"This deletes {listed(there)} ({counted(partition_count, 'partition')}) and all records in them."
             confirm(what, yes)
-        for name in wanted:
+
+        def remove(name: str) -> TopicChange:
             if name not in there:
-                done.append(TopicChange(topic=name, result="missing"))
-                continue
-            try:
-                delete_topic(client, name)
-            except BrokerError as e:
-                raise _refusal(e, name, client) from None
-            done.append(TopicChange(topic=name, result="deleted"))
-    write(TopicChanges(topics=tuple(done)), _changes, as_json)
+                return TopicChange(topic=name, result="missing")
+            delete_topic(client, name)
+            return TopicChange(topic=name, result="deleted")
+
+        changes, failure = _order_each(client, wanted, remove)
+    _write_changes(TopicChanges(topics=changes), failure, as_json)
 
 
 def unknown_topic(client: KafkaClient, name: str) -> Failure:
@@ -248,6 +274,8 @@ def _changes(document: TopicChanges) -> Iterator[Block]:
             line = f"{change.topic}: exists already, unchanged"
         elif change.result == "missing":
             line = f"{change.topic}: does not exist"
+        elif change.result == "refused":
+            line = f"{change.topic}: refused: {change.problem}"
         elif change.partition_count is not None:
             line += f" with {counted(change.partition_count, 'partition')}"
             if change.replication_factor is not None:

@@ -6,13 +6,14 @@ from 20 ms to 1 s.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from fencepost.client.connection import BrokerConnection, Disconnected
-from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, Unreachable
+from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, Refused, Unreachable
 from fencepost.client.session import TRANSACTION_VERSION
 from fencepost.client.settings import ClientSettings, parse_settings
 from fencepost.protocol import errors
@@ -34,6 +35,7 @@ GROUP, TRANSACTION = 0, 1
 BROKER_RESOURCE = 4
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
+FAILED_FOR_S = 10.0
 DEFAULT_DEADLINE_S = 60.0
 COORDINATOR_MOVED = frozenset(
     {errors.NOT_COORDINATOR, errors.COORDINATOR_NOT_AVAILABLE, errors.COORDINATOR_LOAD_IN_PROGRESS}
@@ -48,8 +50,17 @@ class TopicInfo(NamedTuple):
 
 
 class KafkaClient:
-    def __init__(self, settings: Mapping[str, object]) -> None:
+    def __init__(self, settings: Mapping[str, object], first_patience_s: float = math.inf) -> None:
+        """A client that no broker has answered yet retries ports where nothing listens for `first_patience_s`.
+
+        It is not limited by default, because the broker may be about to start. With a limit, a broker that was never
+        reached at its advertised address is not retried either: the cluster says that it runs, so the address is wrong.
+        """
         self.settings: ClientSettings = parse_settings(settings)
+        self._first_patience_s = first_patience_s
+        self._reached: set[int] = set()
+        # Advertised addresses that failed, until when they are not tried again, and why.
+        self._failed: dict[tuple[str, int], tuple[float, Unreachable]] = {}
         self._lock = threading.RLock()
         self._addresses: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, BrokerConnection] = {}
@@ -80,17 +91,23 @@ class KafkaClient:
         with self._lock:
             if self._bootstrap is not None:
                 return self._bootstrap
-            problems = []
+            problems: list[Unreachable] = []
             for host, port in [*self.settings.bootstrap, *self._addresses.values()]:
                 try:
                     self._bootstrap = BrokerConnection(host, port, self.settings)
                     return self._bootstrap
                 except Unreachable as e:
-                    problems.append(str(e))
+                    problems.append(e)
+            is_new = not self._addresses
         # The hints of several brokers are mostly the same, so each is printed once, at the end.
-        said = [problem.partition("\n\n") for problem in problems]
+        said = [str(problem).partition("\n\n") for problem in problems]
         hints = dict.fromkeys(hint for _, _, hint in said if hint)
-        raise Unreachable("\n\n".join(["no broker can be reached: " + "; ".join(what for what, _, _ in said), *hints]))
+        failure = Unreachable(
+            "\n\n".join(["no broker can be reached: " + "; ".join(what for what, _, _ in said), *hints])
+        )
+        if is_new and all(isinstance(problem, Refused) for problem in problems):
+            failure.patience_s = self._first_patience_s
+        raise failure
 
     def broker(self, node_id: int) -> BrokerConnection:
         with self._lock:
@@ -100,9 +117,24 @@ class KafkaClient:
                     self.refresh()
                 if node_id not in self._addresses:
                     raise Unreachable(f"broker {node_id} is not in the cluster's metadata")
-                connection = BrokerConnection(*self._addresses[node_id], self.settings)
-                self._connections[node_id] = connection
+                connection = self._connections[node_id] = self._connect(node_id)
+                self._reached.add(node_id)
             return connection
+
+    def _connect(self, node_id: int) -> BrokerConnection:
+        address = self._addresses[node_id]
+        until, failure = self._failed.get(address, (-math.inf, None))
+        if failure is not None and time.monotonic() < until:
+            raise failure
+        try:
+            return BrokerConnection(*address, self.settings)
+        except Unreachable as e:
+            failure = Unreachable(_advertised_failure(node_id, e))
+            if self._first_patience_s < math.inf and node_id not in self._reached:
+                failure.patience_s = 0
+                # A question that follows must not wait for the same timeout.
+                self._failed[address] = (time.monotonic() + FAILED_FOR_S, failure)
+            raise failure from None
 
     def drop(self, connection: BrokerConnection) -> None:
         """Forget a connection that failed."""
@@ -342,6 +374,15 @@ class KafkaClient:
         }
 
 
+def _advertised_failure(node_id: int, error: Unreachable) -> str:
+    what, _, hint = str(error).partition("\n\n")
+    hint = hint or (
+        f"hint: the cluster gave this address for broker {node_id}: is it running, and does its advertised.listeners "
+        "name an address that this machine can reach?"
+    )
+    return f"broker {node_id} cannot be reached at its advertised address: {what}\n\n{hint}"
+
+
 def retry(
     attempt: Callable[[], T],
     deadline_s: float,
@@ -349,10 +390,14 @@ def retry(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Call `attempt` until it succeeds, raises an error that is not retriable, or the deadline has passed."""
+    """Call `attempt` until it succeeds, raises an error that is not retriable, or the deadline has passed.
+
+    An error may have a shorter patience than the deadline.
+    """
     began = clock()
     pause_s = FIRST_PAUSE_S
     while True:
+        patience_s = deadline_s
         try:
             return attempt()
         except BrokerError as e:
@@ -360,9 +405,12 @@ def retry(
                 raise
             problem: ClientError = e
         except Unreachable as e:
+            if e.patience_s <= 0:
+                raise
             problem = e
+            patience_s = min(deadline_s, e.patience_s)
         took_s = clock() - began
-        if took_s + pause_s > deadline_s:
+        if took_s + pause_s > patience_s:
             raise DeadlinePassed(f"given up after {took_s:.0f} s; the last answer was: {problem}") from problem
         sleep(pause_s)
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

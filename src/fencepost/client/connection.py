@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any
 
-from fencepost.client.failures import AuthenticationFailed, BadClientSetting, Unreachable
+from fencepost.client.failures import AuthenticationFailed, BadClientSetting, Refused, Unreachable
 from fencepost.client.session import Session
 from fencepost.client.settings import ClientSettings
 from fencepost.protocol import errors
@@ -77,6 +77,8 @@ class BrokerConnection:
         settings = self._settings
         try:
             plain = socket.create_connection((self.host, self.port), timeout=settings.connect_timeout_s)
+        except ConnectionRefusedError as e:
+            raise Refused(f"cannot connect to {self.address}: {e.strerror or e}") from None
         except OSError as e:
             raise Unreachable(f"cannot connect to {self.address}: {e.strerror or e}") from None
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -3,6 +3,7 @@
 ClientError                    all errors of the client
 +-- BadClientSetting           a setting is wrong; nothing was sent
 +-- Unreachable                no connection to a broker
+|   +-- Refused                nothing listens at the address
 +-- AuthenticationFailed       a broker refused the credentials
 +-- BrokerError                a broker answered with an error code
 |   +-- Fenced                 a newer producer took over this transactional id
@@ -12,6 +13,8 @@ ClientError                    all errors of the client
 """
 
 from __future__ import annotations
+
+import math
 
 from fencepost.protocol import errors
 
@@ -25,6 +28,10 @@ class BadClientSetting(ClientError):
 
 
 class Unreachable(ClientError):
+    patience_s = math.inf  # How long another attempt makes sense.
+
+
+class Refused(Unreachable):
     pass
 
 

@@ -65,15 +65,18 @@ class TopicChange:
     """The answer to an order to create or to delete a topic."""
 
     topic: str
-    # `created`, `deleted`, `exists` or `missing`; the last two only if the caller accepts them.
+    # `created`, `deleted` or `refused`; `exists` or `missing` if the caller accepts them.
     result: str
     partition_count: int | None = None
     replication_factor: int | None = None
+    # Why it was refused.
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChanges:
     topics: tuple[TopicChange, ...]
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +104,34 @@ def diagnose_topics(layouts: Iterable[TopicLayout], shows_internal: bool = False
     ]
     shown = tuple(row for row in rows if shows_internal or not row.is_internal)
     return TopicList(topics=shown, hidden_count=len(rows) - len(shown))
+
+
+def change_of_existing(name: str, layout: TopicLayout | None) -> TopicChange:
+    """The answer for a topic that was there already; None if it has been deleted since."""
+    if layout is None:
+        return TopicChange(topic=name, result="exists")
+    return TopicChange(
+        topic=name,
+        result="exists",
+        partition_count=len(layout.partitions),
+        replication_factor=layout.replication_factor,
+    )
+
+
+def differences(
+    changes: Iterable[TopicChange], partition_count: int | None, replication_factor: int | None
+) -> tuple[str, ...]:
+    """How topics that were there already differ from what was asked for; None: anything was."""
+    return tuple(
+        f"{change.topic} exists with {what} {there}, not {asked}"
+        for change in changes
+        if change.result == "exists"
+        for what, there, asked in (
+            ("partition count", change.partition_count, partition_count),
+            ("replication factor", change.replication_factor, replication_factor),
+        )
+        if asked is not None and there is not None and there != asked
+    )
 
 
 def diagnose_topic(snapshot: TopicSnapshot, shows_all_settings: bool = False) -> TopicDescription:

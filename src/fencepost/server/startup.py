@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from fencepost.broker.advertised import format_address, format_listener
 from fencepost.broker.cluster import BrokerAddress, DataFolderMismatch
-from fencepost.broker.config import BadSetting, Config, parse
+from fencepost.broker.config import BadSetting as BadSetting  # So that commands can catch it.
+from fencepost.broker.config import Config, parse
 from fencepost.broker.coordinator.txns import StateLogDamaged
 from fencepost.broker.metadata import DocumentTooNew
 from fencepost.machines.log.interface import StorageFailed
@@ -78,7 +79,9 @@ def _settings_of_file(file: str | None) -> Iterator[tuple[str, str, str]]:
             text = opened.read()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise BadSetting(f"cannot read the settings in {file}: {reason}") from None
+        raise BadSetting(
+            f"cannot read the settings in {file}: {reason}\n\nhint: --config names a file with one name=value per line"
+        ) from None
     for line, name, value in read_properties(text):
         yield f"{file} line {line}", name, value.strip()
 

@@ -73,11 +73,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, None]:
 
 
 def _brokers_of(item: pytest.Item) -> list[Broker]:
-    """The brokers that the test asked for, also through fixtures of its own that give a `Broker`."""
+    """The brokers that the test asked for, also through fixtures of its own that give a `Broker`.
+
+    An argument may be anything. `isinstance` would believe its `__class__`, which a mock makes up.
+    """
     given = getattr(item, "funcargs", {}).values()
-    found = [each for each in given if isinstance(each, Broker)]
+    found = [each for each in given if issubclass(type(each), Broker)]
     for factory in given:
-        if isinstance(factory, BrokerFactory):
+        if issubclass(type(factory), BrokerFactory):
             found += factory.started
     return [broker for broker in dict.fromkeys(found) if broker.port]
 

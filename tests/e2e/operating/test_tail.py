@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from fencepost.client.admin.fetching import FetchedPartition, fetch_partitions
 from fencepost.client.client import KafkaClient
 from fencepost.diagnose.collect.tail import TopicGone, TopicTail
 from fencepost.diagnose.tail.documents import EndedOffsets, ReadMarker, ReadRecord, Remark, TailEvent
@@ -178,6 +179,29 @@ def test_an_unknown_topic_or_partition_is_named(run: Run, topic: str) -> None:
     beyond = run("tail", f"{topic}:7")
     assert beyond.exit_code == 1
     assert "the topic has 1 partitions" in beyond.err
+
+
+def test_a_damaged_batch_is_named_with_both_checksums_and_not_shown(
+    run: Run, servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = producer_of(servers)
+    for value in (b"first", b"second", b"third"):
+        write(producer, topic, value)
+
+    def on_a_bad_disk(*asked: Any) -> dict[int, FetchedPartition]:
+        answers = fetch_partitions(*asked)
+        return {n: p._replace(records=bytes(p.records).replace(b"second", b"sAcond")) for n, p in answers.items()}
+
+    monkeypatch.setattr("fencepost.diagnose.collect.tail.fetch_partitions", on_a_bad_disk)
+    shown = run("tail", f"{topic}:0", "--from", "earliest", "--json")
+    assert (shown.exit_code, [line["value"] for line in shown.lines]) == (1, ["first"])
+    assert re.match(
+        rf"error: {topic}-0: the record batch at offset 1 is damaged: "
+        r"crc is 0x[0-9a-f]{8}, the header says 0x[0-9a-f]{8} \(at byte 17\)\n\n"
+        rf"hint: `fencepost tail {topic}:0 --from 2` shows what follows it\n",
+        shown.err,
+    )
+    assert [line["value"] for line in run("tail", f"{topic}:0", "--from", "2", "--json").lines] == ["third"]
 
 
 def test_a_start_that_makes_no_sense_is_a_wrong_call(run: Run, topic: str) -> None:

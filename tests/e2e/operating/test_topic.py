@@ -19,7 +19,7 @@ def test_a_topic_is_created_listed_described_and_deleted(run: Run, unique: Uniqu
     made = run("topic", "create", name, "--partitions", "3", "--config", "cleanup.policy=compact", "--json")
     assert made.exit_code == 0
     assert made.document["topics"] == [
-        {"topic": name, "result": "created", "partition_count": 3, "replication_factor": 1}
+        {"topic": name, "result": "created", "partition_count": 3, "replication_factor": 1, "problem": None}
     ]
 
     rows = {row["topic"]: row for row in run("topic", "list", "--json").document["topics"]}
@@ -80,7 +80,23 @@ def test_a_topic_that_exists_is_refused_with_a_hint_and_accepted_on_request(run:
     assert f"hint: `fencepost topic describe {name}` shows it; --if-not-exists accepts it" in again.err
     accepted = run("topic", "create", name, "--if-not-exists", "--partitions", "9")
     assert (accepted.exit_code, accepted.out) == (0, f"{name}: exists already, unchanged\n")
+    assert accepted.err == f"warning: {name} exists with partition count 2, not 9\n"
+    assert run("topic", "create", name, "--if-not-exists", "--partitions", "2").err == ""
     assert len(run("topic", "describe", name, "--json").document["partitions"]) == 2
+
+
+def test_every_topic_of_an_order_is_reported_although_one_is_refused(run: Run, unique: Unique) -> None:
+    first, second, third = unique("topic"), unique("topic"), unique("topic")
+    run("topic", "create", second)
+    made = run("topic", "create", first, second, third, "--partitions", "1", "--json")
+    assert made.exit_code == 1
+    results = [(change["topic"], change["result"]) for change in made.document["topics"]]
+    assert results == [(first, "created"), (second, "refused"), (third, "created")]
+    assert made.err.startswith(f"error: creating topic {second}: TOPIC_ALREADY_EXISTS (36)")
+    fourth = unique("topic")
+    again = run("topic", "create", first, fourth)
+    assert again.out.startswith(f"{first}: refused: creating topic {first}: TOPIC_ALREADY_EXISTS (36)")
+    assert f"\n{fourth}: created with " in again.out
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,34 @@ def test_exit_code_1_is_explained_only_for_commands_that_exist() -> None:
         assert f"| `fencepost {name}` | {meaning} |" in page
 
 
+def test_exit_code_1_is_explained_for_every_command() -> None:
+    commands = [" ".join(path) for path, command in ALL if not isinstance(command, click.Group)]
+    assert [name for name in commands if not any(f"{name} ".startswith(f"{row} ") for row in WHEN_1)] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--set", "num.partitions=none"],
+        ["--set", "num.partitions=0"],
+        ["--set", "no.such.setting.at.all=1"],
+        ["--set", "nonsense"],
+        ["--set", "advertised.listeners=nonsense"],
+        ["--config", "/no/such/file"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_setting_of_the_broker_is_a_wrong_call_with_a_hint(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["broker", "--memory", "--listen", "127.0.0.1:0", *arguments]) == 2
+    error, empty, hint = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ")
+    assert empty == ""
+    assert hint.startswith("hint: ")
+    assert "--help" not in hint
+
+
 def test_the_help_of_explain_names_every_cause(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["txn", "explain", "--help"]) == 0
     words = set(re.findall(r"[a-z_]+", capsys.readouterr().out))

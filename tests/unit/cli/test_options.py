@@ -31,6 +31,12 @@ def test_a_duration_that_is_too_long_is_refused_with_the_limit(text: str) -> Non
     assert Duration().convert("90d", None, None) == 90 * 86_400_000
 
 
+@pytest.mark.parametrize("command", ["txn lso --watch --every 0s", "exporter --every 0ms"])
+def test_a_cluster_is_not_asked_without_a_pause(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--bootstrap", "127.0.0.1:1"]) == 2
+    assert "is too short: at least 100ms" in capsys.readouterr().err
+
+
 def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("# ours\nbootstrap.servers=a:1\nsasl.username: me\nsasl.password = s3cr=t\n")

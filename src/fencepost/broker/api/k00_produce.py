@@ -48,6 +48,7 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
     by_id = version >= 13
     results += write_uvarint(len(req.topic_data) + 1) if flexible else _INT32.pack(len(req.topic_data))
     failed = False
+    fenced_before = cluster.txns.counts.fenced
     for topic_data in req.topic_data:
         name = topic_data.name
         if by_id:
@@ -79,6 +80,8 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
             _encode_result(results, index, result, version)
         if flexible:
             results += b"\0"
+    # A request that is fenced counts once, and not for each of its partitions.
+    cluster.txns.counts.fenced = min(cluster.txns.counts.fenced, fenced_before + 1)
     if req.acks == 0:
         # The client expects no answer, so closing the connection is the only way to report an error.
         if failed:

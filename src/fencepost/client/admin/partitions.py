@@ -111,9 +111,13 @@ def _ask_leaders(
             for chunk in chunks(led, PARTITIONS_PER_REQUEST):
                 try:
                     answered = _ask_leader(client, node_id, chunk, request, read)
+                except Unreachable as e:
+                    # One problem of the broker, not one for each of its partitions.
+                    problems.update(dict.fromkeys(chunk, f"the {what} of {_first_of(chunk)} are unknown: {e}"))
+                    again += chunk if e.patience_s > 0 else ()
+                    continue
                 except ClientError as e:
                     problems.update((where, f"the {what} of {where} are unknown: {e}") for where in chunk)
-                    again += chunk if isinstance(e, Unreachable) else ()
                     continue
                 for where, code, value in answered:
                     if code == errors.NONE:
@@ -131,8 +135,13 @@ def _ask_leaders(
     except ClientError as e:
         for where in left:
             problems.setdefault(where, f"the {what} of {where} are unknown: {e}")
-    answers.problems = [problems[where] for where in sorted(problems)]
+    answers.problems = list(dict.fromkeys(problems[where] for where in sorted(problems)))
     return answers
+
+
+def _first_of(partitions: Sequence[NamedPartition]) -> str:
+    others = len(partitions) - 1
+    return str(partitions[0]) + (f" and {others} other partition{'s' if others > 1 else ''}" if others else "")
 
 
 def _leaders(client: KafkaClient, partitions: Sequence[NamedPartition]) -> dict[NamedPartition, int]:

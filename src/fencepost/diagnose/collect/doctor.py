@@ -61,15 +61,20 @@ def collect_doctor(client: KafkaClient, progress: Progress = no_progress) -> Doc
         state_topic=state_topic,
         settings=_settings(client, problems),
         group_count=len(groups.found),
-        problems=(
-            *lso.unanswered_coordinators,
-            *lso.problems,
-            *lso.warnings,
-            *hanging.unanswered_coordinators,
-            *hanging.problems,
-            *txns.problems,
-            *groups.problems,
-            *problems,
+        # Several questions may have the same answer.
+        problems=tuple(
+            dict.fromkeys(
+                (
+                    *lso.unanswered_coordinators,
+                    *lso.problems,
+                    *lso.warnings,
+                    *hanging.unanswered_coordinators,
+                    *hanging.problems,
+                    *txns.problems,
+                    *groups.problems,
+                    *problems,
+                )
+            )
         ),
     )
 

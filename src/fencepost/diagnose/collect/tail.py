@@ -26,7 +26,7 @@ from fencepost.diagnose.tail.documents import EndedOffsets, ReadMarker, ReadReco
 from fencepost.diagnose.tail.outcomes import AbortedSince, Fate, LogBatch, MarkerIndex, OpenTracker, decide_fates
 from fencepost.diagnose.tail.starting import Start, StartKind, start_offset
 from fencepost.protocol import errors
-from fencepost.protocol.batch import Buffer, decode_marker
+from fencepost.protocol.batch import BatchHeader, Buffer, Corrupt, decode_batch, decode_marker
 from fencepost.protocol.records import iter_batches, iter_records
 
 PATIENCE_S = 10.0
@@ -42,6 +42,15 @@ GONE = frozenset({errors.UNKNOWN_TOPIC_OR_PARTITION, errors.UNKNOWN_TOPIC_ID, er
 
 class TopicGone(ClientError):
     """The topic was deleted while it was read."""
+
+
+class DamagedBatch(ClientError):
+    """A batch that is not what its checksum says: nothing in it can be trusted."""
+
+    def __init__(self, where: NamedPartition, header: BatchHeader, problem: Corrupt) -> None:
+        super().__init__(f"{where}: the record batch at offset {header.base_offset} is damaged: {problem}")
+        self.where = where
+        self.next_offset = header.last_offset + 1
 
 
 class Span(NamedTuple):
@@ -105,7 +114,7 @@ class TopicTail:
                 before, position = position, self._nearest(where, position)
                 yield Remark(_gap(where, before, position))
                 continue
-            chunk = self._chunk(fetched.records, position, end)
+            chunk = self._chunk(where, fetched.records, position, end)
             if not chunk:
                 empty += 1
                 if position < fetched.last_stable_offset and empty < EMPTY_FETCHES:
@@ -144,7 +153,7 @@ class TopicTail:
                 before, position = position, self._nearest(where, position)
                 yield Remark(_gap(where, before, position))
                 continue
-            chunk = self._chunk(fetched.records, position, end)
+            chunk = self._chunk(where, fetched.records, position, end)
             empty = 0 if chunk else empty + 1
             if chunk:
                 yield chunk
@@ -173,6 +182,8 @@ class TopicTail:
     def _check(self, problem: ClientError) -> None:
         """Raise if it makes no sense to try again; else look where the leaders are now."""
         if isinstance(problem, BrokerError) and problem.code not in errors.RETRIABLE | GONE:
+            raise problem
+        if isinstance(problem, Unreachable) and problem.patience_s <= 0:
             raise problem
         try:
             now = self._client.refresh([self._info.name]).get(self._info.name)
@@ -239,7 +250,7 @@ class TopicTail:
         if fetched.error_code == errors.OFFSET_OUT_OF_RANGE:
             yield from self._after_a_gap(where, position)
             return
-        chunk = self._chunk(fetched.records, position)
+        chunk = self._chunk(where, fetched.records, position)
         batches = [batch for batch, _ in chunk]
         if batches:
             # Moved first: after Ctrl-C in the middle, nothing is read again.
@@ -257,13 +268,11 @@ class TopicTail:
 
     # --- both -----------------------------------------------------------------------------------------------
 
-    def _chunk(self, records: Buffer, position: int, end: int | None = None) -> list[tuple[LogBatch, Buffer]]:
-        """The batches of an answer that reach to the position or beyond, and begin before the end."""
-        chunk = [
-            (LogBatch(header, decode_marker(batch)), batch)
-            for header, batch in iter_batches(records)
-            if header.last_offset >= position and (end is None or header.base_offset < end)
-        ]
+    def _chunk(
+        self, where: NamedPartition, records: Buffer, position: int, end: int | None = None
+    ) -> list[tuple[LogBatch, Buffer]]:
+        """The sound batches of an answer, and the transactional ids of their producers."""
+        chunk = sound_batches(where, records, position, end)
         self._names.learn({batch.header.producer_id for batch, _ in chunk if batch.header.is_transactional})
         return chunk
 
@@ -289,6 +298,28 @@ class TopicTail:
                 if fate is Fate.OPEN and shown:
                     self._open[where].show(batch.header, shown[0].offset, shown[-1].offset, len(shown))
                 yield from (ReadRecord(where, record, batch.header, fate, name) for record in shown)
+
+
+def sound_batches(
+    where: NamedPartition, records: Buffer, position: int, end: int | None = None
+) -> list[tuple[LogBatch, Buffer]]:
+    """The batches of an answer that reach to the position or beyond, and begin before the end.
+
+    Those before a damaged batch are returned. Raises DamagedBatch if there are none.
+    """
+    found: list[tuple[LogBatch, Buffer]] = []
+    for header, batch in iter_batches(records):
+        if end is not None and header.base_offset >= end:
+            break
+        try:
+            decode_batch(batch)  # Verifies the checksum.
+        except Corrupt as e:
+            if found:
+                break
+            raise DamagedBatch(where, header, e) from None
+        if header.last_offset >= position:
+            found.append((LogBatch(header, decode_marker(batch)), batch))
+    return found
 
 
 def _gap(where: NamedPartition, position: int, continued: int) -> str:

@@ -73,12 +73,13 @@ class ClusterWatch(Collector):
         status = self._status
         try:
             reading = collect_reading(self._client)
-        except ClientError as e:
+        except Exception as e:  # Whatever is wrong with one answer, the next look may succeed.
             if self._stopping.is_set():
                 return
+            problem = str(e) if isinstance(e, ClientError) else f"{type(e).__name__}: {e}"
             if self._problem is None:
-                self._complain(f"the cluster does not answer: {e}")
-            self._problem = str(e)
+                self._complain(f"the cluster does not answer as expected: {problem}")
+            self._problem = problem
             took_s = time.monotonic() - began
             self._status = status._replace(is_up=False, duration_s=took_s, failures=status.failures + 1)
             self._reading = None
