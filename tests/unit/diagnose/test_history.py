@@ -43,6 +43,12 @@ def test_a_producer_that_takes_over_fences_the_one_before() -> None:
     assert "got a new id, 8: the epochs of 7 were used up" in rotated
 
 
+def test_a_new_producer_id_whose_epochs_are_not_used_up_comes_from_a_start_after_a_loss() -> None:
+    replaced = causes_of(entry(COMPLETE_COMMIT, -900), entry(EMPTY, -100, epoch=0, producer_id=8))[1]
+    assert replaced.startswith("the broker gave it a new id, 8, because records may be lost")
+    assert replaced.endswith("producers with 7 are refused")
+
+
 def prepared(*, epoch: int, version: int, open_ms: int = 5_000) -> LogEntry:
     return entry(PREPARE_ABORT, -1000, epoch=epoch, version=version, start_ms=-1000 - open_ms)
 
