@@ -224,6 +224,20 @@ def test_an_accepted_loss_that_was_interrupted_is_still_a_reason_for_a_new_leade
     assert folder.may_have_lost_appends
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_accepted_loss_that_is_interrupted_before_the_log_is_opened_uses_no_offset_twice(
+    loss: str, tmp_path: Path
+) -> None:
+    """Only the clean stop knew the end of this log: its last records are behind the recovery point."""
+    leave(tmp_path, "close")
+    (tmp_path / POINT).unlink()
+    LOSSES[loss][0](tmp_path)
+    SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept").abandon()
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept")
+    assert open_log(folder).end_offset == RECORDS
+    assert folder.may_have_lost_appends
+
+
 def test_the_document_is_missed_too(tmp_path: Path) -> None:
     leave(tmp_path, "close")
     shutil.rmtree(tmp_path / "orders-0")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from threading import Lock
@@ -125,6 +125,8 @@ class DataFolder:
         }
         last_stop = self._last_stop = LastStop(self.path, boot)
         self._is_loss_accepted = is_loss_accepted
+        # The recovery points that `_note_proven_ends` replaced: this start checks everything behind them.
+        self._synced_ends: dict[str, int | None] = {}
         survey = self._survey()
         self._proven_ends = dict(survey.ends)
         if survey.missing:
@@ -155,10 +157,25 @@ class DataFolder:
 
     def _accept_loss(self, survey: Survey) -> None:
         """Go on as after a power loss: readers and producers learn that the logs may be shorter than they know."""
+        self._note_proven_ends({part.name: survey.ends[part.name] for part in survey.missing})
         self._last_stop.distrust()
         for part in survey.missing:
             kept = "".join([mend_gap(part.name, gap) for gap in part.gaps])
             self._report(f"{part}: accepted{kept}, offsets below {survey.ends[part.name]} are not used again")
+
+    def _note_proven_ends(self, ends: Mapping[str, int]) -> None:
+        """Make these ends recovery points, durably. Raises OSError.
+
+        Only other records prove them, and these are about to be changed. If the process dies before it has opened
+        these logs, the next start must not use their lost offsets again.
+        """
+        directories = [path for name in ends if os.path.isdir(path := f"{self.path}/{name}")]
+        # A recovery point says that everything below it is on disk.
+        self._disk.sync_paths([entry.path for path in directories for entry in os.scandir(path)], directories)
+        for name, end_offset in ends.items():
+            self._synced_ends.setdefault(name, self._recovery_points.get(name))
+            self._recovery_points.set(name, end_offset)
+        self._recovery_points.store(dict)
 
     def note_cluster(self, cluster_id: str, node_id: int = 1) -> None:
         """Have `meta.properties` say what the cluster's document says; the document decides."""
@@ -192,7 +209,7 @@ class DataFolder:
                 self._deletion.before_reuse(name)
         except OSError as error:
             raise StorageFailed(str(error)) from error
-        point = self._recovery_points.get(name)
+        point = self._synced_ends.pop(name, self._recovery_points.get(name))
         last_stop = self._last_stop
         clean_end = last_stop.clean_ends.pop(name, None)
         start = self._start_offsets.get(name)
