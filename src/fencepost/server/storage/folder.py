@@ -163,6 +163,12 @@ class DataFolder:
             kept = "".join([mend_gap(part.name, gap) for gap in part.gaps])
             self._report(f"{part}: accepted{kept}, offsets below {survey.ends[part.name]} are not used again")
 
+    def _accept_found_loss(self, name: str, end_offset: int) -> None:
+        """The same for a loss that only the opening of a log finds. Called before the log is changed."""
+        self._note_proven_ends({name: end_offset})
+        self._last_stop.distrust()
+        self.may_have_lost_appends = True
+
     def _note_proven_ends(self, ends: Mapping[str, int]) -> None:
         """Make these ends recovery points, durably. Raises OSError.
 
@@ -224,7 +230,7 @@ class DataFolder:
             start,
             self._report,
             self._proven_ends.pop(name, 0),
-            self._is_loss_accepted,
+            self._accept_found_loss if self._is_loss_accepted else None,
         )
         if start > log.start_offset:
             # A power loss kept the note of the start and lost the records before it. As the log grows again, the note

@@ -380,6 +380,25 @@ def test_readers_learn_where_a_log_ended_at_a_power_cut() -> None:
     assert broker.end_of_epoch(1, current=2) == (errors.NONE, 1, 6)  # The markers of "kept" were written again.
 
 
+def test_a_loss_that_is_found_when_a_log_is_opened_counts_as_a_power_loss() -> None:
+    broker = Scene()
+    broker.produce(0, "open")
+    storage = broker.storage.after_kill()
+    open_log = storage.open_log
+
+    def find_loss(topic: str, *args: Any) -> Any:
+        storage.may_have_lost_appends |= topic == "__transaction_state"  # The last log that is opened.
+        return open_log(topic, *args)
+
+    with patch.object(storage, "open_log", find_loss):
+        broker.restart(storage)
+    assert broker.end_of_epoch(0, current=0) == (errors.FENCED_LEADER_EPOCH, -1, -1)
+    assert broker.end_of_epoch(0, current=1) == (errors.NONE, 0, 1)
+    assert broker.end().response.error_code == errors.INVALID_PRODUCER_ID_MAPPING
+    broker.restart(broker.storage.after_kill())
+    assert broker.end_of_epoch(0, current=1) == (errors.NONE, 0, 1), "the epoch is in the document"
+
+
 def test_what_the_power_left_of_a_transaction_is_not_committed_with_the_next_of_its_id() -> None:
     """Version 2: the end of the transaction before is lost, and so its markers are written once more; they belong to
     an epoch in which the partition has seen more."""
