@@ -345,19 +345,18 @@ class DataFolder:
             self._close_workers()
         paths: list[str] = []
         directories = {self.path}
-        swaps, self._swaps = self._swaps, {}
-        for rewrite in swaps:
-            if rewrite.is_committed:
-                with suppress(OSError):  # The next start does the rest.
-                    rewrite.install()
+        half_swapped = self._install_swaps()
         settled: list[str] = []
         for name, log in self._logs.items():
-            if log.files.settle():
-                settled.append(name)
-                self._recovery_points.set(name, log.end_offset)
-            else:
+            if not log.files.settle():
                 # Others of its indexes may have got further: the next start has to look.
                 self._report(f"{name}: an index could not be written, it is made again at the next start")
+            elif name in half_swapped:
+                # The next start finishes the swap, and the log will have another size.
+                self._report(f"{name}: a cleaned segment could not take its place, the next start tries again")
+            else:
+                settled.append(name)
+                self._recovery_points.set(name, log.end_offset)
             if log.is_changed():
                 paths += log.files.to_sync()
                 directories.add(log.files.directory)
@@ -375,6 +374,18 @@ class DataFolder:
             self._report(f"the stop is not clean: {error}")
         finally:
             os.close(self._lock)
+
+    def _install_swaps(self) -> set[str]:
+        """Put the cleaned segments that are on disk in their place; return the logs in which that failed."""
+        swaps, self._swaps = self._swaps, {}
+        failed = set()
+        for rewrite in swaps:
+            try:
+                if rewrite.is_committed:
+                    rewrite.install()
+            except OSError:
+                failed.add(rewrite.log_name)
+        return failed
 
     def abandon(self) -> None:
         """Let go of the folder as kill -9 would: nothing more is written. For tests within one process."""
