@@ -174,6 +174,28 @@ def test_both_values_are_named(tmp_path: Path) -> None:
     assert line in refused.value.problem.splitlines()
 
 
+def test_the_hint_speaks_of_damage_only_if_there_is_some(tmp_path: Path) -> None:
+    leave(tmp_path, "close")
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "orders-0")
+    with pytest.raises(DataMissing) as refused:
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+    assert "damaged" not in str(refused.value)
+    last = logs(tmp_path / "copy")[-1]
+    last.write_bytes(last.read_bytes()[:-1] + b"?" * 100)
+    with pytest.raises(DataMissing, match="which keeps what is behind a damaged batch"):
+        SurveyedFolder(str(tmp_path / "copy"), boot=same_boot)
+
+
+def test_one_file_is_not_several(tmp_path: Path) -> None:
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    put(open_log(folder))
+    folder.close()
+    cut_off(logs(tmp_path)[0], 1)
+    with pytest.raises(DataMissing, match=r"bytes in 1 \.log file; "):
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+
+
 def test_a_damaged_batch_that_was_synced_is_refused_by_its_name(tmp_path: Path) -> None:
     """No crash does this. The broker does not cut off what was safe without being told to."""
     leave(tmp_path, "abandon")

@@ -147,12 +147,13 @@ class DataFolder:
             # With logs and without a document, the caller refuses the folder in any case.
             if named and not self._unopened and not self._is_loss_accepted:
                 line = f"{METADATA_NAME}: there is no such file; by other files there are {len(named)} logs ({named[0]}"
-                raise DataMissing(self.path, [f"{line} ...)" if len(named) > 1 else f"{line})"])
+                raise DataMissing(self.path, [f"{line} ...)" if len(named) > 1 else f"{line})"], is_damaged=False)
             return Survey([], {})
         logs = self._logs_in(document)
         survey = survey_folder(self.path, logs, self._last_stop, self._recovery_points, self._start_offsets)
         if survey.missing and not self._is_loss_accepted:
-            raise DataMissing(self.path, map(str, survey.missing))
+            is_damaged = any(part.is_damaged for part in survey.missing)
+            raise DataMissing(self.path, map(str, survey.missing), is_damaged)
         return survey
 
     def _accept_loss(self, survey: Survey) -> None:

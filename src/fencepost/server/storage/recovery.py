@@ -242,7 +242,7 @@ class _Opening:
         return None
 
     def cut(self, segments: list[Segment], index: int, bad: BadBatch, end_offset: int) -> None:
-        self.refuse_or_accept_loss(end_offset)
+        self.refuse_or_accept_loss(end_offset, is_damaged=True)
         segment = segments[index]
         is_closed = index + 1 < len(segments)
         lost = sum(later.size for later in segments[index:]) - bad.position
@@ -261,7 +261,7 @@ class _Opening:
             segments.append(Segment(self.open_files, self.directory, end_offset, segment.address + segment.size, 0))
             segments[-1].create_files()
 
-    def refuse_or_accept_loss(self, end_offset: int) -> None:
+    def refuse_or_accept_loss(self, end_offset: int, is_damaged: bool = False) -> None:
         """If the log ends before what is proven: raise DataMissing, unless that is accepted."""
         if end_offset >= self.proven_end:
             return
@@ -270,7 +270,7 @@ class _Opening:
             self.accept_loss(name, self.proven_end)
         else:
             line = f"{name}: the log ends at offset {end_offset}; by the records it reaches offset {self.proven_end}"
-            raise DataMissing(os.path.dirname(self.directory), [line])
+            raise DataMissing(os.path.dirname(self.directory), [line], is_damaged)
 
     def skip_lost_offsets(self, segments: list[Segment], end_offset: int) -> int:
         """Let the log continue where it ended by the folder's records; return its end offset."""
