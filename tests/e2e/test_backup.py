@@ -63,7 +63,7 @@ def test_a_copy_that_lacks_a_file_or_a_byte_is_found(backup: Backup, tmp_path: P
     done = run_fencepost("salvage", "check", "--data", data)
     assert done.returncode == 1
     assert f"{log}: position 75: crc is" in " ".join(done.stdout.split())
-    assert "0 logs lack something, 1 files are damaged" in done.stderr
+    assert "0 incomplete logs, 1 damaged file\n" in done.stderr
     log.unlink()
     done = run_fencepost("salvage", "check", "--data", data)
     assert done.returncode == 1
@@ -84,7 +84,7 @@ def test_clients_that_went_on_after_the_copy_are_fenced_if_the_copy_says_so(back
     (data / "boot-id").write_text("restored")
     with Broker(data=data) as broker:
         client = backup.client.moved_to(broker.bootstrap_servers)
-        assert client.produce({("orders", 0): ["continued"]}) == errors.INVALID_PRODUCER_EPOCH
+        assert client.produce({("orders", 0): ["continued"]}) == errors.INVALID_PRODUCER_ID_MAPPING
         client.init()
         assert client.produce({("orders", 0): ["anew"]}) == errors.NONE
         assert client.end(True) == errors.NONE

@@ -183,6 +183,16 @@ def test_a_restore_that_fails_writes_nothing(damaged: Damaged) -> None:
     assert len(everything(damaged.broker.bootstrap_servers, "copies")) == before
 
 
+@pytest.mark.parametrize("command", ["show", "export"])
+def test_a_file_without_record_batches_is_refused(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "passwd"
+    path.write_text("root:x:0:0:root:/root:/bin/bash\n" * 100)
+    done = run_fencepost("salvage", command, str(path))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert f"there is no whole record batch in {path}" in done.stderr
+
+
 def test_a_folder_without_side_files_says_so(tmp_path: Path) -> None:
     done = run_fencepost("salvage", "list", "--data", tmp_path, "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"files": []})

@@ -24,9 +24,9 @@ from tests.simulation.patching import Patch, patched
 
 def marker_before_decision() -> list[Patch]:
     """Markers are written before the decision is in the coordinator's log."""
-    prepare = TwoPhaseCommit._prepare
+    prepare = TwoPhaseCommit.prepare
 
-    def _prepare(self: TwoPhaseCommit, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
+    def prepare_late(self: TwoPhaseCommit, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
         for topic, index in prepared.partitions:
             found = self._cluster.partition(topic, index)
             assert found is not None
@@ -37,7 +37,7 @@ def marker_before_decision() -> list[Patch]:
             self._cluster.reach("txn.marker.after")
         prepare(self, shard, prepared, now_ms, then)
 
-    return [(TwoPhaseCommit, "_prepare", _prepare)]
+    return [(TwoPhaseCommit, "prepare", prepare_late)]
 
 
 def no_epoch_check() -> list[Patch]:
@@ -97,7 +97,12 @@ def commit_before_sync() -> list[Patch]:
     """With fencepost.flush.on.commit, the decision may reach the disk before the data."""
 
     def end(self: TwoPhaseCommit, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
-        self._prepare(shard, prepared, now_ms, then)
+        self.prepare(
+            shard,
+            prepared,
+            now_ms,
+            lambda error: then(error) if error else self._decided(shard, prepared, now_ms, then),
+        )
 
     return [(TwoPhaseCommit, "end", end)]
 

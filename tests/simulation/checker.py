@@ -48,7 +48,7 @@ def check_all(world: World) -> None:
     committed, _ = read_all(world, read_committed=True)
     everything, headers = read_all(world, read_committed=False)
     for where in PLACES:
-        check_epochs(where, headers[where], () if history.is_forgetful else history.grants)
+        check_epochs(where, headers[where], history.grants)
     check_ids_can_go_on(world)
     if history.is_forgetful:
         return

@@ -95,7 +95,7 @@ class History:
         if known != whose:
             raise Violation("producer id reused", f"{producer_id} was given to {known}, and now to {whose}")
         owner = self._owner_of.setdefault((producer_id, epoch), instance)
-        if owner != instance and not self.is_forgetful:
+        if owner != instance:
             raise Violation(
                 "epoch reused", f"producer {producer_id} epoch {epoch} was given to {owner}, and now to {instance}"
             )

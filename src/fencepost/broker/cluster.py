@@ -109,11 +109,12 @@ class Cluster:
     def _restore(self, found: Metadata, now_ms: int) -> None:
         self._check_fixed_counts(found.topics)
         self._next_producer_id = found.next_producer_id
-        if self.storage.may_have_lost_appends:
+        opened = self._open_partitions(found, found.topics, now_ms)
+        if self.storage.may_have_lost_appends:  # Opening a log may find that out.
             # A reader may be further than the log now is. The new epoch tells it so, even when the log has grown again.
             found = found._replace(leader_epoch=found.leader_epoch + 1)
-        opened = self._open_partitions(found, found.topics, now_ms)
-        if self.storage.may_have_lost_appends:
+            for partition in opened.values():
+                partition.leader_epochs.begin(found.leader_epoch, partition.log.end_offset)
             self._save(found)
         self._apply(found, found.topics, opened, now_ms)
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from fencepost.server.storage.salvage import SalvagedBatch
 
 
+_HINT = "`fencepost salvage list --data DIR` lists the side files of a data folder"
+
+
 @dataclass(frozen=True, slots=True)
 class FileReport:
     """A side file: what its note says, and the records of the whole batches in it, by the outcome of each."""
@@ -106,6 +109,7 @@ def check(data: str, as_json: bool) -> None:
         fencepost salvage check --data ./brew-data-copy
     """
     from fencepost.cli.output import write
+    from fencepost.diagnose.words import counted
     from fencepost.server.startup import explain
     from fencepost.server.storage.checking import check_folder
 
@@ -122,7 +126,8 @@ def check(data: str, as_json: bool) -> None:
     write(document, _checked, as_json)
     if not document.is_whole:
         raise Failure(
-            f"{data}: {len(document.missing)} logs lack something, {len(document.damaged)} files are damaged",
+            f"{data}: {counted(len(document.missing), 'incomplete log')}, "
+            f"{counted(len(document.damaged), 'damaged file')}",
             "use another copy; `fencepost salvage show FILE` shows the whole batches behind the damage",
         )
 
@@ -253,7 +258,7 @@ def restore(
     unknown = sum(batch.record_count for batch in left_out if batch.outcome is Outcome.UNKNOWN)
     if not chosen:
         raise Failure(
-            f"there is no record to restore: {aborted} are aborted, the outcome of {unknown} is unknown",
+            f"there is no record to restore: {aborted} of aborted transactions, {unknown} of unknown outcome",
             "--unknown restores those of unknown outcome" if unknown else "`fencepost salvage show` shows the files",
         )
     with cluster.connect() as client:
@@ -271,14 +276,21 @@ def _readable(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         problem = f"cannot read {error.filename or path}: {error.strerror}"
-        raise Failure(problem, "`fencepost salvage list --data DIR` lists the side files of a data folder") from None
+        raise Failure(problem, _HINT) from None
 
 
 def _salvaged(paths: tuple[str, ...]) -> list[SalvagedBatch]:
+    from fencepost.server.storage.cuts import read_note
     from fencepost.server.storage.salvage import salvage as find
 
     with _readable(paths[0]):
-        return find(paths)
+        batches = find(paths)
+        found = {batch.path for batch in batches}
+        for path in paths:
+            # A side file may have no whole batch, and a log no batch at all.
+            if path not in found and os.stat(path).st_size and read_note(path) is None:
+                raise Failure(f"there is no whole record batch in {path}", _HINT)
+    return batches
 
 
 def _records(batch: SalvagedBatch) -> list[Record]:
@@ -420,10 +432,13 @@ def _show(document: ContentReport) -> Iterator[Block]:
 
 def _restored(document: RestoreReport) -> Iterator[Block]:
     from fencepost.cli.output import Paragraph
+    from fencepost.diagnose.words import counted
 
-    yield Paragraph(f"{document.records} records were written to {document.topic}-{document.partition}.")
+    were = "was" if document.records == 1 else "were"
+    written = counted(document.records, "record")
+    yield Paragraph(f"{written} {were} written to {document.topic}-{document.partition}.")
     if document.aborted_left_out or document.unknown_left_out:
         yield Paragraph(
-            f"Left out: {document.aborted_left_out} records of aborted transactions, "
+            f"Left out: {counted(document.aborted_left_out, 'record')} of aborted transactions, "
             f"{document.unknown_left_out} of unknown outcome."
         )

@@ -16,6 +16,7 @@ from fencepost.client.admin.answers import NamedPartition, Rpc
 from fencepost.client.admin.orders import FENCED_BY_ORDER_MS
 from fencepost.diagnose.snapshot import HistorySnapshot, LogEntry
 from fencepost.diagnose.words import duration, listed
+from fencepost.machines.txn.decisions import is_exhausted
 from fencepost.machines.txn.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -185,6 +186,11 @@ def what_happened(before: Txn | None, txn: Txn, after: Txn | None = None) -> str
 def _registered(before: Txn | None, txn: Txn) -> str:
     if before is None:
         return "a producer registered (InitProducerId)"
+    if before.producer_id != txn.producer_id and not is_exhausted(before.producer_epoch):
+        return (
+            f"the broker gave it a new id, {txn.producer_id}, because records may be lost (a power loss, or a loss "
+            f"that was accepted): producers with {before.producer_id} are refused"
+        )
     if before.producer_id != txn.producer_id:
         return (
             f"a producer registered (InitProducerId) and got a new id, {txn.producer_id}: "

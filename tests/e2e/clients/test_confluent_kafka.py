@@ -561,6 +561,38 @@ def test_a_transaction_goes_on_after_kill_9_with_its_records_and_offsets(start_b
     assert read(broker, target) == TEXTS
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_producer_that_outlives_a_power_loss_hears_that_it_is_fenced(
+    start_broker: StartBroker, is_open: bool
+) -> None:
+    """Its transactional id has another producer id: first it has to abort, then the error is fatal."""
+    broker = start_broker()
+    create(broker, "topic")
+    old = transactional(broker, "txn")
+    old.begin_transaction()
+    if is_open:
+        send(old, "topic", ["zombie"])
+    broker.kill()
+    assert broker.data is not None
+    (broker.data / "boot-id").write_text("another boot")
+    broker.restart()
+    if not is_open:
+        old.produce("topic", b"zombie")
+    with pytest.raises(KafkaException) as refused:
+        old.commit_transaction(TIMEOUT_S)
+    assert refused.value.args[0].code() == KafkaError.INVALID_PRODUCER_ID_MAPPING
+    assert refused.value.args[0].txn_requires_abort()
+    with pytest.raises(KafkaException) as fenced:
+        old.abort_transaction(TIMEOUT_S)
+    assert fenced.value.args[0].code() == KafkaError._FENCED
+    assert fenced.value.args[0].fatal()
+    new = transactional(broker, "txn")
+    new.begin_transaction()
+    send(new, "topic", ["heir"])
+    new.commit_transaction(TIMEOUT_S)
+    assert read(broker, "topic") == ["heir"]
+
+
 @pytest.mark.parametrize("point", ["txn.prepare.before", "txn.prepare.after", "txn.complete.after"])
 def test_a_commit_during_which_the_broker_is_killed_happens_once(start_broker: StartBroker, point: str) -> None:
     # The second transaction to end does not get past the point.

@@ -48,6 +48,12 @@ def test_an_order_of_an_operator_is_told_from_the_registration_of_a_producer() -
     assert fenced == "an operator fenced it (txn fence): epoch 4 -> 5, producers with 4 or less are fenced"
 
 
+def test_a_new_producer_id_whose_epochs_are_not_used_up_comes_from_a_start_after_a_loss() -> None:
+    replaced = causes_of(entry(COMPLETE_COMMIT, -900), entry(EMPTY, -100, epoch=0, producer_id=8))[1]
+    assert replaced.startswith("the broker gave it a new id, 8, because records may be lost")
+    assert replaced.endswith("producers with 7 are refused")
+
+
 def prepared(*, epoch: int, version: int, open_ms: int = 5_000) -> LogEntry:
     return entry(PREPARE_ABORT, -1000, epoch=epoch, version=version, start_ms=-1000 - open_ms)
 

@@ -11,7 +11,7 @@ import pytest
 from fencepost.machines.log.interface import LogConfig
 from fencepost.protocol.batch import HEADER_BYTES, encode_batch, stamp
 from fencepost.server.storage import DataFolder, FileLog
-from fencepost.server.storage.cuts import KEPT_TORN_WRITES, read_note, side_files, whole_batches
+from fencepost.server.storage.cuts import KEPT_TORN_WRITES, cut_of, read_note, side_files, whole_batches
 from tests.simulation.disk import ROOT, Disk, mounted
 
 TOPIC_ID = bytes(range(16))
@@ -72,6 +72,8 @@ def test_everything_behind_a_bad_byte_is_kept_next_to_the_log_with_a_note(tmp_pa
     assert found == ("orders-0", FIRST, "damaged", size, len(damaged) - size, 1)
     assert "crc is" in note.reason
     assert note.when.endswith("Z")
+    cuts = {cut_of(path) for path in side_files(str(directory))}
+    assert len(cuts) == 1, "all of it is one cut"
     assert [line.count(f"kept in {FIRST}.cut-1 and {len(before) - 1} more") for line in lines if "cut " in line] == [1]
 
 
@@ -85,6 +87,16 @@ def test_a_second_start_after_one_that_died_keeps_it_once(tmp_path: Path) -> Non
     (tmp_path / "boot-id").write_text("before")
     after_power_loss(tmp_path)
     assert names(tmp_path) == [f"{FIRST}.cut-1"]
+
+
+def test_two_cuts_of_one_log_are_told_apart(tmp_path: Path) -> None:
+    left_by_kill(tmp_path, 3)
+    path = tmp_path / "orders-0" / FIRST
+    for at in (2, 1):
+        change_byte(path, at * len(batch_at(0)) + 65)
+        after_power_loss(tmp_path)[0].files.folder.abandon()  # type: ignore[union-attr]
+        (tmp_path / "boot-id").write_text("before")
+    assert len({cut_of(side) for side in side_files(str(tmp_path / "orders-0"))}) == 2
 
 
 def test_of_torn_writes_a_log_keeps_the_newest_few(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -173,6 +174,28 @@ def test_both_values_are_named(tmp_path: Path) -> None:
     assert line in refused.value.problem.splitlines()
 
 
+def test_the_hint_speaks_of_damage_only_if_there_is_some(tmp_path: Path) -> None:
+    leave(tmp_path, "close")
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "orders-0")
+    with pytest.raises(DataMissing) as refused:
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+    assert "damaged" not in str(refused.value)
+    last = logs(tmp_path / "copy")[-1]
+    last.write_bytes(last.read_bytes()[:-1] + b"?" * 100)
+    with pytest.raises(DataMissing, match="which keeps what is behind a damaged batch"):
+        SurveyedFolder(str(tmp_path / "copy"), boot=same_boot)
+
+
+def test_one_file_is_not_several(tmp_path: Path) -> None:
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    put(open_log(folder))
+    folder.close()
+    cut_off(logs(tmp_path)[0], 1)
+    with pytest.raises(DataMissing, match=r"bytes in 1 \.log file; "):
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+
+
 def test_a_damaged_batch_that_was_synced_is_refused_by_its_name(tmp_path: Path) -> None:
     """No crash does this. The broker does not cut off what was safe without being told to."""
     leave(tmp_path, "abandon")
@@ -188,11 +211,13 @@ def test_a_damaged_batch_that_was_synced_is_refused_by_its_name(tmp_path: Path) 
     assert last.with_name(f"{last.name}.cut-1").read_bytes() == data
 
 
-def test_damage_that_only_recovery_finds_is_refused_before_it_is_cut_off(tmp_path: Path) -> None:
+HIDDEN = SMALL._replace(segment_bytes=100_000)
+
+
+def damage_what_only_recovery_reads(tmp_path: Path) -> tuple[Path, bytes]:
     """The comparison reads the end of what is proven. A damaged index makes recovery read from the beginning."""
-    config = SMALL._replace(segment_bytes=100_000)
     folder = SurveyedFolder(str(tmp_path), boot=same_boot)
-    log = folder.open_log("orders", 0, TOPIC_ID, config)
+    log = folder.open_log("orders", 0, TOPIC_ID, HIDDEN)
     for number in range(100):
         if number == 20:
             log.save_snapshot(b"state")
@@ -205,13 +230,45 @@ def test_damage_that_only_recovery_finds_is_refused_before_it_is_cut_off(tmp_pat
     data = bytearray(path.read_bytes())
     data[2 * BATCH_BYTES + 65] ^= 1
     path.write_bytes(data)
+    return path, bytes(data)
+
+
+def test_damage_that_only_recovery_finds_is_refused_before_it_is_cut_off(tmp_path: Path) -> None:
+    path, data = damage_what_only_recovery_reads(tmp_path)
     folder = SurveyedFolder(str(tmp_path), boot=same_boot)
     with pytest.raises(DataMissing, match="orders-0: the log ends at offset 2; by the records it reaches offset 20"):
-        folder.open_log("orders", 0, TOPIC_ID, config)
+        folder.open_log("orders", 0, TOPIC_ID, HIDDEN)
     folder.close()
     assert path.read_bytes() == data
     with pytest.raises(DataMissing):
         SurveyedFolder(str(tmp_path), boot=same_boot)
+
+
+def test_damage_that_only_recovery_finds_is_a_reason_for_a_new_leader_epoch_if_its_loss_is_accepted(
+    tmp_path: Path,
+) -> None:
+    damage_what_only_recovery_reads(tmp_path)
+    for _ in range(2):  # A start that is interrupted is made again in full.
+        folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept")
+        log = folder.open_log("orders", 0, TOPIC_ID, HIDDEN)
+        assert folder.may_have_lost_appends
+        assert (offsets(log), log.end_offset) == ([0, 1], 20)
+        folder.abandon()
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    folder.open_log("orders", 0, TOPIC_ID, HIDDEN)
+    folder.note_recovered()
+    folder.abandon()
+    assert not SurveyedFolder(str(tmp_path), boot=same_boot).may_have_lost_appends
+
+
+def test_a_process_that_dies_while_it_cuts_off_damage_uses_no_offset_twice(tmp_path: Path) -> None:
+    damage_what_only_recovery_reads(tmp_path)
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept")
+    with patch("fencepost.server.storage.recovery.skip_to", side_effect=InterruptedError), pytest.raises(OSError):
+        folder.open_log("orders", 0, TOPIC_ID, HIDDEN)
+    folder.abandon()
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept")
+    assert folder.open_log("orders", 0, TOPIC_ID, HIDDEN).end_offset == 20
 
 
 def test_an_accepted_loss_that_was_interrupted_is_still_a_reason_for_a_new_leader_epoch(tmp_path: Path) -> None:
@@ -221,6 +278,20 @@ def test_an_accepted_loss_that_was_interrupted_is_still_a_reason_for_a_new_leade
     open_log(folder)
     folder.abandon()  # Before `note_recovered`.
     folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    assert folder.may_have_lost_appends
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_accepted_loss_that_is_interrupted_before_the_log_is_opened_uses_no_offset_twice(
+    loss: str, tmp_path: Path
+) -> None:
+    """Only the clean stop knew the end of this log: its last records are behind the recovery point."""
+    leave(tmp_path, "close")
+    (tmp_path / POINT).unlink()
+    LOSSES[loss][0](tmp_path)
+    SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept").abandon()
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept")
+    assert open_log(folder).end_offset == RECORDS
     assert folder.may_have_lost_appends
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from fencepost.protocol.batch import decode_header, encode_batch, encode_marker, stamp
 from fencepost.protocol.filtering import keep_no_records
 from fencepost.protocol.records import Record, encode_records
+from fencepost.server.storage.cuts import CutNote
 from fencepost.server.storage.salvage import Outcome, records_of, salvage
 
 # One letter for each batch: data of producer 1 or 2 in a transaction, plain data, markers, and damage.
@@ -46,6 +49,45 @@ def batch_of(letter: str, offset: int) -> bytes:
     return stamp(encode_batch([(None, b"data")], 0, producer_id, 0, 0, transactional=True), offset, 0)
 
 
+def write_note(path: Path, cut: str) -> None:
+    note = CutNote(
+        log="orders-0",
+        segment="0.log",
+        kind="segment",
+        position=0,
+        bytes=0,
+        expected_offset=0,
+        reason="",
+        when="",
+        cut=cut,
+    )
+    Path(f"{path}.json").write_text(json.dumps(asdict(note)))
+
+
+@pytest.mark.parametrize("cuts", [("one", "two"), ("one", None), (None, None), ("", "")])
+def test_an_outcome_does_not_cross_from_one_cut_to_another(cuts: tuple[str | None, str | None], tmp_path: Path) -> None:
+    """Between the two, the log grew again from the place of the first: other batches were at these offsets."""
+    paths = []
+    for offset, (letter, cut) in enumerate(zip("aA", cuts, strict=True)):
+        path = tmp_path / f"{offset}.log.cut-1"
+        path.write_bytes(batch_of(letter, offset))
+        if cut is not None:
+            write_note(path, cut)
+        paths.append(str(path))
+    assert [batch.outcome.name for batch in salvage(paths)] == ["UNKNOWN", "MARKER"]
+
+
+def test_an_outcome_crosses_the_segments_of_one_log(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{offset:020d}.log" for offset in range(2)]
+    for offset, path in enumerate(paths):
+        path.write_bytes(batch_of("aA"[offset], offset))
+    assert [batch.outcome.name for batch in salvage(map(str, paths))] == ["COMMITTED", "MARKER"]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    paths[1] = paths[1].rename(elsewhere / paths[1].name)
+    assert [batch.outcome.name for batch in salvage(map(str, paths))] == ["UNKNOWN", "MARKER"]
+
+
 @pytest.mark.parametrize("files", [1, 2])
 @pytest.mark.parametrize("story", STORIES)
 def test_the_outcome_is_known_only_if_no_marker_can_be_missing(story: str, files: int, tmp_path: Path) -> None:
@@ -54,6 +96,7 @@ def test_the_outcome_is_known_only_if_no_marker_can_be_missing(story: str, files
     for number, part in enumerate((range(middle), range(middle, len(story)))):
         path = tmp_path / f"{number}.log.cut-1"
         path.write_bytes(b"".join(batch_of(story[offset], offset) for offset in part))
+        write_note(path, cut="one")
         paths.append(str(path))
     found = [batch.outcome.name.lower() for batch in salvage(paths) if batch.outcome is not Outcome.MARKER]
     assert " ".join(found) == STORIES[story]

@@ -402,6 +402,24 @@ def test_a_folder_that_is_closed_meanwhile_is_whole(committed: bool, tmp_path: P
     folder.close()
 
 
+def test_a_swap_that_fails_while_the_folder_is_closed_is_finished_by_the_next_start(tmp_path: Path) -> None:
+    def refuse(reached: str) -> None:
+        if reached == "clean.install":
+            raise OSError(5, "Input/output error")
+
+    later = Later()
+    folder = SurveyedFolder(str(tmp_path), defer=later, at=refuse)
+    log = filled(folder)
+    later.run()
+    keep(log, 0, 8, {1, 3, 7})
+    work, _ = later.jobs.pop()
+    work()
+    folder.close()
+    folder = SurveyedFolder(str(tmp_path))
+    assert offsets(open_log(folder)) == [1, 3, 7, *range(8, 14)]
+    folder.close()
+
+
 def test_a_topic_that_is_deleted_meanwhile_is_gone(tmp_path: Path) -> None:
     later = Later()
     folder = SurveyedFolder(str(tmp_path), defer=later)

@@ -60,17 +60,21 @@ class TwoPhaseCommit:
 
     def end(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then) -> None:
         """Steps 1 to 4. `then` receives an error, or NONE at the step that `fencepost.endtxn.reply` names."""
-        if self._flushes and prepared.state is PREPARE_COMMIT:
-            self._sync(
-                shard,
-                prepared,
-                self._logs_of(prepared.partitions),
-                lambda: self._prepare(shard, prepared, now_ms, then),
-            )
-        else:
-            self._prepare(shard, prepared, now_ms, then)
 
-    def _prepare(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then) -> None:
+        def go_on(error: int) -> None:
+            if error:
+                then(error)
+            else:
+                self._decided(shard, prepared, now_ms, then)
+
+        if self._flushes and prepared.state is PREPARE_COMMIT:
+            logs = self._logs_of(prepared.partitions)
+            self._sync(shard, prepared, logs, lambda: self.prepare(shard, prepared, now_ms, go_on))
+        else:
+            self.prepare(shard, prepared, now_ms, go_on)
+
+    def prepare(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then) -> None:
+        """Step 1. For a commit with flush, the data must be synced before. The markers are up to the caller."""
         self._cluster.reach("txn.prepare.before")
         error = shard.write(prepared, now_ms)
         if error:
@@ -82,9 +86,9 @@ class TwoPhaseCommit:
             self._counts.aborted += 1
         self._cluster.reach("txn.prepare.after")
         if self._flushes:
-            self._cluster.sync([shard.log.partition.log], lambda: self._decided(shard, prepared, now_ms, then))
+            self._cluster.sync([shard.log.partition.log], lambda: then(errors.NONE))
         else:
-            self._decided(shard, prepared, now_ms, then)
+            then(errors.NONE)
 
     def _decided(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then) -> None:
         if self.answers_after_complete:

@@ -2,7 +2,7 @@
 
 A decided transaction is finished, an expired id is forgotten, and an open transaction stays open until its client
 continues or its timeout ends it (`fencepost.recovery.ongoing=abort` ends it at once). After a power cut, which can lose
-acknowledged records, every id gets a new epoch and every transaction that no coordinator knows is aborted.
+acknowledged records, every id gets a new producer id and every transaction that no coordinator knows is aborted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fencepost.broker.coordinator.two_phase_commit import RETRY_MS
 from fencepost.broker.coordinator.txn_shard import TxnShard
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.partition import Partition
-from fencepost.machines.txn.decisions import decide_init, will_end
+from fencepost.machines.txn.decisions import decide_fence, decide_init, will_end
 from fencepost.machines.txn.states import IDLE, NO_EPOCH, NO_ID, ONGOING, PREPARED, Txn
 from fencepost.protocol import errors
 from fencepost.protocol.transaction_version import TV0
@@ -69,43 +69,49 @@ class TxnRecovery:
 
         The power cut can lose the record that opened a transaction, and any of its data. The client would continue with
         the rest. With TV0 and TV1, its commit could also look like a retry of the commit before, and succeed.
+
+        First the transaction that is open, if any, is ended under its own producer id. Then the id gets a new one: the
+        power cut can lose the records of the last epochs too, and a later epoch of the same producer id could be one
+        of these.
         """
         txn = shard.txns[transactional_id]
         shard.pending.add(transactional_id)
 
-        def is_fenced(error: int) -> None:
-            if error:
-                self._cluster.timers.at(
-                    now_ms + RETRY_MS, lambda at_ms: self._fence_owner(shard, transactional_id, at_ms, then)
-                )
+        def step_done(error: int) -> None:
+            if not error:
+                self._fence_owner(shard, transactional_id, now_ms, then)
                 return
-            shard.pending.discard(transactional_id)
-            then(transactional_id)
-
-        if txn.state in PREPARED:
-            self._txns.two_phase_commit.write_markers(
-                shard, txn, txn.partitions, now_ms, lambda _: self._fence_owner(shard, transactional_id, now_ms, then)
+            self._cluster.timers.at(
+                now_ms + RETRY_MS, lambda at_ms: self._fence_owner(shard, transactional_id, at_ms, then)
             )
-        elif txn.state is ONGOING:
-            self._txns.fence(shard, txn, now_ms, is_fenced)
-        else:
-            is_fenced(self._take_next_epoch(shard, txn, now_ms))
 
-    def _take_next_epoch(self, shard: TxnShard, txn: Txn, now_ms: int) -> int:
+        two_phase_commit = self._txns.two_phase_commit
         try:
-            decision = decide_init(
-                txn,
-                txn.transactional_id,
-                NO_ID,
-                NO_EPOCH,
-                txn.timeout_ms,
-                now_ms,
-                self._cluster.allocate_producer_id,
-            )
-        except StorageFailed:
-            return errors.COORDINATOR_LOAD_IN_PROGRESS
-        assert decision.record is not None
-        return shard.write(decision.record, now_ms)
+            if txn.state in PREPARED:
+                two_phase_commit.write_markers(shard, txn, txn.partitions, now_ms, step_done)
+            elif txn.state is ONGOING:
+                two_phase_commit.prepare(shard, self._aborted(txn, now_ms), now_ms, step_done)
+            elif error := shard.write(self._with_new_producer_id(txn, now_ms), now_ms):
+                step_done(error)
+            else:
+                shard.pending.discard(transactional_id)
+                then(transactional_id)
+        except StorageFailed:  # The disk refuses the claim of new producer ids.
+            step_done(errors.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def _aborted(self, txn: Txn, now_ms: int) -> Txn:
+        """The record that decides to abort an open transaction. Raises StorageFailed."""
+        cluster = self._cluster
+        record = decide_fence(txn, cluster.transaction_version, now_ms, cluster.allocate_producer_id).record
+        assert record is not None
+        return record
+
+    def _with_new_producer_id(self, txn: Txn, now_ms: int) -> Txn:
+        """The record of a transactional id as if no producer had ever registered it. Raises StorageFailed."""
+        allocate = self._cluster.allocate_producer_id
+        record = decide_init(None, txn.transactional_id, NO_ID, NO_EPOCH, txn.timeout_ms, now_ms, allocate).record
+        assert record is not None
+        return record
 
     def _find_orphans(self) -> list[Orphan]:
         """A power cut can keep data and lose the record that announced its partition, or that ended its transaction.

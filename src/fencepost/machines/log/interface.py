@@ -189,7 +189,8 @@ class Log(Protocol):
 class Storage(Protocol):
     """All logs of a data folder, and the cluster's document."""
 
-    # The machine went down since the last process wrote here: appends that were not synced may be gone.
+    # The machine went down since the last process wrote here, or a loss was accepted: appends may be gone. Opening a
+    # log may find that out.
     may_have_lost_appends: bool
 
     def note_recovered(self) -> None:

@@ -37,7 +37,10 @@ _MOST_ATTRIBUTES = 0x7F
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutNote:
-    """`position` and `bytes`: of the side file in `segment`. `expected_offset`: of the batch that should be there."""
+    """`position` and `bytes`: of the side file in `segment`. `expected_offset`: of the batch that should be there.
+
+    `cut`: the same for all files of one cut, and no other; empty if it is not known.
+    """
 
     log: str
     segment: str
@@ -47,10 +50,23 @@ class CutNote:
     expected_offset: int
     reason: str
     when: str
+    cut: str = ""
 
 
 def now_text() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def new_cut() -> str:
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
+
+
+def cut_of(path: str) -> str:
+    """What two files have in common only if they were parts of one log at the same time."""
+    note = read_note(path)
+    if note is not None and note.cut:
+        return f"{note.log} {note.cut}"
+    return os.path.dirname(os.path.abspath(path)) if path.endswith(".log") else path
 
 
 def side_files(directory: str) -> list[str]:
@@ -125,14 +141,17 @@ def keep_cut(log: str, segment: Segment, bad: BadBatch, end_offset: int, later: 
     has_later = False
     kept: list[str] = []
     refused = ""
+    cut = new_cut()
     try:
         if segment.size > bad.position:
-            kept.append(_keep_rest(log, segment, bad, end_offset))
+            kept.append(_keep_rest(log, segment, bad, end_offset, cut))
+            note = read_note(f"{directory}/{kept[0]}")
+            cut = note.cut if note is not None and note.cut else cut  # A cut that was interrupted goes on.
     except OSError as error:
         refused = f", {segment.size - bad.position} of them not kept: {error.strerror or error}"
     for other in later:
         has_later = True
-        kept.append(_keep_segment(log, other, end_offset))
+        kept.append(_keep_segment(log, other, end_offset, cut))
     if has_later:
         sync_directory(directory)
     with suppress(OSError):
@@ -141,7 +160,7 @@ def keep_cut(log: str, segment: Segment, bad: BadBatch, end_offset: int, later: 
     return (f", kept in {names}" if kept else "") + refused
 
 
-def _keep_rest(log: str, segment: Segment, bad: BadBatch, end_offset: int) -> str:
+def _keep_rest(log: str, segment: Segment, bad: BadBatch, end_offset: int, cut: str) -> str:
     """Copy the rest of the segment to a side file that is on disk afterwards. Raises OSError."""
     name = os.path.basename(segment.path)
     directory = os.path.dirname(segment.path)
@@ -166,7 +185,8 @@ def _keep_rest(log: str, segment: Segment, bad: BadBatch, end_offset: int) -> st
             os.close(fd)
         # A batch whose length fits and whose content does not is damage: an unfinished write is shorter.
         is_damaged = bad.is_whole or next(whole_batches(segment.read, bad.position, segment.size), None) is not None
-        _write_note(log, name, path, "damaged" if is_damaged else "torn", bad.position, size, end_offset, bad.why)
+        kind = "damaged" if is_damaged else "torn"
+        _write_note(log, name, path, kind, bad.position, size, end_offset, bad.why, cut)
         os.rename(path + ".tmp", path)
     except OSError:
         for left in (path + ".tmp", path + NOTE_SUFFIX):
@@ -177,14 +197,14 @@ def _keep_rest(log: str, segment: Segment, bad: BadBatch, end_offset: int) -> st
     return os.path.basename(path)
 
 
-def _keep_segment(log: str, segment: Segment, end_offset: int) -> str:
+def _keep_segment(log: str, segment: Segment, end_offset: int, cut: str) -> str:
     """Rename the segment, which needs no room, and remove its indexes. Raises OSError if it has its name still."""
     directory, name = os.path.dirname(segment.path), os.path.basename(segment.path)
     mine = [path for path in side_files(directory) if os.path.basename(path).startswith(name)]
     path = f"{segment.path}.cut-{_next_number(mine)}"
     with suppress(OSError):
         why = f"it is behind the damage at offset {end_offset}"
-        _write_note(log, name, path, "segment", 0, segment.size, segment.base_offset, why)
+        _write_note(log, name, path, "segment", 0, segment.size, segment.base_offset, why, cut)
     segment.close_file()
     os.rename(segment.path, path)
     for index in segment.indexes.files():
@@ -193,7 +213,7 @@ def _keep_segment(log: str, segment: Segment, end_offset: int) -> str:
 
 
 def _write_note(
-    log: str, segment: str, path: str, kind: str, position: int, size: int, expected_offset: int, why: str
+    log: str, segment: str, path: str, kind: str, position: int, size: int, expected_offset: int, why: str, cut: str
 ) -> None:
     note = CutNote(
         log=log,
@@ -204,6 +224,7 @@ def _write_note(
         expected_offset=expected_offset,
         reason=why,
         when=now_text(),
+        cut=cut,
     )
     replace_file(path + NOTE_SUFFIX, json.dumps(asdict(note), indent=1).encode() + b"\n", durable=False)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from threading import Lock
@@ -125,6 +125,8 @@ class DataFolder:
         }
         last_stop = self._last_stop = LastStop(self.path, boot)
         self._is_loss_accepted = is_loss_accepted
+        # The recovery points that `_note_proven_ends` replaced: this start checks everything behind them.
+        self._synced_ends: dict[str, int | None] = {}
         survey = self._survey()
         self._proven_ends = dict(survey.ends)
         if survey.missing:
@@ -145,20 +147,42 @@ class DataFolder:
             # With logs and without a document, the caller refuses the folder in any case.
             if named and not self._unopened and not self._is_loss_accepted:
                 line = f"{METADATA_NAME}: there is no such file; by other files there are {len(named)} logs ({named[0]}"
-                raise DataMissing(self.path, [f"{line} ...)" if len(named) > 1 else f"{line})"])
+                raise DataMissing(self.path, [f"{line} ...)" if len(named) > 1 else f"{line})"], is_damaged=False)
             return Survey([], {})
         logs = self._logs_in(document)
         survey = survey_folder(self.path, logs, self._last_stop, self._recovery_points, self._start_offsets)
         if survey.missing and not self._is_loss_accepted:
-            raise DataMissing(self.path, map(str, survey.missing))
+            is_damaged = any(part.is_damaged for part in survey.missing)
+            raise DataMissing(self.path, map(str, survey.missing), is_damaged)
         return survey
 
     def _accept_loss(self, survey: Survey) -> None:
         """Go on as after a power loss: readers and producers learn that the logs may be shorter than they know."""
+        self._note_proven_ends({part.name: survey.ends[part.name] for part in survey.missing})
         self._last_stop.distrust()
         for part in survey.missing:
             kept = "".join([mend_gap(part.name, gap) for gap in part.gaps])
             self._report(f"{part}: accepted{kept}, offsets below {survey.ends[part.name]} are not used again")
+
+    def _accept_found_loss(self, name: str, end_offset: int) -> None:
+        """The same for a loss that only the opening of a log finds. Called before the log is changed."""
+        self._note_proven_ends({name: end_offset})
+        self._last_stop.distrust()
+        self.may_have_lost_appends = True
+
+    def _note_proven_ends(self, ends: Mapping[str, int]) -> None:
+        """Make these ends recovery points, durably. Raises OSError.
+
+        Only other records prove them, and these are about to be changed. If the process dies before it has opened
+        these logs, the next start must not use their lost offsets again.
+        """
+        directories = [path for name in ends if os.path.isdir(path := f"{self.path}/{name}")]
+        # A recovery point says that everything below it is on disk.
+        self._disk.sync_paths([entry.path for path in directories for entry in os.scandir(path)], directories)
+        for name, end_offset in ends.items():
+            self._synced_ends.setdefault(name, self._recovery_points.get(name))
+            self._recovery_points.set(name, end_offset)
+        self._recovery_points.store(dict)
 
     def note_cluster(self, cluster_id: str, node_id: int = 1) -> None:
         """Have `meta.properties` say what the cluster's document says; the document decides."""
@@ -192,7 +216,7 @@ class DataFolder:
                 self._deletion.before_reuse(name)
         except OSError as error:
             raise StorageFailed(str(error)) from error
-        point = self._recovery_points.get(name)
+        point = self._synced_ends.pop(name, self._recovery_points.get(name))
         last_stop = self._last_stop
         clean_end = last_stop.clean_ends.pop(name, None)
         start = self._start_offsets.get(name)
@@ -207,7 +231,7 @@ class DataFolder:
             start,
             self._report,
             self._proven_ends.pop(name, 0),
-            self._is_loss_accepted,
+            self._accept_found_loss if self._is_loss_accepted else None,
         )
         if start > log.start_offset:
             # A power loss kept the note of the start and lost the records before it. As the log grows again, the note
@@ -322,19 +346,18 @@ class DataFolder:
             self._close_workers()
         paths: list[str] = []
         directories = {self.path}
-        swaps, self._swaps = self._swaps, {}
-        for rewrite in swaps:
-            if rewrite.is_committed:
-                with suppress(OSError):  # The next start does the rest.
-                    rewrite.install()
+        half_swapped = self._install_swaps()
         settled: list[str] = []
         for name, log in self._logs.items():
-            if log.files.settle():
-                settled.append(name)
-                self._recovery_points.set(name, log.end_offset)
-            else:
+            if not log.files.settle():
                 # Others of its indexes may have got further: the next start has to look.
                 self._report(f"{name}: an index could not be written, it is made again at the next start")
+            elif name in half_swapped:
+                # The next start finishes the swap, and the log will have another size.
+                self._report(f"{name}: a cleaned segment could not take its place, the next start tries again")
+            else:
+                settled.append(name)
+                self._recovery_points.set(name, log.end_offset)
             if log.is_changed():
                 paths += log.files.to_sync()
                 directories.add(log.files.directory)
@@ -352,6 +375,18 @@ class DataFolder:
             self._report(f"the stop is not clean: {error}")
         finally:
             os.close(self._lock)
+
+    def _install_swaps(self) -> set[str]:
+        """Put the cleaned segments that are on disk in their place; return the logs in which that failed."""
+        swaps, self._swaps = self._swaps, {}
+        failed = set()
+        for rewrite in swaps:
+            try:
+                if rewrite.is_committed:
+                    rewrite.install()
+            except OSError:
+                failed.add(rewrite.log_name)
+        return failed
 
     def abandon(self) -> None:
         """Let go of the folder as kill -9 would: nothing more is written. For tests within one process."""

@@ -7,6 +7,7 @@ boot-id                  in which boot of the machine the logs were written
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from enum import Enum
 
 from fencepost.server.storage.checkpoints import decode_checkpoint, encode_checkpoint, read_file, replace_file
@@ -52,7 +53,8 @@ class LastStop:
     def begin(self) -> None:
         """The logs may be written from now on, so the clean stop does not vouch for them any more."""
         if self.trust is Trust.CLEAN:
-            os.unlink(f"{self._folder}/{CLEAN_NAME}")
+            with suppress(FileNotFoundError):  # Called again, by `distrust`.
+                os.unlink(f"{self._folder}/{CLEAN_NAME}")
             # If it came back after a power loss, it would vouch for logs that were written since.
             sync_directory(self._folder)
 

@@ -80,19 +80,25 @@ class MissingPart(NamedTuple):
     found: str
     recorded: str
     gaps: list[Gap]
+    has_damaged_batch: bool = False
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether there is a damaged batch, and perhaps whole ones behind it."""
+        return self.has_damaged_batch or any(gap.position < gap.segment.size for gap in self.gaps)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.found}; {self.recorded}"
 
 
 class DataMissing(DataFolderUnusable):
-    """The folder has less than its own records say."""
+    """The folder has less than its own records say. `is_damaged`: because a batch is damaged."""
 
-    def __init__(self, folder: str, lines: Iterable[str]) -> None:
+    def __init__(self, folder: str, lines: Iterable[str], is_damaged: bool) -> None:
+        kept = ", which keeps what is behind a damaged batch for `fencepost salvage`" if is_damaged else ""
         super().__init__(
             "\n".join([f"the data folder {folder} has less than its own records say", *lines]),
-            f"restore the folder from a copy, or go on without it with --set {SETTING}=accept, which keeps what is "
-            "behind a damaged batch for `fencepost salvage`",
+            f"restore the folder from a copy, or go on without what is missing with --set {SETTING}=accept{kept}",
         )
 
 
@@ -128,7 +134,8 @@ def find_missing(name: str, records: LogRecords, found: FoundLog) -> MissingPart
         there = "there is no .log file" if found.has_directory else "there is no such folder"
         return MissingPart(name, there, recorded, gaps)
     if clean_end is not None and found.size < clean_end[1]:
-        there = f"there are {found.size} bytes in {len(found.segments)} .log files"
+        files = "1 .log file" if len(found.segments) == 1 else f"{len(found.segments)} .log files"
+        there = f"there are {found.size} bytes in {files}"
         return MissingPart(name, there, recorded, gaps)
     if gaps:
         stem = f"{gaps[0].segment.base_offset:020d}.log"
@@ -139,7 +146,7 @@ def find_missing(name: str, records: LogRecords, found: FoundLog) -> MissingPart
         there = f"the log ends at offset {end_offset}"
         if bad is not None:
             there = f"the batch at offset {end_offset} is damaged ({bad})"
-        return MissingPart(name, there, recorded, gaps)
+        return MissingPart(name, there, recorded, gaps, has_damaged_batch=bad is not None)
     return None
 
 

@@ -40,6 +40,7 @@ from fencepost.server.storage.syncing import sync_directory
 _TRIED_ENTRIES = 3
 
 Report = Callable[[str], None]
+AcceptLoss = Callable[[str, int], None]  # Receives the name of the log, and the end offset that is proven.
 
 
 def open_file_log(
@@ -53,14 +54,14 @@ def open_file_log(
     start_offset: int,
     report: Report,
     proven_end: int = 0,
-    is_loss_accepted: bool = False,
+    accept_loss: AcceptLoss | None = None,
 ) -> FileLog:
     """The log in `directory`, or a new one. `report` gets one line for every repair.
 
     `clean_end`: the end offset and the size that a clean stop noted; files of another size are checked.
     `start_offset`: where the log begins, if that is within its first segment. `proven_end`: the log has reached this
-    offset, by the folder's records (`missing.py`). Where it ends before, it continues there if the loss is accepted;
-    otherwise, DataMissing is raised.
+    offset, by the folder's records (`missing.py`). Where it ends before, `accept_loss` is called before anything is
+    changed, and it continues there; without `accept_loss`, DataMissing is raised.
     """
     try:
         names = set(os.listdir(directory))
@@ -70,7 +71,7 @@ def open_file_log(
             return FileLog(directory, topic_id, config, open_files, [], 0, [], [])
     opening = _Opening(directory, names, config, open_files, report)
     opening.proven_end = proven_end
-    opening.is_loss_accepted = is_loss_accepted
+    opening.accept_loss = accept_loss
     segments: list[Segment] = []
     if names:
         opening.names = names = finish_swaps(directory, names, opening.report)
@@ -128,7 +129,7 @@ class _Opening:
         self.config = config
         self.open_files = open_files
         self.proven_end = 0
-        self.is_loss_accepted = False
+        self.accept_loss: AcceptLoss | None = None
         self.epochs: list[tuple[int, int]] = []  # Leader epochs of the checked batches, with their first offsets.
         self._report = report
 
@@ -241,7 +242,7 @@ class _Opening:
         return None
 
     def cut(self, segments: list[Segment], index: int, bad: BadBatch, end_offset: int) -> None:
-        self.refuse_loss(end_offset)
+        self.refuse_or_accept_loss(end_offset, is_damaged=True)
         segment = segments[index]
         is_closed = index + 1 < len(segments)
         lost = sum(later.size for later in segments[index:]) - bad.position
@@ -260,18 +261,22 @@ class _Opening:
             segments.append(Segment(self.open_files, self.directory, end_offset, segment.address + segment.size, 0))
             segments[-1].create_files()
 
-    def refuse_loss(self, end_offset: int) -> None:
-        """Raise DataMissing if the log ends before what is proven, unless that is accepted."""
-        if end_offset < self.proven_end and not self.is_loss_accepted:
-            name = os.path.basename(self.directory)
+    def refuse_or_accept_loss(self, end_offset: int, is_damaged: bool = False) -> None:
+        """If the log ends before what is proven: raise DataMissing, unless that is accepted."""
+        if end_offset >= self.proven_end:
+            return
+        name = os.path.basename(self.directory)
+        if self.accept_loss is not None:
+            self.accept_loss(name, self.proven_end)
+        else:
             line = f"{name}: the log ends at offset {end_offset}; by the records it reaches offset {self.proven_end}"
-            raise DataMissing(os.path.dirname(self.directory), [line])
+            raise DataMissing(os.path.dirname(self.directory), [line], is_damaged)
 
     def skip_lost_offsets(self, segments: list[Segment], end_offset: int) -> int:
         """Let the log continue where it ended by the folder's records; return its end offset."""
         if end_offset >= self.proven_end:
             return end_offset
-        self.refuse_loss(end_offset)
+        self.refuse_or_accept_loss(end_offset)
         last = segments[-1]
         last.close_file()
         skip_to(last, last.size, self.proven_end)
@@ -281,7 +286,7 @@ class _Opening:
 
     def begin_empty_log(self, topic_id: bytes) -> FileLog:
         """A log that begins where the one before it ended by the folder's records."""
-        self.refuse_loss(0)
+        self.refuse_or_accept_loss(0)
         LogFiles(self.directory, self.open_files, [], []).create_directory(topic_id)
         segments: list[Segment] = []
         self.begin_segment(segments)

@@ -132,6 +132,10 @@ class FileRewrite:
         self._log.end_swap(self._base_offset, self._end_offset, self._segment)
         return True
 
+    @property
+    def log_name(self) -> str:
+        return self._log.name
+
     def abandon(self) -> None:
         if not self._is_over:
             self._is_over = True

@@ -1,7 +1,7 @@
 """Whole batches in files that are damaged or were cut off a log, and the outcomes of their transactions. Reads only.
 
-A batch counts if its checksum is right. The outcome of a transaction is known only if its marker is in the same files
-and every offset between the two is there: in a hole there may have been another marker.
+A batch counts if its checksum is right. The outcome of a transaction is known only if its marker is in the same files,
+these are of one cut, and every offset between the two is there: in a hole there may have been another marker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from fencepost.protocol.batch import BatchHeader, decode_header, decode_marker
 from fencepost.protocol.records import Record, iter_records
-from fencepost.server.storage.cuts import side_files, whole_batches
+from fencepost.server.storage.cuts import cut_of, side_files, whole_batches
 from fencepost.server.storage.heads import Read
 
 
@@ -27,12 +27,13 @@ class Outcome(Enum):
 
 
 class SalvagedBatch(NamedTuple):
-    """`position` is that in the file. `commit`: of a marker; None for data."""
+    """`position` is that in the file. `commit`: of a marker; None for data. `cut`: see `cut_of`."""
 
     path: str
     position: int
     header: BatchHeader
     commit: bool | None
+    cut: str
     outcome: Outcome = Outcome.UNKNOWN
 
     @property
@@ -54,12 +55,13 @@ def salvage(paths: Iterable[str]) -> list[SalvagedBatch]:
     """The whole batches of these files, in the order of the files, with their outcomes. Raises OSError."""
     found = []
     for path in paths:
+        cut = cut_of(path)
         with _reader(path) as (read, size):
             for placed in whole_batches(read, 0, size):
                 position, size_bytes, *_, buf, at = placed
                 header = decode_header(buf, at)
                 marker = decode_marker(read(position, size_bytes)) if header.is_control else None
-                found.append(SalvagedBatch(path, position, header, None if marker is None else marker.commit))
+                found.append(SalvagedBatch(path, position, header, None if marker is None else marker.commit, cut))
     return with_outcomes(found)
 
 
@@ -67,12 +69,12 @@ def with_outcomes(batches: Sequence[SalvagedBatch]) -> list[SalvagedBatch]:
     """Give each batch of a transaction the outcome that its marker says."""
     outcomes: list[Outcome] = []
     open_batches: dict[int, list[int]] = {}  # Producer id -> indexes of batches that wait for a marker.
-    next_offset = None
+    expected = None
     for n, batch in enumerate(batches):
         header = batch.header
-        if header.base_offset != next_offset:
+        if (batch.cut, header.base_offset) != expected:
             open_batches.clear()
-        next_offset = header.last_offset + 1
+        expected = (batch.cut, header.last_offset + 1)
         if header.is_control:
             outcomes.append(Outcome.MARKER)
             # Compaction may have emptied a marker; then it ends the transaction, and the outcome stays unknown.

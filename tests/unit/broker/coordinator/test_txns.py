@@ -219,6 +219,7 @@ def test_what_cannot_be_aborted_at_the_start_is_aborted_as_soon_as_the_disk_lets
     broker = Scene({"fencepost.flush.on.commit": "true"})
     broker.produce(0, "kept")
     storage = broker.storage.after_power_loss()
+    storage.may_have_lost_appends = False  # The kernel does not tell one boot from another.
     storage._logs["orders", 0] = broker.storage.after_kill()._logs["orders", 0]
     with patch.object(Partition, "write_marker", return_value=errors.KAFKA_STORAGE_ERROR):
         broker.restart(storage)
@@ -242,8 +243,8 @@ def test_a_transaction_that_was_open_when_the_power_went_cannot_be_committed_in_
         if where[0] == "__transaction_state":
             lost._logs[where] = kept._logs[where]
     broker.restart(lost)
-    assert broker.state() is TxnState.COMPLETE_ABORT
-    assert broker.end().response.error_code == errors.INVALID_TXN_STATE
+    assert broker.state() is TxnState.EMPTY
+    assert broker.end().response.error_code == errors.INVALID_PRODUCER_ID_MAPPING
     assert broker.is_stable()
 
 
@@ -252,7 +253,7 @@ def test_a_commit_that_was_lost_with_the_power_is_not_taken_for_a_retry_of_the_o
     broker = Scene({"fencepost.flush.on.commit": "true"})
     commit = broker.commit_and_begin_again_with_tv1()
     broker.restart(broker.storage.after_power_loss())
-    assert broker.call(commit, 3).error_code == errors.PRODUCER_FENCED
+    assert broker.call(commit, 3).error_code == errors.INVALID_PRODUCER_ID_MAPPING
 
 
 def test_a_client_cannot_go_on_with_a_transaction_whose_beginning_was_lost_with_the_power() -> None:
@@ -262,8 +263,8 @@ def test_a_client_cannot_go_on_with_a_transaction_whose_beginning_was_lost_with_
     broker.epoch = reply.producer_epoch
     broker.produce(0, "gone")
     broker.restart(broker.storage.after_power_loss())
-    assert broker.produce(1) == errors.INVALID_PRODUCER_EPOCH
-    assert broker.end().response.error_code == errors.PRODUCER_FENCED
+    assert broker.produce(1) == errors.INVALID_PRODUCER_ID_MAPPING
+    assert broker.end().response.error_code == errors.INVALID_PRODUCER_ID_MAPPING
     broker.producer_id, broker.epoch = broker.init()
     assert broker.produce(1) == errors.NONE
     assert broker.end().response.error_code == errors.NONE
@@ -275,7 +276,7 @@ def test_a_start_after_a_power_loss_that_was_cut_short_is_made_again_in_full() -
     broker.epoch = broker.end().response.producer_epoch
     broker.produce(0, "gone")
     broker.restart(broker.storage.after_power_loss().after_kill())
-    assert broker.produce(1) == errors.INVALID_PRODUCER_EPOCH
+    assert broker.produce(1) == errors.INVALID_PRODUCER_ID_MAPPING
     # That one was not cut short, so the next kill is one like any other.
     broker.producer_id, broker.epoch = broker.init()
     broker.produce(0)
@@ -284,7 +285,7 @@ def test_a_start_after_a_power_loss_that_was_cut_short_is_made_again_in_full() -
 
 
 def test_no_client_goes_on_before_it_could_be_fenced_after_a_power_loss() -> None:
-    """The disk is full, so its epoch cannot be taken from it yet."""
+    """The disk is full, so its transactional id cannot get another producer id yet."""
     broker = Scene({"fencepost.flush.on.commit": "true"})
     commit = broker.commit_and_begin_again_with_tv1()
     lost = broker.storage.after_power_loss()
@@ -295,8 +296,67 @@ def test_no_client_goes_on_before_it_could_be_fenced_after_a_power_loss() -> Non
     assert broker.call(commit, 3).error_code == errors.CONCURRENT_TRANSACTIONS
     assert lost.may_have_lost_appends
     broker.advance(1000)
-    assert broker.call(commit, 3).error_code == errors.PRODUCER_FENCED
+    assert broker.call(commit, 3).error_code == errors.INVALID_PRODUCER_ID_MAPPING
     assert not lost.may_have_lost_appends
+
+
+def lose_the_end_of_the_state_log(broker: Scene, kept: MemoryStorage) -> MemoryStorage:
+    """A power loss took the records of `__transaction_state` that came after `kept`, and kept all data."""
+    storage = broker.storage.after_power_loss()
+    whole = broker.storage.after_kill()
+    for where in whole._logs:
+        storage._logs[where] = (kept if where[0] == "__transaction_state" else whole)._logs[where]
+    return storage
+
+
+@pytest.mark.parametrize("reply", ["complete", "prepare"])
+def test_no_producer_id_and_epoch_is_given_out_twice_when_the_records_of_some_epochs_are_lost(reply: str) -> None:
+    broker = Scene({"fencepost.endtxn.reply": reply})
+    first = broker.storage.after_kill()
+    given = {(broker.producer_id, broker.epoch)} | {broker.init() for _ in range(3)}
+    broker.restart(lose_the_end_of_the_state_log(broker, first))
+    after = {broker.init() for _ in range(4)}
+    assert not given & after
+    assert not {producer_id for producer_id, _ in given} & {producer_id for producer_id, _ in after}
+
+
+def test_an_old_producer_cannot_commit_after_the_record_of_its_epoch_was_lost() -> None:
+    broker = Scene()
+    first = broker.storage.after_kill()
+    old = broker.init()
+    broker.restart(lose_the_end_of_the_state_log(broker, first))
+    broker.producer_id, broker.epoch = broker.init()
+    assert broker.produce(0, "new") == errors.NONE
+    new, (broker.producer_id, broker.epoch) = (broker.producer_id, broker.epoch), old
+    assert broker.produce(1, "old") == errors.INVALID_PRODUCER_ID_MAPPING
+    assert broker.end().response.error_code == errors.INVALID_PRODUCER_ID_MAPPING
+    again = InitProducerIdRequest("t1", 60_000, *old)
+    assert broker.call(again, 5).error_code == errors.PRODUCER_FENCED
+    broker.producer_id, broker.epoch = new
+    assert broker.end().response.error_code == errors.NONE
+
+
+@pytest.mark.parametrize("reply", ["complete", "prepare"])
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_power_loss_aborts_what_was_open_under_the_old_producer_id(version: str, reply: str) -> None:
+    broker = Scene({"transaction.version": version, "fencepost.endtxn.reply": reply})
+    if version == "1":
+        kind = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        add = AddPartitionsToTxnRequest((), "t1", broker.producer_id, broker.epoch, [kind("orders", [0])])
+        broker.call(add, 3)
+    assert broker.produce(0, "open") == errors.NONE
+    storage = broker.storage.after_kill()
+    storage.may_have_lost_appends = True
+    broker.restart(storage)
+    broker.advance(1_000)
+    assert broker.is_stable()
+    (aborted,) = broker.cluster.topics["orders"].partitions[0].log.aborted(0, 100)
+    assert (aborted.producer_id, aborted.first_offset) == (broker.producer_id, 0)
+    txn = broker.cluster.txns.find("t1")
+    assert txn is not None
+    assert (txn.state, txn.producer_epoch) == (TxnState.EMPTY, 0)
+    assert txn.producer_id != broker.producer_id
+    assert not storage.may_have_lost_appends
 
 
 def test_readers_learn_where_a_log_ended_at_a_power_cut() -> None:
@@ -318,6 +378,25 @@ def test_readers_learn_where_a_log_ended_at_a_power_cut() -> None:
     broker.restart(broker.storage.after_power_loss())
     assert broker.end_of_epoch(0, current=2) == (errors.NONE, 0, 2)
     assert broker.end_of_epoch(1, current=2) == (errors.NONE, 1, 6)  # The markers of "kept" were written again.
+
+
+def test_a_loss_that_is_found_when_a_log_is_opened_counts_as_a_power_loss() -> None:
+    broker = Scene()
+    broker.produce(0, "open")
+    storage = broker.storage.after_kill()
+    open_log = storage.open_log
+
+    def find_loss(topic: str, *args: Any) -> Any:
+        storage.may_have_lost_appends |= topic == "__transaction_state"  # The last log that is opened.
+        return open_log(topic, *args)
+
+    with patch.object(storage, "open_log", find_loss):
+        broker.restart(storage)
+    assert broker.end_of_epoch(0, current=0) == (errors.FENCED_LEADER_EPOCH, -1, -1)
+    assert broker.end_of_epoch(0, current=1) == (errors.NONE, 0, 1)
+    assert broker.end().response.error_code == errors.INVALID_PRODUCER_ID_MAPPING
+    broker.restart(broker.storage.after_kill())
+    assert broker.end_of_epoch(0, current=1) == (errors.NONE, 0, 1), "the epoch is in the document"
 
 
 def test_what_the_power_left_of_a_transaction_is_not_committed_with_the_next_of_its_id() -> None:
