@@ -171,6 +171,6 @@ def test_a_broker_before_kafka_2_4_is_asked_again_with_an_older_version(
         exit_code, _, err = run(address, "explain", "t")
         assert exit_code == 3
         assert err == (
-            "error: the broker does not serve FindCoordinatorRequest\n\n"
+            "error: the broker does not serve DescribeTransactionsRequest\n\n"
             "hint: `fencepost txn` needs Apache Kafka 3.0 or later\n"
         )

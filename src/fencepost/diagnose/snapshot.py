@@ -210,7 +210,8 @@ class TxnSnapshot:
 
     now_ms: int
     transactional_id: str
-    coordinator: int
+    # None: the cluster has had no transaction yet.
+    coordinator: int | None
     txn: DescribedTxn | None
     # Its records in the log, oldest first; None if the log could not be read.
     history: tuple[LogEntry, ...] | None = None

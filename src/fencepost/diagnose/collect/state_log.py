@@ -32,6 +32,14 @@ def state_log_of(client: KafkaClient, transactional_id: str) -> NamedPartition |
     return NamedPartition(TXN_TOPIC, partition_for(transactional_id, count)) if count else None
 
 
+def has_state_log(client: KafkaClient) -> bool:
+    """Whether the cluster has had a transaction; also True if the user is not allowed to know."""
+    try:
+        return TXN_TOPIC in client.refresh([TXN_TOPIC])
+    except BrokerError:
+        return True
+
+
 def _log_partitions(client: KafkaClient) -> list[NamedPartition]:
     """The partitions of `__transaction_state`, which is created when the first id registers."""
     try:

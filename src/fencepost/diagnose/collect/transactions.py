@@ -21,7 +21,14 @@ from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.affected import offsets_on
 from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.collect.partitions import ends_of, settled_since, txns_of
-from fencepost.diagnose.collect.state_log import Progress, no_progress, read_log, read_state_memory, state_log_of
+from fencepost.diagnose.collect.state_log import (
+    Progress,
+    has_state_log,
+    no_progress,
+    read_log,
+    read_state_memory,
+    state_log_of,
+)
 from fencepost.diagnose.snapshot import (
     MARKERS_TAKE_MS,
     ClusterSettings,
@@ -37,6 +44,7 @@ from fencepost.diagnose.snapshot import (
     uncoordinated,
     without,
 )
+from fencepost.protocol.messages import DescribeTransactionsRequest
 
 ENTRIES_FOR_A_STORY = 50
 ENTRIES_FOR_THE_LATEST = 1
@@ -95,7 +103,7 @@ def collect_txn(
     transaction may be open on a partition that neither the coordinator nor the log names. This takes as many requests
     as `collect_hanging`: a few for each broker.
     """
-    coordinator, txn = describe_transaction(client, transactional_id)
+    coordinator, txn = _describe(client, transactional_id)
     problems: list[str] = []
     history: tuple[LogEntry, ...] | None = None
     try:
@@ -119,7 +127,7 @@ def collect_txn(
     )
     settled: set[OpenTxn] = set()
     if suspects := leftovers(producers.found, txn, history or ()):
-        _, txn_now = describe_transaction(client, transactional_id)
+        _, txn_now = _describe(client, transactional_id)
         txns_now = {suspect.producer_id: txn_now for suspect in suspects} if txn_now is not None else {}
         settled = settled_since(client, suspects, txns_now)
     nameless: set[OpenTxn] = set()
@@ -161,10 +169,20 @@ def collect_settled(client: KafkaClient, transactional_id: str) -> DescribedTxn 
     """
     deadline = time.monotonic() + MARKERS_TAKE_MS / 1000
     while True:
-        _, txn = describe_transaction(client, transactional_id)
+        _, txn = _describe(client, transactional_id)
         if txn is None or not is_decided(txn.state) or time.monotonic() > deadline:
             return txn
         time.sleep(PAUSE_S)
+
+
+def _describe(client: KafkaClient, transactional_id: str) -> tuple[int | None, DescribedTxn | None]:
+    """The coordinator of an id, and its description of the id; None for both while the cluster has had no transaction.
+
+    To ask for the coordinator would create `__transaction_state`.
+    """
+    # A broker that cannot answer is an error, also before the first transaction.
+    client.any_broker().session.version_for(DescribeTransactionsRequest)
+    return describe_transaction(client, transactional_id) if has_state_log(client) else (None, None)
 
 
 def _rpcs_of(client: KafkaClient, transactional_id: str) -> tuple[Rpc, ...] | None:
