@@ -101,7 +101,7 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
                 raise
             if partition is None:
                 raise unknown_topic(client, topic) from None
-            raise Failure(str(e), f"`fencepost topic describe {topic}` shows its partitions") from None
+            raise Failure(str(e), f"`{cluster.command('topic', 'describe', topic)}` shows its partitions") from None
         try:
             for event in reading.present(start):
                 show(event)
@@ -114,10 +114,10 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
             if not follow:
                 raise
         except TopicGone as e:
-            raise Failure(str(e), "`fencepost topic list` lists the topics that there are") from None
+            raise Failure(str(e), f"`{cluster.command('topic', 'list')}` lists the topics that there are") from None
         except DamagedBatch as e:
-            behind = f"`fencepost tail {e.where.topic}:{e.where.partition} --from {e.next_offset}`"
-            raise Failure(str(e), f"{behind} shows what follows it") from None
+            behind = cluster.command("tail", f"{e.where.topic}:{e.where.partition}", "--from", str(e.next_offset))
+            raise Failure(str(e), f"`{behind}` shows what follows it") from None
         except Corrupt as e:
             raise Failure(
                 f"{place} holds a record batch that cannot be read: {e}", "is it older than Kafka 0.11?"
