@@ -79,7 +79,7 @@ def test_a_missing_answer_is_not_an_all_clear(
 
 
 def test_a_cluster_that_never_had_a_transaction_has_no_history_and_no_ids(
-    run: Callable[..., tuple[int, str, str]],
+    run: Callable[..., tuple[int, str, str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Broker() as fresh:
         exit_code, _, err = run(fresh.bootstrap_servers, "history", "nosuch")
@@ -88,6 +88,9 @@ def test_a_cluster_that_never_had_a_transaction_has_no_history_and_no_ids(
         assert (exit_code, err) == (0, "none of 0 transactional ids\n")
         with KafkaClient({"bootstrap.servers": fresh.bootstrap_servers}) as client:
             assert client.refresh(None) == {}, "asking creates no topic"
+        assert main(["topic", "list", "--json"]) == 0
+        listed = capsys.readouterr()
+        assert (json.loads(listed.out)["topics"], listed.err) == ([], "no topics\n")
 
 
 def test_a_slow_broker_is_called_slow(
@@ -160,6 +163,33 @@ def test_a_port_that_answers_with_something_else_is_an_error_with_a_hint(
     assert (exit_code, out) == (3, "")
     assert f"{address} {said}" in err
     assert "\n\nhint: is this " in err
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP\n\nhint: this is the port of a web server, not a listener of a"),
+        (b"\x15\x03\x03\0\2\2\x46", "TLS\n\nhint: this port wants security.protocol=SSL or SASL_SSL"),
+    ],
+    ids=["http", "tls"],
+)
+def test_a_server_of_another_protocol_is_named(
+    run: Callable[..., tuple[int, str, str]], reply: bytes, said: str
+) -> None:
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.recv(1000)
+            connection.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        exit_code, _, err = run(address, "list")
+        serving.join()
+    assert exit_code == 3
+    assert f"{address} answered with {said}" in err
 
 
 def test_a_broker_before_kafka_2_4_is_asked_again_with_an_older_version(

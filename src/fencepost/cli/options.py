@@ -174,7 +174,8 @@ class ClusterOptions:
             with KafkaClient(settings, FIRST_PATIENCE_S) as client:
                 yield client
         except BadClientSetting as e:
-            raise WrongUse(*with_hint(str(e), "the settings are those of Kafka's clients")) from None
+            text = str(e) if self.bootstrap is None else str(e).replace("bootstrap.servers", "--bootstrap", 1)
+            raise WrongUse(*with_hint(text, "the settings are those of Kafka's clients")) from None
         except ClientError as e:
             raise failure_of(e) from None
 

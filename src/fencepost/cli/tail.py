@@ -103,9 +103,13 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
                 raise unknown_topic(client, topic) from None
             raise Failure(str(e), f"`{cluster.command('topic', 'describe', topic)}` shows its partitions") from None
         try:
+            is_empty = True
             for event in reading.present(start):
                 show(event)
+                is_empty = False
             sys.stdout.flush()
+            if is_empty and not follow:
+                print(f"no records in {place} from there on", file=sys.stderr)
             if follow:
                 for event in reading.arriving(is_over):
                     show(event)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fencepost.client.failures import BrokerError
     from fencepost.diagnose.topics import TopicChange, TopicChanges, TopicDescription, TopicList
 
+MOST_PARTITIONS = 2**31 - 1  # In a request. Clusters allow fewer.
 LIST = "`fencepost topic list` lists the topics"
 
 
@@ -36,7 +37,10 @@ def topic() -> None:
 @topic.command()
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
 @click.option(
-    "--partitions", type=click.IntRange(1), metavar="N", help="How many. Default: num.partitions of the cluster."
+    "--partitions",
+    type=click.IntRange(1, MOST_PARTITIONS),
+    metavar="N",
+    help="How many. Default: num.partitions of the cluster.",
 )
 @click.option(
     "--replication-factor",
@@ -157,7 +161,9 @@ def list_(internal: bool, cluster: ClusterOptions, as_json: bool) -> None:
     with cluster.connect() as client:
         document = diagnose_topics(describe_layouts(client).values(), internal)
     write(document, _list, as_json)
-    if document.hidden_count and not document.topics:
+    if not document.topics and not document.hidden_count:
+        print("no topics", file=sys.stderr)
+    elif not document.topics:
         print(f"{document.hidden_count} internal topics are hidden: --internal shows them", file=sys.stderr)
 
 
@@ -248,7 +254,8 @@ def _refusal(error: BrokerError, name: str, client: KafkaClient) -> Failure:
         "a dot and an underscore count as the same",
         errors.INVALID_PARTITIONS: "--partitions is at least 1, and the cluster may have a limit",
         errors.INVALID_CONFIG: "`fencepost topic describe TOPIC --all-settings` shows the settings of a topic",
-        errors.POLICY_VIOLATION: "a policy of the cluster forbids it: its operators know more",
+        errors.POLICY_VIOLATION: "a policy of the cluster forbids it: its operators know more. "
+        "Without any, a request may create 10000 partitions",
         errors.TOPIC_AUTHORIZATION_FAILED: "this user may not do this: it needs CREATE or DELETE on the topic",
         errors.CLUSTER_AUTHORIZATION_FAILED: "this user may not do this: it needs CREATE on the cluster",
         errors.TOPIC_DELETION_DISABLED: "the brokers have delete.topic.enable=false",

@@ -133,7 +133,10 @@ class BrokerConnection:
         try:
             self._socket.settimeout(timeout_s)
             self._socket.sendall(frame)
-            (size,) = _LENGTH.unpack(self._receive(4))
+            head = self._receive(4)
+            if (stranger := stranger_of(head)) is not None:
+                raise Disconnected(f"{self.address} {stranger}")
+            (size,) = _LENGTH.unpack(head)
             if not 0 <= size <= MAX_REPLY_BYTES:
                 raise Disconnected(f"{self.address} sent a reply of {size} bytes to {what}{self._stranger_hint}")
             reply = self._receive(size)
@@ -207,6 +210,15 @@ class BrokerConnection:
         expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
         if server_final != f"v={base64.b64encode(expected).decode()}":
             raise AuthenticationFailed(f"{self.address} could not prove that it knows the password")
+
+
+def stranger_of(head: bytes) -> str | None:
+    """What an answer that begins with these four bytes comes from; None: it may be a Kafka broker."""
+    if head == b"HTTP":
+        return "answered with HTTP\n\nhint: this is the port of a web server, not a listener of a Kafka broker"
+    if head[:2] == b"\x15\x03":  # An alert of any version of TLS, which would be a reply of 337 MB.
+        return "answered with TLS\n\nhint: this port wants security.protocol=SSL or SASL_SSL"
+    return None
 
 
 def _left_s(deadline: float) -> float:

@@ -82,7 +82,9 @@ def parse_address(text: str) -> tuple[str, int]:
     host, colon, port = text.strip().rpartition(":")
     number = whole_number(port, MAX_PORT) if colon and host else None
     if not number:
-        raise BadClientSetting(f"bootstrap.servers has {text.strip()!r}, expected HOST:PORT")
+        raise BadClientSetting(
+            f"bootstrap.servers has {text.strip()!r}, expected HOST:PORT\n\nhint: for example localhost:9092"
+        )
     return host.strip("[]"), number
 
 

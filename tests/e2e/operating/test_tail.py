@@ -204,6 +204,14 @@ def test_a_damaged_batch_is_named_with_both_checksums_and_not_shown(
     assert [line["value"] for line in run("tail", f"{topic}:0", "--from", "2", "--json").lines] == ["third"]
 
 
+def test_an_empty_topic_has_no_records_and_no_producers_and_says_so(run: Run, topic: str) -> None:
+    empty = run("tail", topic, "--json")
+    assert (empty.exit_code, empty.out, empty.err) == (0, "", f"no records in {topic} from there on\n")
+    quiet = run("txn", "producers", topic, "--json")
+    assert (quiet.exit_code, quiet.document["producers"]) == (0, [])
+    assert quiet.err == f"no producers: {topic} remembers none\n"
+
+
 def test_a_start_that_makes_no_sense_is_a_wrong_call(run: Run, topic: str) -> None:
     for start in ("soon", "10x", "99999999999999999999999", "5.m"):
         wrong = run("tail", topic, "--from", start)

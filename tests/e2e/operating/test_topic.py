@@ -104,10 +104,11 @@ def test_every_topic_of_an_order_is_reported_although_one_is_refused(run: Run, u
     [
         (["a b"], "INVALID_TOPIC_EXCEPTION (17)", "a name has 1 to 249 letters"),
         (["t", "--replication-factor", "3"], "INVALID_REPLICATION_FACTOR (38)", "the cluster has 1 broker,"),
+        (["t", "--partitions", "99999999"], "POLICY_VIOLATION (44)", "a request may create 10000 partitions"),
         (["t", "--config", "retention.ms=soon"], "INVALID_CONFIG (40)", "--all-settings` shows the settings"),
         (["t", "--config", "no.such.setting=1"], "INVALID_CONFIG (40)", "--all-settings` shows the settings"),
     ],
-    ids=["name", "replication", "value", "setting"],
+    ids=["name", "replication", "partitions", "value", "setting"],
 )
 def test_a_refused_topic_has_the_error_and_a_hint(run: Run, arguments: list[str], error: str, hint: str) -> None:
     refused = run("topic", "create", *arguments)
@@ -141,6 +142,12 @@ def test_internal_topics_are_shown_on_request(run: Run, servers: str, unique: Un
     producer.init_transactions(TIMEOUT_S)
     assert "__transaction_state" not in run("topic", "list").out
     assert "__transaction_state" in run("topic", "list", "--internal").out
+
+
+def test_more_partitions_than_a_number_can_be_is_a_wrong_call(run: Run) -> None:
+    wrong = run("topic", "create", "t", "--partitions", "9999999999")
+    assert wrong.exit_code == 2
+    assert "is not in the range 1<=x<=2147483647" in wrong.err
 
 
 def test_a_wrong_setting_is_a_wrong_call(run: Run) -> None:

@@ -60,7 +60,7 @@ def test_settings_of_kafka_s_tools_without_effect_are_ignored_with_a_warning(
     ("arguments", "said"),
     [
         (["txn", "list"], "no cluster is named"),
-        (["txn", "list", "--bootstrap", ","], "bootstrap.servers=, names no broker"),
+        (["txn", "list", "--bootstrap", ","], "--bootstrap=, names no broker"),
         (["txn", "list", "--bootstrap", "localhost:²"], "expected HOST:PORT"),
         (["txn", "list", "--bootstrap", "h:1", "--set", "ssl.truststore.location=x"], "hint: ssl.ca.location=FILE"),
         (["txn", "list", "--producer-id", str(2**63)], "is not in the range"),
@@ -68,7 +68,7 @@ def test_settings_of_kafka_s_tools_without_effect_are_ignored_with_a_warning(
         (["txn", "producers", "orders:" + "9" * 5000], "is not a partition"),
         (["demo", "isolation", "--timeout", "99999d"], "99999d is too long: at most 24d"),
         (["broker", "--memory", "--listen", "h:" + "9" * 5000], "there is no port"),
-        (["txn", "list", "--bootstrap", "localhost"], "expected HOST:PORT"),
+        (["txn", "list", "--bootstrap", "localhost"], "error: --bootstrap has 'localhost', expected HOST:PORT"),
         (["txn", "list", "--bootstrap", "h:1", "--set", "nonsense"], "--set nonsense is not a setting"),
         (["txn", "list", "--bootstrap", "h:1", "--command-config", "/no/such/file"], "cannot read the settings"),
         (["txn", "list", "--id", "("], "is not a regular expression"),

@@ -41,6 +41,8 @@ def producers(place: str, cluster: ClusterOptions, as_json: bool) -> None:
         document = diagnose_producers(collect_producers(client, topic, partition))
     write(document, text.producers, as_json)
     require_answers(document.problems)
+    if not document.producers:
+        print(f"no producers: {place} remembers none", file=sys.stderr)
 
 
 def parse_place(place: str) -> tuple[str, int | None]:
