@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -293,6 +294,56 @@ def test_an_accepted_loss_that_is_interrupted_before_the_log_is_opened_uses_no_o
     folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept")
     assert open_log(folder).end_offset == RECORDS
     assert folder.may_have_lost_appends
+
+
+# --- a log that is shorter than its indexes -----------------------------------------------------------------------
+
+
+def indexed(tmp_path: Path) -> Path:
+    """A log of one segment whose only record are its indexes, left by a kill."""
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    log = folder.open_log("orders", 0, TOPIC_ID, HIDDEN)
+    for number in range(100):
+        batch = stamp(encode_batch([(None, b"value")], number), number, 0)
+        log.append(batch, number, number, number)
+    log.files.settle()
+    folder.abandon()
+    return logs(tmp_path)[0]
+
+
+@pytest.mark.parametrize("left", [0, 10 * BATCH_BYTES, 10 * BATCH_BYTES + 7, 90 * BATCH_BYTES])
+def test_a_log_that_is_shorter_than_its_indexes_is_missed_after_a_kill(left: int, tmp_path: Path) -> None:
+    path = indexed(tmp_path)
+    path.write_bytes(path.read_bytes()[:left])
+    with pytest.raises(DataMissing, match="the index of its last segment says that the log reaches offset 99"):
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept")
+    log = folder.open_log("orders", 0, TOPIC_ID, HIDDEN)
+    assert (offsets(log), log.end_offset) == ([*range(left // BATCH_BYTES)], 99)
+
+
+def test_a_power_loss_may_keep_an_index_and_lose_the_log(tmp_path: Path) -> None:
+    path = indexed(tmp_path)
+    path.write_bytes(path.read_bytes()[: 10 * BATCH_BYTES])
+    folder = SurveyedFolder(str(tmp_path), boot=other_boot)
+    assert folder.open_log("orders", 0, TOPIC_ID, HIDDEN).end_offset == 10
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_indexes_prove_nothing(seed: int, tmp_path: Path) -> None:
+    rng = random.Random(seed)
+    path = indexed(tmp_path)
+    spoilt = rng.choice([["index"], ["timeindex"], ["index", "timeindex"]])
+    for suffix in spoilt:
+        index = path.with_suffix(f".{suffix}")
+        content = bytearray(index.read_bytes())
+        if len(spoilt) == 2 or rng.random() < 0.5:
+            content[:] = rng.randbytes(len(content))
+        else:
+            content[-rng.randint(1, 8)] ^= 1 << rng.randrange(8)
+        index.write_bytes(content)
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    assert folder.open_log("orders", 0, TOPIC_ID, HIDDEN).end_offset == 100
 
 
 def test_the_document_is_missed_too(tmp_path: Path) -> None:

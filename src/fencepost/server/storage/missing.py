@@ -4,7 +4,7 @@ Which records prove something depends on how the last process ended:
 
     clean          the end offset and the size of every log, which the stop noted; and all of the next line
     same boot      the page cache is intact: recovery point, log start offset, newest snapshot, the index of a newer
-                   segment; segments follow one another
+                   segment, the indexes of the last one where both agree; segments follow one another
     other boot     unsynced writes may be lost, so only the recovery point, which is noted after a sync, and that
                    segments below it follow one another
 
@@ -31,6 +31,8 @@ from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, SWAP, Segment, is
 
 SETTING = "fencepost.recovery.missing"
 
+_LEAST = -(1 << 62)
+
 # The names (`<topic>-<partition>`) and topic ids of the logs that the cluster's document has.
 LogsIn = Callable[[bytes], Iterable[tuple[str, bytes]]]
 
@@ -50,7 +52,7 @@ class FoundLog(NamedTuple):
     has_directory: bool
     segments: list[Segment]
     newest_snapshot: int = 0
-    indexed_end: int = 0  # The end offset by the index of a segment that is newer than all of these.
+    indexed_end: int = 0  # The end offset by the indexes of the last segment, or of a newer one without a `.log`.
 
     @property
     def size(self) -> int:
@@ -228,10 +230,37 @@ def survey(directory: str, topic_id: bytes, open_files: OpenFiles) -> FoundLog:
     indexed = [int(name[:20]) for name in names if is_numbered(name, "index")]
     newest = max(indexed, default=-1)
     indexed_end = 0
-    if newest > max(suffixes, default=-1):
+    if segments and newest == segments[-1].base_offset:
+        indexed_end = _end_by_indexes(segments[-1])
+    elif newest > max(suffixes, default=-1):
         last = IndexFile(open_files, f"{directory}/{newest:020d}.index", OFFSET_ENTRY).last()
         indexed_end = newest + last[0] + 1 if last is not None and last[0] >= 0 else newest
     return FoundLog(True, segments, max(snapshots, default=0), indexed_end)
+
+
+def _end_by_indexes(segment: Segment) -> int:
+    """How far a segment went by its indexes, if it is shorter than they say; 0 if they prove nothing.
+
+    An index may be damaged itself. So the end is one that both have passed, and both must be in order and fit the
+    segment where it is there.
+    """
+    offsets, times = segment.indexes.offsets, segment.indexes.times
+    last, last_time = offsets.last(), times.last()
+    if last is None or last_time is None or last[1] < segment.size:
+        return 0
+    entries, time_entries = list(offsets.starting(0, _LEAST)), list(times.starting(0, _LEAST))
+    if offsets.is_torn() or times.is_torn() or not (_are_increasing(entries) and _are_increasing(time_entries)):
+        return 0
+    fits = segment.size == 0 or segment.entry_fits(entries[0])
+    segment.close_file()
+    return segment.base_offset + min(last[0], last_time[1]) + 1 if fits else 0
+
+
+def _are_increasing(entries: list[tuple[int, ...]]) -> bool:
+    return (
+        all(now > then for before, after in pairwise(entries) for then, now in zip(before, after, strict=True))
+        and min(entries[0]) >= 0
+    )
 
 
 class Survey(NamedTuple):
