@@ -189,6 +189,22 @@ def test_without_flush_no_caller_waits(tmp_path: Path) -> None:
     folder.close()
 
 
+def test_the_first_sync_of_a_log_makes_its_topic_id_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start takes a log with another topic id for one of a deleted topic, and removes it."""
+    synced: set[int] = set()
+    monkeypatch.setattr(os, "fdatasync", lambda fd: synced.add(os.fstat(fd).st_ino))
+    defer = Later()
+    folder = DataFolder(str(tmp_path), flush=True, defer=defer)
+    log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
+    put(log)
+    done: list[int] = []
+    folder.sync([log], lambda: done.append(1))
+    defer.run()
+    assert done == [1]
+    assert {(tmp_path / "orders-0" / name).stat().st_ino for name in ("partition.metadata", f"{0:020}.log")} <= synced
+    folder.close()
+
+
 def test_callers_that_come_during_a_sync_share_the_next_one(tmp_path: Path) -> None:
     defer = Later()
     folder = DataFolder(str(tmp_path), flush=True, defer=defer)

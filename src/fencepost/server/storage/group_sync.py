@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from fencepost.machines.log.interface import LogTailUnknown
+from fencepost.server.storage.checkpoints import TOPIC_ID_NAME
 from fencepost.server.storage.deferring import Defer, Stop
 from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.open_files import OpenFiles
@@ -95,8 +96,10 @@ class GroupSync:
             if files.directory_created:
                 files.directory_created = False
                 changed[self._path] = None
+                # After a power cut, half of it could pass for the id of a deleted topic, whose log is removed.
+                self._open_path(f"{files.directory}/{TOPIC_ID_NAME}", fds, fds, directories)
         for path in changed:
-            self._open_directory(path, fds, directories)
+            self._open_path(path, directories, fds, directories)
 
     def _open(self, segment: Segment, fds: list[int]) -> None:
         try:
@@ -110,9 +113,10 @@ class GroupSync:
             os.fdatasync(self._open_files.open(segment))
             self._open_files.close(segment)
 
-    def _open_directory(self, path: str, fds: list[int], directories: list[int]) -> None:
+    def _open_path(self, path: str, opened: list[int], fds: list[int], directories: list[int]) -> None:
+        """Add the descriptor of a small file or a directory to `opened`, which is one of the other two lists."""
         try:
-            directories.append(self._open_files.open_directory(path))
+            opened.append(self._open_files.open_path(path))
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -121,7 +125,7 @@ class GroupSync:
             self._disk.sync_group(fds, directories)
             fds.clear()
             directories.clear()
-            directories.append(self._open_files.open_directory(path))
+            opened.append(self._open_files.open_path(path))
 
 
 def call_all(callbacks: list[Callable[[], None]]) -> None:

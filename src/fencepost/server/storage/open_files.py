@@ -53,9 +53,9 @@ class OpenFiles:
         """A descriptor that belongs to the caller: another thread may use it even after the file is closed here."""
         return self._with_room(lambda: os.dup(self.open(file)))
 
-    def open_directory(self, path: str) -> int:
+    def open_path(self, path: str) -> int:
         """A descriptor that belongs to the caller."""
-        return self._with_room(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        return self._with_room(lambda: os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def close(self, file: OnDisk) -> None:
         if file.fd >= 0:
