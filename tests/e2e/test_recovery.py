@@ -247,7 +247,7 @@ def test_another_boot_is_a_reason_to_check_everything(broker: Broker) -> None:
     assert any(re.match(r"orders-0: cut \d+ bytes of 0{20}\.log after offset 39 .*crc", line) for line in said), said
     assert values_in(broker) == [f"value {number}" for number in range(20) if number % 5]
     # Its producer may have had a transaction open of which nothing is left, so it begins anew.
-    assert client.produce({("orders", 0): ["zombie"]}) == errors.INVALID_PRODUCER_ID_MAPPING
+    assert client.produce({("orders", 0): ["zombie"]}) == errors.INVALID_PRODUCER_EPOCH
     client.init()
     transact(client, ["more"])
     assert values_in(broker)[-1] == "more"
@@ -262,7 +262,7 @@ def test_what_was_open_when_the_power_went_is_aborted(broker: Broker) -> None:
     pretend_another_boot(broker)
     broker.start()
     assert state_of(broker) == "Empty"
-    assert client.end(True) == errors.INVALID_PRODUCER_ID_MAPPING
+    assert client.end(True) == errors.PRODUCER_FENCED
     assert values_in(broker) == []
 
 

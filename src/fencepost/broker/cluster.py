@@ -112,7 +112,9 @@ class Cluster:
         opened = self._open_partitions(found, found.topics, now_ms)
         if self.storage.may_have_lost_appends:  # Opening a log may find that out.
             # A reader may be further than the log now is. The new epoch tells it so, even when the log has grown again.
-            found = found._replace(leader_epoch=found.leader_epoch + 1)
+            found = found._replace(
+                leader_epoch=found.leader_epoch + 1, first_producer_id_after_loss=found.next_producer_id
+            )
             for partition in opened.values():
                 partition.leader_epochs.begin(found.leader_epoch, partition.log.end_offset)
             self._save(found)

@@ -35,6 +35,7 @@ class Metadata(NamedTuple):
     features_epoch: int = 0
     leader_epoch: int = 0  # Of every partition.
     next_producer_id: int = 0  # All below are claimed.
+    first_producer_id_after_loss: int = 0  # All below were given out before appends were lost, as in a power cut.
     topics: Mapping[str, TopicMetadata] = {}
 
 
@@ -72,6 +73,7 @@ def encode_metadata(metadata: Metadata) -> bytes:
         "features_epoch": metadata.features_epoch,
         "leader_epoch": metadata.leader_epoch,
         "next_producer_id": metadata.next_producer_id,
+        "first_producer_id_after_loss": metadata.first_producer_id_after_loss,
         "topics": {
             topic.name: {"id": topic.topic_id.hex(), "partitions": topic.partition_count, "configs": topic.configs}
             for topic in metadata.topics.values()
@@ -98,6 +100,7 @@ def decode_metadata(raw: bytes) -> Metadata:
         document.get("features_epoch", 0),
         document.get("leader_epoch", 0),
         document["next_producer_id"],
+        document.get("first_producer_id_after_loss", 0),
         {
             name: TopicMetadata(name, bytes.fromhex(entry["id"]), entry["partitions"], entry["configs"])
             for name, entry in document["topics"].items()

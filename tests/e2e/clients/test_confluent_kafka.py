@@ -73,9 +73,10 @@ def test_records_arrive_as_they_were_sent_in_every_codec(
     broker: Broker, broker_data: Path, unique: Unique, codec: str
 ) -> None:
     topic = unique(f"codec-{codec}")
-    # All of them in one batch, sent by `flush`: librdkafka leaves one that compression makes no smaller as it is.
-    send(producer_of(broker, compression_type=codec, linger_ms=5000), topic, TEXTS)
-    assert read(broker, topic) == TEXTS
+    # librdkafka leaves a batch that compression makes no smaller as it is, and a record may be alone in its batch.
+    texts = [f"{text}, " * 100 for text in TEXTS]
+    send(producer_of(broker, compression_type=codec), topic, texts)
+    assert read(broker, topic) == texts
     # The broker keeps a batch as it came.
     assert {header.attributes & 7 for header, _ in stored_batches(broker_data, topic)} == {CODECS.index(codec)}
 
@@ -565,7 +566,6 @@ def test_a_transaction_goes_on_after_kill_9_with_its_records_and_offsets(start_b
 def test_a_producer_that_outlives_a_power_loss_hears_that_it_is_fenced(
     start_broker: StartBroker, is_open: bool
 ) -> None:
-    """Its transactional id has another producer id: first it has to abort, then the error is fatal."""
     broker = start_broker()
     create(broker, "topic")
     old = transactional(broker, "txn")
@@ -580,12 +580,8 @@ def test_a_producer_that_outlives_a_power_loss_hears_that_it_is_fenced(
         old.produce("topic", b"zombie")
     with pytest.raises(KafkaException) as refused:
         old.commit_transaction(TIMEOUT_S)
-    assert refused.value.args[0].code() == KafkaError.INVALID_PRODUCER_ID_MAPPING
-    assert refused.value.args[0].txn_requires_abort()
-    with pytest.raises(KafkaException) as fenced:
-        old.abort_transaction(TIMEOUT_S)
-    assert fenced.value.args[0].code() == KafkaError._FENCED
-    assert fenced.value.args[0].fatal()
+    assert refused.value.args[0].code() == KafkaError._FENCED
+    assert refused.value.args[0].fatal()
     new = transactional(broker, "txn")
     new.begin_transaction()
     send(new, "topic", ["heir"])

@@ -122,7 +122,7 @@ class TxnCoordinator:
         record = decision.record
         error = decision.error or (shard.write(record, now_ms) if record else errors.NONE)
         if error or record is None:
-            self._note_fenced(decision.error, transactional_id, expected_producer_id, expected_epoch, txn)
+            self._refusal(decision.error, transactional_id, expected_producer_id, expected_epoch, txn)
             reply(error, -1, -1)
             return
         granted = record
@@ -194,15 +194,19 @@ class TxnCoordinator:
         decision = decisions.decide_add(txn, producer_id, epoch, partitions, transaction_version, now_ms)
         if decision.record is not None:
             return shard.write(decision.record, now_ms)
-        self._note_fenced(decision.error, transactional_id, producer_id, epoch, txn)
-        return decision.error
+        return self._refusal(decision.error, transactional_id, producer_id, epoch, txn)
 
-    def _note_fenced(self, error: int, transactional_id: str, producer_id: int, epoch: int, txn: Txn | None) -> None:
-        """Count a refused request if its producer was replaced."""
+    def _refusal(self, error: int, transactional_id: str, producer_id: int, epoch: int, txn: Txn | None) -> int:
+        """The error for the client. A refused request is counted if its producer was replaced."""
+        is_from_before_a_loss = producer_id < self._cluster.metadata.first_producer_id_after_loss
+        if error == errors.INVALID_PRODUCER_ID_MAPPING and is_from_before_a_loss:
+            # Clients take that error for an abort, but their commit may have been decided before the loss.
+            error = errors.PRODUCER_FENCED
         if error in (errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH):
             self.counts.fenced += 1
             if self._trace is not None:
                 self._trace(refused(transactional_id, producer_id, epoch, error, txn))
+        return error
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> int:
         if not transactional_id:
@@ -211,7 +215,7 @@ class TxnCoordinator:
         error = decisions.verify_partition(txn, producer_id, epoch, partition)
         if error:
             self.counts.unverified += 1
-            self._note_fenced(error, transactional_id, producer_id, epoch, txn)
+            return self._refusal(error, transactional_id, producer_id, epoch, txn)
         return error
 
     # --- EndTxn -------------------------------------------------------------------------------------------
@@ -245,11 +249,11 @@ class TxnCoordinator:
             reply(errors.CONCURRENT_TRANSACTIONS, -1, -1)
             return
         if decision.error or prepared is None:
-            self._note_fenced(decision.error, transactional_id, producer_id, epoch, txn)
-            if decision.error == errors.NONE and bumps_epoch and txn is not None:
+            error = self._refusal(decision.error, transactional_id, producer_id, epoch, txn)
+            if error == errors.NONE and bumps_epoch and txn is not None:
                 reply(errors.NONE, txn.producer_id, txn.producer_epoch)
             else:
-                reply(decision.error, -1, -1)
+                reply(error, -1, -1)
             return
         next_id, next_epoch = decisions.identity_after(prepared) if bumps_epoch else (-1, -1)
 

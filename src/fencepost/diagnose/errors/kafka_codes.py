@@ -303,7 +303,7 @@ KAFKA_CODES = (
         49, "InvalidPidMappingException", OTHER, DEFINITE, CLOSE, (ADD, ADD_OFFSETS, END, PRODUCE, COMMIT_OFFSETS),
         "The coordinator has another producer id, or none, for this transactional.id: it expired after "
         "`transactional.id.expiration.ms` (7 days) without use, or it received a new producer id because its epochs "
-        "were used up or, from a fencepost broker, because a power loss may have lost some of them.",
+        "were used up.",
         "Close this producer and create a new one.", RECOVERABLE,
     ),
     _row(

@@ -244,7 +244,7 @@ def test_a_transaction_that_was_open_when_the_power_went_cannot_be_committed_in_
             lost._logs[where] = kept._logs[where]
     broker.restart(lost)
     assert broker.state() is TxnState.EMPTY
-    assert broker.end().response.error_code == errors.INVALID_PRODUCER_ID_MAPPING
+    assert broker.end().response.error_code == errors.PRODUCER_FENCED
     assert broker.is_stable()
 
 
@@ -253,7 +253,22 @@ def test_a_commit_that_was_lost_with_the_power_is_not_taken_for_a_retry_of_the_o
     broker = Scene({"fencepost.flush.on.commit": "true"})
     commit = broker.commit_and_begin_again_with_tv1()
     broker.restart(broker.storage.after_power_loss())
-    assert broker.call(commit, 3).error_code == errors.INVALID_PRODUCER_ID_MAPPING
+    assert broker.call(commit, 3).error_code == errors.PRODUCER_FENCED
+
+
+def test_a_client_whose_commit_was_decided_before_the_power_went_must_not_take_it_for_aborted() -> None:
+    """Clients abort and write again after INVALID_PRODUCER_ID_MAPPING. PRODUCER_FENCED is fatal, also after a start
+    and for a client that asks after its successor has registered."""
+    broker = Scene({"fencepost.flush.on.commit": "true"})
+    broker.produce(0)
+    assert broker.end().response.error_code == errors.NONE  # This reply does not arrive.
+    broker.restart(broker.storage.after_power_loss())
+    assert broker.end().response.error_code == errors.PRODUCER_FENCED
+    broker.restart(broker.storage.after_kill())
+    assert broker.end().response.error_code == errors.PRODUCER_FENCED
+    broker.init()
+    assert broker.end().response.error_code == errors.PRODUCER_FENCED
+    assert broker.is_stable()
 
 
 def test_a_client_cannot_go_on_with_a_transaction_whose_beginning_was_lost_with_the_power() -> None:
@@ -263,8 +278,8 @@ def test_a_client_cannot_go_on_with_a_transaction_whose_beginning_was_lost_with_
     broker.epoch = reply.producer_epoch
     broker.produce(0, "gone")
     broker.restart(broker.storage.after_power_loss())
-    assert broker.produce(1) == errors.INVALID_PRODUCER_ID_MAPPING
-    assert broker.end().response.error_code == errors.INVALID_PRODUCER_ID_MAPPING
+    assert broker.produce(1) == errors.INVALID_PRODUCER_EPOCH
+    assert broker.end().response.error_code == errors.PRODUCER_FENCED
     broker.producer_id, broker.epoch = broker.init()
     assert broker.produce(1) == errors.NONE
     assert broker.end().response.error_code == errors.NONE
@@ -276,7 +291,7 @@ def test_a_start_after_a_power_loss_that_was_cut_short_is_made_again_in_full() -
     broker.epoch = broker.end().response.producer_epoch
     broker.produce(0, "gone")
     broker.restart(broker.storage.after_power_loss().after_kill())
-    assert broker.produce(1) == errors.INVALID_PRODUCER_ID_MAPPING
+    assert broker.produce(1) == errors.INVALID_PRODUCER_EPOCH
     # That one was not cut short, so the next kill is one like any other.
     broker.producer_id, broker.epoch = broker.init()
     broker.produce(0)
@@ -296,7 +311,7 @@ def test_no_client_goes_on_before_it_could_be_fenced_after_a_power_loss() -> Non
     assert broker.call(commit, 3).error_code == errors.CONCURRENT_TRANSACTIONS
     assert lost.may_have_lost_appends
     broker.advance(1000)
-    assert broker.call(commit, 3).error_code == errors.INVALID_PRODUCER_ID_MAPPING
+    assert broker.call(commit, 3).error_code == errors.PRODUCER_FENCED
     assert not lost.may_have_lost_appends
 
 
@@ -328,8 +343,8 @@ def test_an_old_producer_cannot_commit_after_the_record_of_its_epoch_was_lost() 
     broker.producer_id, broker.epoch = broker.init()
     assert broker.produce(0, "new") == errors.NONE
     new, (broker.producer_id, broker.epoch) = (broker.producer_id, broker.epoch), old
-    assert broker.produce(1, "old") == errors.INVALID_PRODUCER_ID_MAPPING
-    assert broker.end().response.error_code == errors.INVALID_PRODUCER_ID_MAPPING
+    assert broker.produce(1, "old") == errors.INVALID_PRODUCER_EPOCH
+    assert broker.end().response.error_code == errors.PRODUCER_FENCED
     again = InitProducerIdRequest("t1", 60_000, *old)
     assert broker.call(again, 5).error_code == errors.PRODUCER_FENCED
     broker.producer_id, broker.epoch = new
@@ -394,7 +409,7 @@ def test_a_loss_that_is_found_when_a_log_is_opened_counts_as_a_power_loss() -> N
         broker.restart(storage)
     assert broker.end_of_epoch(0, current=0) == (errors.FENCED_LEADER_EPOCH, -1, -1)
     assert broker.end_of_epoch(0, current=1) == (errors.NONE, 0, 1)
-    assert broker.end().response.error_code == errors.INVALID_PRODUCER_ID_MAPPING
+    assert broker.end().response.error_code == errors.PRODUCER_FENCED
     broker.restart(broker.storage.after_kill())
     assert broker.end_of_epoch(0, current=1) == (errors.NONE, 0, 1), "the epoch is in the document"
 
