@@ -62,8 +62,10 @@ def test_the_tools_say_at_once_that_an_advertised_address_is_wrong(capsys: pytes
     # No process can listen on this port.
     with Broker(settings={"advertised.listeners": "PLAINTEXT://127.0.0.1:1"}) as broker:
         inside = ["--bootstrap", f"{broker.host}:{broker.port}"]
+        with RawClient(broker.host, broker.port) as client:
+            client.call(FindCoordinatorRequest(key="orders-1", key_type=1), 2)  # This creates __transaction_state.
         began = time.monotonic()
-        assert main(["txn", "explain", "orders-1", *inside]) == 3  # This creates __transaction_state.
+        assert main(["txn", "explain", "orders-1", *inside]) == 3
         said = capsys.readouterr().err
         assert main(["doctor", *inside]) == 3
         warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
