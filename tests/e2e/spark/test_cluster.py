@@ -89,6 +89,7 @@ def assert_exactly_once(broker: Broker, topic: str) -> None:
     assert is_free(broker.bootstrap_servers, topic)
 
 
+@pytest.mark.engines
 def test_copies_of_slow_tasks_wait_or_take_over_and_nothing_is_doubled(
     job: Job, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -99,6 +100,7 @@ def test_copies_of_slow_tasks_wait_or_take_over_and_nothing_is_doubled(
     assert_exactly_once(broker, topic)
 
 
+@pytest.mark.engines
 def test_an_executor_that_dies_before_its_task_wrote_costs_no_attempt(
     job: Job, broker: Broker, topic: str, tmp_path: Path
 ) -> None:

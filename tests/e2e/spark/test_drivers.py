@@ -34,7 +34,7 @@ from tests.e2e.spark.streams import (
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
-# Where drivers are put to sleep, and where they are killed.
+# Every point where a driver can be put to sleep, and where it can be killed.
 SLEEP_AT = ("start", "next", "task", "marked")
 KILL_AT = ("begun", "task", "written", "marked", "committed")
 START_TIMEOUT_S = 180.0
@@ -124,22 +124,29 @@ def run_all(spark: Any, successors: list[Successor]) -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
-    "target",
+    ("target", "sleep_at", "kill_at"),
     [
-        "fencepost TV2",
-        pytest.param("apache TV2", marks=pytest.mark.engines),
-        pytest.param("apache TV1", marks=pytest.mark.engines),
+        ("fencepost TV2", ("next", "marked"), ("written", "committed")),
+        *(
+            pytest.param(name, SLEEP_AT, KILL_AT, marks=pytest.mark.engines)
+            for name in ("fencepost TV2", "apache TV2", "apache TV1")
+        ),
     ],
-    indirect=True,
+    indirect=["target"],
 )
 def test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_writes_every_batch_once(
-    spark: Any, target: Target, unique: Callable[[str], str], tmp_path: Path
+    spark: Any,
+    target: Target,
+    sleep_at: tuple[str, ...],
+    kill_at: tuple[str, ...],
+    unique: Callable[[str], str],
+    tmp_path: Path,
 ) -> None:
     def make_cases(points: tuple[str, ...]) -> list[Case]:
         named = [(point, unique(point)) for point in points]
         return [make_case(point, id_, target.servers, tmp_path / id_) for point, id_ in named]
 
-    sleeping, killed = make_cases(SLEEP_AT), make_cases(KILL_AT)
+    sleeping, killed = make_cases(sleep_at), make_cases(kill_at)
     driver = Driver(tmp_path, sleeping + killed)
     try:
         driver.wait_until_held()
