@@ -7,6 +7,7 @@ Several outputs in one transaction:
 
     @sink.batch
     def write(frame, transaction):
+        frame = transaction.compute_once(frame)
         transaction.write(refunds_of(frame), topic="refunds-emitted")
         transaction.write(audit_of(frame), topic="refund-audit")
 

@@ -93,11 +93,16 @@ def test_the_programs_of_the_guide(kafka_source: Any, servers: str, numbers: Any
     assert keys("refunds-emitted") == settlements(30)
     assert keys("refund-audit") == settlements(30) - settlements(20)
 
+    numbers(10)
+    guide.run()  # Two outputs with one write.
+    assert keys("refunds-emitted") == settlements(40)
+    assert keys("refund-audit") == settlements(40) - settlements(20)
+
     assert guide.run()["count"] == 1
-    assert keys("refunds-emitted") == settlements(30) + Counter({"s-1": 1})
+    assert keys("refunds-emitted") == settlements(40) + Counter({"s-1": 1})
 
     guide.run(then="\nrun_until_it_ends()\n")  # A query with state, of its own.
-    assert keys("refunds-emitted") == settlements(30) + Counter({"s-1": 1}) + settlements(30)
+    assert keys("refunds-emitted") == settlements(40) + Counter({"s-1": 1}) + settlements(40)
 
     numbers(5)
     sink = guide.run()["sink"]  # Monitoring.
@@ -106,5 +111,5 @@ def test_the_programs_of_the_guide(kafka_source: Any, servers: str, numbers: Any
 
     numbers(5)
     guide.run()  # The checkpoint is lost.
-    assert keys("refunds-emitted") == settlements(40) + Counter({"s-1": 1}) + settlements(30)
+    assert keys("refunds-emitted") == settlements(50) + Counter({"s-1": 1}) + settlements(40)
     assert guide._next == len(guide.programs), "every program of the guide was run"

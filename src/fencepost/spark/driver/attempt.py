@@ -19,6 +19,7 @@ from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV2
 from fencepost.spark.checkpoint.offsets import MicroBatchOffsets
 from fencepost.spark.driver.batch_transaction import BatchTransaction
+from fencepost.spark.driver.cached_rows import CachedRows
 from fencepost.spark.driver.commit_note import CommitNote
 from fencepost.spark.driver.job_failures import is_lost_worker, sentence_of, setup_problem
 from fencepost.spark.driver.jobs import Jobs
@@ -27,6 +28,7 @@ from fencepost.spark.driver.owner import TransactionOwner
 from fencepost.spark.driver.progress import COMMITTED, EMPTY, BatchProgress
 from fencepost.spark.driver.query_stop import IN_THE_MIDDLE, STOPPED, stopped_by_sigterm, was_stopped
 from fencepost.spark.driver.timeout_alarm import TimeoutAlarm
+from fencepost.spark.driver.write_watch import WriteWatch
 from fencepost.spark.failures import BatchBroken, QueryStopped, SinkError
 from fencepost.spark.lease.messages import MustAbort
 from fencepost.spark.lease.rules import LeaseTable
@@ -101,15 +103,15 @@ class Attempts:
             compression=self._settings.compression,
             max_record_batch_bytes=self._settings.max_record_batch_bytes,
         )
-        transaction = BatchTransaction(work.batch_id, self._settings.topic, plan, partial(pin, self._client))
+        watch = WriteWatch(jobs, CachedRows(jobs.context, began_ms))
+        transaction = BatchTransaction(
+            work.batch_id, self._settings.topic, plan, partial(pin, self._client), watch.around
+        )
         try:
             with jobs, TimeoutAlarm(work.batch_id, self._settings.timeout_ms):
                 _write(work, transaction, leases)
                 transaction.check()
-                if jobs.was_a_stage_repeated():
-                    raise BatchBroken(
-                        "Spark ran a stage of the micro-batch again, which may give other rows than the first time"
-                    )
+                watch.finish()
                 verdict = leases.finish(transaction.results, transaction.input_partitions)
                 if isinstance(verdict, MustAbort):
                     raise BatchBroken(verdict.reason)
@@ -124,6 +126,7 @@ class Attempts:
             raise
         finally:
             leases.close()
+            transaction.free()
         took_ms = now_ms() - began_ms
         return BatchProgress(
             work.batch_id,

@@ -22,21 +22,21 @@ class Jobs:
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self._context = session.sparkContext if has_gateway(session) else None
+        self.context = session.sparkContext if has_gateway(session) else None  # None: Spark Connect.
         self._tag = f"fencepost-{uuid.uuid4().hex}"
         self._is_over = False
 
     def __enter__(self) -> Jobs:
-        if self._context is not None:
-            self._context.addJobTag(self._tag)
+        if self.context is not None:
+            self.context.addJobTag(self._tag)
         else:
             self._session.addTag(self._tag)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._is_over = True
-        if self._context is not None:
-            self._context.removeJobTag(self._tag)
+        if self.context is not None:
+            self.context.removeJobTag(self._tag)
         else:
             self._session.removeTag(self._tag)
 
@@ -45,22 +45,22 @@ class Jobs:
         time.sleep(CANCEL_AFTER_S)
         if self._is_over:
             return
-        if self._context is not None:
-            self._context.cancelJobsWithTag(self._tag)
+        if self.context is not None:
+            self.context.cancelJobsWithTag(self._tag)
         else:
             self._session.interruptTag(self._tag)
 
     def _job_ids(self) -> list[int]:
-        assert self._context is not None
+        assert self.context is not None
         # PySpark's own tracker finds jobs by group only, and the job of a plain write has no group.
-        return list(self._context._jsc.sc().statusTracker().getJobIdsForTag(self._tag))
+        return list(self.context._jsc.sc().statusTracker().getJobIdsForTag(self._tag))
 
     def was_a_stage_repeated(self) -> bool:
         """Always False with Spark Connect, which does not say. There Spark itself fails a job whose input it knows to
         come out differently the second time."""
-        if self._context is None:
+        if self.context is None:
             return False
-        tracker = self._context.statusTracker()
+        tracker = self.context.statusTracker()
         for job_id in self._job_ids():
             job = _ended_job(tracker, job_id)
             if job is not None and job.status == "RUNNING":
