@@ -190,6 +190,27 @@ def test_a_sink_that_was_idle_until_its_id_was_forgotten_goes_on(start_broker: S
     assert values(broker) == ["a", "b"]
 
 
+# --- brokers that do not show their settings ------------------------------------------------------------------
+
+
+def test_a_batch_whose_note_has_expired_is_not_written_again_though_the_broker_hides_how_long_it_keeps_notes(
+    start_broker: StartBroker, query: Query
+) -> None:
+    broker = with_topics(start_broker(offsets_retention_minutes="60", offsets_retention_check_interval_ms="1000"))
+    broker.faults.inject_error("DescribeConfigs", "CLUSTER_AUTHORIZATION_FAILED", times=None)
+    first = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(first):
+        assert query.run(first, 0, ["a"]) == "committed", "a new pipeline needs no permission"
+    broker.advance_clock(2 * HOUR_MS)  # The driver dies before Spark notes the commit, and comes back late.
+    second = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(second), pytest.raises(BatchRefused, match=r"the brokers do not show offsets\.retention\.minutes"):
+        query.run(second, 0, ["a"])
+    third = sink_of(broker.bootstrap_servers, query.checkpoint, fencepost_offsets_retention_minutes=60)
+    with closing(third), pytest.raises(BatchRefused, match=r"keeps offsets for 1\.0 hours"):
+        query.run(third, 0, ["a"])
+    assert values(broker) == ["a"]
+
+
 # --- partitions without records -----------------------------------------------------------------------------
 
 

@@ -330,7 +330,13 @@ class KafkaClient:
 
     def broker_settings(self, names: Collection[str]) -> dict[str, str]:
         """The values of settings on one broker. Settings that it does not have or does not show are left out."""
-        node_id = min(self.brokers())
+        return self._broker_settings(min(self.brokers()), names)
+
+    def setting_of_every_broker(self, name: str) -> dict[int, str | None]:
+        """The value of a setting on each broker by its id; None if that broker does not show it."""
+        return {node_id: self._broker_settings(node_id, [name]).get(name) for node_id in sorted(self.brokers())}
+
+    def _broker_settings(self, node_id: int, names: Collection[str]) -> dict[str, str]:
         wanted = DescribeConfigsRequest.DescribeConfigsResource(BROKER_RESOURCE, str(node_id), list(names))
         response = self.send(self.broker(node_id), DescribeConfigsRequest([wanted]))
         return {

@@ -40,7 +40,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fencepost.client.failures import BadClientSetting, Fenced
-from fencepost.spark.driver.attempt import Write
+from fencepost.spark.driver.attempt import Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.metrics import Metrics, metrics_at
 from fencepost.spark.driver.progress import BatchProgress
@@ -84,6 +84,7 @@ class ExactlyOnceSink:
         max_attempts: int = 3,
     ) -> None:
         self._given = dict(settings)
+        self._created_ms = now_ms()
         self.settings = parse_sink_settings(settings)  # Refuses bad settings now, and not in the first micro-batch.
         if max_attempts < 1:
             raise BadClientSetting(f"max_attempts={max_attempts} is not a whole number above 0")
@@ -180,7 +181,7 @@ class ExactlyOnceSink:
             if self._metrics is None and self.settings.metrics_port is not None:
                 self._metrics = metrics_at(self.settings.metrics_bind, self.settings.metrics_port)
             if self._runner is None:
-                self._runner = MicroBatchRunner(self.settings, self._choices)
+                self._runner = MicroBatchRunner(self.settings, self._choices, self._created_ms)
             yield self._runner
         except Fenced as e:
             self._fenced = self._describe_fence(e)

@@ -43,6 +43,7 @@ def test_the_defaults_are_those_of_the_sink() -> None:
     absent = {
         "group.id": settings.group_id,
         "topic": settings.topic,
+        "fencepost.offsets.retention.minutes": settings.retention_ms,
         "fencepost.checkpoint.location": settings.checkpoint_location,
         "fencepost.lease.host": settings.lease_host,
         "fencepost.metrics.port": settings.metrics_port,

@@ -10,11 +10,13 @@ it:
     same query, a later micro-batch                refuse
     another query                                  refuse, unless the user adopts its work
     none                                           run a micro-batch that is too young for its note to have expired,
-                                                   and a micro-batch 0 of unknown age; else refuse
+                                                   one that this run of the driver planned, and a micro-batch 0 of
+                                                   unknown age; else refuse
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -45,6 +47,7 @@ def decide(
     *,
     offsets_age_ms: int | None,
     retention_ms: int | None,
+    is_new: bool = False,
     adopt: bool = False,
     run_batch: int | None = None,
     skip_batch: int | None = None,
@@ -52,13 +55,14 @@ def decide(
     """What to do with a micro-batch that Spark wants to run.
 
     offsets_age_ms: the time since Spark planned the micro-batch, by `<checkpoint>/offsets`. None: not known.
-    retention_ms: how long the broker keeps the offsets of a group without members. None: not known.
+    retention_ms: how long the brokers keep the offsets of a group without members. None: not known.
+    is_new: Spark planned the micro-batch after this sink was created, and the id had no other owner since then.
     run_batch, skip_batch: the user's answer to an earlier refusal of this micro-batch. They decide only where the note
     does not: a committed micro-batch is skipped in any case.
     """
     if isinstance(note, CommitNote) and note.query_id != query_id:
         return RUN if adopt else _another_query(note, query_id, batch_id)
-    decision = _by_note(note, batch_id, digest, offsets_age_ms, retention_ms)
+    decision = _by_note(note, batch_id, digest, offsets_age_ms, retention_ms, is_new)
     if isinstance(decision, Refuse) and run_batch == batch_id:
         return RUN
     if isinstance(decision, Refuse) and skip_batch == batch_id:
@@ -81,13 +85,14 @@ def _by_note(
     digest: str,
     offsets_age_ms: int | None,
     retention_ms: int | None,
+    is_new: bool,
 ) -> Decision:
     choice = (
         f"\n\nhint: look into the output topics; then set run_batch={batch_id} if this micro-batch is missing there, "
         f"or skip_batch={batch_id} if it is there"
     )
     if note is None:
-        return _without_note(batch_id, offsets_age_ms, retention_ms, choice)
+        return _without_note(batch_id, offsets_age_ms, retention_ms, is_new, choice)
     if isinstance(note, UnreadableNote):
         return Refuse(
             f"it is not known whether micro-batch {batch_id} was committed: Kafka holds {note.text[:200]!r} where the "
@@ -112,7 +117,9 @@ def _by_note(
     )
 
 
-def _without_note(batch_id: int, offsets_age_ms: int | None, retention_ms: int | None, choice: str) -> Decision:
+def _without_note(
+    batch_id: int, offsets_age_ms: int | None, retention_ms: int | None, is_new: bool, choice: str
+) -> Decision:
     if batch_id == 0 and offsets_age_ms is None:
         return RUN
     unknown = (
@@ -120,8 +127,14 @@ def _without_note(batch_id: int, offsets_age_ms: int | None, retention_ms: int |
     )
     if offsets_age_ms is None:
         return Refuse(f"{unknown}, and the checkpoint does not say when the micro-batch was planned{choice}")
+    if retention_ms is None and is_new:
+        return RUN
     if retention_ms is None:
-        return Refuse(f"{unknown}, and the broker does not say how long it keeps offsets{choice}")
+        return Refuse(
+            f"{unknown}. It may have expired: the micro-batch was planned {_days(offsets_age_ms)} ago, and the brokers "
+            f"do not show offsets.retention.minutes{choice}; or set fencepost.offsets.retention.minutes to the value "
+            "of the brokers, or allow the sink to DescribeConfigs on the cluster"
+        )
     # One hour is for clocks that differ and for the interval at which the broker deletes expired offsets.
     if offsets_age_ms < retention_ms - HOUR_MS:
         return RUN
@@ -129,6 +142,15 @@ def _without_note(batch_id: int, offsets_age_ms: int | None, retention_ms: int |
         f"{unknown}, and the micro-batch was planned {_days(offsets_age_ms)} ago, while the broker keeps offsets for "
         f"{_days(retention_ms)} (offsets.retention.minutes): a note would have expired{choice}"
     )
+
+
+def known_retention_ms(minutes: Iterable[str | None], by_user_ms: int | None) -> int | None:
+    """How long every broker keeps offsets, by what each of them says and by the user. None: not known."""
+    told = list(minutes)
+    if not told or not all(told):
+        return by_user_ms
+    shortest_ms = min(int(one or 0) for one in told) * 60_000
+    return shortest_ms if by_user_ms is None else min(shortest_ms, by_user_ms)
 
 
 def _days(ms: int) -> str:

@@ -30,6 +30,7 @@ class TransactionOwner:
         self._transaction = Transaction(client, transactional_id, timeout_ms)
         self._is_settled = False  # True: it is known how the last transaction ended, and none is open.
         self._last_number = 0
+        self.was_registered_anew = False  # True: the id may have had another owner since this one started.
         self.note: CommitNote | UnreadableNote | None = None
         # The only InitProducerId without an expected producer: it fences any previous owner.
         self._transaction.init()
@@ -89,7 +90,9 @@ class TransactionOwner:
 
     def _renew(self) -> list[CommitNote | UnreadableNote]:
         self._is_settled = False
-        self._transaction.renew()  # Raises Fenced if the id has another owner now.
+        before = self._transaction.identity
+        identity = self._transaction.renew()  # Raises Fenced if the id has another owner now.
+        self._note_new_registration(before, identity)
         return self._read_notes()
 
     # --- one transaction ------------------------------------------------------------------------------------
@@ -98,10 +101,15 @@ class TransactionOwner:
         """The identity for the next transaction. May change `note`: decide by the note that is there afterwards."""
         before = self._transaction.identity
         identity = self._transaction.begin()
-        if identity.producer_id != before.producer_id:
-            # Either the epochs ran out, or the cluster had forgotten the id. Then there may have been another owner.
+        if self._note_new_registration(before, identity):
             self._read_notes()
         return identity
+
+    def _note_new_registration(self, before: ProducerIdentity, now: ProducerIdentity) -> bool:
+        """Another producer id: the epochs ran out, or the cluster had forgotten the id, which may have had an owner."""
+        is_new = now.producer_id != before.producer_id
+        self.was_registered_anew = self.was_registered_anew or is_new
+        return is_new
 
     def commit(
         self,

@@ -13,7 +13,7 @@ from fencepost.spark.checkpoint.offsets import has_state, read_offsets
 from fencepost.spark.checkpoint.query import RunningQuery, connect_query, running_query
 from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
-from fencepost.spark.driver.decision import SKIP, Refuse, decide
+from fencepost.spark.driver.decision import SKIP, Refuse, decide, known_retention_ms
 from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import TransactionOwner
 from fencepost.spark.driver.progress import SKIPPED, BatchProgress, name_of
@@ -23,7 +23,6 @@ from fencepost.spark.task.topics import patiently
 
 log = logging.getLogger("fencepost.spark")
 
-DEFAULT_RETENTION_MS = 7 * 86_400_000
 _in_use: set[tuple[str, str]] = set()
 
 
@@ -38,11 +37,15 @@ class Choices:
 
 
 class MicroBatchRunner:
-    """Creating one takes the transactional.id over; `close` gives it up."""
+    """Creating one takes the transactional.id over; `close` gives it up.
 
-    def __init__(self, settings: SinkSettings, choices: Choices) -> None:
+    created_ms: when the user created the sink. No earlier run of the driver has planned a micro-batch after that.
+    """
+
+    def __init__(self, settings: SinkSettings, choices: Choices, created_ms: int) -> None:
         self._settings = settings
         self._choices = choices
+        self._created_ms = created_ms
         self._key = (settings.bootstrap_servers, settings.transactional_id)
         if self._key in _in_use:
             raise SinkError(
@@ -128,6 +131,7 @@ class MicroBatchRunner:
             planned.offsets.digest,
             offsets_age_ms=None if planned_ms is None else now_ms() - planned_ms,
             retention_ms=self._retention_ms(),
+            is_new=planned_ms is not None and planned_ms >= self._created_ms and not self.owner.was_registered_anew,
             adopt=self._choices.adopt,
             run_batch=self._choices.run_batch,
             skip_batch=self._choices.skip_batch,
@@ -137,11 +141,11 @@ class MicroBatchRunner:
         return decision is SKIP
 
     def _retention_ms(self) -> int | None:
-        """How long the broker keeps offsets. Needed only if there is no commit note."""
+        """How long the brokers keep offsets. Needed only if there is no commit note."""
         if self.owner.note is not None:
             return None
-        minutes = patiently(lambda: self._client.broker_setting("offsets.retention.minutes"))
-        return int(minutes) * 60_000 if minutes else DEFAULT_RETENTION_MS
+        minutes = patiently(lambda: self._client.setting_of_every_broker("offsets.retention.minutes"))
+        return known_retention_ms(minutes.values(), self._settings.retention_ms)
 
     def _skip(self, work: Work) -> BatchProgress:
         if work.planned is not None and work.planned.is_stateful:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
-from fencepost.spark.driver.decision import HOUR_MS, RUN, SKIP, Decision, Refuse, decide
+from fencepost.spark.driver.decision import HOUR_MS, RUN, SKIP, Decision, Refuse, decide, known_retention_ms
 
 QUERY, OTHER = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-4228-a42c-5847c4b3c4c4"
 DIGEST, OTHER_DIGEST = "0123abcd", "ffff0000"
@@ -19,6 +19,7 @@ def decide_for(
     *,
     age_ms: int | None = 0,
     retention_ms: int | None = WEEK_MS,
+    is_new: bool = False,
     adopt: bool = False,
     run_batch: int | None = None,
     skip_batch: int | None = None,
@@ -30,6 +31,7 @@ def decide_for(
         DIGEST,
         offsets_age_ms=age_ms,
         retention_ms=retention_ms,
+        is_new=is_new,
         adopt=adopt,
         run_batch=run_batch,
         skip_batch=skip_batch,
@@ -104,8 +106,34 @@ def test_without_a_note_a_micro_batch_runs_only_if_its_note_could_not_have_expir
 
 def test_what_is_not_known_is_not_guessed() -> None:
     assert "when the micro-batch was planned" in reason(decide_for(None, 7, age_ms=None))
-    assert "how long it keeps offsets" in reason(decide_for(None, 7, retention_ms=None))
+    for batch_id in (0, 7):
+        said = reason(decide_for(None, batch_id, retention_ms=None))
+        assert "the brokers do not show offsets.retention.minutes" in said
+        assert "set fencepost.offsets.retention.minutes" in said
     assert "'mine'" in reason(decide_for(UnreadableNote("mine"), 7))
+
+
+def test_a_micro_batch_that_this_run_planned_needs_no_note_while_one_that_waited_too_long_does() -> None:
+    assert decide_for(None, 0, retention_ms=None, is_new=True) is RUN
+    assert isinstance(decide_for(None, 7, age_ms=2 * WEEK_MS, is_new=True), Refuse)
+
+
+@pytest.mark.parametrize(
+    ("told", "by_user_ms", "known_ms"),
+    [
+        (["10080"], None, WEEK_MS),
+        (["10080", "60"], None, HOUR_MS),
+        (["10080", None], None, None),
+        ([None], HOUR_MS, HOUR_MS),
+        ([], None, None),
+        (["10080"], HOUR_MS, HOUR_MS),
+        (["60"], WEEK_MS, HOUR_MS),
+    ],
+)
+def test_the_shortest_retention_counts_and_one_that_a_broker_hides_is_not_known(
+    told: list[str | None], by_user_ms: int | None, known_ms: int | None
+) -> None:
+    assert known_retention_ms(told, by_user_ms) == known_ms
 
 
 def test_adopting_does_not_turn_the_other_rows_around() -> None:
