@@ -41,6 +41,7 @@ from tests.engines.sparkless import (
 from tests.readers.reading import read_all
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+SAYS_IT_IS_VERIFIED: dict[str, Any] = {"fencepost_transaction_partition_verification_enable": "true"}
 FORGETFUL = {"transactional.id.expiration.ms": str(HOUR_MS)}
 
 
@@ -208,6 +209,38 @@ def test_a_batch_whose_note_has_expired_is_not_written_again_though_the_broker_h
     third = sink_of(broker.bootstrap_servers, query.checkpoint, fencepost_offsets_retention_minutes=60)
     with closing(third), pytest.raises(BatchRefused, match=r"keeps offsets for 1\.0 hours"):
         query.run(third, 0, ["a"])
+    assert values(broker) == ["a"]
+
+
+def test_a_broker_that_lets_a_late_write_into_the_next_transaction_is_refused_with_its_setting(
+    start_broker: StartBroker, query: Query
+) -> None:
+    name = "transaction.partition.verification.enable"
+    broker = with_topics(start_broker(**{name: "false"}))
+    modern = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(modern):
+        assert query.run(modern, 0, ["a"]) == "committed", "version 2 has an epoch for each transaction"
+    use_transaction_version_1(broker)
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint, **SAYS_IT_IS_VERIFIED)
+    with closing(sink), pytest.raises(ClientError, match=rf"broker \d+ has {name}=false"):
+        query.run(sink, 1, ["b"])
+    assert values(broker) == ["a"]
+
+
+def test_brokers_of_version_1_that_hide_whether_they_verify_writes_need_the_word_of_the_user(
+    start_broker: StartBroker, query: Query
+) -> None:
+    name = "transaction.partition.verification.enable"
+    broker = with_topics(start_broker())
+    use_transaction_version_1(broker)
+    broker.faults.inject_error("DescribeConfigs", "CLUSTER_AUTHORIZATION_FAILED", times=None)
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(sink), pytest.raises(ClientError, match=f"does not show {name}"):
+        query.run(sink, 0, ["a"])
+    known: dict[str, Any] = {**SAYS_IT_IS_VERIFIED, "fencepost_offsets_retention_minutes": 10_080}
+    told = sink_of(broker.bootstrap_servers, query.checkpoint, **known)
+    with closing(told):
+        query.run(told, 0, ["a"])
     assert values(broker) == ["a"]
 
 

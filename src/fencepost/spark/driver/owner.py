@@ -25,9 +25,11 @@ log = logging.getLogger("fencepost.spark")
 class TransactionOwner:
     """Creating one takes the transactional id over from its previous owner."""
 
-    def __init__(self, client: KafkaClient, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self, client: KafkaClient, transactional_id: str, timeout_ms: int, *, is_verified: bool = False
+    ) -> None:
         self._client = client
-        self._transaction = Transaction(client, transactional_id, timeout_ms)
+        self._transaction = Transaction(client, transactional_id, timeout_ms, is_verified=is_verified)
         self._is_settled = False  # True: it is known how the last transaction ended, and none is open.
         self._last_number = 0
         self.was_registered_anew = False  # True: the id may have had another owner since this one started.

@@ -53,7 +53,9 @@ class MicroBatchRunner:
                 "a transactional.id\n\nhint: close() the other sink first, or use that one"
             )
         self._client = KafkaClient(settings.client)
-        self.owner = TransactionOwner(self._client, settings.transactional_id, settings.timeout_ms)
+        self.owner = TransactionOwner(
+            self._client, settings.transactional_id, settings.timeout_ms, is_verified=settings.is_verified
+        )
         self._source_client = KafkaClient(settings.source_client) if settings.source_client else self._client
         self.group = (
             LagGroup(
