@@ -90,7 +90,7 @@ class Attempts:
             first_touches_at_once=1 if has_tv2 else None,
             transaction_timeout_ms=self._settings.timeout_ms,
         )
-        jobs = Jobs(session)
+        jobs = Jobs(session, is_stateful=work.planned is not None and work.planned.is_stateful)
         address = leases.open(table, self._owner.add_partitions, lambda must_abort: jobs.cancel_soon())
         plan = WritePlan(
             self._settings.client,

@@ -53,7 +53,8 @@ class BatchTransaction:
         The rows stay on the executors until the transaction ends. If some of them are lost, Spark fails the next write
         instead of computing them again, and the sink runs the whole micro-batch again.
         """
-        self._computed.append(frame.localCheckpoint())
+        with self._around_write(frame):
+            self._computed.append(frame.localCheckpoint())
         return self._computed[-1]
 
     def free(self) -> None:

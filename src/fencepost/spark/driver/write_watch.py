@@ -11,7 +11,7 @@ from typing import Any
 
 from fencepost.spark.driver.cached_rows import CachedRows
 from fencepost.spark.driver.jobs import Jobs
-from fencepost.spark.failures import BatchBroken, SinkError
+from fencepost.spark.failures import SinkError
 
 
 class WriteWatch:
@@ -24,19 +24,18 @@ class WriteWatch:
     def around(self, frame: Any) -> Iterator[None]:
         """Wraps the write of a frame."""
         with self._remembered():
+            self._jobs.before_write(frame)
             self._cached.before_write(frame)
         yield
         with self._remembered():
+            self._jobs.check()  # Now, because Spark forgets jobs and stages.
             self._cached.look()
 
     def finish(self) -> None:
         """Before the commit."""
         if self._problem is not None:
             raise self._problem
-        if self._jobs.was_a_stage_repeated():
-            raise BatchBroken(
-                "Spark ran a stage of the micro-batch again, which may give other rows than the first time"
-            )
+        self._jobs.check()
         # After the stages: their end is known, so everything that happened during their run is known too.
         self._cached.finish()
 
