@@ -8,6 +8,7 @@ shuffle has one stage only, and the lease service notices if Spark runs that one
 from __future__ import annotations
 
 import re
+import threading
 import time
 import uuid
 from collections.abc import Iterable
@@ -27,7 +28,7 @@ MAX_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 
 
 class Jobs:
-    """All jobs that are started in a `with` block."""
+    """All jobs that are started in a `with` block, by the thread that runs it: Spark tags the jobs of a thread."""
 
     def __init__(self, session: Any, *, is_stateful: bool = False) -> None:
         self._session = session
@@ -37,8 +38,10 @@ class Jobs:
         self._is_over = False
         self._next_job_id = 0  # The first job that was not looked at.
         self._checked: set[int] = set()
+        self._thread = threading.current_thread()
 
     def __enter__(self) -> Jobs:
+        self._thread = threading.current_thread()
         if self.context is not None:
             self._next_job_id = self._jobs_so_far()
             self.context.addJobTag(self._tag)
@@ -74,7 +77,15 @@ class Jobs:
         return list(self.context._jsc.sc().statusTracker().getJobIdsForTag(self._tag))
 
     def before_write(self, frame: Any) -> None:
-        """Raises SinkError if nothing would show that Spark ran a stage of this write again."""
+        """Raises SinkError for a job that could neither be found nor cancelled, or whose stages cannot be seen."""
+        thread = threading.current_thread()
+        if thread is not self._thread:
+            raise SinkError(
+                f"transaction.write was called in thread {thread.name}, but the micro-batch runs in thread "
+                f"{self._thread.name}: the sink could not see whether Spark runs a stage of such a write again, nor "
+                "cancel it\n\nhint: call transaction.write in the thread that called your function, one write after "
+                "another; one write with a column `topic` writes to several topics at the same time"
+            )
         if self.context is None:
             may_shuffle = self._is_stateful or SHUFFLE.search(frame._explain_string()) is not None
             check_connect(may_shuffle, self._session.conf.get(MAX_ATTEMPTS, None))
