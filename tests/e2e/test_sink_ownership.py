@@ -191,6 +191,32 @@ def test_a_sink_that_was_idle_until_its_id_was_forgotten_goes_on(start_broker: S
     assert values(broker) == ["a", "b"]
 
 
+# --- another checkpoint -----------------------------------------------------------------------------------------
+
+
+def test_a_scratch_checkpoint_with_an_answer_that_was_left_in_neither_fences_the_pipeline_nor_writes(
+    broker: Broker, query: Query, tmp_path: Path
+) -> None:
+    scratch = Query(tmp_path / "scratch")
+    left_in: Any = True
+    production = sink_of(broker.bootstrap_servers, query.checkpoint, adopt="a query of last year")
+    elsewhere = broker.bootstrap_servers.replace("127.0.0.1", "localhost")  # As in another process.
+    with closing(production):
+        query.run(production, 0, ["a"])
+        for adopt in (left_in, "a query of last year"):
+            mistaken = sink_of(elsewhere, scratch.checkpoint, adopt=adopt)
+            with closing(mistaken), pytest.raises(BatchRefused, match=f'set adopt="{query.query_id}"'):
+                scratch.run(mistaken, 0, ["scratch"])
+        unnamed = sink_of(elsewhere, scratch.checkpoint, adopt=left_in, group_id="lag")
+        with pytest.raises(SinkError, match=f'hint: write adopt="{query.query_id}"'):
+            unnamed.starting_offsets(["in"])
+        assert query.run(production, 1, ["b"]) == "committed", "it was not fenced"
+    successor = sink_of(elsewhere, scratch.checkpoint, adopt=query.query_id)
+    with closing(successor):
+        assert scratch.run(successor, 0, ["c"]) == "committed"
+    assert values(broker) == ["a", "b", "c"]
+
+
 # --- brokers that do not show their settings ------------------------------------------------------------------
 
 
@@ -319,7 +345,7 @@ def test_a_group_whose_offsets_were_forgotten_is_not_taken_for_one_that_read_not
         query.run(sink, 0, ["a"])
         assert json.loads(sink.starting_offsets(["in"])) == {"in": {"0": 1}}
     broker.advance_clock(8 * DAY_MS)
-    anew = sink_of(broker.bootstrap_servers, tmp_path / "anew", adopt=True, group_id="lag")
+    anew = sink_of(broker.bootstrap_servers, tmp_path / "anew", adopt=query.query_id, group_id="lag")
     with closing(anew):
         with pytest.raises(SinkError, match=r"offsets\.retention\.minutes"):
             anew.starting_offsets(["in"])

@@ -101,7 +101,7 @@ def write_values(frame: Any, transaction: BatchTransaction) -> None:
 
 
 def sink_of(
-    servers: str, checkpoint: Path, *, adopt: bool = False, max_attempts: int = 3, **settings: object
+    servers: str, checkpoint: Path, *, adopt: str | None = None, max_attempts: int = 3, **settings: object
 ) -> ExactlyOnceSink:
     """`_` in a setting's name stands for `.`."""
     given = {

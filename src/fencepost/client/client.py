@@ -235,7 +235,7 @@ class KafkaClient:
         return self._fetch_offsets(group_id, by_topic)
 
     def _fetch_offsets(
-        self, group_id: str, by_topic: Mapping[str, list[int]] | None
+        self, group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool = True
     ) -> dict[TopicPartition, tuple[int, str]]:
         old, new, group = (
             OffsetFetchRequest.OffsetFetchRequestTopic,
@@ -249,7 +249,7 @@ class KafkaClient:
             groups=[
                 group(group_id, topics=None if topics is None else [new(t, partition_indexes=p) for t, p in topics])
             ],
-            require_stable=True,
+            require_stable=require_stable,
         )
 
         def first_error(response: Any) -> int:
@@ -269,9 +269,12 @@ class KafkaClient:
             if p.committed_offset >= 0
         }
 
-    def all_committed(self, group_id: str) -> dict[TopicPartition, tuple[int, str]]:
-        """All committed offsets of a group, as (offset, metadata)."""
-        return self._fetch_offsets(group_id, None)
+    def all_committed(self, group_id: str, *, require_stable: bool = True) -> dict[TopicPartition, tuple[int, str]]:
+        """All committed offsets of a group, as (offset, metadata).
+
+        require_stable: wait for transactions that still change them to end.
+        """
+        return self._fetch_offsets(group_id, None, require_stable)
 
     def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, int], deadline_s: float = DEFAULT_DEADLINE_S

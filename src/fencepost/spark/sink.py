@@ -44,7 +44,7 @@ from fencepost.spark.driver.attempt import Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.metrics import Metrics, metrics_at
 from fencepost.spark.driver.progress import BatchProgress
-from fencepost.spark.driver.runner import Choices, MicroBatchRunner
+from fencepost.spark.driver.runner import Choices, MicroBatchRunner, describe_unnamed_adoption
 from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError, SinkFenced
 from fencepost.spark.settings import SINK_SETTINGS, parse_sink_settings
 
@@ -67,7 +67,8 @@ PROGRESS_KEPT = 100
 class ExactlyOnceSink:
     """Give it to `foreachBatch`. Settings: those of a Kafka client, and `SINK_SETTINGS`.
 
-    adopt, run_batch, skip_batch: the user's answers to a refusal; see the message of BatchRefused.
+    adopt, run_batch, skip_batch: the user's answers to a refusal; see the message of BatchRefused. `adopt` is the id of
+    the query whose work a query with a new checkpoint continues.
     max_attempts: how often the sink tries a micro-batch that loses its transaction. With state in the query it tries
     once, because the state store expects the query to restart.
 
@@ -78,7 +79,7 @@ class ExactlyOnceSink:
         self,
         settings: Mapping[str, object],
         *,
-        adopt: bool = False,
+        adopt: str | None = None,
         run_batch: int | None = None,
         skip_batch: int | None = None,
         max_attempts: int = 3,
@@ -127,16 +128,19 @@ class ExactlyOnceSink:
 
             spark.readStream.format("kafka").option("startingOffsets", sink.starting_offsets(["orders"]))
 
-        Spark uses it only while there is no checkpoint, so the line may stay. The new query also needs `adopt=True`.
+        Spark uses it only while there is no checkpoint, so the line may stay. The new query also needs
+        `adopt`, with the id of the old one.
         otherwise: where to start in a partition for which the group has no offset, earliest (as a new pipeline does)
         or latest. It is required if the group of a pipeline to adopt has no offsets at all.
         Takes the transactional.id over first, so that an older driver cannot move the group any more.
         """
         topics = list(topics)
+        if self._choices.adopt is True:
+            raise SinkError(describe_unnamed_adoption(self.settings))  # Before it takes the id over.
         with self._running() as runner:
             if runner.group is None:
                 raise SinkError("starting_offsets needs a group\n\nhint: set group.id to the pipeline's group")
-            return runner.group.starting_offsets(topics, otherwise, had_a_predecessor=self._choices.adopt)
+            return runner.group.starting_offsets(topics, otherwise, had_a_predecessor=bool(self._choices.adopt))
 
     def progress_of(self, query: Any) -> dict[str, Any] | None:
         """Spark's `query.lastProgress`, with the sink's progress of the same micro-batch under "fencepost".
@@ -167,8 +171,8 @@ class ExactlyOnceSink:
     # --- one micro-batch ------------------------------------------------------------------------------------
 
     @contextmanager
-    def _running(self) -> Iterator[MicroBatchRunner]:
-        """The runner for one micro-batch or write, created at the first one."""
+    def _running(self, session: Any | None = None) -> Iterator[MicroBatchRunner]:
+        """The runner for one micro-batch or write, created at the first one. `session`: that of a query."""
         # Not blocking: a function that calls the sink inside its own micro-batch would wait for ever.
         if not self._lock.acquire(blocking=False):
             raise SinkError(
@@ -181,7 +185,7 @@ class ExactlyOnceSink:
             if self._metrics is None and self.settings.metrics_port is not None:
                 self._metrics = metrics_at(self.settings.metrics_bind, self.settings.metrics_port)
             if self._runner is None:
-                self._runner = MicroBatchRunner(self.settings, self._choices, self._created_ms)
+                self._runner = MicroBatchRunner(self.settings, self._choices, self._created_ms, session)
             yield self._runner
         except Fenced as e:
             self._fenced = self._describe_fence(e)
@@ -202,7 +206,7 @@ class ExactlyOnceSink:
 
     def _run(self, frame: Any, batch_id: int, write: Write) -> None:
         try:
-            with self._running() as runner:
+            with self._running(frame.sparkSession) as runner:
                 self._report(runner.run_batch(frame, batch_id, write))
         except Exception as e:
             if self._metrics is not None and not isinstance(e, QueryStopped):

@@ -8,7 +8,7 @@ it:
     same query, this micro-batch, same digest      skip
     same query, this micro-batch, another digest   refuse
     same query, a later micro-batch                refuse
-    another query                                  refuse, unless the user adopts its work
+    another query                                  refuse, unless the user adopts that query by its id
     none                                           run a micro-batch that is too young for its note to have expired,
                                                    one that this run of the driver planned, and a micro-batch 0 of
                                                    unknown age; else refuse
@@ -48,7 +48,7 @@ def decide(
     offsets_age_ms: int | None,
     retention_ms: int | None,
     is_new: bool = False,
-    adopt: bool = False,
+    adopt: str | bool | None = None,
     run_batch: int | None = None,
     skip_batch: int | None = None,
 ) -> Decision:
@@ -57,11 +57,14 @@ def decide(
     offsets_age_ms: the time since Spark planned the micro-batch, by `<checkpoint>/offsets`. None: not known.
     retention_ms: how long the brokers keep the offsets of a group without members. None: not known.
     is_new: Spark planned the micro-batch after this sink was created, and the id had no other owner since then.
+    adopt: the id of the query whose work this query continues. True, which names none, adopts nothing.
     run_batch, skip_batch: the user's answer to an earlier refusal of this micro-batch. They decide only where the note
     does not: a committed micro-batch is skipped in any case.
     """
+    if (refusal := refuse_another_query(note, query_id, adopt)) is not None:
+        return refusal
     if isinstance(note, CommitNote) and note.query_id != query_id:
-        return RUN if adopt else _another_query(note, query_id, batch_id)
+        return RUN
     decision = _by_note(note, batch_id, digest, offsets_age_ms, retention_ms, is_new)
     if isinstance(decision, Refuse) and run_batch == batch_id:
         return RUN
@@ -70,12 +73,20 @@ def decide(
     return decision
 
 
-def _another_query(note: CommitNote, query_id: str, batch_id: int) -> Refuse:
+def refuse_another_query(
+    note: CommitNote | UnreadableNote | None, query_id: str, adopt: str | bool | None
+) -> Refuse | None:
+    """The last transaction was of a query that is neither this one nor the one to adopt."""
+    if not isinstance(note, CommitNote) or note.query_id in (query_id, adopt):
+        return None
+    # An answer that is left in the program must not fit the next checkpoint by accident, so it has to name the query.
+    named = f" and adopt={adopt!r} names another one" if isinstance(adopt, str) else ""
+    named = " and adopt=True does not say which query to adopt" if adopt is True else named
     return Refuse(
-        f"the last transaction was micro-batch {note.batch_id} of query {note.query_id}, but this is query {query_id}, "
-        f"micro-batch {batch_id}: its checkpoint is new, or another query uses the same transactional.id"
+        f"the last transaction was micro-batch {note.batch_id} of query {note.query_id}, but this is query {query_id}"
+        f"{named}: its checkpoint is new, or another query uses the same transactional.id"
         "\n\nhint: restore the old checkpoint; or, if this query is to take over and its source offsets start where "
-        "the old one's ended, set adopt=True"
+        f'the old one\'s ended, set adopt="{note.query_id}"'
     )
 
 

@@ -22,6 +22,12 @@ from fencepost.spark.settings import SOURCE_PREFIX
 log = logging.getLogger("fencepost.spark")
 
 
+def glance_at_note(client: KafkaClient, transactional_id: str) -> CommitNote | UnreadableNote | None:
+    """The commit note as it is while another owner may still commit. Good enough to refuse, never to skip or run."""
+    committed = client.all_committed(note_group(transactional_id), require_stable=False)
+    return newest(decode_note(metadata) for _, metadata in committed.values())
+
+
 class TransactionOwner:
     """Creating one takes the transactional id over from its previous owner."""
 

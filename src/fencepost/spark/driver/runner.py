@@ -13,9 +13,10 @@ from fencepost.spark.checkpoint.offsets import has_state, read_offsets
 from fencepost.spark.checkpoint.query import RunningQuery, connect_query, running_query
 from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
-from fencepost.spark.driver.decision import SKIP, Refuse, decide, known_retention_ms
+from fencepost.spark.driver.commit_note import CommitNote
+from fencepost.spark.driver.decision import SKIP, Refuse, decide, known_retention_ms, refuse_another_query
 from fencepost.spark.driver.lag_group import LagGroup
-from fencepost.spark.driver.owner import TransactionOwner
+from fencepost.spark.driver.owner import TransactionOwner, glance_at_note
 from fencepost.spark.driver.progress import SKIPPED, BatchProgress, name_of
 from fencepost.spark.failures import BatchBroken, BatchRefused, SinkError
 from fencepost.spark.settings import SinkSettings
@@ -30,7 +31,7 @@ _in_use: set[tuple[str, str]] = set()
 class Choices:
     """The user's answers to questions that the sink cannot answer."""
 
-    adopt: bool = False
+    adopt: str | bool | None = None  # True names no query, so it adopts none.
     run_batch: int | None = None
     skip_batch: int | None = None
     max_attempts: int = 3
@@ -40,9 +41,10 @@ class MicroBatchRunner:
     """Creating one takes the transactional.id over; `close` gives it up.
 
     created_ms: when the user created the sink. No earlier run of the driver has planned a micro-batch after that.
+    session: of the query that is about to run; None if there is no query.
     """
 
-    def __init__(self, settings: SinkSettings, choices: Choices, created_ms: int) -> None:
+    def __init__(self, settings: SinkSettings, choices: Choices, created_ms: int, session: Any | None) -> None:
         self._settings = settings
         self._choices = choices
         self._created_ms = created_ms
@@ -53,6 +55,8 @@ class MicroBatchRunner:
                 "a transactional.id\n\nhint: close() the other sink first, or use that one"
             )
         self._client = KafkaClient(settings.client)
+        if session is not None:
+            self._check_adoption(session)
         self.owner = TransactionOwner(
             self._client, settings.transactional_id, settings.timeout_ms, is_verified=settings.is_verified
         )
@@ -70,6 +74,14 @@ class MicroBatchRunner:
         self.attempts = Attempts(settings, self._client, self.owner, self.group)
         self._last_run: tuple[str, int] | None = None
         _in_use.add(self._key)
+
+    def _check_adoption(self, session: Any) -> None:
+        """Refuse a query that must not have the id before it fences the one that has it."""
+        note = glance_at_note(self._client, self._settings.transactional_id)
+        refusal = refuse_another_query(note, self._query(session).query_id, self._choices.adopt)
+        if refusal is not None:
+            self._client.close()
+            raise BatchRefused(refusal.reason)
 
     def close(self) -> None:
         _in_use.discard(self._key)
@@ -188,3 +200,13 @@ class MicroBatchRunner:
                 return self._skip(work)
             note = self.owner.next_note(work.planned.query_id, work.batch_id, work.planned.offsets.digest)
         return self.attempts.make(work, identity, note, number)
+
+
+def describe_unnamed_adoption(settings: SinkSettings) -> str:
+    """The message for adopt=True, with the id to write in its place."""
+    with KafkaClient(settings.client) as client:
+        note = glance_at_note(client, settings.transactional_id)
+    last = f'write adopt="{note.query_id}", the query of the last transaction' if isinstance(note, CommitNote) else ""
+    return "adopt=True does not say which query to adopt: it would fit any checkpoint by accident\n\nhint: " + (
+        last or f"remove it: Kafka holds no commit note of transactional.id {settings.transactional_id}"
+    )

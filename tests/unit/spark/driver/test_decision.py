@@ -20,7 +20,7 @@ def decide_for(
     age_ms: int | None = 0,
     retention_ms: int | None = WEEK_MS,
     is_new: bool = False,
-    adopt: bool = False,
+    adopt: str | bool | None = None,
     run_batch: int | None = None,
     skip_batch: int | None = None,
 ) -> Decision:
@@ -73,8 +73,20 @@ def test_the_work_of_another_query_is_never_a_reason_to_skip(batch_id: int, dige
     said = reason(decide_for(note, batch_id, skip_batch=batch_id))
     assert QUERY in said
     assert OTHER in said
-    assert "adopt=True" in said
-    assert decide_for(note, batch_id, adopt=True) is RUN
+    assert f'set adopt="{OTHER}"' in said
+    assert decide_for(note, batch_id, adopt=OTHER) is RUN
+
+
+@pytest.mark.parametrize(
+    ("adopt", "said"), [(True, "adopt=True does not say which query"), ("mine", "adopt='mine' names another one")]
+)
+def test_an_answer_that_does_not_name_the_last_query_adopts_nothing_and_learns_its_id(
+    adopt: str | bool, said: str
+) -> None:
+    refusal = reason(decide_for(CommitNote(OTHER, 7, DIGEST), 0, adopt=adopt))
+    assert said in refusal
+    assert f'set adopt="{OTHER}"' in refusal
+    assert decide_for(CommitNote(QUERY, 6, DIGEST), 7, adopt=adopt) is RUN, "there is nothing to adopt"
 
 
 def test_the_first_micro_batch_of_a_new_pipeline_runs() -> None:
@@ -137,9 +149,9 @@ def test_the_shortest_retention_counts_and_one_that_a_broker_hides_is_not_known(
 
 
 def test_adopting_does_not_turn_the_other_rows_around() -> None:
-    assert decide_for(CommitNote(QUERY, 7, DIGEST), 7, adopt=True) is SKIP
-    assert isinstance(decide_for(CommitNote(QUERY, 9, DIGEST), 7, adopt=True), Refuse)
-    assert isinstance(decide_for(None, 7, age_ms=WEEK_MS, adopt=True), Refuse)
+    assert decide_for(CommitNote(QUERY, 7, DIGEST), 7, adopt=OTHER) is SKIP
+    assert isinstance(decide_for(CommitNote(QUERY, 9, DIGEST), 7, adopt=OTHER), Refuse)
+    assert isinstance(decide_for(None, 7, age_ms=WEEK_MS, adopt=OTHER), Refuse)
 
 
 @pytest.mark.parametrize(
