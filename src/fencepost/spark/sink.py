@@ -40,11 +40,12 @@ from dataclasses import asdict
 from typing import Any
 
 from fencepost.client.failures import BadClientSetting, Fenced
+from fencepost.spark.checkpoint.query import RunningQuery
 from fencepost.spark.driver.attempt import Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.metrics import Metrics, metrics_at
 from fencepost.spark.driver.progress import BatchProgress
-from fencepost.spark.driver.runner import Choices, MicroBatchRunner, describe_unnamed_adoption
+from fencepost.spark.driver.runner import Choices, MicroBatchRunner, describe_unnamed_adoption, query_of
 from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError, SinkFenced
 from fencepost.spark.settings import SINK_SETTINGS, parse_sink_settings
 
@@ -171,8 +172,8 @@ class ExactlyOnceSink:
     # --- one micro-batch ------------------------------------------------------------------------------------
 
     @contextmanager
-    def _running(self, session: Any | None = None) -> Iterator[MicroBatchRunner]:
-        """The runner for one micro-batch or write, created at the first one. `session`: that of a query."""
+    def _running(self, find_query: Callable[[], RunningQuery | None] = lambda: None) -> Iterator[MicroBatchRunner]:
+        """The runner for one micro-batch or write, created at the first one."""
         # Not blocking: a function that calls the sink inside its own micro-batch would wait for ever.
         if not self._lock.acquire(blocking=False):
             raise SinkError(
@@ -185,7 +186,7 @@ class ExactlyOnceSink:
             if self._metrics is None and self.settings.metrics_port is not None:
                 self._metrics = metrics_at(self.settings.metrics_bind, self.settings.metrics_port)
             if self._runner is None:
-                self._runner = MicroBatchRunner(self.settings, self._choices, self._created_ms, session)
+                self._runner = MicroBatchRunner(self.settings, self._choices, self._created_ms, find_query())
             yield self._runner
         except Fenced as e:
             self._fenced = self._describe_fence(e)
@@ -206,7 +207,7 @@ class ExactlyOnceSink:
 
     def _run(self, frame: Any, batch_id: int, write: Write) -> None:
         try:
-            with self._running(frame.sparkSession) as runner:
+            with self._running(lambda: query_of(frame.sparkSession, batch_id, self.settings)) as runner:
                 self._report(runner.run_batch(frame, batch_id, write))
         except Exception as e:
             if self._metrics is not None and not isinstance(e, QueryStopped):

@@ -41,10 +41,12 @@ class MicroBatchRunner:
     """Creating one takes the transactional.id over; `close` gives it up.
 
     created_ms: when the user created the sink. No earlier run of the driver has planned a micro-batch after that.
-    session: of the query that is about to run; None if there is no query.
+    query: the query that is about to run; None if there is none.
     """
 
-    def __init__(self, settings: SinkSettings, choices: Choices, created_ms: int, session: Any | None) -> None:
+    def __init__(
+        self, settings: SinkSettings, choices: Choices, created_ms: int, query: RunningQuery | None = None
+    ) -> None:
         self._settings = settings
         self._choices = choices
         self._created_ms = created_ms
@@ -55,8 +57,8 @@ class MicroBatchRunner:
                 "a transactional.id\n\nhint: close() the other sink first, or use that one"
             )
         self._client = KafkaClient(settings.client)
-        if session is not None:
-            self._check_adoption(session)
+        if query is not None:
+            self._check_adoption(query)
         self.owner = TransactionOwner(
             self._client, settings.transactional_id, settings.timeout_ms, is_verified=settings.is_verified
         )
@@ -75,10 +77,10 @@ class MicroBatchRunner:
         self._last_run: tuple[str, int] | None = None
         _in_use.add(self._key)
 
-    def _check_adoption(self, session: Any) -> None:
+    def _check_adoption(self, query: RunningQuery) -> None:
         """Refuse a query that must not have the id before it fences the one that has it."""
         note = glance_at_note(self._client, self._settings.transactional_id)
-        refusal = refuse_another_query(note, self._query(session).query_id, self._choices.adopt)
+        refusal = refuse_another_query(note, query.query_id, self._choices.adopt)
         if refusal is not None:
             self._client.close()
             raise BatchRefused(refusal.reason)
@@ -92,7 +94,7 @@ class MicroBatchRunner:
     def run_batch(self, frame: Any, batch_id: int, write: Write) -> BatchProgress:
         """A micro-batch of a streaming query."""
         session = frame.sparkSession
-        query = self._query(session)
+        query = query_of(session, batch_id, self._settings)
         if self._last_run == (query.run_id, batch_id):
             raise SinkError(
                 f"the sink was called for micro-batch {batch_id} before: a micro-batch is one transaction, and one "
@@ -124,14 +126,6 @@ class MicroBatchRunner:
             return transaction.write(frame, topic)
 
         return self._try(Work(frame, -1, write, {}, None), self._choices.max_attempts)
-
-    def _query(self, session: Any) -> RunningQuery:
-        if not has_gateway(session):
-            return connect_query(session, self._settings.checkpoint_location)
-        query = running_query(session)
-        if query is None:
-            raise SinkError("foreachBatch was called outside a streaming query: use sink.write(frame) there")
-        return query
 
     # --- skip or run ----------------------------------------------------------------------------------------
 
@@ -200,6 +194,16 @@ class MicroBatchRunner:
                 return self._skip(work)
             note = self.owner.next_note(work.planned.query_id, work.batch_id, work.planned.offsets.digest)
         return self.attempts.make(work, identity, note, number)
+
+
+def query_of(session: Any, batch_id: int, settings: SinkSettings) -> RunningQuery:
+    """The query that calls the sink with this micro-batch."""
+    if not has_gateway(session):
+        return connect_query(session, settings.checkpoint_location, batch_id)
+    query = running_query(session)
+    if query is None:
+        raise SinkError("foreachBatch was called outside a streaming query: use sink.write(frame) there")
+    return query
 
 
 def describe_unnamed_adoption(settings: SinkSettings) -> str:
