@@ -332,6 +332,36 @@ def test_rows_that_an_attempt_never_saw_are_not_lost_with_its_executor(broker: B
     assert values(broker) == ["a", "b"]
 
 
+def test_an_attempt_that_lost_its_rows_with_its_executor_does_not_dispute_the_result_of_the_owner(
+    broker: Broker, query: Query
+) -> None:
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        plan = transaction._plan._replace(topic=OUTPUT, topics={OUTPUT: transaction._pin_once(OUTPUT)})
+        rows = [pa.RecordBatch.from_pydict({"value": pa.array([value.encode()])}) for value in frame.values]
+        result, _ = write_rows(plan, TaskAttempt(0, 0, 1), rows, 0)
+        assert write_rows(plan, TaskAttempt(0, 0, 2), rows[:1], 1)[0] == result  # A copy on a dying executor.
+        transaction.results.append(result)
+        transaction.input_partitions[0] = 1
+
+    with closing(sink):
+        assert query.run(sink, 0, ["a", "b"], write) == "committed"
+        assert sink.recent_progress[-1].attempts == 1
+    assert values(broker) == ["a", "b"]
+
+
+def test_rows_that_make_more_than_a_request_may_hold_are_written(start_broker: StartBroker, query: Query) -> None:
+    """Large rows over many partitions, on a broker that accepts requests up to 20 MB."""
+    broker = with_topics(start_broker(socket_request_max_bytes=str(20_000_000)))
+    many = create_topic(broker.bootstrap_servers, "many", 60)
+    wide = Query(query.checkpoint.with_name("wide"), topic=many)
+    sink = sink_of(broker.bootstrap_servers, wide.checkpoint)
+    with closing(sink):
+        assert wide.run(sink, 0, [str(n % 10) * 50_000 for n in range(1200)]) == "committed"
+        assert sink.recent_progress[-1].records == 1200
+
+
 # --- the group of the sources -------------------------------------------------------------------------------
 
 
