@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import ClientError
+from fencepost.client.failures import ClientError, OutcomeUnknown
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.commit_note import note_group
 from fencepost.spark.driver.lag_group import LagGroup
@@ -189,6 +189,64 @@ def test_a_sink_that_was_idle_until_its_id_was_forgotten_goes_on(start_broker: S
         broker.advance_clock(2 * HOUR_MS)
         assert query.run(sink, 1, ["b"]) == "committed"
     assert values(broker) == ["a", "b"]
+
+
+# --- frames with a token --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jobs(broker: Broker, query: Query, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs a job that writes one frame, as a scheduler does: each time in a new process."""
+    monkeypatch.setattr(BatchTransaction, "write", lambda self, frame, topic=None: write_values(frame, self))
+
+    def run(values: list[str], topic: str = OUTPUT, token: str | None = "2026-11-16") -> int:
+        sink = sink_of(broker.bootstrap_servers, query.checkpoint, topic=topic)
+        with closing(sink):
+            return sink.write(query.frame(values), token=token)
+
+    return run
+
+
+def test_a_frame_with_a_token_is_written_once_however_often_its_job_runs(
+    broker: Broker, jobs: Callable[..., int]
+) -> None:
+    assert jobs(["a", "b"]) == 2
+    assert jobs(["a", "b"]) == 2
+    assert jobs(["c"], token="2026-11-17") == 1
+    assert jobs(["perhaps", "other", "rows"]) == 2, "the first time counts"
+    assert values(broker) == ["a", "b", "c"]
+    with pytest.raises(BatchRefused, match=f"was used to write to {OUTPUT}, and now for other"):
+        jobs(["a", "b"], topic="other")
+
+
+@pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.engines)])
+def test_a_commit_without_an_answer_is_looked_up_by_its_token(
+    broker: Broker, jobs: Callable[..., int], version: int
+) -> None:
+    if version == 1:
+        use_transaction_version_1(broker)
+    broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
+    assert jobs(["a"]) == 1
+    assert jobs(["a"]) == 1
+    broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
+    with pytest.raises(OutcomeUnknown):
+        jobs(["b"], token=None)
+    assert values(broker) == ["a", "b"]
+
+
+def test_a_token_whose_transaction_was_aborted_is_not_used_up(broker: Broker, jobs: Callable[..., int]) -> None:
+    broker.faults.inject_error("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=1)
+    with pytest.raises(ClientError):
+        jobs(["a"])
+    assert values(broker) == []
+    assert jobs(["a"]) == 1
+    assert values(broker) == ["a"]
+
+
+def test_an_empty_frame_uses_its_token_up(broker: Broker, jobs: Callable[..., int]) -> None:
+    assert jobs([]) == 0
+    assert jobs(["late"]) == 0
+    assert values(broker) == []
 
 
 # --- another checkpoint -----------------------------------------------------------------------------------------

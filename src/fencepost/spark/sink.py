@@ -13,7 +13,8 @@ Several outputs in one transaction:
 
     frame.writeStream.foreachBatch(write)
 
-A DataFrame that is not part of a stream: `sink.write(frame)`.
+A DataFrame that is not part of a stream: `sink.write(frame)`, or `sink.write(frame, token="2026-11-16")` in a job that
+a scheduler may start again.
 
 The driver owns the transaction; tasks only produce, under leases (`lease/rules.py`). Each transaction carries a commit
 note: which micro-batch it was, with a digest of its source offsets. After a crash the note decides
@@ -63,6 +64,7 @@ __all__ = [
 log = logging.getLogger("fencepost.spark")
 
 PROGRESS_KEPT = 100
+MAX_TOKEN_CHARS = 200
 
 
 class ExactlyOnceSink:
@@ -116,13 +118,21 @@ class ExactlyOnceSink:
         """Make a function for foreachBatch from one that writes any number of frames to a transaction."""
         return lambda frame, batch_id: self._run(frame, batch_id, write)
 
-    def write(self, frame: Any, topic: str | None = None) -> int:
-        """Write a plain DataFrame in one transaction; returns the number of records. Calling it twice writes twice.
+    def write(self, frame: Any, topic: str | None = None, *, token: str | None = None) -> int:
+        """Write a plain DataFrame in one transaction; returns the number of records.
 
-        Raises OutcomeUnknown if the commit has no answer: without a query there is no commit note that would tell.
+        token: a name for this write, such as the day that a scheduler runs the job for. What was written with a token
+        is not written again, by this process or by a later one with the same transactional.id: the call then returns
+        the number of records of the first time. The transaction leaves a note about the token in Kafka, which brokers
+        keep for offsets.retention.minutes, a week by default.
+
+        Without a token, calling it twice writes twice. Then it raises OutcomeUnknown if the commit has no answer: there
+        is no note that would tell.
         """
+        if token is not None and not (isinstance(token, str) and 0 < len(token) <= MAX_TOKEN_CHARS):
+            raise BadClientSetting(f"token={token!r} is not a text of 1 to {MAX_TOKEN_CHARS} characters")
         with self._running() as runner:
-            return self._report(runner.write_once(frame, topic)).records
+            return self._report(runner.write_frame(frame, topic, token)).records
 
     def starting_offsets(self, topics: Iterable[str], otherwise: str | None = None) -> str:
         """The offsets of group.id, as `startingOffsets` for Spark's Kafka source: for a job whose checkpoint was lost.

@@ -27,7 +27,8 @@ def main(remote: str, folder: str, checkpoint: str, settings: str, reached: str 
     def write(frame, transaction):  # type: ignore[no-untyped-def]
         if partitions:
             frame = frame.repartition(int(partitions), "value")
-        frame = transaction.compute_once(frame)
+        if not reached:  # It waits for a write of another input partition, so it must not compute them all first.
+            frame = transaction.compute_once(frame)
         transaction.write(frame)
         transaction.write(frame.selectExpr("upper(value) AS value"))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from fencepost.protocol.transaction_version import TV2
 from fencepost.spark.checkpoint.offsets import MicroBatchOffsets
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.cached_rows import CachedRows
-from fencepost.spark.driver.commit_note import CommitNote
+from fencepost.spark.driver.commit_note import CommitNote, TokenNote
 from fencepost.spark.driver.job_failures import is_lost_worker, sentence_of, setup_problem
 from fencepost.spark.driver.jobs import Jobs
 from fencepost.spark.driver.lag_group import LagGroup
@@ -61,6 +61,7 @@ class Work:
     write: Write
     consumed: Mapping[TopicPartition, int]
     planned: Planned | None  # None: a plain frame belongs to no query, so there is no commit note.
+    token: TokenNote | None = None  # For a plain frame that is written once.
 
 
 class Attempts:
@@ -79,7 +80,9 @@ class Attempts:
         if self.leases is not None:
             self.leases.stop()
 
-    def make(self, work: Work, identity: ProducerIdentity, note: CommitNote | None, number: int) -> BatchProgress:
+    def make(
+        self, work: Work, identity: ProducerIdentity, note: CommitNote | TokenNote | None, number: int
+    ) -> BatchProgress:
         """Raises BatchBroken if the transaction was aborted and another attempt may succeed."""
         session = work.frame.sparkSession
         leases = self._lease_server(session)
@@ -115,9 +118,13 @@ class Attempts:
                 verdict = leases.finish(transaction.results, transaction.input_partitions)
                 if isinstance(verdict, MustAbort):
                     raise BatchBroken(verdict.reason)
-                has_something = bool(verdict.counts or work.consumed)
+                topics = {topic for topic, _ in verdict.counts}
+                if isinstance(note, TokenNote):
+                    note = replace(note, records=sum(verdict.counts.values()))
+                    topics |= {note.topic} if note.topic is not None else set()  # An empty frame is noted as well.
+                has_something = bool(topics or work.consumed)
                 if has_something:
-                    self._commit(work, note, {topic for topic, _ in verdict.counts})
+                    self._commit(work, note, topics)
                 else:
                     self._owner.abort()  # A lost task may have added a partition without writing to it.
         except BaseException:
@@ -141,7 +148,7 @@ class Attempts:
             attempts=number,
         )
 
-    def _commit(self, work: Work, note: CommitNote | None, topics: set[str]) -> None:
+    def _commit(self, work: Work, note: CommitNote | TokenNote | None, topics: set[str]) -> None:
         group = self._group if work.consumed else None
         if group is not None:
             group.check()

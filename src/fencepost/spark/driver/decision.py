@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
+from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
 
 HOUR_MS = 3_600_000
 
@@ -71,6 +71,26 @@ def decide(
     if isinstance(decision, Refuse) and skip_batch == batch_id:
         return SKIP
     return decision
+
+
+def decide_token(
+    notes: Iterable[TokenNote | UnreadableNote], token: str, topic: str | None
+) -> TokenNote | Refuse | None:
+    """The note of a frame that was written with this token; None if there is none, and the frame is to be written."""
+    for note in notes:
+        if isinstance(note, UnreadableNote) or note.token != token:
+            return Refuse(
+                f"it is not known whether a frame was written with token {token!r}: Kafka holds {note!r} where its "
+                "note should be\n\nhint: look into the output topics; then use another token to write the frame"
+            )
+        if note.topic != topic:
+            return Refuse(
+                f"token {token!r} was used to write to {note.topic or 'the topics of a column'}, and now for "
+                f"{topic or 'the topics of a column'}\n\nhint: every frame needs a token of its own, such as "
+                f"{token + '-' + (topic or 'all')!r}"
+            )
+        return note
+    return None
 
 
 def refuse_another_query(

@@ -7,7 +7,7 @@ the note again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.client.failures import BrokerError, ClientError, Fenced, OutcomeUnknown, TransactionLost
@@ -15,7 +15,17 @@ from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Trans
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote, decode_note, encode_note, newest, note_group
+from fencepost.spark.driver.commit_note import (
+    CommitNote,
+    TokenNote,
+    UnreadableNote,
+    decode_note,
+    decode_token_note,
+    encode_note,
+    newest,
+    note_group,
+    token_group,
+)
 from fencepost.spark.failures import BatchBroken, SinkError
 from fencepost.spark.settings import SOURCE_PREFIX
 
@@ -88,6 +98,11 @@ class TransactionOwner:
         self._is_settled = True
         return found
 
+    def read_token_notes(self, token: str) -> list[TokenNote | UnreadableNote]:
+        """The notes of a frame that was written with this token: one, with a copy on each topic."""
+        group = token_group(self._transaction.transactional_id, token)
+        return [decode_token_note(metadata) for _, metadata in self._client.all_committed(group).values()]
+
     def next_note(self, query_id: str, batch_id: int, digest: str) -> CommitNote:
         return CommitNote(query_id, batch_id, digest, self._last_number + 1)
 
@@ -122,7 +137,7 @@ class TransactionOwner:
     def commit(
         self,
         topics: Iterable[str],
-        note: CommitNote | None,
+        note: CommitNote | TokenNote | None,
         group_id: str | None,
         consumed: Mapping[TopicPartition, int],
     ) -> None:
@@ -135,8 +150,9 @@ class TransactionOwner:
         try:
             if note is not None and topics:
                 text = encode_note(note)
-                at_zero = [OffsetToCommit(topic, 0, note.batch_id, text) for topic in topics]
-                self._transaction.commit_offsets(self._note_group, at_zero)
+                offset = note.records if isinstance(note, TokenNote) else note.batch_id
+                at_zero = [OffsetToCommit(topic, 0, offset, text) for topic in topics]
+                self._transaction.commit_offsets(self._group_of(note), at_zero)
             if group_id is not None and offsets:
                 self._commit_group(group_id, offsets)
         except (TransactionLost, Fenced) as e:
@@ -147,8 +163,13 @@ class TransactionOwner:
             self._transaction.commit()
         except OutcomeUnknown as e:
             self._resolve(e, note)
-        if note is not None and topics:
+        if isinstance(note, CommitNote) and topics:
             self.note, self._last_number = note, note.number
+
+    def _group_of(self, note: CommitNote | TokenNote) -> str:
+        if isinstance(note, CommitNote):
+            return self._note_group
+        return token_group(self._transaction.transactional_id, note.token)
 
     def _commit_group(self, group_id: str, offsets: list[OffsetToCommit]) -> None:
         try:
@@ -162,11 +183,13 @@ class TransactionOwner:
                 f"{SOURCE_PREFIX}bootstrap.servers"
             ) from e
 
-    def _resolve(self, problem: OutcomeUnknown, note: CommitNote | None) -> None:
+    def _resolve(self, problem: OutcomeUnknown, note: CommitNote | TokenNote | None) -> None:
         """The commit has no clear answer. Take a new epoch, which ends any open transaction, and look for the note."""
-        found = self._renew()
+        found: Sequence[object] = self._renew()
         if note is None:
             raise problem
+        if isinstance(note, TokenNote):
+            found = self.read_token_notes(note.token)
         if note not in found:
             raise BatchBroken(str(problem))
 

@@ -13,8 +13,8 @@ from fencepost.spark.checkpoint.offsets import has_state, read_offsets
 from fencepost.spark.checkpoint.query import RunningQuery, connect_query, running_query
 from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
-from fencepost.spark.driver.commit_note import CommitNote
-from fencepost.spark.driver.decision import SKIP, Refuse, decide, known_retention_ms, refuse_another_query
+from fencepost.spark.driver.commit_note import CommitNote, TokenNote
+from fencepost.spark.driver.decision import SKIP, Refuse, decide, decide_token, known_retention_ms, refuse_another_query
 from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import TransactionOwner, glance_at_note
 from fencepost.spark.driver.progress import SKIPPED, BatchProgress, name_of
@@ -118,14 +118,15 @@ class MicroBatchRunner:
             self.group.commit_afterwards(offsets.consumed, batch_id)
         return progress
 
-    def write_once(self, frame: Any, topic: str | None) -> BatchProgress:
-        """A plain frame, in a transaction without a query: no commit note, no source offsets."""
+    def write_frame(self, frame: Any, topic: str | None, token: str | None) -> BatchProgress:
+        """A plain frame, in a transaction without a query: no commit note, no source offsets. With a token: once."""
         self.owner.settle()
+        note = None if token is None else TokenNote(token, topic or self._settings.topic)
 
         def write(frame: Any, transaction: BatchTransaction) -> object:
             return transaction.write(frame, topic)
 
-        return self._try(Work(frame, -1, write, {}, None), self._choices.max_attempts)
+        return self._try(Work(frame, -1, write, {}, None, note), self._choices.max_attempts)
 
     # --- skip or run ----------------------------------------------------------------------------------------
 
@@ -187,7 +188,13 @@ class MicroBatchRunner:
 
     def _attempt(self, work: Work, number: int) -> BatchProgress:
         identity = self.owner.begin()
-        note = None
+        note: CommitNote | TokenNote | None = work.token
+        if work.token is not None:
+            written = decide_token(self.owner.read_token_notes(work.token.token), work.token.token, work.token.topic)
+            if isinstance(written, Refuse):
+                raise BatchRefused(written.reason)
+            if written is not None:
+                return BatchProgress(work.batch_id, SKIPPED, records=written.records)
         if work.planned is not None:
             # Decide again: `begin` may have found a newer note, of another owner of the id.
             if self._is_committed(work.batch_id, work.planned):

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
-from fencepost.spark.driver.decision import HOUR_MS, RUN, SKIP, Decision, Refuse, decide, known_retention_ms
+from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
+from fencepost.spark.driver.decision import (
+    HOUR_MS,
+    RUN,
+    SKIP,
+    Decision,
+    Refuse,
+    decide,
+    decide_token,
+    known_retention_ms,
+)
 
 QUERY, OTHER = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-4228-a42c-5847c4b3c4c4"
 DIGEST, OTHER_DIGEST = "0123abcd", "ffff0000"
@@ -146,6 +155,25 @@ def test_the_shortest_retention_counts_and_one_that_a_broker_hides_is_not_known(
     told: list[str | None], by_user_ms: int | None, known_ms: int | None
 ) -> None:
     assert known_retention_ms(told, by_user_ms) == known_ms
+
+
+def test_a_token_that_was_used_for_the_same_topic_writes_nothing_more() -> None:
+    note = TokenNote("today", "refunds", 7)
+    assert decide_token([], "today", "refunds") is None
+    assert decide_token([note, note], "today", "refunds") == note
+
+
+def test_a_token_that_was_used_for_another_topic_is_refused_with_both() -> None:
+    refusal = decide_token([TokenNote("today", "refunds", 7)], "today", "audit")
+    assert isinstance(refusal, Refuse)
+    assert "token 'today' was used to write to refunds, and now for audit" in refusal.reason
+    assert "'today-audit'" in refusal.reason
+    assert isinstance(decide_token([TokenNote("today", None, 7)], "today", "audit"), Refuse)
+
+
+def test_a_note_that_is_not_that_of_the_token_is_refused() -> None:
+    for note in (UnreadableNote("?"), TokenNote("yesterday", "refunds", 7)):
+        assert isinstance(decide_token([note], "today", "refunds"), Refuse)
 
 
 def test_adopting_does_not_turn_the_other_rows_around() -> None:
