@@ -8,11 +8,13 @@ from typing import Any
 
 from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.driver.dataframes import select_columns
-from fencepost.spark.failures import BatchBroken
+from fencepost.spark.failures import BatchBroken, SinkError
 from fencepost.spark.lease.messages import TaskResult
 from fencepost.spark.task.plan import WritePlan
 from fencepost.spark.task.run import RESULT_SCHEMA, spark_task
 from fencepost.spark.task.topics import PinnedTopic
+
+SPECULATION = "spark.speculation"
 
 
 class BatchTransaction:
@@ -54,6 +56,14 @@ class BatchTransaction:
         The rows stay on the executors until the transaction ends. If some of them are lost, Spark fails the next write
         instead of computing them again, and the sink runs the whole micro-batch again.
         """
+        session = frame.sparkSession
+        if not has_gateway(session) and session.conf.get(SPECULATION, "false") == "true":
+            # A copy of a task may store other rows than the task. Without Spark Connect, the sink notices.
+            raise SinkError(
+                f"with Spark Connect compute_once needs {SPECULATION}=false, but it is true: two copies of a task may "
+                f"store different rows\n\nhint: start the Spark Connect server with {SPECULATION}=false, or write all "
+                "outputs in one write, with a column `topic`"
+            )
         with self._around_write(frame):
             self._computed.append(frame.localCheckpoint())
         return self._computed[-1]

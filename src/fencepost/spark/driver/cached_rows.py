@@ -41,8 +41,8 @@ def find_loss(before: Mapping[int, Cached], now: Mapping[int, Cached]) -> str | 
         if rdd_id in before and stored < before[rdd_id].stored:
             return f"{before[rdd_id].stored - stored} of {before[rdd_id].stored} cached partitions of RDD {rdd_id}"
         if stored > expected:
-            # A task that could not fetch a partition from another executor computes it, and stores it once more.
-            return f"the way to cached partitions of RDD {rdd_id}, of which {stored} are stored instead of {expected}"
+            # By a task that could not fetch the partition from another executor, or by a speculative copy of a task.
+            return f"the one version of cached partitions of RDD {rdd_id}: {stored} are stored instead of {expected}"
     return None
 
 
@@ -62,6 +62,7 @@ class CachedRows:
 
     def __init__(self, context: Any | None, began_ms: int) -> None:
         self._context = context  # None: Spark Connect.
+        self._spark = context._jsc.sc() if context is not None else None
         self._began_ms = began_ms
         self._seen: dict[int, Cached] = {}
         self._writes = 0
@@ -74,9 +75,9 @@ class CachedRows:
 
     def look(self) -> None:
         """Raises BatchBroken if a part of a cached frame is lost."""
-        if self._context is None:
+        if self._spark is None:
             return
-        infos = self._context._jsc.sc().getRDDStorageInfo()
+        infos = self._spark.getRDDStorageInfo()
         now = {cached.rdd_id: cached for cached in map(_cached, infos)}
         loss = find_loss(self._seen, now)
         if loss is not None:
@@ -91,10 +92,11 @@ class CachedRows:
 
     def _executors(self) -> list[dict[str, Any]]:
         assert self._context is not None
+        assert self._spark is not None
         # As JSON: one call, however many executors there are.
         writer = self._context._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter()
-        store = self._context._jsc.sc().statusStore()
-        found: list[dict[str, Any]] = json.loads(writer.mapper().writeValueAsString(store.executorList(False)))
+        executors = self._spark.statusStore().executorList(False)
+        found: list[dict[str, Any]] = json.loads(writer.mapper().writeValueAsString(executors))
         return found
 
     def _check_level(self, frame: Any) -> None:

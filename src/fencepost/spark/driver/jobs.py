@@ -39,6 +39,7 @@ class Jobs:
         self._next_job_id = 0  # The first job that was not looked at.
         self._checked: set[int] = set()
         self._thread = threading.current_thread()
+        self._scheduler = self.context._jsc.sc().dagScheduler() if self.context is not None else None
 
     def __enter__(self) -> Jobs:
         self._thread = threading.current_thread()
@@ -68,8 +69,8 @@ class Jobs:
 
     def _jobs_so_far(self) -> int:
         """The number of jobs of this SparkContext, of whatever thread. Job ids are numbers below it."""
-        assert self.context is not None
-        return int(self.context._jsc.sc().dagScheduler().numTotalJobs())
+        assert self._scheduler is not None
+        return int(self._scheduler.numTotalJobs())
 
     def _job_ids(self) -> list[int]:
         assert self.context is not None
@@ -116,7 +117,7 @@ def find_unknown_job(tracker: Any, job_ids: Iterable[int], lag_s: float = STATUS
             if time.monotonic() > deadline:
                 return (
                     f"Spark does not show job {job_id}, so it is not known whether it ran a stage of it again"
-                    "\n\nhint: spark.ui.retainedJobs has to be larger than the number of jobs that run at the same time"
+                    "\n\nhint: spark.ui.retainedJobs has to be larger than the number of jobs during one write"
                 )
             time.sleep(PAUSE_S)
     return None

@@ -24,7 +24,7 @@ def test_a_cache_with_fewer_partitions_than_before_has_lost_some() -> None:
 
 
 def test_a_partition_that_is_stored_on_two_executors_was_computed_twice() -> None:
-    assert "4 are stored instead of 3" in (find_loss({}, looks(Cached(1, 4, 3, True))) or "")
+    assert ": 4 are stored instead of 3" in (find_loss({}, looks(Cached(1, 4, 3, True))) or "")
 
 
 def test_a_frame_that_was_unpersisted_is_not_lost() -> None:
