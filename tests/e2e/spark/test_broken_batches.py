@@ -276,7 +276,7 @@ def salted(batches: Rows) -> Rows:
 def lose_cached_rows(spark: Any) -> None:
     """As with an executor that dies: the first partition of the last cached frame is gone."""
     java = spark._jvm.org.apache.spark
-    rdd_id = max(info.id() for info in spark.sparkContext._jsc.sc().getRDDStorageInfo())
+    rdd_id = max(spark.sparkContext._jsc.getPersistentRDDs())
     java.SparkEnv.get().blockManager().removeBlock(java.storage.RDDBlockId(rdd_id, 0), True)
 
 
@@ -309,7 +309,7 @@ def test_two_outputs_come_from_one_computation_though_cached_rows_are_lost_betwe
     assert [(p.outcome, p.records, p.attempts) for p in sink.recent_progress] == [("committed", 80, 2)]
     assert len(values(servers, refunds)) == 40
     assert values(servers, refunds) == values(servers, audit)
-    assert list(spark.sparkContext._jsc.sc().getRDDStorageInfo()) == [], "nothing stays on the executors"
+    assert not spark.sparkContext._jsc.getPersistentRDDs(), "nothing stays on the executors"
 
 
 def test_rows_that_are_cached_in_memory_only_are_refused_for_a_second_output(

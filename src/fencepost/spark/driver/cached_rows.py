@@ -11,39 +11,53 @@ Spark Connect shows nothing of this: there `compute_once` is the way to write se
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from fencepost.spark.failures import BatchBroken, SinkError
 
+PAUSE_S = 0.05
 HINT = "\n\nhint: transaction.compute_once(frame) gives a frame that is never computed again"
 
 
 class Cached(NamedTuple):
-    """One cached frame as Spark sees it: an RDD, and how many of its partitions are stored."""
+    """One cached frame as Spark sees it: an RDD, and which of its partitions are stored on which executor."""
 
-    rdd_id: int
-    stored: int
-    expected: int  # The number of partitions, with their copies.
+    stored: frozenset[tuple[str, int]]
+    copies: int  # Of each partition.
     has_disk: bool  # False: Spark drops partitions when memory runs short, and computes them again.
 
 
 def find_loss(before: Mapping[int, Cached], now: Mapping[int, Cached]) -> str | None:
-    """What was lost between two looks; None if nothing was.
+    """What was lost between two looks; None if nothing was. The numbers are ids of RDDs.
 
     A frame that is not cached any more was given up on purpose. A cache in memory only may lose partitions at any
     time; `_check_level` keeps it out of a transaction with several writes.
     """
-    for rdd_id, (_, stored, expected, has_disk) in now.items():
+    for rdd_id, (stored, copies, has_disk) in now.items():
         if not has_disk:
             continue
-        if rdd_id in before and stored < before[rdd_id].stored:
-            return f"{before[rdd_id].stored - stored} of {before[rdd_id].stored} cached partitions of RDD {rdd_id}"
-        if stored > expected:
+        lost = before[rdd_id].stored - stored if rdd_id in before else ()
+        if lost:
+            return f"{len(lost)} of {len(before[rdd_id].stored)} cached partitions of RDD {rdd_id}"
+        places = Counter(partition for _, partition in stored)
+        if places and max(places.values()) > copies:
             # By a task that could not fetch the partition from another executor, or by a speculative copy of a task.
-            return f"the one version of cached partitions of RDD {rdd_id}: {stored} are stored instead of {expected}"
+            return f"the one version of a cached partition of RDD {rdd_id}: it is stored {max(places.values())} times"
     return None
+
+
+def stored_by_rdd(blocks_of_executors: Iterable[tuple[str, str]]) -> dict[int, set[tuple[str, int]]]:
+    """From executors and their blocks, such as ("1", "rdd_4_0,rdd_4_2"), to RDDs and where their partitions are."""
+    found: dict[int, set[tuple[str, int]]] = {}
+    for executor, blocks in blocks_of_executors:
+        for block in filter(None, blocks.split(",")):
+            _, rdd_id, partition = block.split("_")
+            found.setdefault(int(rdd_id), set()).add((executor, int(partition)))
+    return found
 
 
 def lost_executors(executors: Iterable[Mapping[str, Any]], since_ms: int) -> list[str]:
@@ -62,7 +76,6 @@ class CachedRows:
 
     def __init__(self, context: Any | None, began_ms: int) -> None:
         self._context = context  # None: Spark Connect.
-        self._spark = context._jsc.sc() if context is not None else None
         self._began_ms = began_ms
         self._seen: dict[int, Cached] = {}
         self._writes = 0
@@ -75,14 +88,31 @@ class CachedRows:
 
     def look(self) -> None:
         """Raises BatchBroken if a part of a cached frame is lost."""
-        if self._spark is None:
+        if self._context is None or not self._context._jsc.getPersistentRDDs():
             return
-        infos = self._spark.getRDDStorageInfo()
-        now = {cached.rdd_id: cached for cached in map(_cached, infos)}
-        loss = find_loss(self._seen, now)
-        if loss is not None:
+        now = self._collect()
+        if find_loss(self._seen, now) is not None:
+            # Another thread may be giving a frame up: Spark removes its partitions first, and then the frame.
+            time.sleep(PAUSE_S)
+            now = self._collect()
+        if (loss := find_loss(self._seen, now)) is not None:
             raise _broken(f"Spark lost {loss}")
         self._seen |= now
+
+    def _collect(self) -> dict[int, Cached]:
+        assert self._context is not None
+        # From the block manager: Spark's status store hears of a loss later than the tasks that compute again.
+        master = self._context._jvm.org.apache.spark.SparkEnv.get().blockManager().master()
+        stored = stored_by_rdd(
+            (status.blockManagerId().toString(), status.rddBlocks().keys().mkString(","))
+            for status in master.getStorageStatus()
+        )
+        rdds = self._context._jsc.getPersistentRDDs()
+        levels = {rdd_id: rdd.getStorageLevel() for rdd_id, rdd in rdds.items()}
+        return {
+            rdd_id: Cached(frozenset(stored.get(rdd_id, ())), level.replication(), level.useDisk())
+            for rdd_id, level in levels.items()
+        }
 
     def finish(self) -> None:
         """Before the commit. Raises BatchBroken if an executor with cached rows was lost, however briefly it lived."""
@@ -92,10 +122,9 @@ class CachedRows:
 
     def _executors(self) -> list[dict[str, Any]]:
         assert self._context is not None
-        assert self._spark is not None
         # As JSON: one call, however many executors there are.
         writer = self._context._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter()
-        executors = self._spark.statusStore().executorList(False)
+        executors = self._context._jsc.sc().statusStore().executorList(False)
         found: list[dict[str, Any]] = json.loads(writer.mapper().writeValueAsString(executors))
         return found
 
@@ -111,12 +140,6 @@ class CachedRows:
                     "Spark drops such rows when memory runs short, and computes them again, perhaps differently than "
                     f"for the write before{HINT}; or use persist() without a storage level, which has a disk"
                 )
-
-
-def _cached(info: Any) -> Cached:
-    level = info.storageLevel()
-    expected = info.numPartitions() * level.replication()
-    return Cached(info.id(), info.numCachedPartitions(), expected, level.useDisk())
 
 
 def _broken(what: str) -> BatchBroken:
