@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer
@@ -18,7 +14,7 @@ from fencepost.client.failures import BadClientSetting, BrokerError, Fenced, Unr
 from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
-from fencepost.protocol.messages import ApiVersionsResponse, ProduceRequest
+from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.transaction_version import TransactionVersion
 from tests.e2e.conftest import Target
 
@@ -141,39 +137,6 @@ def test_an_unknown_topic_and_an_unknown_partition_are_named(client: KafkaClient
         client.topic("no-such-topic")
     with pytest.raises(BrokerError, match="the topic has 2 partitions"):
         client.leader(topic, 2)
-
-
-@contextmanager
-def old_broker(add_partitions_to_txn: int) -> Iterator[str]:
-    """Answers ApiVersions and nothing else: without features, and with AddPartitionsToTxn up to a version."""
-    key = ApiVersionsResponse.ApiVersion
-    served = [key(18, 0, 3), key(24, 0, add_partitions_to_txn)]
-
-    def serve() -> None:
-        with listener.accept()[0] as connection:
-            size = struct.unpack(">i", connection.recv(4))[0]
-            _, version, correlation_id = struct.unpack_from(">hhi", connection.recv(size))
-            reply = bytearray(struct.pack(">i", correlation_id))
-            ApiVersionsResponse(0, served).encode_into(reply, version)
-            connection.sendall(struct.pack(">i", len(reply)) + reply)
-            connection.recv(1)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        serving = threading.Thread(target=serve)
-        serving.start()
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
-        serving.join()
-
-
-def test_a_cluster_that_cannot_verify_writes_of_a_transaction_is_refused() -> None:
-    with (
-        old_broker(add_partitions_to_txn=3) as servers,
-        KafkaClient({"bootstrap.servers": servers}) as client,
-        pytest.raises(BadClientSetting, match=r"AddPartitionsToTxn up to v3(?s:.*)Apache Kafka 3\.6 or later"),
-    ):
-        Transaction(client, "late", 60_000)
-    with old_broker(add_partitions_to_txn=4) as servers, KafkaClient({"bootstrap.servers": servers}) as client:
-        assert Transaction(client, "in-time", 60_000).version == 1
 
 
 def test_an_unreachable_broker_is_named() -> None:

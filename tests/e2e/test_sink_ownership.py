@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import ClientError
+from fencepost.client.failures import ClientError, OutcomeUnknown
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.commit_note import note_group
 from fencepost.spark.driver.lag_group import LagGroup
@@ -41,6 +41,7 @@ from tests.engines.sparkless import (
 from tests.readers.reading import read_all
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+SAYS_IT_IS_VERIFIED: dict[str, Any] = {"fencepost_transaction_partition_verification_enable": "true"}
 FORGETFUL = {"transactional.id.expiration.ms": str(HOUR_MS)}
 
 
@@ -190,6 +191,143 @@ def test_a_sink_that_was_idle_until_its_id_was_forgotten_goes_on(start_broker: S
     assert values(broker) == ["a", "b"]
 
 
+# --- frames with a token --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def jobs(broker: Broker, query: Query, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs a job that writes one frame, as a scheduler does: each time in a new process."""
+    monkeypatch.setattr(BatchTransaction, "write", lambda self, frame, topic=None: write_values(frame, self))
+
+    def run(values: list[str], topic: str = OUTPUT, token: str | None = "2026-11-16") -> int:
+        sink = sink_of(broker.bootstrap_servers, query.checkpoint, topic=topic)
+        with closing(sink):
+            return sink.write(query.frame(values), token=token)
+
+    return run
+
+
+def test_a_frame_with_a_token_is_written_once_however_often_its_job_runs(
+    broker: Broker, jobs: Callable[..., int]
+) -> None:
+    assert jobs(["a", "b"]) == 2
+    assert jobs(["a", "b"]) == 2
+    assert jobs(["c"], token="2026-11-17") == 1
+    assert jobs(["perhaps", "other", "rows"]) == 2, "the first time counts"
+    assert values(broker) == ["a", "b", "c"]
+    with pytest.raises(BatchRefused, match=f"was used to write to {OUTPUT}, and now for other"):
+        jobs(["a", "b"], topic="other")
+
+
+@pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.engines)])
+def test_a_commit_without_an_answer_is_looked_up_by_its_token(
+    broker: Broker, jobs: Callable[..., int], version: int
+) -> None:
+    if version == 1:
+        use_transaction_version_1(broker)
+    broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
+    assert jobs(["a"]) == 1
+    assert jobs(["a"]) == 1
+    broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
+    with pytest.raises(OutcomeUnknown):
+        jobs(["b"], token=None)
+    assert values(broker) == ["a", "b"]
+
+
+def test_a_token_whose_transaction_was_aborted_is_not_used_up(broker: Broker, jobs: Callable[..., int]) -> None:
+    broker.faults.inject_error("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=1)
+    with pytest.raises(ClientError):
+        jobs(["a"])
+    assert values(broker) == []
+    assert jobs(["a"]) == 1
+    assert values(broker) == ["a"]
+
+
+def test_an_empty_frame_uses_its_token_up(broker: Broker, jobs: Callable[..., int]) -> None:
+    assert jobs([]) == 0
+    assert jobs(["late"]) == 0
+    assert values(broker) == []
+
+
+# --- another checkpoint -----------------------------------------------------------------------------------------
+
+
+def test_a_scratch_checkpoint_with_an_answer_that_was_left_in_neither_fences_the_pipeline_nor_writes(
+    broker: Broker, query: Query, tmp_path: Path
+) -> None:
+    scratch = Query(tmp_path / "scratch")
+    left_in: Any = True
+    production = sink_of(broker.bootstrap_servers, query.checkpoint, adopt="a query of last year")
+    elsewhere = broker.bootstrap_servers.replace("127.0.0.1", "localhost")  # As in another process.
+    with closing(production):
+        query.run(production, 0, ["a"])
+        for adopt in (left_in, "a query of last year"):
+            mistaken = sink_of(elsewhere, scratch.checkpoint, adopt=adopt)
+            with closing(mistaken), pytest.raises(BatchRefused, match=f'set adopt="{query.query_id}"'):
+                scratch.run(mistaken, 0, ["scratch"])
+        unnamed = sink_of(elsewhere, scratch.checkpoint, adopt=left_in, group_id="lag")
+        with pytest.raises(SinkError, match=f'hint: write adopt="{query.query_id}"'):
+            unnamed.starting_offsets(["in"])
+        assert query.run(production, 1, ["b"]) == "committed", "it was not fenced"
+    successor = sink_of(elsewhere, scratch.checkpoint, adopt=query.query_id)
+    with closing(successor):
+        assert scratch.run(successor, 0, ["c"]) == "committed"
+    assert values(broker) == ["a", "b", "c"]
+
+
+# --- brokers that do not show their settings ------------------------------------------------------------------
+
+
+def test_a_batch_whose_note_has_expired_is_not_written_again_though_the_broker_hides_how_long_it_keeps_notes(
+    start_broker: StartBroker, query: Query
+) -> None:
+    broker = with_topics(start_broker(offsets_retention_minutes="60", offsets_retention_check_interval_ms="1000"))
+    broker.faults.inject_error("DescribeConfigs", "CLUSTER_AUTHORIZATION_FAILED", times=None)
+    first = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(first):
+        assert query.run(first, 0, ["a"]) == "committed", "a new pipeline needs no permission"
+    broker.advance_clock(2 * HOUR_MS)  # The driver dies before Spark notes the commit, and comes back late.
+    second = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(second), pytest.raises(BatchRefused, match=r"the brokers do not show offsets\.retention\.minutes"):
+        query.run(second, 0, ["a"])
+    third = sink_of(broker.bootstrap_servers, query.checkpoint, fencepost_offsets_retention_minutes=60)
+    with closing(third), pytest.raises(BatchRefused, match=r"keeps offsets for 1\.0 hours"):
+        query.run(third, 0, ["a"])
+    assert values(broker) == ["a"]
+
+
+def test_a_broker_that_lets_a_late_write_into_the_next_transaction_is_refused_with_its_setting(
+    start_broker: StartBroker, query: Query
+) -> None:
+    name = "transaction.partition.verification.enable"
+    broker = with_topics(start_broker(**{name: "false"}))
+    modern = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(modern):
+        assert query.run(modern, 0, ["a"]) == "committed", "version 2 has an epoch for each transaction"
+    use_transaction_version_1(broker)
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint, **SAYS_IT_IS_VERIFIED)
+    with closing(sink), pytest.raises(ClientError, match=rf"broker \d+ has {name}=false"):
+        query.run(sink, 1, ["b"])
+    assert values(broker) == ["a"]
+
+
+def test_brokers_of_version_1_that_hide_whether_they_verify_writes_need_the_word_of_the_user(
+    start_broker: StartBroker, query: Query
+) -> None:
+    name = "transaction.partition.verification.enable"
+    broker = with_topics(start_broker())
+    use_transaction_version_1(broker)
+    broker.faults.inject_error("DescribeConfigs", "CLUSTER_AUTHORIZATION_FAILED", times=None)
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(sink), pytest.raises(ClientError, match=f"does not show {name}"):
+        query.run(sink, 0, ["a"])
+    known: dict[str, Any] = {**SAYS_IT_IS_VERIFIED, "fencepost_offsets_retention_minutes": 10_080}
+    told = sink_of(broker.bootstrap_servers, query.checkpoint, **known)
+    with closing(told):
+        query.run(told, 0, ["a"])
+    assert values(broker) == ["a"]
+
+
 # --- partitions without records -----------------------------------------------------------------------------
 
 
@@ -252,6 +390,36 @@ def test_rows_that_an_attempt_never_saw_are_not_lost_with_its_executor(broker: B
     assert values(broker) == ["a", "b"]
 
 
+def test_an_attempt_that_lost_its_rows_with_its_executor_does_not_dispute_the_result_of_the_owner(
+    broker: Broker, query: Query
+) -> None:
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        plan = transaction._plan._replace(topic=OUTPUT, topics={OUTPUT: transaction._pin_once(OUTPUT)})
+        rows = [pa.RecordBatch.from_pydict({"value": pa.array([value.encode()])}) for value in frame.values]
+        result, _ = write_rows(plan, TaskAttempt(0, 0, 1), rows, 0)
+        assert write_rows(plan, TaskAttempt(0, 0, 2), rows[:1], 1)[0] == result  # A copy on a dying executor.
+        transaction.results.append(result)
+        transaction.input_partitions[0] = 1
+
+    with closing(sink):
+        assert query.run(sink, 0, ["a", "b"], write) == "committed"
+        assert sink.recent_progress[-1].attempts == 1
+    assert values(broker) == ["a", "b"]
+
+
+def test_rows_that_make_more_than_a_request_may_hold_are_written(start_broker: StartBroker, query: Query) -> None:
+    """Large rows over many partitions, on a broker that accepts requests up to 20 MB."""
+    broker = with_topics(start_broker(socket_request_max_bytes=str(20_000_000)))
+    many = create_topic(broker.bootstrap_servers, "many", 60)
+    wide = Query(query.checkpoint.with_name("wide"), topic=many)
+    sink = sink_of(broker.bootstrap_servers, wide.checkpoint)
+    with closing(sink):
+        assert wide.run(sink, 0, [str(n % 10) * 50_000 for n in range(1200)]) == "committed"
+        assert sink.recent_progress[-1].records == 1200
+
+
 # --- the group of the sources -------------------------------------------------------------------------------
 
 
@@ -265,7 +433,7 @@ def test_a_group_whose_offsets_were_forgotten_is_not_taken_for_one_that_read_not
         query.run(sink, 0, ["a"])
         assert json.loads(sink.starting_offsets(["in"])) == {"in": {"0": 1}}
     broker.advance_clock(8 * DAY_MS)
-    anew = sink_of(broker.bootstrap_servers, tmp_path / "anew", adopt=True, group_id="lag")
+    anew = sink_of(broker.bootstrap_servers, tmp_path / "anew", adopt=query.query_id, group_id="lag")
     with closing(anew):
         with pytest.raises(SinkError, match=r"offsets\.retention\.minutes"):
             anew.starting_offsets(["in"])

@@ -60,6 +60,10 @@ class Query:
         """The same query in another driver."""
         return Query(self.checkpoint, self.query_id, self.topic)
 
+    def frame(self, values: list[str]) -> Any:
+        """A frame as `write_values` takes it."""
+        return SimpleNamespace(sparkSession=self._session, values=values, topic=self.topic)
+
     def run(
         self,
         sink: ExactlyOnceSink,
@@ -84,8 +88,7 @@ class Query:
                     time.sleep(0.001)
                 raise
 
-        frame = SimpleNamespace(sparkSession=self._session, values=values, topic=self.topic)
-        sink.batch(write_as_spark_does)(frame, batch_id)
+        sink.batch(write_as_spark_does)(self.frame(values), batch_id)
         return sink.recent_progress[-1].outcome
 
 
@@ -101,7 +104,7 @@ def write_values(frame: Any, transaction: BatchTransaction) -> None:
 
 
 def sink_of(
-    servers: str, checkpoint: Path, *, adopt: bool = False, max_attempts: int = 3, **settings: object
+    servers: str, checkpoint: Path, *, adopt: str | None = None, max_attempts: int = 3, **settings: object
 ) -> ExactlyOnceSink:
     """`_` in a setting's name stands for `.`."""
     given = {

@@ -27,7 +27,7 @@ def write_batches(
 ) -> None:
     """Write all records, or none: the batches keep their size and compression. Raises ClientError or Failure."""
     client.leader(topic, partition)  # Raises BrokerError if there is no such partition.
-    transaction = Transaction(client, f"fencepost-salvage-{topic}-{partition}", TIMEOUT_MS)
+    transaction = Transaction(client, f"fencepost-salvage-{topic}-{partition}", TIMEOUT_MS, is_verified=True)
     transaction.init()
     identity = transaction.begin()
     transaction.add_partitions([(topic, partition)])

@@ -267,7 +267,7 @@ class KafkaClient:
         return self._fetch_offsets(group_id, by_topic)
 
     def _fetch_offsets(
-        self, group_id: str, by_topic: Mapping[str, list[int]] | None
+        self, group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool = True
     ) -> dict[TopicPartition, tuple[int, str]]:
         old, new, group = (
             OffsetFetchRequest.OffsetFetchRequestTopic,
@@ -281,7 +281,7 @@ class KafkaClient:
             groups=[
                 group(group_id, topics=None if topics is None else [new(t, partition_indexes=p) for t, p in topics])
             ],
-            require_stable=True,
+            require_stable=require_stable,
         )
 
         def first_error(response: Any) -> int:
@@ -301,9 +301,12 @@ class KafkaClient:
             if p.committed_offset >= 0
         }
 
-    def all_committed(self, group_id: str) -> dict[TopicPartition, tuple[int, str]]:
-        """All committed offsets of a group, as (offset, metadata)."""
-        return self._fetch_offsets(group_id, None)
+    def all_committed(self, group_id: str, *, require_stable: bool = True) -> dict[TopicPartition, tuple[int, str]]:
+        """All committed offsets of a group, as (offset, metadata).
+
+        require_stable: wait for transactions that still change them to end.
+        """
+        return self._fetch_offsets(group_id, None, require_stable)
 
     def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, int], deadline_s: float = DEFAULT_DEADLINE_S
@@ -362,7 +365,13 @@ class KafkaClient:
 
     def broker_settings(self, names: Collection[str]) -> dict[str, str]:
         """The values of settings on one broker. Settings that it does not have or does not show are left out."""
-        node_id = min(self.brokers())
+        return self._broker_settings(min(self.brokers()), names)
+
+    def setting_of_every_broker(self, name: str) -> dict[int, str | None]:
+        """The value of a setting on each broker by its id; None if that broker does not show it."""
+        return {node_id: self._broker_settings(node_id, [name]).get(name) for node_id in sorted(self.brokers())}
+
+    def _broker_settings(self, node_id: int, names: Collection[str]) -> dict[str, str]:
         wanted = DescribeConfigsRequest.DescribeConfigsResource(BROKER_RESOURCE, str(node_id), list(names))
         response = self.send(self.broker(node_id), DescribeConfigsRequest([wanted]))
         return {

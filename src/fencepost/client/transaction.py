@@ -10,11 +10,11 @@ The two are never mixed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fencepost.client.client import DEFAULT_DEADLINE_S, GROUP, TRANSACTION, KafkaClient
+from fencepost.client.client import DEFAULT_DEADLINE_S, GROUP, TRANSACTION, KafkaClient, retry
 from fencepost.client.failures import (
     BadClientSetting,
     BrokerError,
@@ -37,6 +37,7 @@ from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV1, TV2
 
 ADD_PARTITIONS = 24
+VERIFICATION = "transaction.partition.verification.enable"
 FENCED = frozenset({errors.PRODUCER_FENCED, errors.INVALID_PRODUCER_EPOCH, errors.INVALID_PRODUCER_ID_MAPPING})
 BUSY = frozenset({errors.CONCURRENT_TRANSACTIONS})
 
@@ -58,26 +59,29 @@ class OffsetToCommit:
 
 
 class Transaction:
-    """The owner of a transactional id. Call `begin`, then `commit` or `abort`, repeatedly and from one thread."""
+    """The owner of a transactional id. Call `begin`, then `commit` or `abort`, repeatedly and from one thread.
 
-    def __init__(self, client: KafkaClient, transactional_id: str, timeout_ms: int) -> None:
+    is_verified: the user knows that every broker verifies writes (KIP-890), so brokers that do not say are believed to.
+    """
+
+    def __init__(
+        self, client: KafkaClient, transactional_id: str, timeout_ms: int, *, is_verified: bool = False
+    ) -> None:
         self._client = client
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
         self.version = TV2 if client.transaction_version.bumps_epoch else TV1
         if self.version is TV1:
-            self._check_verification()
+            self._check_verification(is_verified)
         self._identity = ProducerIdentity(transactional_id, -1, -1)
         self._is_open = False
 
-    def _check_verification(self) -> None:
-        """Without KIP-890's verification, a late write could silently become part of the next transaction."""
-        served = self._client.any_broker().session.max_version(ADD_PARTITIONS)
-        if served < 4:
-            raise BadClientSetting(
-                f"this cluster serves AddPartitionsToTxn up to v{served}: it cannot verify that a write belongs to an "
-                "open transaction (KIP-890)\n\nhint: Apache Kafka 3.6 or later can"
-            )
+    def _check_verification(self, is_verified: bool) -> None:
+        """Ask every broker: each of them leads partitions, and some may be older or set up in another way."""
+        enabled = retry(lambda: self._client.setting_of_every_broker(VERIFICATION), DEFAULT_DEADLINE_S)
+        served = {id_: self._client.broker(id_).session.max_version(ADD_PARTITIONS) for id_ in enabled}
+        if problem := find_unverified(served, enabled, is_verified):
+            raise BadClientSetting(problem)
 
     @property
     def identity(self) -> ProducerIdentity:
@@ -270,6 +274,34 @@ class Transaction:
             what = "commit" if commit else "abort"
             raise OutcomeUnknown(f"the {what} of `{self.transactional_id}` was not answered: {e}") from e
         return response
+
+
+def find_unverified(served: Mapping[int, int], enabled: Mapping[int, str | None], is_verified: bool) -> str | None:
+    """The broker on which a late write of an old transaction could become part of the next one. None: there is none.
+
+    served: the highest version of AddPartitionsToTxn of each broker; enabled: its setting, None if it does not show it.
+    """
+    late = "a write that arrives late could become part of the next transaction"
+    for broker_id, version in served.items():
+        if version < 4:
+            return (
+                f"broker {broker_id} serves AddPartitionsToTxn up to v{version}: it cannot verify that a write belongs "
+                f"to an open transaction (KIP-890), so {late}\n\nhint: Apache Kafka 3.6 or later can"
+            )
+    for broker_id, value in enabled.items():
+        hint = f"\n\nhint: set {VERIFICATION}=true on every broker, or upgrade the feature transaction.version to 2"
+        if value is not None and value != "true":
+            return (
+                f"broker {broker_id} has {VERIFICATION}={value}, and the cluster does not have transaction.version 2: "
+                f"{late}{hint}"
+            )
+        if value is None and not is_verified:
+            return (
+                f"broker {broker_id} does not show {VERIFICATION}, and the cluster does not have transaction.version "
+                f"2: without the setting, {late}{hint}; or allow this user to DescribeConfigs on the cluster, or set "
+                f"fencepost.{VERIFICATION}=true if every broker has it"
+            )
+    return None
 
 
 def _first_error(codes: Iterable[int]) -> int:

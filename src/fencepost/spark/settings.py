@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from fencepost.client.failures import BadClientSetting
 from fencepost.client.settings import KNOWN, parse_settings
+from fencepost.client.transaction import VERIFICATION
 from fencepost.protocol.batch import CODECS
 from fencepost.spark.encode.record_batches import DEFAULT_MAX_RECORD_BATCH_BYTES
 from fencepost.spark.lease.port import parse_ports
@@ -24,6 +25,8 @@ SINK_SETTINGS = {
     "topic": "the output topic; wins over a column of that name",
     "compression.type": "none, gzip, snappy, lz4 or zstd",
     "max.request.size": "the largest record batch in bytes",
+    "fencepost.offsets.retention.minutes": "the brokers' offsets.retention.minutes, if they do not show it to the sink",
+    "fencepost.transaction.partition.verification.enable": "true if every broker has it and none shows it to the sink",
     "fencepost.checkpoint.location": "the query's checkpointLocation; needed with Spark Connect only",
     "fencepost.lease.host": "a name of the driver that executors can resolve; spark.driver.host if absent",
     "fencepost.lease.port": "a port, or a range FROM-TO; any free one if absent",
@@ -47,6 +50,8 @@ class SinkSettings:
     topic: str | None
     compression: str
     max_record_batch_bytes: int
+    retention_ms: int | None  # How long brokers keep offsets, by the user. None: only the brokers know.
+    is_verified: bool  # By the user: every broker verifies that a write belongs to an open transaction (KIP-890).
     checkpoint_location: str | None
     lease_host: str | None
     lease_bind: str
@@ -101,6 +106,8 @@ def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
         topic=own.get("topic"),
         compression=compression,
         max_record_batch_bytes=_whole_number(own, "max.request.size", DEFAULT_MAX_RECORD_BATCH_BYTES),
+        retention_ms=_retention_ms(own),
+        is_verified=_is_true(own, f"fencepost.{VERIFICATION}"),
         checkpoint_location=own.get("fencepost.checkpoint.location"),
         lease_host=own.get("fencepost.lease.host"),
         lease_bind=own.get("fencepost.lease.bind", "0.0.0.0"),
@@ -119,6 +126,18 @@ def _lease_timeout_ms(own: Mapping[str, str], timeout_ms: int) -> int:
     """
     wanted_ms = _whole_number(own, "delivery.timeout.ms", DEFAULT_DELIVERY_TIMEOUT_MS)
     return max(min(wanted_ms, timeout_ms * 8 // 10), 1000)
+
+
+def _retention_ms(own: Mapping[str, str]) -> int | None:
+    name = "fencepost.offsets.retention.minutes"
+    return _whole_number(own, name, 0) * 60_000 if name in own else None
+
+
+def _is_true(values: Mapping[str, str], name: str) -> bool:
+    text = values.get(name, "false").lower()
+    if text not in ("true", "false"):
+        raise BadClientSetting(f"{name}={text} is neither true nor false")
+    return text == "true"
 
 
 def _check_known(name: str) -> None:

@@ -7,12 +7,14 @@ Several outputs in one transaction:
 
     @sink.batch
     def write(frame, transaction):
+        frame = transaction.compute_once(frame)
         transaction.write(refunds_of(frame), topic="refunds-emitted")
         transaction.write(audit_of(frame), topic="refund-audit")
 
     frame.writeStream.foreachBatch(write)
 
-A DataFrame that is not part of a stream: `sink.write(frame)`.
+A DataFrame that is not part of a stream: `sink.write(frame)`, or `sink.write(frame, token="2026-11-16")` in a job that
+a scheduler may start again.
 
 The driver owns the transaction; tasks only produce, under leases (`lease/rules.py`). Each transaction carries a commit
 note: which micro-batch it was, with a digest of its source offsets. After a crash the note decides
@@ -22,8 +24,8 @@ the commit.
 Spark Connect (tested with 4.0.5): the server runs foreachBatch functions in a process beside it. The sink is sent
 there, and that process owns the transaction and serves the leases. It has no SparkContext, with these consequences:
 - The sink needs the query's checkpointLocation as fencepost.checkpoint.location, and refuses to work without it.
-- The sink cannot see whether Spark ran a stage twice. Spark itself fails a job whose input it knows to come out
-  differently the second time.
+- The sink cannot see whether Spark ran a stage twice, so it refuses a frame behind a shuffle, unless the server runs
+  with spark.stage.maxConsecutiveAttempts=1.
 - Progress is in the log of that process (the server's), and at fencepost.metrics.port.
 """
 
@@ -39,11 +41,12 @@ from dataclasses import asdict
 from typing import Any
 
 from fencepost.client.failures import BadClientSetting, Fenced
-from fencepost.spark.driver.attempt import Write
+from fencepost.spark.checkpoint.query import RunningQuery
+from fencepost.spark.driver.attempt import Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.metrics import Metrics, metrics_at
 from fencepost.spark.driver.progress import BatchProgress
-from fencepost.spark.driver.runner import Choices, MicroBatchRunner
+from fencepost.spark.driver.runner import Choices, MicroBatchRunner, describe_unnamed_adoption, query_of
 from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError, SinkFenced
 from fencepost.spark.settings import SINK_SETTINGS, parse_sink_settings
 
@@ -61,12 +64,14 @@ __all__ = [
 log = logging.getLogger("fencepost.spark")
 
 PROGRESS_KEPT = 100
+MAX_TOKEN_CHARS = 200
 
 
 class ExactlyOnceSink:
     """Give it to `foreachBatch`. Settings: those of a Kafka client, and `SINK_SETTINGS`.
 
-    adopt, run_batch, skip_batch: the user's answers to a refusal; see the message of BatchRefused.
+    adopt, run_batch, skip_batch: the user's answers to a refusal; see the message of BatchRefused. `adopt` is the id of
+    the query whose work a query with a new checkpoint continues.
     max_attempts: how often the sink tries a micro-batch that loses its transaction. With state in the query it tries
     once, because the state store expects the query to restart.
 
@@ -77,12 +82,13 @@ class ExactlyOnceSink:
         self,
         settings: Mapping[str, object],
         *,
-        adopt: bool = False,
+        adopt: str | None = None,
         run_batch: int | None = None,
         skip_batch: int | None = None,
         max_attempts: int = 3,
     ) -> None:
         self._given = dict(settings)
+        self._created_ms = now_ms()
         self.settings = parse_sink_settings(settings)  # Refuses bad settings now, and not in the first micro-batch.
         if max_attempts < 1:
             raise BadClientSetting(f"max_attempts={max_attempts} is not a whole number above 0")
@@ -112,29 +118,40 @@ class ExactlyOnceSink:
         """Make a function for foreachBatch from one that writes any number of frames to a transaction."""
         return lambda frame, batch_id: self._run(frame, batch_id, write)
 
-    def write(self, frame: Any, topic: str | None = None) -> int:
-        """Write a plain DataFrame in one transaction; returns the number of records. Calling it twice writes twice.
+    def write(self, frame: Any, topic: str | None = None, *, token: str | None = None) -> int:
+        """Write a plain DataFrame in one transaction; returns the number of records.
 
-        Raises OutcomeUnknown if the commit has no answer: without a query there is no commit note that would tell.
+        token: a name for this write, such as the day that a scheduler runs the job for. What was written with a token
+        is not written again, by this process or by a later one with the same transactional.id: the call then returns
+        the number of records of the first time. The transaction leaves a note about the token in Kafka, which brokers
+        keep for offsets.retention.minutes, a week by default.
+
+        Without a token, calling it twice writes twice. Then it raises OutcomeUnknown if the commit has no answer: there
+        is no note that would tell.
         """
+        if token is not None and not (isinstance(token, str) and 0 < len(token) <= MAX_TOKEN_CHARS):
+            raise BadClientSetting(f"token={token!r} is not a text of 1 to {MAX_TOKEN_CHARS} characters")
         with self._running() as runner:
-            return self._report(runner.write_once(frame, topic)).records
+            return self._report(runner.write_frame(frame, topic, token)).records
 
     def starting_offsets(self, topics: Iterable[str], otherwise: str | None = None) -> str:
         """The offsets of group.id, as `startingOffsets` for Spark's Kafka source: for a job whose checkpoint was lost.
 
             spark.readStream.format("kafka").option("startingOffsets", sink.starting_offsets(["orders"]))
 
-        Spark uses it only while there is no checkpoint, so the line may stay. The new query also needs `adopt=True`.
+        Spark uses it only while there is no checkpoint, so the line may stay. The new query also needs
+        `adopt`, with the id of the old one.
         otherwise: where to start in a partition for which the group has no offset, earliest (as a new pipeline does)
         or latest. It is required if the group of a pipeline to adopt has no offsets at all.
         Takes the transactional.id over first, so that an older driver cannot move the group any more.
         """
         topics = list(topics)
+        if self._choices.adopt is True:
+            raise SinkError(describe_unnamed_adoption(self.settings))  # Before it takes the id over.
         with self._running() as runner:
             if runner.group is None:
                 raise SinkError("starting_offsets needs a group\n\nhint: set group.id to the pipeline's group")
-            return runner.group.starting_offsets(topics, otherwise, had_a_predecessor=self._choices.adopt)
+            return runner.group.starting_offsets(topics, otherwise, had_a_predecessor=bool(self._choices.adopt))
 
     def progress_of(self, query: Any) -> dict[str, Any] | None:
         """Spark's `query.lastProgress`, with the sink's progress of the same micro-batch under "fencepost".
@@ -165,7 +182,7 @@ class ExactlyOnceSink:
     # --- one micro-batch ------------------------------------------------------------------------------------
 
     @contextmanager
-    def _running(self) -> Iterator[MicroBatchRunner]:
+    def _running(self, find_query: Callable[[], RunningQuery | None] = lambda: None) -> Iterator[MicroBatchRunner]:
         """The runner for one micro-batch or write, created at the first one."""
         # Not blocking: a function that calls the sink inside its own micro-batch would wait for ever.
         if not self._lock.acquire(blocking=False):
@@ -179,7 +196,7 @@ class ExactlyOnceSink:
             if self._metrics is None and self.settings.metrics_port is not None:
                 self._metrics = metrics_at(self.settings.metrics_bind, self.settings.metrics_port)
             if self._runner is None:
-                self._runner = MicroBatchRunner(self.settings, self._choices)
+                self._runner = MicroBatchRunner(self.settings, self._choices, self._created_ms, find_query())
             yield self._runner
         except Fenced as e:
             self._fenced = self._describe_fence(e)
@@ -200,7 +217,7 @@ class ExactlyOnceSink:
 
     def _run(self, frame: Any, batch_id: int, write: Write) -> None:
         try:
-            with self._running() as runner:
+            with self._running(lambda: query_of(frame.sparkSession, batch_id, self.settings)) as runner:
                 self._report(runner.run_batch(frame, batch_id, write))
         except Exception as e:
             if self._metrics is not None and not isinstance(e, QueryStopped):

@@ -82,6 +82,53 @@ SCENARIOS = {
 }
 
 
+def salted(batches: Rows) -> Rows:
+    """The rows differ each time, which Spark does not know. The task holds on, so that every executor gets one."""
+    import time
+    import uuid
+
+    import pyarrow as pa
+
+    time.sleep(0.5)
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([pa.array([uuid.uuid4().hex for _ in range(batch.num_rows)])], ["value"])
+
+
+def kill_an_executor(batches: Rows) -> Rows:
+    import os
+    import signal
+
+    import psutil
+
+    os.kill(psutil.Process(os.getppid()).ppid(), signal.SIGKILL)
+    yield from batches
+
+
+def two_outputs(spark: Any, sink: Any, order: dict[str, str]) -> None:
+    """Two outputs from one cached frame. After the first of them an executor dies, once, with its part of the cache."""
+    lines, killed = Path(order["folder"], "lines"), Path(order["folder"], "killed")
+    lines.mkdir()
+    for number in range(PARTITIONS):
+        (lines / f"{number}.txt").write_text("".join(f"{n}\n" for n in range(ROWS // PARTITIONS)))
+
+    @sink.batch  # type: ignore[untyped-decorator]
+    def write(frame: Any, transaction: Any) -> None:
+        rows = frame.repartition(PARTITIONS).mapInArrow(salted, "value string").persist()
+        transaction.write(rows)
+        if not killed.exists():
+            killed.touch()
+            try:
+                spark.range(1).coalesce(1).mapInArrow(kill_an_executor, "id long").collect()
+            except Exception as e:
+                print(f"the job of the killed executor: {e}", file=sys.stderr)
+        transaction.write(rows, topic=order["audit"])
+        rows.unpersist()
+
+    query = spark.readStream.format("text").load(str(lines)).writeStream.foreachBatch(write)
+    query = query.option("checkpointLocation", order["folder"] + "/checkpoint").trigger(availableNow=True).start()
+    query.awaitTermination()
+
+
 def run_scenario(spark: Any, order: dict[str, str]) -> dict[str, object]:
     from fencepost.spark.sink import ExactlyOnceSink
 
@@ -102,6 +149,9 @@ def run_scenario(spark: Any, order: dict[str, str]) -> dict[str, object]:
         f"cast(id div {size} AS int) AS partition",
     )
     try:
+        if order["scenario"] == "two outputs":
+            two_outputs(spark, sink, order)
+            return {"attempts": sink.recent_progress[-1].attempts}
         sink.write(frame.mapInArrow(in_task(order["folder"], SCENARIOS[order["scenario"]]), frame.schema))
         return {"attempts": sink.recent_progress[-1].attempts}
     except Exception as e:

@@ -1,8 +1,8 @@
-"""A client of Spark Connect in a process of its own: REMOTE FOLDER CHECKPOINT SETTINGS [REACHED]; SETTINGS are JSON.
+"""A client of Spark Connect in a process of its own: REMOTE FOLDER CHECKPOINT SETTINGS [REACHED] [PARTITIONS].
 
-It writes the lines of a folder to a topic until there are no more. If the query fails, it prints the error and exits
-with code 1. With REACHED it stops the query in the middle of a micro-batch: after one input partition is written, when
-the other creates that file.
+SETTINGS are JSON. It writes the lines of a folder to a topic until there are no more. If the query fails, it prints
+the error and exits with code 1. With REACHED it stops the query in the middle of a micro-batch: after one input
+partition is written, when the other creates that file. With PARTITIONS there is a shuffle before the writes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 
-def main(remote: str, folder: str, checkpoint: str, settings: str, reached: str = "") -> int:
+def main(remote: str, folder: str, checkpoint: str, settings: str, reached: str = "", partitions: str = "") -> int:
     from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
 
@@ -25,6 +25,10 @@ def main(remote: str, folder: str, checkpoint: str, settings: str, reached: str 
 
     @sink.batch
     def write(frame, transaction):  # type: ignore[no-untyped-def]
+        if partitions:
+            frame = frame.repartition(int(partitions), "value")
+        if not reached:  # It waits for a write of another input partition, so it must not compute them all first.
+            frame = transaction.compute_once(frame)
         transaction.write(frame)
         transaction.write(frame.selectExpr("upper(value) AS value"))
 

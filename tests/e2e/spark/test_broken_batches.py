@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -194,7 +195,7 @@ def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
     sink = sinks(servers, unique("shuffle"), topic=topic)
     folders = list(spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirsString())
 
-    def salted(batches: Rows) -> Rows:
+    def spread(batches: Rows) -> Rows:
         """The partition of a row differs each time, which Spark does not know."""
         import pyarrow as pa
 
@@ -218,7 +219,7 @@ def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
 
     rows = spark.range(0, 300, 1, 3).selectExpr("cast(id AS string) AS value")
     # Three tasks for two slots: the third reads its rows after one of the others is done.
-    shuffled = rows.mapInArrow(salted, "value string, salt double").repartition(3, "salt").select("value")
+    shuffled = rows.mapInArrow(spread, "value string, salt double").repartition(3, "salt").select("value")
 
     assert sink.write(shuffled.mapInArrow(saboteur, "value string")) == 300
 
@@ -257,6 +258,84 @@ def test_a_batch_of_a_query_with_state_is_not_run_again_before_the_query_is(
     run(new_lines, sink, tmp_path / "checkpoint")
     assert [(p.outcome, p.attempts) for p in sink.recent_progress][:1] == [("committed", 1)]
     assert values(servers, topic) == sorted(lines.all)
+
+
+# --- two outputs, one computation -----------------------------------------------------------------------------
+
+
+def salted(batches: Rows) -> Rows:
+    """The rows differ each time, which Spark does not know."""
+    import uuid
+
+    import pyarrow as pa
+
+    for batch in batches:
+        yield pa.RecordBatch.from_arrays([pa.array([uuid.uuid4().hex for _ in range(batch.num_rows)])], ["value"])
+
+
+def lose_cached_rows(spark: Any) -> None:
+    """As with an executor that dies: the first partition of the last cached frame is gone."""
+    java = spark._jvm.org.apache.spark
+    rdd_id = max(spark.sparkContext._jsc.getPersistentRDDs())
+    java.SparkEnv.get().blockManager().removeBlock(java.storage.RDDBlockId(rdd_id, 0), True)
+
+
+@pytest.mark.parametrize("way", ["persist", "compute_once"])
+def test_two_outputs_come_from_one_computation_though_cached_rows_are_lost_between_them(
+    spark: Any, target: Target, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path, way: str
+) -> None:
+    servers = target.servers
+    refunds, audit = create_topic(servers, unique("refunds")), create_topic(servers, unique("audit"))
+    sink = sinks(servers, unique("two"))
+    losses: list[BatchTransaction] = []
+
+    @sink.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        random_rows = frame.mapInArrow(salted, "value string")
+        rows = random_rows.persist() if way == "persist" else transaction.compute_once(random_rows)
+        transaction.write(rows, topic=refunds)
+        if not losses:
+            lose_cached_rows(spark)
+            losses.append(transaction)
+        transaction.write(rows, topic=audit)
+        if way == "persist":
+            rows.unpersist()
+
+    lines.add_batch()
+    try:
+        run(stream(spark, lines), write, tmp_path / "checkpoint")
+    finally:
+        spark.catalog.clearCache()
+    assert [(p.outcome, p.records, p.attempts) for p in sink.recent_progress] == [("committed", 80, 2)]
+    assert len(values(servers, refunds)) == 40
+    assert values(servers, refunds) == values(servers, audit)
+    assert not spark.sparkContext._jsc.getPersistentRDDs(), "nothing stays on the executors"
+
+
+def test_rows_that_are_cached_in_memory_only_are_refused_for_a_second_output(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    from pyspark import StorageLevel
+
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("memory"))
+    sink = sinks(servers, unique("memory"), topic=topic)
+
+    @sink.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        rows = frame.persist(StorageLevel.MEMORY_ONLY)
+        try:
+            transaction.write(rows)
+            with contextlib.suppress(Exception):  # Hiding it does not help.
+                transaction.write(rows)
+        finally:
+            rows.unpersist()
+
+    lines.add_batch()
+    with pytest.raises(Exception, match="write 2 of the micro-batch reads rows that are cached with") as refused:
+        run(stream(spark, lines), write, tmp_path / "checkpoint")
+    assert "hint: transaction.compute_once(frame)" in str(refused.value)
+    assert values(servers, topic) == []
 
 
 # --- the user's function ------------------------------------------------------------------------------------

@@ -118,3 +118,17 @@ def test_an_executor_that_dies_after_its_task_wrote_costs_an_attempt(
     assert job.result() == {"attempts": 2}
     assert (tmp_path / "killed").exists()
     assert_exactly_once(broker, topic)
+
+
+@pytest.mark.engines
+def test_two_outputs_come_from_one_computation_though_an_executor_dies_between_them(
+    job: Job, broker: Broker, topic: str, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    audit = create_topic(broker.bootstrap_servers, unique("audit"), PARTITIONS)
+    job.start(**order(broker, topic, tmp_path, "two outputs"), audit=audit)
+    assert job.result() == {"attempts": 2}
+    refunds, audited = (
+        sorted(record.value or b"" for record in read(broker.bootstrap_servers, name)) for name in (topic, audit)
+    )
+    assert len(refunds) == ROWS
+    assert refunds == audited

@@ -78,7 +78,7 @@ def lines(tmp_path: Path) -> Lines:
 
 
 def run_job(
-    remote: str, lines: Lines, checkpoint: Path, given: object, *more: Path
+    remote: str, lines: Lines, checkpoint: Path, given: object, *more: Path | str
 ) -> subprocess.CompletedProcess[str]:
     job = Path(__file__).with_name("connect_job.py")
     command = [sys.executable, str(job), remote, str(lines.folder), str(checkpoint), json.dumps(given), *map(str, more)]
@@ -128,4 +128,17 @@ def test_a_sink_without_the_checkpoint_location_names_the_setting_it_needs(
     job = run_job(remote, lines, tmp_path / "checkpoint", given)
     assert job.returncode == 1
     assert "hint: set fencepost.checkpoint.location to the query's checkpointLocation" in job.stdout
+    assert written(servers, topic) == 0
+
+
+def test_a_frame_behind_a_shuffle_is_refused_because_a_repeated_stage_would_not_be_seen(
+    remote: str, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path
+) -> None:
+    servers, checkpoint = broker.bootstrap_servers, tmp_path / "checkpoint"
+    topic = create_topic(servers, unique("connect"), 1)
+    given = settings(servers, unique("connect"), topic=topic, fencepost_checkpoint_location=f"file:{checkpoint}")
+    lines.add_batch()
+    job = run_job(remote, lines, checkpoint, given, "", "2")
+    assert job.returncode == 1
+    assert "hint: start the Spark Connect server with spark.stage.maxConsecutiveAttempts=1" in job.stdout
     assert written(servers, topic) == 0

@@ -193,10 +193,11 @@ def test_a_job_whose_checkpoint_is_lost_starts_from_its_group(
     orders.add(9)
     run(query(before, orders.topic), before, tmp_path / "checkpoint")
     before.close()
+    old = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
     shutil.rmtree(tmp_path / "checkpoint")
     orders.add(8)
 
-    after = sinks(servers, id_, topic=topic, group_id=group, adopt=True)
+    after = sinks(servers, id_, topic=topic, group_id=group, adopt=old)
     assert json.loads(after.starting_offsets([orders.topic, untouched])) == {
         orders.topic: {"0": 5, "1": 4},
         untouched: {"0": -2},
@@ -248,7 +249,7 @@ def test_offsets_follow_the_commit_where_the_sources_are_in_another_cluster(
     assert written(servers, topic) == 0
 
     elsewhere = {"fencepost_source_bootstrap_servers": source.bootstrap_servers}
-    sink = sinks(servers, unique("far"), topic=topic, group_id=group, adopt=True, **elsewhere)
+    sink = sinks(servers, unique("far"), topic=topic, group_id=group, adopt="the old query", **elsewhere)
     run(query, sink, checkpoint)
     assert orders.committed(group) == orders.ends
     assert f"source offsets committed to group {group} after the transaction" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import shutil
 import venv
@@ -265,11 +266,12 @@ def test_a_new_checkpoint_is_refused_until_the_user_adopts_it(
     with pytest.raises(Exception, match="BatchRefused") as refused:
         run(stream(spark, lines), first, tmp_path / "new")
     assert "its checkpoint is new, or another query uses the same transactional.id" in str(refused.value)
-    assert "set adopt=True" in str(refused.value)
+    old = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
+    assert f'set adopt="{old}"' in str(refused.value)
     assert values(servers, topic) == sorted(lines.all)
 
     first.close()
-    run(stream(spark, lines), sinks(servers, id_, topic=topic, adopt=True), tmp_path / "new")
+    run(stream(spark, lines), sinks(servers, id_, topic=topic, adopt=old), tmp_path / "new")
     assert values(servers, topic) == sorted(lines.all * 2), "adopting means: write what this query reads"
 
 

@@ -37,12 +37,14 @@ def test_the_defaults_are_those_of_the_sink() -> None:
     assert defaults["delivery.timeout.ms"] == str(DEFAULT_DELIVERY_TIMEOUT_MS)
     assert defaults["max.request.size"] == str(settings.max_record_batch_bytes) == str(DEFAULT_MAX_RECORD_BATCH_BYTES)
     assert defaults["compression.type"] == settings.compression
+    assert defaults["fencepost.transaction.partition.verification.enable"] == str(settings.is_verified).lower()
     assert defaults["fencepost.lease.port"] == str(settings.lease_ports[0])
     assert defaults["fencepost.lease.bind"] == settings.lease_bind
     assert defaults["fencepost.metrics.bind"] == settings.metrics_bind
     absent = {
         "group.id": settings.group_id,
         "topic": settings.topic,
+        "fencepost.offsets.retention.minutes": settings.retention_ms,
         "fencepost.checkpoint.location": settings.checkpoint_location,
         "fencepost.lease.host": settings.lease_host,
         "fencepost.metrics.port": settings.metrics_port,

@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": {"encode", "lease"},
     "task": {"encode", "lease"},
     "driver": {"checkpoint", "failures", "lease", "settings", "task"},
-    "sink": {"driver", "failures", "settings"},
+    "sink": {"checkpoint", "driver", "failures", "settings"},
 }
 
 

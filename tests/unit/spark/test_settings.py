@@ -55,6 +55,8 @@ def test_the_cluster_of_the_sources_takes_any_client_setting_behind_its_prefix()
         ("compression.type", "rar", "compression.type=rar is none of none, gzip"),
         ("transaction.timeout.ms", "soon", r"transaction\.timeout\.ms=soon is not a whole number above 0"),
         ("delivery.timeout.ms", "0", r"delivery\.timeout\.ms=0 is not"),
+        ("fencepost.transaction.partition.verification.enable", "yes", "=yes is neither true nor false"),
+        ("fencepost.offsets.retention.minutes", "0", r"fencepost\.offsets\.retention\.minutes=0 is not"),
         ("fencepost.lease.port", "9-1", "the lower one first"),
         ("fencepost.metrics.port", "70000", r"fencepost\.metrics\.port=70000 is not a port"),
         ("fencepost.source.security.protocol", "SSL", r"fencepost\.source\.\*: bootstrap\.servers is missing"),

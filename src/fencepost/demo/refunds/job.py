@@ -109,13 +109,10 @@ def exactly_once(plan: JobPlan, cues: Cues) -> Callable[[Any, int], None]:
 
     @sink.batch
     def write(frame: Any, transaction: Any) -> None:
-        frame = frame.persist()  # Computed once for both writes.
-        try:
-            transaction.write(refund_records(frame), topic=plan.refunds)
-            cues.reached(REFUNDS_WRITTEN, transaction.batch_id)
-            transaction.write(audit_records(frame), topic=plan.audit)
-        finally:
-            frame.unpersist()
+        frame = transaction.compute_once(frame)  # For both writes.
+        transaction.write(refund_records(frame), topic=plan.refunds)
+        cues.reached(REFUNDS_WRITTEN, transaction.batch_id)
+        transaction.write(audit_records(frame), topic=plan.audit)
 
     def write_and_tell(frame: Any, batch_id: int) -> None:
         write(frame, batch_id)

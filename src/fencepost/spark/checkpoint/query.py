@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.spark.checkpoint.files import files_of
+from fencepost.spark.checkpoint.files import CheckpointFiles, files_of
 from fencepost.spark.checkpoint.offsets import BadCheckpoint, read_query_id
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
@@ -59,12 +59,13 @@ def _kafka_servers(query: Any) -> frozenset[str]:
     return frozenset(str(servers) for servers in found if servers)
 
 
-def connect_query(session: Any, location: str | None) -> RunningQuery:
-    """The calling query with Spark Connect, given the query's checkpointLocation.
+def connect_query(session: Any, location: str | None, batch_id: int) -> RunningQuery:
+    """The query that calls with this micro-batch, with Spark Connect, given the query's checkpointLocation.
 
     With Spark Connect a foreachBatch function runs in a process of its own beside the server, with the client's
     session. The session lists the ids of the running queries, but neither which of them is calling nor where its
-    checkpoint is. The checkpoint holds the query's id: if that query is running, the location is right.
+    checkpoint is. The checkpoint holds the query's id. If that query is running, and is at this micro-batch, the
+    location is right.
     """
     running = {str(query.id): str(query.runId) for query in session.streams.active}
     if location is None:
@@ -72,8 +73,10 @@ def connect_query(session: Any, location: str | None) -> RunningQuery:
             "Spark Connect does not tell a foreachBatch function where its query's checkpoint is"
             "\n\nhint: set fencepost.checkpoint.location to the query's checkpointLocation"
         )
+    files = files_of(session, location)
     try:
-        query_id = read_query_id(files_of(session, location))
+        query_id = read_query_id(files)
+        check_position(files, batch_id)
     except BadCheckpoint as e:
         raise BadCheckpoint(f"fencepost.checkpoint.location={location}: {e}") from None
     if query_id not in running:
@@ -83,3 +86,18 @@ def connect_query(session: Any, location: str | None) -> RunningQuery:
             "belongs to; every query has a sink of its own"
         )
     return RunningQuery(query_id, running[query_id], location, sources=())
+
+
+def check_position(files: CheckpointFiles, batch_id: int) -> None:
+    """Raises BadCheckpoint if the query of this checkpoint cannot be in the middle of this micro-batch.
+
+    Spark writes offsets/N, runs micro-batch N, writes commits/N, and only then offsets/N+1.
+    """
+    expected = {f"offsets/{batch_id}": True, f"offsets/{batch_id + 1}": False, f"commits/{batch_id}": False}
+    for path, is_there in expected.items():
+        if files.exists(path) != is_there:
+            raise BadCheckpoint(
+                f"it has {'no ' if is_there else ''}{path}, but the query that calls the sink is in the middle of "
+                f"micro-batch {batch_id}: it is the checkpoint of another query\n\nhint: set it to the "
+                "checkpointLocation of the query that the sink belongs to; every query has a sink of its own"
+            )

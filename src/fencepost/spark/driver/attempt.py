@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,8 @@ from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV2
 from fencepost.spark.checkpoint.offsets import MicroBatchOffsets
 from fencepost.spark.driver.batch_transaction import BatchTransaction
-from fencepost.spark.driver.commit_note import CommitNote
+from fencepost.spark.driver.cached_rows import CachedRows
+from fencepost.spark.driver.commit_note import CommitNote, TokenNote
 from fencepost.spark.driver.job_failures import is_lost_worker, sentence_of, setup_problem
 from fencepost.spark.driver.jobs import Jobs
 from fencepost.spark.driver.lag_group import LagGroup
@@ -27,6 +28,7 @@ from fencepost.spark.driver.owner import TransactionOwner
 from fencepost.spark.driver.progress import COMMITTED, EMPTY, BatchProgress
 from fencepost.spark.driver.query_stop import IN_THE_MIDDLE, STOPPED, stopped_by_sigterm, was_stopped
 from fencepost.spark.driver.timeout_alarm import TimeoutAlarm
+from fencepost.spark.driver.write_watch import WriteWatch
 from fencepost.spark.failures import BatchBroken, QueryStopped, SinkError
 from fencepost.spark.lease.messages import MustAbort
 from fencepost.spark.lease.rules import LeaseTable
@@ -59,6 +61,7 @@ class Work:
     write: Write
     consumed: Mapping[TopicPartition, int]
     planned: Planned | None  # None: a plain frame belongs to no query, so there is no commit note.
+    token: TokenNote | None = None  # For a plain frame that is written once.
 
 
 class Attempts:
@@ -77,7 +80,9 @@ class Attempts:
         if self.leases is not None:
             self.leases.stop()
 
-    def make(self, work: Work, identity: ProducerIdentity, note: CommitNote | None, number: int) -> BatchProgress:
+    def make(
+        self, work: Work, identity: ProducerIdentity, note: CommitNote | TokenNote | None, number: int
+    ) -> BatchProgress:
         """Raises BatchBroken if the transaction was aborted and another attempt may succeed."""
         session = work.frame.sparkSession
         leases = self._lease_server(session)
@@ -88,7 +93,7 @@ class Attempts:
             first_touches_at_once=1 if has_tv2 else None,
             transaction_timeout_ms=self._settings.timeout_ms,
         )
-        jobs = Jobs(session)
+        jobs = Jobs(session, is_stateful=work.planned is not None and work.planned.is_stateful)
         address = leases.open(table, self._owner.add_partitions, lambda must_abort: jobs.cancel_soon())
         plan = WritePlan(
             self._settings.client,
@@ -101,21 +106,25 @@ class Attempts:
             compression=self._settings.compression,
             max_record_batch_bytes=self._settings.max_record_batch_bytes,
         )
-        transaction = BatchTransaction(work.batch_id, self._settings.topic, plan, partial(pin, self._client))
+        watch = WriteWatch(jobs, CachedRows(jobs.context, began_ms))
+        transaction = BatchTransaction(
+            work.batch_id, self._settings.topic, plan, partial(pin, self._client), watch.around
+        )
         try:
             with jobs, TimeoutAlarm(work.batch_id, self._settings.timeout_ms):
                 _write(work, transaction, leases)
                 transaction.check()
-                if jobs.was_a_stage_repeated():
-                    raise BatchBroken(
-                        "Spark ran a stage of the micro-batch again, which may give other rows than the first time"
-                    )
+                watch.finish()
                 verdict = leases.finish(transaction.results, transaction.input_partitions)
                 if isinstance(verdict, MustAbort):
                     raise BatchBroken(verdict.reason)
-                has_something = bool(verdict.counts or work.consumed)
+                topics = {topic for topic, _ in verdict.counts}
+                if isinstance(note, TokenNote):
+                    note = replace(note, records=sum(verdict.counts.values()))
+                    topics |= {note.topic} if note.topic is not None else set()  # An empty frame is noted as well.
+                has_something = bool(topics or work.consumed)
                 if has_something:
-                    self._commit(work, note, {topic for topic, _ in verdict.counts})
+                    self._commit(work, note, topics)
                 else:
                     self._owner.abort()  # A lost task may have added a partition without writing to it.
         except BaseException:
@@ -124,6 +133,7 @@ class Attempts:
             raise
         finally:
             leases.close()
+            transaction.free()
         took_ms = now_ms() - began_ms
         return BatchProgress(
             work.batch_id,
@@ -138,7 +148,7 @@ class Attempts:
             attempts=number,
         )
 
-    def _commit(self, work: Work, note: CommitNote | None, topics: set[str]) -> None:
+    def _commit(self, work: Work, note: CommitNote | TokenNote | None, topics: set[str]) -> None:
         group = self._group if work.consumed else None
         if group is not None:
             group.check()

@@ -3,37 +3,79 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
+from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.driver.dataframes import select_columns
-from fencepost.spark.failures import BatchBroken
+from fencepost.spark.failures import BatchBroken, SinkError
 from fencepost.spark.lease.messages import TaskResult
 from fencepost.spark.task.plan import WritePlan
 from fencepost.spark.task.run import RESULT_SCHEMA, spark_task
 from fencepost.spark.task.topics import PinnedTopic
+
+SPECULATION = "spark.speculation"
 
 
 class BatchTransaction:
     """For functions under `@sink.batch`. The sink commits or aborts it."""
 
     def __init__(
-        self, batch_id: int, default_topic: str | None, plan: WritePlan, pin: Callable[[str], PinnedTopic]
+        self,
+        batch_id: int,
+        default_topic: str | None,
+        plan: WritePlan,
+        pin: Callable[[str], PinnedTopic],
+        around_write: Callable[[Any], AbstractContextManager[None]],
     ) -> None:
         self.batch_id = batch_id
         self._default_topic = default_topic
         self._plan = plan
         self._pin = pin
+        self._around_write = around_write
         self.results: list[TaskResult] = []
         self.input_partitions: dict[int, int] = {}
         self._writes = 0
         self._pinned: dict[str, PinnedTopic] = {}
         self._topic_ids: dict[str, set[bytes]] = {}
+        self._computed: list[Any] = []
 
     def write(self, frame: Any, topic: str | None = None) -> int:
         """Write a DataFrame into the transaction. Returns the number of records, which are visible after the commit.
 
-        Runs a Spark job. Call it from one thread, and do not catch its exceptions: they abort the micro-batch.
+        Runs a Spark job, so call it in the thread that called your function. Do not catch its exceptions: they abort
+        the micro-batch.
+        A frame that is written twice is computed twice: see `compute_once`.
         """
+        with self._around_write(frame):
+            return self._write(frame, topic)
+
+    def compute_once(self, frame: Any) -> Any:
+        """The same frame with its rows computed now, and never again: for several writes that have to agree.
+
+        The rows stay on the executors until the transaction ends. If some of them are lost, Spark fails the next write
+        instead of computing them again, and the sink runs the whole micro-batch again.
+        """
+        session = frame.sparkSession
+        if not has_gateway(session) and session.conf.get(SPECULATION, "false") == "true":
+            # A copy of a task may store other rows than the task. Without Spark Connect, the sink notices.
+            raise SinkError(
+                f"with Spark Connect compute_once needs {SPECULATION}=false, but it is true: two copies of a task may "
+                f"store different rows\n\nhint: start the Spark Connect server with {SPECULATION}=false, or write all "
+                "outputs in one write, with a column `topic`"
+            )
+        with self._around_write(frame):
+            self._computed.append(frame.localCheckpoint())
+        return self._computed[-1]
+
+    def free(self) -> None:
+        """The transaction has ended: free the rows of `compute_once`."""
+        for frame in self._computed:
+            if has_gateway(frame.sparkSession):  # With Spark Connect the rows live as long as the frame.
+                frame._jdf.queryExecution().logical().rdd().unpersist(False)
+        self._computed.clear()
+
+    def _write(self, frame: Any, topic: str | None) -> int:
         topic = topic or self._default_topic
         rows = select_columns(frame, topic)
         # Each write has a number of its own. Otherwise tasks of a failed write would pass for tasks of the next one.

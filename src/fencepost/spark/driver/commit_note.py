@@ -3,6 +3,8 @@
 It says which query and which micro-batch the transaction was for, with a digest of the micro-batch's source offsets.
 The note is offset metadata in a group of the sink's own, on partition 0 of every topic that the transaction wrote to.
 It is part of the transaction, so it is there if and only if the records are.
+
+A plain frame that is written with a token leaves a token note in the same way, in a group for that token.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import quote
 
 # Stored on clusters, so the name stays, although the word marker means something else in Kafka.
 NOTE_GROUP_PREFIX = "fencepost-marker-"
+TOKEN_GROUP_PREFIX = "fencepost-token-"
 NOTE_VERSION = 1
 MAX_NOTE_BYTES = 4096  # The default of offset.metadata.max.bytes.
 
@@ -27,6 +31,15 @@ class CommitNote:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenNote:
+    """A plain frame was written with this token. The same token writes nothing more."""
+
+    token: str
+    topic: str | None  # As given; None: the topics are in a column.
+    records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class UnreadableNote:
     """Offset metadata in the place of a note, in a form that this version does not know."""
 
@@ -38,15 +51,18 @@ def note_group(transactional_id: str) -> str:
     return NOTE_GROUP_PREFIX + transactional_id
 
 
-def encode_note(note: CommitNote) -> str:
+def token_group(transactional_id: str, token: str) -> str:
+    """The group that holds the note of a token. Quoted, so that no two pairs have the same group."""
+    return f"{TOKEN_GROUP_PREFIX}{quote(transactional_id, safe='')}:{token}"
+
+
+def encode_note(note: CommitNote | TokenNote) -> str:
     """Raises ValueError if a broker would not take it."""
-    fields = {
-        "fencepost": NOTE_VERSION,
-        "query": note.query_id,
-        "batch": note.batch_id,
-        "digest": note.digest,
-        "number": note.number,
-    }
+    fields: dict[str, object] = {"fencepost": NOTE_VERSION}
+    if isinstance(note, TokenNote):
+        fields |= {"token": note.token, "topic": note.topic, "records": note.records}
+    else:
+        fields |= {"query": note.query_id, "batch": note.batch_id, "digest": note.digest, "number": note.number}
     text = json.dumps(fields, separators=(",", ":"))
     if len(text) > MAX_NOTE_BYTES:
         raise ValueError(f"a commit note of {len(text)} bytes; offset metadata takes {MAX_NOTE_BYTES}")
@@ -63,6 +79,19 @@ def decode_note(text: str) -> CommitNote | UnreadableNote:
     query_id, batch_id, digest, number = (fields.get(name) for name in ("query", "batch", "digest", "number"))
     if isinstance(query_id, str) and isinstance(digest, str) and type(batch_id) is int and type(number) is int:
         return CommitNote(query_id, batch_id, digest, number)
+    return UnreadableNote(text)
+
+
+def decode_token_note(text: str) -> TokenNote | UnreadableNote:
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        return UnreadableNote(text)
+    if not isinstance(fields, dict) or fields.get("fencepost") != NOTE_VERSION:
+        return UnreadableNote(text)
+    token, topic, records = (fields.get(name) for name in ("token", "topic", "records"))
+    if isinstance(token, str) and (topic is None or isinstance(topic, str)) and type(records) is int:
+        return TokenNote(token, topic, records)
     return UnreadableNote(text)
 
 

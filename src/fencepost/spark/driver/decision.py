@@ -8,17 +8,19 @@ it:
     same query, this micro-batch, same digest      skip
     same query, this micro-batch, another digest   refuse
     same query, a later micro-batch                refuse
-    another query                                  refuse, unless the user adopts its work
+    another query                                  refuse, unless the user adopts that query by its id
     none                                           run a micro-batch that is too young for its note to have expired,
-                                                   and a micro-batch 0 of unknown age; else refuse
+                                                   one that this run of the driver planned, and a micro-batch 0 of
+                                                   unknown age; else refuse
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
+from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
 
 HOUR_MS = 3_600_000
 
@@ -45,20 +47,25 @@ def decide(
     *,
     offsets_age_ms: int | None,
     retention_ms: int | None,
-    adopt: bool = False,
+    is_new: bool = False,
+    adopt: str | bool | None = None,
     run_batch: int | None = None,
     skip_batch: int | None = None,
 ) -> Decision:
     """What to do with a micro-batch that Spark wants to run.
 
     offsets_age_ms: the time since Spark planned the micro-batch, by `<checkpoint>/offsets`. None: not known.
-    retention_ms: how long the broker keeps the offsets of a group without members. None: not known.
+    retention_ms: how long the brokers keep the offsets of a group without members. None: not known.
+    is_new: Spark planned the micro-batch after this sink was created, and the id had no other owner since then.
+    adopt: the id of the query whose work this query continues. True, which names none, adopts nothing.
     run_batch, skip_batch: the user's answer to an earlier refusal of this micro-batch. They decide only where the note
     does not: a committed micro-batch is skipped in any case.
     """
+    if (refusal := refuse_another_query(note, query_id, adopt)) is not None:
+        return refusal
     if isinstance(note, CommitNote) and note.query_id != query_id:
-        return RUN if adopt else _another_query(note, query_id, batch_id)
-    decision = _by_note(note, batch_id, digest, offsets_age_ms, retention_ms)
+        return RUN
+    decision = _by_note(note, batch_id, digest, offsets_age_ms, retention_ms, is_new)
     if isinstance(decision, Refuse) and run_batch == batch_id:
         return RUN
     if isinstance(decision, Refuse) and skip_batch == batch_id:
@@ -66,12 +73,40 @@ def decide(
     return decision
 
 
-def _another_query(note: CommitNote, query_id: str, batch_id: int) -> Refuse:
+def decide_token(
+    notes: Iterable[TokenNote | UnreadableNote], token: str, topic: str | None
+) -> TokenNote | Refuse | None:
+    """The note of a frame that was written with this token; None if there is none, and the frame is to be written."""
+    for note in notes:
+        if isinstance(note, UnreadableNote) or note.token != token:
+            return Refuse(
+                f"it is not known whether a frame was written with token {token!r}: Kafka holds {note!r} where its "
+                "note should be\n\nhint: look into the output topics; then use another token to write the frame"
+            )
+        if note.topic != topic:
+            return Refuse(
+                f"token {token!r} was used to write to {note.topic or 'the topics of a column'}, and now for "
+                f"{topic or 'the topics of a column'}\n\nhint: every frame needs a token of its own, such as "
+                f"{token + '-' + (topic or 'all')!r}"
+            )
+        return note
+    return None
+
+
+def refuse_another_query(
+    note: CommitNote | UnreadableNote | None, query_id: str, adopt: str | bool | None
+) -> Refuse | None:
+    """The last transaction was of a query that is neither this one nor the one to adopt."""
+    if not isinstance(note, CommitNote) or note.query_id in (query_id, adopt):
+        return None
+    # An answer that is left in the program must not fit the next checkpoint by accident, so it has to name the query.
+    named = f" and adopt={adopt!r} names another one" if isinstance(adopt, str) else ""
+    named = " and adopt=True does not say which query to adopt" if adopt is True else named
     return Refuse(
-        f"the last transaction was micro-batch {note.batch_id} of query {note.query_id}, but this is query {query_id}, "
-        f"micro-batch {batch_id}: its checkpoint is new, or another query uses the same transactional.id"
+        f"the last transaction was micro-batch {note.batch_id} of query {note.query_id}, but this is query {query_id}"
+        f"{named}: its checkpoint is new, or another query uses the same transactional.id"
         "\n\nhint: restore the old checkpoint; or, if this query is to take over and its source offsets start where "
-        "the old one's ended, set adopt=True"
+        f'the old one\'s ended, set adopt="{note.query_id}"'
     )
 
 
@@ -81,13 +116,14 @@ def _by_note(
     digest: str,
     offsets_age_ms: int | None,
     retention_ms: int | None,
+    is_new: bool,
 ) -> Decision:
     choice = (
         f"\n\nhint: look into the output topics; then set run_batch={batch_id} if this micro-batch is missing there, "
         f"or skip_batch={batch_id} if it is there"
     )
     if note is None:
-        return _without_note(batch_id, offsets_age_ms, retention_ms, choice)
+        return _without_note(batch_id, offsets_age_ms, retention_ms, is_new, choice)
     if isinstance(note, UnreadableNote):
         return Refuse(
             f"it is not known whether micro-batch {batch_id} was committed: Kafka holds {note.text[:200]!r} where the "
@@ -112,7 +148,9 @@ def _by_note(
     )
 
 
-def _without_note(batch_id: int, offsets_age_ms: int | None, retention_ms: int | None, choice: str) -> Decision:
+def _without_note(
+    batch_id: int, offsets_age_ms: int | None, retention_ms: int | None, is_new: bool, choice: str
+) -> Decision:
     if batch_id == 0 and offsets_age_ms is None:
         return RUN
     unknown = (
@@ -120,8 +158,14 @@ def _without_note(batch_id: int, offsets_age_ms: int | None, retention_ms: int |
     )
     if offsets_age_ms is None:
         return Refuse(f"{unknown}, and the checkpoint does not say when the micro-batch was planned{choice}")
+    if retention_ms is None and is_new:
+        return RUN
     if retention_ms is None:
-        return Refuse(f"{unknown}, and the broker does not say how long it keeps offsets{choice}")
+        return Refuse(
+            f"{unknown}. It may have expired: the micro-batch was planned {_days(offsets_age_ms)} ago, and the brokers "
+            f"do not show offsets.retention.minutes{choice}; or set fencepost.offsets.retention.minutes to the value "
+            "of the brokers, or allow the sink to DescribeConfigs on the cluster"
+        )
     # One hour is for clocks that differ and for the interval at which the broker deletes expired offsets.
     if offsets_age_ms < retention_ms - HOUR_MS:
         return RUN
@@ -129,6 +173,15 @@ def _without_note(batch_id: int, offsets_age_ms: int | None, retention_ms: int |
         f"{unknown}, and the micro-batch was planned {_days(offsets_age_ms)} ago, while the broker keeps offsets for "
         f"{_days(retention_ms)} (offsets.retention.minutes): a note would have expired{choice}"
     )
+
+
+def known_retention_ms(minutes: Iterable[str | None], by_user_ms: int | None) -> int | None:
+    """How long every broker keeps offsets, by what each of them says and by the user. None: not known."""
+    told = list(minutes)
+    if not told or not all(told):
+        return by_user_ms
+    shortest_ms = min(int(one or 0) for one in told) * 60_000
+    return shortest_ms if by_user_ms is None else min(shortest_ms, by_user_ms)
 
 
 def _days(ms: int) -> str:

@@ -14,6 +14,8 @@ _OTHER_VERSION = re.compile(
     r"|AttributeError: Can't get attribute [^\n]* on <module 'fencepost\.[^\n]*"
 )
 _UNREACHABLE = re.compile(r"lease\.client\.DriverUnreachable: ([^\n]*\n\nhint: [^\n]*)")
+# Rows of `compute_once` were on an executor that died.
+LOST_CHECKPOINT = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _EXCEPTION_LINE = re.compile(r"^[A-Za-z_][\w.]*: .*", re.MULTILINE)
 _JAVA_TRACE = re.compile(r"JVM stacktrace|^\s+at [\w.$]+\(", re.MULTILINE)
 
@@ -31,7 +33,8 @@ def java_exception_of(error: BaseException) -> tuple[str, str]:
 def is_lost_worker(error: BaseException) -> bool:
     """The job failed because a Python worker or an executor died, and not because code raised an exception."""
     name, message = java_exception_of(error)
-    return name == "org.apache.spark.SparkException" and "Job aborted due to stage failure" in message
+    lost = ("Job aborted due to stage failure", LOST_CHECKPOINT)
+    return name == "org.apache.spark.SparkException" and any(text in message for text in lost)
 
 
 def setup_problem(error: BaseException) -> str | None:

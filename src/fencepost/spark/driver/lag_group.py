@@ -110,7 +110,7 @@ class LagGroup:
         if not committed and otherwise is None and had_a_predecessor:
             raise SinkError(
                 f"group {self.group_id} has no offsets on {', '.join(topics)}, so it does not show where the pipeline "
-                "stopped that this one is to continue (adopt=True): brokers forget the offsets of an idle group after "
+                "stopped that this one is to adopt: brokers forget the offsets of an idle group after "
                 "offsets.retention.minutes\n\nhint: look into the output topics; then say where to start, with "
                 "starting_offsets(..., otherwise='earliest') or 'latest'"
             )

@@ -7,7 +7,7 @@ the note again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.client.failures import BrokerError, ClientError, Fenced, OutcomeUnknown, TransactionLost
@@ -15,21 +15,40 @@ from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Trans
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote, decode_note, encode_note, newest, note_group
+from fencepost.spark.driver.commit_note import (
+    CommitNote,
+    TokenNote,
+    UnreadableNote,
+    decode_note,
+    decode_token_note,
+    encode_note,
+    newest,
+    note_group,
+    token_group,
+)
 from fencepost.spark.failures import BatchBroken, SinkError
 from fencepost.spark.settings import SOURCE_PREFIX
 
 log = logging.getLogger("fencepost.spark")
 
 
+def glance_at_note(client: KafkaClient, transactional_id: str) -> CommitNote | UnreadableNote | None:
+    """The commit note as it is while another owner may still commit. Good enough to refuse, never to skip or run."""
+    committed = client.all_committed(note_group(transactional_id), require_stable=False)
+    return newest(decode_note(metadata) for _, metadata in committed.values())
+
+
 class TransactionOwner:
     """Creating one takes the transactional id over from its previous owner."""
 
-    def __init__(self, client: KafkaClient, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self, client: KafkaClient, transactional_id: str, timeout_ms: int, *, is_verified: bool = False
+    ) -> None:
         self._client = client
-        self._transaction = Transaction(client, transactional_id, timeout_ms)
+        self._transaction = Transaction(client, transactional_id, timeout_ms, is_verified=is_verified)
         self._is_settled = False  # True: it is known how the last transaction ended, and none is open.
         self._last_number = 0
+        self.was_registered_anew = False  # True: the id may have had another owner since this one started.
         self.note: CommitNote | UnreadableNote | None = None
         # The only InitProducerId without an expected producer: it fences any previous owner.
         self._transaction.init()
@@ -79,6 +98,11 @@ class TransactionOwner:
         self._is_settled = True
         return found
 
+    def read_token_notes(self, token: str) -> list[TokenNote | UnreadableNote]:
+        """The notes of a frame that was written with this token: one, with a copy on each topic."""
+        group = token_group(self._transaction.transactional_id, token)
+        return [decode_token_note(metadata) for _, metadata in self._client.all_committed(group).values()]
+
     def next_note(self, query_id: str, batch_id: int, digest: str) -> CommitNote:
         return CommitNote(query_id, batch_id, digest, self._last_number + 1)
 
@@ -89,7 +113,9 @@ class TransactionOwner:
 
     def _renew(self) -> list[CommitNote | UnreadableNote]:
         self._is_settled = False
-        self._transaction.renew()  # Raises Fenced if the id has another owner now.
+        before = self._transaction.identity
+        identity = self._transaction.renew()  # Raises Fenced if the id has another owner now.
+        self._note_new_registration(before, identity)
         return self._read_notes()
 
     # --- one transaction ------------------------------------------------------------------------------------
@@ -98,15 +124,20 @@ class TransactionOwner:
         """The identity for the next transaction. May change `note`: decide by the note that is there afterwards."""
         before = self._transaction.identity
         identity = self._transaction.begin()
-        if identity.producer_id != before.producer_id:
-            # Either the epochs ran out, or the cluster had forgotten the id. Then there may have been another owner.
+        if self._note_new_registration(before, identity):
             self._read_notes()
         return identity
+
+    def _note_new_registration(self, before: ProducerIdentity, now: ProducerIdentity) -> bool:
+        """Another producer id: the epochs ran out, or the cluster had forgotten the id, which may have had an owner."""
+        is_new = now.producer_id != before.producer_id
+        self.was_registered_anew = self.was_registered_anew or is_new
+        return is_new
 
     def commit(
         self,
         topics: Iterable[str],
-        note: CommitNote | None,
+        note: CommitNote | TokenNote | None,
         group_id: str | None,
         consumed: Mapping[TopicPartition, int],
     ) -> None:
@@ -119,8 +150,9 @@ class TransactionOwner:
         try:
             if note is not None and topics:
                 text = encode_note(note)
-                at_zero = [OffsetToCommit(topic, 0, note.batch_id, text) for topic in topics]
-                self._transaction.commit_offsets(self._note_group, at_zero)
+                offset = note.records if isinstance(note, TokenNote) else note.batch_id
+                at_zero = [OffsetToCommit(topic, 0, offset, text) for topic in topics]
+                self._transaction.commit_offsets(self._group_of(note), at_zero)
             if group_id is not None and offsets:
                 self._commit_group(group_id, offsets)
         except (TransactionLost, Fenced) as e:
@@ -131,8 +163,13 @@ class TransactionOwner:
             self._transaction.commit()
         except OutcomeUnknown as e:
             self._resolve(e, note)
-        if note is not None and topics:
+        if isinstance(note, CommitNote) and topics:
             self.note, self._last_number = note, note.number
+
+    def _group_of(self, note: CommitNote | TokenNote) -> str:
+        if isinstance(note, CommitNote):
+            return self._note_group
+        return token_group(self._transaction.transactional_id, note.token)
 
     def _commit_group(self, group_id: str, offsets: list[OffsetToCommit]) -> None:
         try:
@@ -146,11 +183,13 @@ class TransactionOwner:
                 f"{SOURCE_PREFIX}bootstrap.servers"
             ) from e
 
-    def _resolve(self, problem: OutcomeUnknown, note: CommitNote | None) -> None:
+    def _resolve(self, problem: OutcomeUnknown, note: CommitNote | TokenNote | None) -> None:
         """The commit has no clear answer. Take a new epoch, which ends any open transaction, and look for the note."""
-        found = self._renew()
+        found: Sequence[object] = self._renew()
         if note is None:
             raise problem
+        if isinstance(note, TokenNote):
+            found = self.read_token_notes(note.token)
         if note not in found:
             raise BatchBroken(str(problem))
 

@@ -13,9 +13,10 @@ from fencepost.spark.checkpoint.offsets import has_state, read_offsets
 from fencepost.spark.checkpoint.query import RunningQuery, connect_query, running_query
 from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
-from fencepost.spark.driver.decision import SKIP, Refuse, decide
+from fencepost.spark.driver.commit_note import CommitNote, TokenNote
+from fencepost.spark.driver.decision import SKIP, Refuse, decide, decide_token, known_retention_ms, refuse_another_query
 from fencepost.spark.driver.lag_group import LagGroup
-from fencepost.spark.driver.owner import TransactionOwner
+from fencepost.spark.driver.owner import TransactionOwner, glance_at_note
 from fencepost.spark.driver.progress import SKIPPED, BatchProgress, name_of
 from fencepost.spark.failures import BatchBroken, BatchRefused, SinkError
 from fencepost.spark.settings import SinkSettings
@@ -23,7 +24,6 @@ from fencepost.spark.task.topics import patiently
 
 log = logging.getLogger("fencepost.spark")
 
-DEFAULT_RETENTION_MS = 7 * 86_400_000
 _in_use: set[tuple[str, str]] = set()
 
 
@@ -31,18 +31,25 @@ _in_use: set[tuple[str, str]] = set()
 class Choices:
     """The user's answers to questions that the sink cannot answer."""
 
-    adopt: bool = False
+    adopt: str | bool | None = None  # True names no query, so it adopts none.
     run_batch: int | None = None
     skip_batch: int | None = None
     max_attempts: int = 3
 
 
 class MicroBatchRunner:
-    """Creating one takes the transactional.id over; `close` gives it up."""
+    """Creating one takes the transactional.id over; `close` gives it up.
 
-    def __init__(self, settings: SinkSettings, choices: Choices) -> None:
+    created_ms: when the user created the sink. No earlier run of the driver has planned a micro-batch after that.
+    query: the query that is about to run; None if there is none.
+    """
+
+    def __init__(
+        self, settings: SinkSettings, choices: Choices, created_ms: int, query: RunningQuery | None = None
+    ) -> None:
         self._settings = settings
         self._choices = choices
+        self._created_ms = created_ms
         self._key = (settings.bootstrap_servers, settings.transactional_id)
         if self._key in _in_use:
             raise SinkError(
@@ -50,7 +57,11 @@ class MicroBatchRunner:
                 "a transactional.id\n\nhint: close() the other sink first, or use that one"
             )
         self._client = KafkaClient(settings.client)
-        self.owner = TransactionOwner(self._client, settings.transactional_id, settings.timeout_ms)
+        if query is not None:
+            self._check_adoption(query)
+        self.owner = TransactionOwner(
+            self._client, settings.transactional_id, settings.timeout_ms, is_verified=settings.is_verified
+        )
         self._source_client = KafkaClient(settings.source_client) if settings.source_client else self._client
         self.group = (
             LagGroup(
@@ -66,6 +77,14 @@ class MicroBatchRunner:
         self._last_run: tuple[str, int] | None = None
         _in_use.add(self._key)
 
+    def _check_adoption(self, query: RunningQuery) -> None:
+        """Refuse a query that must not have the id before it fences the one that has it."""
+        note = glance_at_note(self._client, self._settings.transactional_id)
+        refusal = refuse_another_query(note, query.query_id, self._choices.adopt)
+        if refusal is not None:
+            self._client.close()
+            raise BatchRefused(refusal.reason)
+
     def close(self) -> None:
         _in_use.discard(self._key)
         self.attempts.close()
@@ -75,7 +94,7 @@ class MicroBatchRunner:
     def run_batch(self, frame: Any, batch_id: int, write: Write) -> BatchProgress:
         """A micro-batch of a streaming query."""
         session = frame.sparkSession
-        query = self._query(session)
+        query = query_of(session, batch_id, self._settings)
         if self._last_run == (query.run_id, batch_id):
             raise SinkError(
                 f"the sink was called for micro-batch {batch_id} before: a micro-batch is one transaction, and one "
@@ -99,22 +118,15 @@ class MicroBatchRunner:
             self.group.commit_afterwards(offsets.consumed, batch_id)
         return progress
 
-    def write_once(self, frame: Any, topic: str | None) -> BatchProgress:
-        """A plain frame, in a transaction without a query: no commit note, no source offsets."""
+    def write_frame(self, frame: Any, topic: str | None, token: str | None) -> BatchProgress:
+        """A plain frame, in a transaction without a query: no commit note, no source offsets. With a token: once."""
         self.owner.settle()
+        note = None if token is None else TokenNote(token, topic or self._settings.topic)
 
         def write(frame: Any, transaction: BatchTransaction) -> object:
             return transaction.write(frame, topic)
 
-        return self._try(Work(frame, -1, write, {}, None), self._choices.max_attempts)
-
-    def _query(self, session: Any) -> RunningQuery:
-        if not has_gateway(session):
-            return connect_query(session, self._settings.checkpoint_location)
-        query = running_query(session)
-        if query is None:
-            raise SinkError("foreachBatch was called outside a streaming query: use sink.write(frame) there")
-        return query
+        return self._try(Work(frame, -1, write, {}, None, note), self._choices.max_attempts)
 
     # --- skip or run ----------------------------------------------------------------------------------------
 
@@ -128,6 +140,7 @@ class MicroBatchRunner:
             planned.offsets.digest,
             offsets_age_ms=None if planned_ms is None else now_ms() - planned_ms,
             retention_ms=self._retention_ms(),
+            is_new=planned_ms is not None and planned_ms >= self._created_ms and not self.owner.was_registered_anew,
             adopt=self._choices.adopt,
             run_batch=self._choices.run_batch,
             skip_batch=self._choices.skip_batch,
@@ -137,11 +150,11 @@ class MicroBatchRunner:
         return decision is SKIP
 
     def _retention_ms(self) -> int | None:
-        """How long the broker keeps offsets. Needed only if there is no commit note."""
+        """How long the brokers keep offsets. Needed only if there is no commit note."""
         if self.owner.note is not None:
             return None
-        minutes = patiently(lambda: self._client.broker_setting("offsets.retention.minutes"))
-        return int(minutes) * 60_000 if minutes else DEFAULT_RETENTION_MS
+        minutes = patiently(lambda: self._client.setting_of_every_broker("offsets.retention.minutes"))
+        return known_retention_ms(minutes.values(), self._settings.retention_ms)
 
     def _skip(self, work: Work) -> BatchProgress:
         if work.planned is not None and work.planned.is_stateful:
@@ -175,10 +188,36 @@ class MicroBatchRunner:
 
     def _attempt(self, work: Work, number: int) -> BatchProgress:
         identity = self.owner.begin()
-        note = None
+        note: CommitNote | TokenNote | None = work.token
+        if work.token is not None:
+            written = decide_token(self.owner.read_token_notes(work.token.token), work.token.token, work.token.topic)
+            if isinstance(written, Refuse):
+                raise BatchRefused(written.reason)
+            if written is not None:
+                return BatchProgress(work.batch_id, SKIPPED, records=written.records)
         if work.planned is not None:
             # Decide again: `begin` may have found a newer note, of another owner of the id.
             if self._is_committed(work.batch_id, work.planned):
                 return self._skip(work)
             note = self.owner.next_note(work.planned.query_id, work.batch_id, work.planned.offsets.digest)
         return self.attempts.make(work, identity, note, number)
+
+
+def query_of(session: Any, batch_id: int, settings: SinkSettings) -> RunningQuery:
+    """The query that calls the sink with this micro-batch."""
+    if not has_gateway(session):
+        return connect_query(session, settings.checkpoint_location, batch_id)
+    query = running_query(session)
+    if query is None:
+        raise SinkError("foreachBatch was called outside a streaming query: use sink.write(frame) there")
+    return query
+
+
+def describe_unnamed_adoption(settings: SinkSettings) -> str:
+    """The message for adopt=True, with the id to write in its place."""
+    with KafkaClient(settings.client) as client:
+        note = glance_at_note(client, settings.transactional_id)
+    last = f'write adopt="{note.query_id}", the query of the last transaction' if isinstance(note, CommitNote) else ""
+    return "adopt=True does not say which query to adopt: it would fit any checkpoint by accident\n\nhint: " + (
+        last or f"remove it: Kafka holds no commit note of transactional.id {settings.transactional_id}"
+    )

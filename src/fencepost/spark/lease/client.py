@@ -9,6 +9,7 @@ AlreadyWritten                 not an error: another attempt at this task wrote 
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ from fencepost.spark.lease.messages import Granted, TaskAttempt, TaskResult, Wan
 from fencepost.spark.lease.wire import MAX_FRAME_BYTES, PROTOCOL_VERSION, encode_frame, keep_alive, take_frame
 
 CONNECT_TIMEOUT_S = 10.0
+# How long a task waits for a place if the driver has as many connections as it may open files.
+ROOM_TIMEOUT_S = 600.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
 
 class LeaseError(Exception):
@@ -58,6 +62,7 @@ class LeaseClient:
     """Connects at once, so that a task that cannot reach its driver fails before its first row.
 
     attempt_number: Spark's number of this attempt at the input partition, within one attempt at its stage.
+    room_timeout_s: how long to wait for a place. A driver without one closes the connection without an answer.
     """
 
     def __init__(
@@ -66,23 +71,39 @@ class LeaseClient:
         task: TaskAttempt,
         attempt_number: int | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        room_timeout_s: float = ROOM_TIMEOUT_S,
     ) -> None:
         self._address = address
         self._task = task
         self._buffer = bytearray()
+        hello = {"op": "hello", "version": PROTOCOL_VERSION, "token": address.token, "task": list(task)}
+        hello = hello if attempt_number is None else {**hello, "attempt": attempt_number}
+        deadline, pause_s = time.monotonic() + room_timeout_s, FIRST_PAUSE_S
+        while True:
+            self._socket = self._connect(connect_timeout_s)
+            try:
+                # The greeting has a deadline. Later answers have none: a lease may be held by another task.
+                self._ask(hello)
+                self._socket.settimeout(None)
+                return
+            except DriverUnreachable as e:
+                self.close()
+                is_full = isinstance(e.__cause__, ConnectionError)
+                if not is_full or time.monotonic() + pause_s > deadline:
+                    raise
+            except BaseException:
+                self.close()
+                raise
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+    def _connect(self, timeout_s: float) -> socket.socket:
         try:
-            self._socket = socket.create_connection((address.host, address.port), connect_timeout_s)
+            connected = socket.create_connection((self._address.host, self._address.port), timeout_s)
+            keep_alive(connected)
+            return connected
         except OSError as e:
             raise self._unreachable(e) from e
-        try:
-            keep_alive(self._socket)
-            # The greeting has a deadline. Later answers have none: a lease may be held by another task.
-            hello = {"op": "hello", "version": PROTOCOL_VERSION, "token": address.token, "task": list(task)}
-            self._ask(hello if attempt_number is None else {**hello, "attempt": attempt_number})
-            self._socket.settimeout(None)
-        except BaseException:
-            self.close()
-            raise
 
     def __enter__(self) -> LeaseClient:
         return self

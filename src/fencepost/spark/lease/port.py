@@ -36,7 +36,7 @@ def listen(host: str, ports: range) -> socket.socket:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            listener.listen(1024)
+            listener.listen(65_535)  # As many as the system allows: all tasks of a large job connect at once.
             return listener
         except OSError as e:
             listener.close()

@@ -87,9 +87,10 @@ class _Input:
 class LeaseTable:
     """The leases of one transaction.
 
-    first_touches_at_once: how many partitions may have their first record batch in flight.
+    first_touches_at_once: how many tasks may have first record batches of partitions in flight.
         TV2: one. The first record batch adds its partition, and the coordinator rejects concurrent additions with
-        error 51, which some brokers turn into 19.
+        error 51, which some brokers turn into 19. One task may touch any number of partitions: it sends its requests
+        one after another, and a broker adds all partitions of a request at once.
         TV1: None, which means any number. The driver adds the partitions itself.
 
     transaction_timeout_ms: the broker aborts the transaction this long after its first partition was added. Tasks that
@@ -283,6 +284,11 @@ class LeaseTable:
             # A partition that becomes free goes to the next task in its queue, so a free one has no queue.
             if output.touch is Touch.DONE and output.holder is None:
                 return self._grant(output, partition, ask, wants[partition], now_ms)
+        for partition, output in outputs.items() if self._is_touching(ask.task) else ():
+            if output.touch is Touch.NOT_YET:
+                output.touch = Touch.DONE
+                self._first_touches.add(partition)
+                return self._grant(output, partition, ask, wants[partition], now_ms)
         if of.held:
             return self._reply(ask, Busy())
         for partition, output in outputs.items():
@@ -290,6 +296,11 @@ class LeaseTable:
             if output.touch is Touch.NOT_YET:
                 self._untouched.append(partition)
         return self._start_first_touches()
+
+    def _is_touching(self, task: TaskAttempt) -> bool:
+        """TV2: are the first touches in flight those of this task? Then the transaction is open, and it may do more."""
+        first = next(iter(self._first_touches), None)
+        return self._at_once is not None and first is not None and self._outputs[first].holder == task
 
     def _start_first_touches(self) -> None:
         while self._untouched and (self._at_once is None or len(self._first_touches) < self._at_once):

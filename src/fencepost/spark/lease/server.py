@@ -18,7 +18,7 @@ from fencepost.spark.lease.port import listen
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.service import LeaseService, OnFirstTouch, OnMustAbort
 
-MAX_CONNECTIONS = 4096
+MAX_CONNECTIONS = 65_536  # As far as the limit of open files allows. Tasks beyond it wait.
 T = TypeVar("T")
 
 

@@ -77,9 +77,10 @@ def write_rows(
         except AlreadyWritten as e:
             counted.exhaust()
             written = sum(count for _, _, count in e.result.counts)
-            if written != counted.rows:
+            if written < counted.rows:
                 # When an executor dies, its Python worker may live a moment longer. The worker takes the end of its
-                # socket for the end of its rows, as Arrow does, and reports too early that it is done.
+                # socket for the end of its rows, as Arrow does, and reports too early that it is done. If it is this
+                # attempt that saw too few rows, the result of the other is sound.
                 name = f"input partition {task.partition_id}"
                 reason = f"an earlier attempt at {name} wrote {written} records, but there are {counted.rows} rows"
                 leases.dispute(reason)
@@ -116,9 +117,10 @@ class _Counted:
 
 
 def _gather(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    """Tables of about GATHER_BYTES. Spark's Arrow batches have up to 10,000 rows, of whatever size."""
     gathered: list[pa.RecordBatch] = []
     size = 0
-    for arrow_batch in arrow_batches:
+    for arrow_batch in (one for large in arrow_batches for one in _slices(large)):
         if arrow_batch.num_rows:
             gathered.append(arrow_batch)
             size += arrow_batch.nbytes
@@ -127,3 +129,13 @@ def _gather(arrow_batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
             gathered, size = [], 0
     if gathered:
         yield pa.Table.from_batches(gathered)
+
+
+def _slices(arrow_batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same rows in Arrow batches of at most GATHER_BYTES, or of one row. Nothing is copied."""
+    if arrow_batch.nbytes <= GATHER_BYTES or arrow_batch.num_rows < 2:
+        yield arrow_batch
+        return
+    half = arrow_batch.num_rows // 2
+    yield from _slices(arrow_batch.slice(0, half))
+    yield from _slices(arrow_batch.slice(half))

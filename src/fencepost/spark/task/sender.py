@@ -1,7 +1,7 @@
 """Sends record batches to their leaders, each under its lease, until the brokers have acknowledged them.
 
-Several partitions of one broker go into one request. A record batch that was sent once is only ever sent again as the
-same bytes, so a broker recognizes it by its sequence.
+Several partitions of one broker go into one request, up to a size that every broker accepts. A record batch that was
+sent once is only ever sent again as the same bytes, so a broker recognizes it by its sequence.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from fencepost.spark.task.topics import PinnedTopic
 PAUSE_S = 0.02
 LONGEST_PAUSE_S = 0.5
 REQUEST_TIMEOUT_MS = 30_000
+# Brokers close the connection on a request above socket.request.max.bytes, which is 100 MiB by default.
+MAX_REQUEST_BYTES = 16 << 20
 
 
 class WriteFailed(Exception):
@@ -110,7 +112,7 @@ class Sender:
         self._leases.fail(reason, is_fatal=verdict is Verdict.FATAL)
         raise WriteFailed(reason)
 
-    # --- one request to each leader -------------------------------------------------------------------------
+    # --- requests to each leader ----------------------------------------------------------------------------
 
     def _produce(self, encoded: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, tuple[int, str]]:
         """The error code and message for each partition. A lost connection counts as NETWORK_EXCEPTION."""
@@ -123,7 +125,12 @@ class Sender:
                 answers[topic, partition] = self._lost(topic, e)
                 continue
             by_leader.setdefault(leader, {}).setdefault(topic, []).append(partition)
-        for leader, topics in by_leader.items():
+        requests = [
+            (leader, part)
+            for leader, topics in by_leader.items()
+            for part in split_by_size(topics, encoded, MAX_REQUEST_BYTES)
+        ]
+        for leader, topics in requests:
             try:
                 response = self._client.send(leader, self._request(encoded, topics), self._plan.produce_version)
             except Unreachable as e:
@@ -169,3 +176,19 @@ class Sender:
     def _refresh(self, topic: str) -> None:
         with suppress(ClientError):  # The next request reports the problem.
             self._client.refresh([topic])
+
+
+def split_by_size(
+    topics: Mapping[str, list[int]], encoded: Mapping[TopicPartition, bytes], limit: int
+) -> list[dict[str, list[int]]]:
+    """The partitions of one broker in requests of at most `limit` bytes. A record batch above it goes alone."""
+    requests: list[dict[str, list[int]]] = []
+    size = 0
+    for topic, partitions in topics.items():
+        for partition in partitions:
+            size += len(encoded[topic, partition])
+            if not requests or size > limit:
+                requests.append({})
+                size = len(encoded[topic, partition])
+            requests[-1].setdefault(topic, []).append(partition)
+    return requests

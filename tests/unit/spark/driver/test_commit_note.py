@@ -7,14 +7,36 @@ import pytest
 from fencepost.spark.driver.commit_note import (
     MAX_NOTE_BYTES,
     CommitNote,
+    TokenNote,
     UnreadableNote,
     decode_note,
+    decode_token_note,
     encode_note,
     newest,
     note_group,
+    token_group,
 )
 
 QUERY, OTHER, DIGEST = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-4228-a42c-5847c4b3c4c4", "0123abcd"
+
+
+def test_the_note_of_a_token_survives_its_journey_and_is_told_from_others() -> None:
+    for topic in ("refunds", None):
+        note = TokenNote("2026-11-16", topic, 7)
+        assert decode_token_note(encode_note(note)) == note
+    for text in (
+        "",
+        "7",
+        "{}",
+        '{"fencepost":2,"token":"t","topic":null,"records":1}',
+        encode_note(CommitNote("q", 1, "d")),
+    ):
+        assert decode_token_note(text) == UnreadableNote(text)
+
+
+def test_two_tokens_never_have_the_same_group() -> None:
+    assert token_group("refunds-1", "2026-11-16") == "fencepost-token-refunds-1:2026-11-16"
+    assert token_group("a:b", "c") != token_group("a", "b:c")
 
 
 def test_group_and_text_of_a_note_are_those_that_clusters_hold() -> None:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.spark.driver.commit_note import CommitNote, UnreadableNote
-from fencepost.spark.driver.decision import HOUR_MS, RUN, SKIP, Decision, Refuse, decide
+from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
+from fencepost.spark.driver.decision import (
+    HOUR_MS,
+    RUN,
+    SKIP,
+    Decision,
+    Refuse,
+    decide,
+    decide_token,
+    known_retention_ms,
+)
 
 QUERY, OTHER = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-4228-a42c-5847c4b3c4c4"
 DIGEST, OTHER_DIGEST = "0123abcd", "ffff0000"
@@ -19,7 +28,8 @@ def decide_for(
     *,
     age_ms: int | None = 0,
     retention_ms: int | None = WEEK_MS,
-    adopt: bool = False,
+    is_new: bool = False,
+    adopt: str | bool | None = None,
     run_batch: int | None = None,
     skip_batch: int | None = None,
 ) -> Decision:
@@ -30,6 +40,7 @@ def decide_for(
         DIGEST,
         offsets_age_ms=age_ms,
         retention_ms=retention_ms,
+        is_new=is_new,
         adopt=adopt,
         run_batch=run_batch,
         skip_batch=skip_batch,
@@ -71,8 +82,20 @@ def test_the_work_of_another_query_is_never_a_reason_to_skip(batch_id: int, dige
     said = reason(decide_for(note, batch_id, skip_batch=batch_id))
     assert QUERY in said
     assert OTHER in said
-    assert "adopt=True" in said
-    assert decide_for(note, batch_id, adopt=True) is RUN
+    assert f'set adopt="{OTHER}"' in said
+    assert decide_for(note, batch_id, adopt=OTHER) is RUN
+
+
+@pytest.mark.parametrize(
+    ("adopt", "said"), [(True, "adopt=True does not say which query"), ("mine", "adopt='mine' names another one")]
+)
+def test_an_answer_that_does_not_name_the_last_query_adopts_nothing_and_learns_its_id(
+    adopt: str | bool, said: str
+) -> None:
+    refusal = reason(decide_for(CommitNote(OTHER, 7, DIGEST), 0, adopt=adopt))
+    assert said in refusal
+    assert f'set adopt="{OTHER}"' in refusal
+    assert decide_for(CommitNote(QUERY, 6, DIGEST), 7, adopt=adopt) is RUN, "there is nothing to adopt"
 
 
 def test_the_first_micro_batch_of_a_new_pipeline_runs() -> None:
@@ -104,14 +127,59 @@ def test_without_a_note_a_micro_batch_runs_only_if_its_note_could_not_have_expir
 
 def test_what_is_not_known_is_not_guessed() -> None:
     assert "when the micro-batch was planned" in reason(decide_for(None, 7, age_ms=None))
-    assert "how long it keeps offsets" in reason(decide_for(None, 7, retention_ms=None))
+    for batch_id in (0, 7):
+        said = reason(decide_for(None, batch_id, retention_ms=None))
+        assert "the brokers do not show offsets.retention.minutes" in said
+        assert "set fencepost.offsets.retention.minutes" in said
     assert "'mine'" in reason(decide_for(UnreadableNote("mine"), 7))
 
 
+def test_a_micro_batch_that_this_run_planned_needs_no_note_while_one_that_waited_too_long_does() -> None:
+    assert decide_for(None, 0, retention_ms=None, is_new=True) is RUN
+    assert isinstance(decide_for(None, 7, age_ms=2 * WEEK_MS, is_new=True), Refuse)
+
+
+@pytest.mark.parametrize(
+    ("told", "by_user_ms", "known_ms"),
+    [
+        (["10080"], None, WEEK_MS),
+        (["10080", "60"], None, HOUR_MS),
+        (["10080", None], None, None),
+        ([None], HOUR_MS, HOUR_MS),
+        ([], None, None),
+        (["10080"], HOUR_MS, HOUR_MS),
+        (["60"], WEEK_MS, HOUR_MS),
+    ],
+)
+def test_the_shortest_retention_counts_and_one_that_a_broker_hides_is_not_known(
+    told: list[str | None], by_user_ms: int | None, known_ms: int | None
+) -> None:
+    assert known_retention_ms(told, by_user_ms) == known_ms
+
+
+def test_a_token_that_was_used_for_the_same_topic_writes_nothing_more() -> None:
+    note = TokenNote("today", "refunds", 7)
+    assert decide_token([], "today", "refunds") is None
+    assert decide_token([note, note], "today", "refunds") == note
+
+
+def test_a_token_that_was_used_for_another_topic_is_refused_with_both() -> None:
+    refusal = decide_token([TokenNote("today", "refunds", 7)], "today", "audit")
+    assert isinstance(refusal, Refuse)
+    assert "token 'today' was used to write to refunds, and now for audit" in refusal.reason
+    assert "'today-audit'" in refusal.reason
+    assert isinstance(decide_token([TokenNote("today", None, 7)], "today", "audit"), Refuse)
+
+
+def test_a_note_that_is_not_that_of_the_token_is_refused() -> None:
+    for note in (UnreadableNote("?"), TokenNote("yesterday", "refunds", 7)):
+        assert isinstance(decide_token([note], "today", "refunds"), Refuse)
+
+
 def test_adopting_does_not_turn_the_other_rows_around() -> None:
-    assert decide_for(CommitNote(QUERY, 7, DIGEST), 7, adopt=True) is SKIP
-    assert isinstance(decide_for(CommitNote(QUERY, 9, DIGEST), 7, adopt=True), Refuse)
-    assert isinstance(decide_for(None, 7, age_ms=WEEK_MS, adopt=True), Refuse)
+    assert decide_for(CommitNote(QUERY, 7, DIGEST), 7, adopt=OTHER) is SKIP
+    assert isinstance(decide_for(CommitNote(QUERY, 9, DIGEST), 7, adopt=OTHER), Refuse)
+    assert isinstance(decide_for(None, 7, age_ms=WEEK_MS, adopt=OTHER), Refuse)
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,30 @@ def test_with_version_2_first_batches_go_one_at_a_time_and_later_ones_do_not_wai
     assert granted_at(driver.answers[third]) == 0
 
 
+def test_with_version_2_one_task_makes_the_first_touch_of_all_its_partitions_at_once() -> None:
+    driver = Driver(at_once=1)
+    mine = [("refunds", n) for n in range(200)]
+    for number in range(len(mine)):
+        assert granted_at(driver.acquire(task(0), *mine[number:])) == 0
+    assert driver.touches == mine[:1], "the first of them opens the transaction, and the writes add the others"
+    other = driver.ask(task(1), AUDIT)
+    late = driver.ask(task(2), mine[7])
+    for partition in mine[:-1]:
+        driver.release(task(0), partition)
+    assert granted_at(driver.answers[late]) == 10, "this partition has had its first batch"
+    assert other not in driver.answers, "first batches of two tasks are not in flight at the same time"
+    driver.release(task(0), mine[-1])
+    assert granted_at(driver.answers[other]) == 0
+
+
+def test_with_version_2_a_task_with_a_lease_does_not_wait_for_the_first_touches_of_another() -> None:
+    driver = Driver(at_once=1)
+    driver.write(task(1), REFUNDS)
+    driver.acquire(task(0), AUDIT)
+    assert isinstance(driver.acquire(task(1), REFUNDS), Granted)
+    assert isinstance(driver.acquire(task(1), OTHER_REFUNDS), Busy)
+
+
 def test_the_turn_of_a_task_that_died_before_its_first_batch_goes_to_the_next() -> None:
     driver = Driver(at_once=1, adds=False)
     driver.ask(task(0), REFUNDS)

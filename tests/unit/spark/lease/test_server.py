@@ -487,11 +487,33 @@ def test_a_task_that_sends_nonsense_is_disconnected(batch: MicroBatch, message: 
 def test_no_more_connections_than_allowed_are_open() -> None:
     with LeaseServer("127.0.0.1", max_connections=2) as server:
         batch = MicroBatch(server)
-        with batch.client(0), batch.client(1), pytest.raises(DriverUnreachable):
-            batch.client(2)
+        with batch.client(0), batch.client(1), pytest.raises(DriverUnreachable, match=r"closed|reset|Broken"):
+            LeaseClient(batch.address, TaskAttempt(1, 2, 102), room_timeout_s=0.15)
         assert eventually(lambda: not server._service.connections.open)
         with batch.client(2) as client:
             assert write(client, REFUNDS) == 0
+
+
+def test_a_task_for_which_there_is_no_room_waits_until_another_is_done(pool: ThreadPoolExecutor) -> None:
+    with LeaseServer("127.0.0.1", max_connections=2) as server:
+        batch = MicroBatch(server)
+        with batch.client(0), batch.client(1) as second:
+            waiting = pool.submit(batch.client, 2)
+            assert is_waiting(waiting)
+            second.close()
+            with waiting.result(WAIT_S) as third:
+                assert write(third, REFUNDS) == 0
+
+
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 12_000, reason="the hard limit of open files is low"
+)
+def test_more_than_4096_tasks_are_connected_at_the_same_time(server: LeaseServer) -> None:
+    batch, tasks = MicroBatch(server), 4100
+    with ExitStack() as open_:
+        for number in range(tasks):
+            open_.enter_context(LeaseClient(batch.address, TaskAttempt(1, number, number), room_timeout_s=0))
+        assert len(server._service.current().connections) == tasks
 
 
 def test_a_silent_connection_is_closed() -> None:
@@ -538,7 +560,7 @@ def test_who_has_not_said_who_it_is_gives_way_the_oldest_first_and_a_task_does_n
             assert gives_way.recv(1) == b""
             assert write(task, REFUNDS) == 10 * (number - 1)
         with pytest.raises(DriverUnreachable):
-            batch.client(4)
+            LeaseClient(batch.address, TaskAttempt(1, 4, 104), room_timeout_s=0)
         assert write(first, REFUNDS) == 30
     assert sum("give way" in record.message for record in caplog.records) == 1
 

@@ -1,0 +1,149 @@
+"""Cached rows that are lost while a transaction is open.
+
+A function that writes several frames from one cached frame relies on the cache: all outputs come from one computation.
+If Spark loses a part of the cache, with its executor or otherwise, it computes that part again without a word, and the
+rows may differ. Outputs of two computations must not be committed together, so the sink aborts and runs the micro-batch
+again.
+
+Spark Connect shows nothing of this: there `compute_once` is the way to write several frames.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from fencepost.spark.failures import BatchBroken, SinkError
+
+PAUSE_S = 0.05
+HINT = "\n\nhint: transaction.compute_once(frame) gives a frame that is never computed again"
+
+
+class Cached(NamedTuple):
+    """One cached frame as Spark sees it: an RDD, and which of its partitions are stored on which executor."""
+
+    stored: frozenset[tuple[str, int]]
+    copies: int  # Of each partition.
+    has_disk: bool  # False: Spark drops partitions when memory runs short, and computes them again.
+
+
+def find_loss(before: Mapping[int, Cached], now: Mapping[int, Cached]) -> str | None:
+    """What was lost between two looks; None if nothing was. The numbers are ids of RDDs.
+
+    A frame that is not cached any more was given up on purpose. A cache in memory only may lose partitions at any
+    time; `_check_level` keeps it out of a transaction with several writes.
+    """
+    for rdd_id, (stored, copies, has_disk) in now.items():
+        if not has_disk:
+            continue
+        lost = before[rdd_id].stored - stored if rdd_id in before else ()
+        if lost:
+            return f"{len(lost)} of {len(before[rdd_id].stored)} cached partitions of RDD {rdd_id}"
+        places = Counter(partition for _, partition in stored)
+        if places and max(places.values()) > copies:
+            # By a task that could not fetch the partition from another executor, or by a speculative copy of a task.
+            return f"the one version of a cached partition of RDD {rdd_id}: it is stored {max(places.values())} times"
+    return None
+
+
+def stored_by_rdd(blocks_of_executors: Iterable[tuple[str, str]]) -> dict[int, set[tuple[str, int]]]:
+    """From executors and their blocks, such as ("1", "rdd_4_0,rdd_4_2"), to RDDs and where their partitions are."""
+    found: dict[int, set[tuple[str, int]]] = {}
+    for executor, blocks in blocks_of_executors:
+        for block in filter(None, blocks.split(",")):
+            _, rdd_id, partition = block.split("_")
+            found.setdefault(int(rdd_id), set()).add((executor, int(partition)))
+    return found
+
+
+def lost_executors(executors: Iterable[Mapping[str, Any]], since_ms: int) -> list[str]:
+    """The ids of executors with cached rows that were lost since then, among those of Spark's status store."""
+    gone = (e for e in executors if e.get("removeTime") and e.get("rddBlocks", 0) > 0)
+    return [str(e["id"]) for e in gone if _ms_of(e["removeTime"]) >= since_ms]
+
+
+def _ms_of(text: str) -> int:
+    """A time of Spark's status API, such as 2026-11-16T10:20:30.123GMT."""
+    return round(datetime.strptime(text.replace("GMT", "+0000"), "%Y-%m-%dT%H:%M:%S.%f%z").timestamp() * 1000)
+
+
+class CachedRows:
+    """Looks at Spark's caches before and after each write of a transaction, and before its commit."""
+
+    def __init__(self, context: Any | None, began_ms: int) -> None:
+        self._context = context  # None: Spark Connect.
+        self._began_ms = began_ms
+        self._seen: dict[int, Cached] = {}
+        self._writes = 0
+
+    def before_write(self, frame: Any) -> None:
+        self.look()
+        self._writes += 1
+        if self._writes > 1 and any(not cached.has_disk for cached in self._seen.values()):
+            self._check_level(frame)
+
+    def look(self) -> None:
+        """Raises BatchBroken if a part of a cached frame is lost."""
+        if self._context is None or not self._context._jsc.getPersistentRDDs():
+            return
+        now = self._collect()
+        if find_loss(self._seen, now) is not None:
+            # Another thread may be giving a frame up: Spark removes its partitions first, and then the frame.
+            time.sleep(PAUSE_S)
+            now = self._collect()
+        if (loss := find_loss(self._seen, now)) is not None:
+            raise _broken(f"Spark lost {loss}")
+        self._seen |= now
+
+    def _collect(self) -> dict[int, Cached]:
+        assert self._context is not None
+        # From the block manager: Spark's status store hears of a loss later than the tasks that compute again.
+        master = self._context._jvm.org.apache.spark.SparkEnv.get().blockManager().master()
+        stored = stored_by_rdd(
+            (status.blockManagerId().toString(), status.rddBlocks().keys().mkString(","))
+            for status in master.getStorageStatus()
+        )
+        rdds = self._context._jsc.getPersistentRDDs()
+        levels = {rdd_id: rdd.getStorageLevel() for rdd_id, rdd in rdds.items()}
+        return {
+            rdd_id: Cached(frozenset(stored.get(rdd_id, ())), level.replication(), level.useDisk())
+            for rdd_id, level in levels.items()
+        }
+
+    def finish(self) -> None:
+        """Before the commit. Raises BatchBroken if an executor with cached rows was lost, however briefly it lived."""
+        self.look()
+        if self._seen and (lost := lost_executors(self._executors(), self._began_ms)):
+            raise _broken(f"Spark lost executor {', '.join(lost)}, which held cached rows")
+
+    def _executors(self) -> list[dict[str, Any]]:
+        assert self._context is not None
+        # As JSON: one call, however many executors there are.
+        writer = self._context._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter()
+        executors = self._context._jsc.sc().statusStore().executorList(False)
+        found: list[dict[str, Any]] = json.loads(writer.mapper().writeValueAsString(executors))
+        return found
+
+    def _check_level(self, frame: Any) -> None:
+        leaves = frame._jdf.queryExecution().withCachedData().collectLeaves()
+        for leaf in map(leaves.apply, range(leaves.size())):
+            if leaf.getClass().getSimpleName() != "InMemoryRelation":
+                continue
+            level = leaf.cacheBuilder().storageLevel()
+            if not level.useDisk():
+                raise SinkError(
+                    f"write {self._writes} of the micro-batch reads rows that are cached with {level.description()}: "
+                    "Spark drops such rows when memory runs short, and computes them again, perhaps differently than "
+                    f"for the write before{HINT}; or use persist() without a storage level, which has a disk"
+                )
+
+
+def _broken(what: str) -> BatchBroken:
+    return BatchBroken(
+        f"{what}, while the transaction was open: outputs that were written before and after it may come from two "
+        f"computations{HINT}"
+    )

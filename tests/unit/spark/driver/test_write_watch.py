@@ -1,0 +1,52 @@
+"""The checks around the writes of a transaction: one that failed stays failed."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fencepost.spark.driver.cached_rows import CachedRows
+from fencepost.spark.driver.jobs import Jobs
+from fencepost.spark.driver.write_watch import WriteWatch
+from fencepost.spark.failures import SinkError
+
+
+def session() -> Any:
+    """As with Spark Connect."""
+    conf = SimpleNamespace(get=lambda name, default=None: default)
+    return SimpleNamespace(addTag=lambda tag: None, removeTag=lambda tag: None, conf=conf)
+
+
+FRAME = SimpleNamespace(_explain_string=lambda: "FileScan text [value#1]")
+
+
+def test_a_write_in_another_thread_is_refused_and_ends_the_attempt_though_the_function_hides_it() -> None:
+    written = []
+
+    def write(watch: WriteWatch) -> None:
+        with watch.around(FRAME):
+            written.append(FRAME)
+
+    with Jobs(session()) as jobs, ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
+        watch = WriteWatch(jobs, CachedRows(None, 0))
+        write(watch)
+        refused = pool.submit(write, watch).exception()
+        assert isinstance(refused, SinkError)
+        assert "in thread pool_0, but the micro-batch runs in thread " + threading.current_thread().name in str(refused)
+        assert "hint: call transaction.write in the thread that called your function" in str(refused)
+        assert len(written) == 1
+        with pytest.raises(SinkError, match="pool_0"):
+            watch.finish()
+
+
+def test_writes_in_the_thread_of_the_micro_batch_are_no_problem() -> None:
+    with Jobs(session()) as jobs:
+        watch = WriteWatch(jobs, CachedRows(None, 0))
+        for _ in range(2):
+            with watch.around(FRAME):
+                pass
+        watch.finish()
