@@ -30,14 +30,15 @@ java: | $(STAMPS)/env
 
 # PySpark and the jars are of no use without Java, so they are not fetched then.
 jars: java
-	@[ ! -s .tools/java-home ] || { $(MAKE) $(STAMPS)/engines -s && $(BIN)/python -m scripts.setup_jars; }
+	@[ ! -s .tools/java-home ] || { $(MAKE) $(STAMPS)/engines -s && $(BIN)/python -m scripts.setup_jars \
+	  && $(BIN)/python -m scripts.build_jar; }
 
 setup: $(STAMPS)/env jars ## set up only: .venv/bin/fencepost is there afterwards
 
 # Only what the Spark pipeline needs. Java is required; of the jars, only Spark's Kafka source is fetched.
 spark: $(STAMPS)/env
 	@[ -s .tools/java-home ] && [ -x "$$(cat .tools/java-home)/bin/java" ] || $(BIN)/python -m scripts.setup_java --needed
-	@$(MAKE) $(STAMPS)/engines -s && $(BIN)/python -m scripts.setup_jars connector
+	@$(MAKE) $(STAMPS)/engines -s && $(BIN)/python -m scripts.setup_jars connector && $(BIN)/python -m scripts.build_jar --needed
 
 run: spark ## set up and run the main job: refunds on Spark, exactly once while driver and broker are killed
 	@JAVA_HOME="$$(cat .tools/java-home)" $(BIN)/fencepost demo refunds

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from fencepost.spark.driver.dataframes import select_columns
+from fencepost.spark.driver.planes import Plane
 from fencepost.spark.failures import BatchBroken
 from fencepost.spark.lease.messages import TaskResult
 from fencepost.spark.task.plan import WritePlan
-from fencepost.spark.task.run import RESULT_SCHEMA, spark_task
 from fencepost.spark.task.topics import PinnedTopic
 
 
@@ -17,10 +17,16 @@ class BatchTransaction:
     """For functions under `@sink.batch`. The sink commits or aborts it."""
 
     def __init__(
-        self, batch_id: int, default_topic: str | None, plan: WritePlan, pin: Callable[[str], PinnedTopic]
+        self,
+        batch_id: int,
+        default_topic: str | None,
+        plane: Plane,
+        plan: WritePlan,
+        pin: Callable[[str], PinnedTopic],
     ) -> None:
         self.batch_id = batch_id
         self._default_topic = default_topic
+        self._plane = plane
         self._plan = plan
         self._pin = pin
         self.results: list[TaskResult] = []
@@ -40,15 +46,13 @@ class BatchTransaction:
         number, self._writes = self._writes, self._writes + 1
         topics = {} if topic is None else {topic: self._pin_once(topic)}
         plan = self._plan._replace(write_number=number, topic=topic, topics=topics)
-        results = []
-        for row in rows.mapInArrow(spark_task(plan), RESULT_SCHEMA).collect():
-            counts = tuple((c[0], c[1], c[2]) for c in row["counts"])
-            results.append(TaskResult(row["write"], row["input"], row["attempt"], counts))
-            for name, topic_id in row["topics"].items():
-                self._topic_ids.setdefault(name, set()).add(bytes(topic_id))
-        self.results += results
-        self.input_partitions[number] = len(results)
-        return sum(n for result in results for _, _, n in result.counts)
+        accepted = self._plane.write(rows, plan)
+        for task in accepted:
+            self.results.append(task.result)
+            for name, topic_id in task.topics.items():
+                self._topic_ids.setdefault(name, set()).add(topic_id)
+        self.input_partitions[number] = len(accepted)
+        return sum(n for task in accepted for _, _, n in task.result.counts)
 
     def _pin_once(self, topic: str) -> PinnedTopic:
         """Until the end of the transaction a topic keeps its size, even if it grows: a key keeps its partition."""

@@ -13,7 +13,7 @@ _OTHER_VERSION = re.compile(
     r"|ImportError: cannot import name [^\n]* from 'fencepost\.[^\n]*"
     r"|AttributeError: Can't get attribute [^\n]* on <module 'fencepost\.[^\n]*"
 )
-_UNREACHABLE = re.compile(r"lease\.client\.DriverUnreachable: ([^\n]*\n\nhint: [^\n]*)")
+_UNREACHABLE = re.compile(r"lease\.(?:client\.)?DriverUnreachable: ([^\n]*\n\nhint: [^\n]*)")
 _EXCEPTION_LINE = re.compile(r"^[A-Za-z_][\w.]*: .*", re.MULTILINE)
 _JAVA_TRACE = re.compile(r"JVM stacktrace|^\s+at [\w.$]+\(", re.MULTILINE)
 
