@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import random
 import re
 import shutil
 import venv
@@ -112,6 +113,42 @@ def test_rows_without_a_key_are_spread_evenly_and_the_option_wins_over_the_topic
     sinks(servers, unique("spread"), topic=topic).write(frame)
 
     assert Counter(r.partition for r in read(servers, topic)) == {0: 300, 1: 300, 2: 300}
+
+
+def test_both_planes_write_the_same_records_to_the_same_partitions(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, plane: str
+) -> None:
+    if plane == "python":
+        pytest.skip("the test is about both")
+    servers, rng = broker.bootstrap_servers, random.Random(7)
+    begin = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+    def some_bytes() -> bytes | None:
+        return rng.choice([None, b"", rng.randbytes(rng.randrange(1, 40)), rng.randbytes(rng.randrange(200))])
+
+    rows = [
+        (
+            n % 7 if n % 5 == 0 else None,
+            some_bytes() if n % 5 == 0 else rng.randbytes(n % 41),
+            some_bytes(),
+            rng.choice([None, [], [(f"h{n}é", some_bytes()), ("", b"")]]),
+            begin + datetime.timedelta(microseconds=rng.randrange(2**50)),
+        )
+        for n in range(500)
+    ]
+    schema = (
+        "partition int, key binary, value binary, headers array<struct<key:string,value:binary>>, timestamp timestamp"
+    )
+    frame = spark.createDataFrame(rows, schema).coalesce(1).cache()
+    found = {}
+    for each in ("jvm", "python"):
+        # Small record batches, so that there are many, and some that are too large for their topic.
+        topic = create_topic(servers, unique("same"), 7, max_message_bytes="4000")
+        limits = {"fencepost_plane": each, "max_request_size": 8000}
+        assert sinks(servers, unique("same"), topic=topic, **limits).write(frame) == 500
+        found[each] = read(servers, topic)
+    frame.unpersist()
+    assert found["jvm"] == found["python"]
 
 
 def test_a_row_that_cannot_be_a_record_is_refused_in_the_same_words(
