@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -q
 FAST_TESTS = $(wildcard tests/unit tests/transcripts tests/properties tests/simulation)
 SOCKET_TESTS = $(wildcard tests/conformance tests/e2e)
 
-.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim search wheel compat fast-tests java jars spark other-engines
+.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim search wheel compat fast-tests java jars spark spark-jar other-engines
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -30,14 +30,19 @@ java: | $(STAMPS)/env
 
 # PySpark and the jars are of no use without Java, so they are not fetched then.
 jars: java
-	@[ ! -s .tools/java-home ] || { $(MAKE) $(STAMPS)/engines -s && $(BIN)/python -m scripts.setup_jars; }
+	@[ ! -s .tools/java-home ] || { $(MAKE) $(STAMPS)/engines -s && $(BIN)/python -m scripts.setup_jars \
+	  && $(BIN)/python -m scripts.build_jar; }
 
 setup: $(STAMPS)/env jars ## set up only: .venv/bin/fencepost is there afterwards
 
-# Only what the Spark pipeline needs. Java is required; of the jars, only Spark's Kafka source is fetched.
-spark: $(STAMPS)/env
+# The jar of the sink itself. Java is required.
+spark-jar: $(STAMPS)/env
 	@[ -s .tools/java-home ] && [ -x "$$(cat .tools/java-home)/bin/java" ] || $(BIN)/python -m scripts.setup_java --needed
-	@$(MAKE) $(STAMPS)/engines -s && $(BIN)/python -m scripts.setup_jars connector
+	@$(MAKE) $(STAMPS)/engines -s && $(BIN)/python -m scripts.build_jar --needed
+
+# Only what the Spark pipeline needs: of the jars that are fetched, only Spark's Kafka source.
+spark: spark-jar
+	@$(BIN)/python -m scripts.setup_jars connector
 
 run: spark ## set up and run the main job: refunds on Spark, exactly once while driver and broker are killed
 	@JAVA_HOME="$$(cat .tools/java-home)" $(BIN)/fencepost demo refunds
@@ -69,7 +74,7 @@ bench: setup ## side by side with Apache Kafka, and with Spark's own sink
 dev: $(STAMPS)/env ## [LISTEN=127.0.0.1:9092] a broker with sample transactions, one of them open and one hanging, kept running; its data stays in .dev-data
 	@$(BIN)/python -m scripts.dev $(LISTEN)
 
-wheel: $(STAMPS)/env ## build the wheel into dist/
+wheel: spark-jar ## build the wheel into dist/
 	@.tools/uv/bin/uv build --quiet --wheel --out-dir dist
 	@ls dist/*.whl
 

@@ -1,6 +1,6 @@
 """The exactly-once sink beside Spark's own Kafka sink: same frame, same broker, in turn.
 
-    python -m benchmarks.spark_sink [--repetitions N] [--scale F] [--memory] [--json]
+    python -m benchmarks.spark_sink [--repetitions N] [--scale F] [--fencepost] [--memory] [--json]
 
 Spark's own sink (acks=all, idempotent) runs with its default batch size and with a large one. Frames are cached, every
 write has a topic of its own, the first round is a warm-up, and the results are medians. Then comes a stream of twenty
@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.cli.progress import say
+from fencepost.spark import configure
 from fencepost.spark.connector import connector_jars
 from fencepost.spark.sink import ExactlyOnceSink
 from fencepost.testing import Broker
@@ -40,7 +41,9 @@ FRAMES = (("1 M records of 100 B", 1_000_000, 100), ("200 k records of 1 KiB", 2
 STREAM_BATCHES, STREAM_RECORDS_A_BATCH = 20, 50_000
 MEMORY_RECORDS = 5_000_000
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.buffer.memory": "67108864"}
-OWN, OWN_TUNED, OURS = "Spark's own sink", "Spark's own sink, large batches", "exactly once"
+OWN, OWN_TUNED = "Spark's own sink", "Spark's own sink, large batches"
+# The planes of the exactly-once sink, by name.
+OURS = {"exactly once": "jvm", "exactly once, Python tasks": "python"}
 Found = dict[str, dict[str, list[float]]]
 
 
@@ -51,15 +54,15 @@ def spark_session() -> Iterator[Any]:
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ["PYSPARK_PYTHON"] = sys.executable
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "3g")
         .config("spark.jars", ",".join(map(str, connector_jars() or ())))
-        .getOrCreate()
     )
+    session = configure(builder).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     try:
         yield session
@@ -88,11 +91,14 @@ def topic(servers: str) -> Iterator[str]:
     admin.delete_topics([name])[name].result(30)
 
 
-def writers(servers: str, sink: ExactlyOnceSink) -> dict[str, Callable[[Any, str], None]]:
+def writers(servers: str, sinks: Mapping[str, ExactlyOnceSink]) -> dict[str, Callable[[Any, str], None]]:
     def own(options: dict[str, str]) -> Callable[[Any, str], None]:
         return lambda frame, topic: _own_sink(frame.write, servers, topic, options).save()
 
-    return {OWN: own({}), OWN_TUNED: own(TUNED), OURS: lambda frame, topic: _check(sink.write(frame, topic))}
+    def ours(sink: ExactlyOnceSink) -> Callable[[Any, str], None]:
+        return lambda frame, topic: _check(sink.write(frame, topic))
+
+    return {OWN: own({}), OWN_TUNED: own(TUNED), **{name: ours(sink) for name, sink in sinks.items()}}
 
 
 def _own_sink(writer: Any, servers: str, topic: str, options: dict[str, str]) -> Any:
@@ -106,15 +112,19 @@ def _check(written: int) -> None:
 
 def measure_frames(spark: Any, servers: str, broker: str, repetitions: int, scale: float) -> Found:
     found: Found = {}
-    settings = {"bootstrap.servers": servers, "transactional.id": "bench"}
-    sink = ExactlyOnceSink(settings)
+    sinks = {
+        name: ExactlyOnceSink(
+            {"bootstrap.servers": servers, "transactional.id": f"bench-{plane}", "fencepost.plane": plane}
+        )
+        for name, plane in OURS.items()
+    }
     for name, full_count, value_bytes in FRAMES:
         count = int(full_count * scale)
         frame = records(spark, count, value_bytes).cache()
         frame.count()
         rates = found.setdefault(f"{broker}: {name}", {})
         for repetition in range(repetitions + 1):
-            for contender, write in writers(servers, sink).items():
+            for contender, write in writers(servers, sinks).items():
                 with topic(servers) as target:
                     began = time.perf_counter()
                     write(frame, target)
@@ -123,7 +133,8 @@ def measure_frames(spark: Any, servers: str, broker: str, repetitions: int, scal
                 if repetition:
                     rates.setdefault(contender, []).append(rate)
         frame.unpersist()
-    sink.close()
+    for sink in sinks.values():
+        sink.close()
     return found
 
 
@@ -143,13 +154,14 @@ def measure_stream(spark: Any, servers: str, broker: str, repetitions: int, scal
                 shutil.copy(part, moved := source / f"{number:02}-{index}.parquet")
                 os.utime(moved, (1000 + number, 1000 + number))  # Spark takes them in this order.
         for repetition in range(repetitions + 1):
-            for contender in (OWN, OWN_TUNED, OURS):
+            for contender in (OWN, OWN_TUNED, *OURS):
                 with topic(servers) as target:
                     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", PARTITIONS)
                     writer = reader.parquet(str(source)).writeStream.trigger(availableNow=True)
                     writer = writer.option("checkpointLocation", f"{folder}/checkpoint-{uuid.uuid4().hex}")
                     settings = {"bootstrap.servers": servers, "transactional.id": target, "topic": target}
-                    sink = ExactlyOnceSink(settings) if contender == OURS else None
+                    plane = OURS.get(contender)
+                    sink = ExactlyOnceSink({**settings, "fencepost.plane": plane}) if plane else None
                     began = time.perf_counter()
                     if sink is not None:
                         query = writer.foreachBatch(sink).start()
@@ -200,11 +212,13 @@ def measure_memory(spark: Any, servers: str) -> dict[str, float]:
 
 
 def show(found: Found) -> None:
-    print(f"| records/s | {OWN} | {OWN_TUNED} | {OURS} | of the faster |")
-    print("|---|---|---|---|---|")
+    print(f"| records/s | {' | '.join((OWN, OWN_TUNED, *OURS))} |")
+    print("|---" * (3 + len(OURS)) + "|")
     for name, rates in found.items():
-        own, tuned, ours = (statistics.median(rates[c]) for c in (OWN, OWN_TUNED, OURS))
-        print(f"| {name} | {own:,.0f} | {tuned:,.0f} | {ours:,.0f} | {ours / max(own, tuned):.2f} |")
+        medians = {contender: statistics.median(measured) for contender, measured in rates.items()}
+        best = max(medians[OWN], medians[OWN_TUNED])
+        ours = [f"{medians[contender]:,.0f} ({medians[contender] / best:.2f})" for contender in OURS]
+        print(f"| {name} | {medians[OWN]:,.0f} | {medians[OWN_TUNED]:,.0f} | {' | '.join(ours)} |")
 
 
 def main() -> None:
@@ -212,6 +226,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--scale", type=float, default=1.0, help="a share of the records, for a quick look")
     parser.add_argument("--memory", action="store_true", help="only the memory of a worker")
+    parser.add_argument("--fencepost", action="store_true", help="only on Fencepost, not on Apache Kafka")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     problem = why_no_java()
@@ -224,9 +239,12 @@ def main() -> None:
         if options.memory:
             print(json.dumps(measure_memory(spark, ours.bootstrap_servers)))
             return
-        kafka = stack.enter_context(apache_kafka(jvm=SERVER_JVM))
+        targets = [("Fencepost", ours.bootstrap_servers)]
+        if not options.fencepost:
+            kafka = stack.enter_context(apache_kafka(jvm=SERVER_JVM))
+            targets.insert(0, ("Apache Kafka", kafka.bootstrap_servers))
         found: Found = {}
-        for broker, servers in (("Apache Kafka", kafka.bootstrap_servers), ("Fencepost", ours.bootstrap_servers)):
+        for broker, servers in targets:
             found |= measure_frames(spark, servers, broker, options.repetitions, options.scale)
             found |= measure_stream(spark, servers, broker, options.repetitions, options.scale)
     if options.json:

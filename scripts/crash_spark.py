@@ -2,8 +2,9 @@
 
 Usage: crash_spark.py [--rounds N] [--seed N] [--settlements N]
 
-Each round brings new settlements, starts the driver and kills it while it works through them; in every second round, by
-chance, one of its Python workers is killed before that. The last start is left alone. Then a reader that has nothing to
+Each round brings new settlements, starts the driver and kills it while it works through them. In every second round
+the tasks run in Spark's JVM, in the others in Python workers, one of which may be killed before the driver. The last
+start is left alone. Then a reader that has nothing to
 do with the pipeline (confluent-kafka, read_committed) has to find every settlement once in each output topic, and the
 group's offset at the end.
 """
@@ -34,7 +35,8 @@ BATCHES_PER_ROUND = 6
 # A moment is a number of micro-batches after the start, and a time into the next. The first takes longer than others.
 MOST_BATCHES = 4
 FIRST_BATCH_S, BATCH_S = 8.0, 1.5
-SHARE_WITH_WORKERS = 0.5
+PLANES = ("python", "jvm")  # Where tasks run, in turn.
+SHARE_WITH_WORKERS = 0.8  # Of the rounds in which there are any.
 TICK_S = 0.1
 
 
@@ -81,19 +83,20 @@ class Moment(NamedTuple):
 class Round(NamedTuple):
     """When to kill a Python worker, if at all, and when to kill the driver, counted from there."""
 
+    plane: str
     worker: Moment | None
     driver: Moment
     which_worker: float = 0.0  # From 0 to 1, because the number of workers is not known beforehand.
 
 
-def plan_round(rng: random.Random) -> Round:
+def plan_round(rng: random.Random, plane: str) -> Round:
     batches = rng.randint(0, MOST_BATCHES)
-    with_worker = rng.random() < SHARE_WITH_WORKERS
+    with_worker = plane == "python" and rng.random() < SHARE_WITH_WORKERS
     before = rng.randint(0, batches)
     if not with_worker:
-        return Round(None, Moment(batches, rng.uniform(0, BATCH_S if batches else FIRST_BATCH_S)))
+        return Round(plane, None, Moment(batches, rng.uniform(0, BATCH_S if batches else FIRST_BATCH_S)))
     worker = Moment(before, rng.uniform(0, BATCH_S if before else FIRST_BATCH_S))
-    return Round(worker, Moment(batches - before, rng.uniform(0, BATCH_S)), rng.random())
+    return Round(plane, worker, Moment(batches - before, rng.uniform(0, BATCH_S)), rng.random())
 
 
 class Crash:
@@ -107,7 +110,7 @@ class Crash:
         """One round; returns what happened."""
         said: list[str] = []
         where: str | None = None
-        with self._pipeline.start(offsets_per_batch, hear=self._hear) as driver:
+        with self._pipeline.start(offsets_per_batch, hear=self._hear, plane=plan.plane) as driver:
             if plan.worker is not None:
                 where = follow(driver, plan.worker)
                 if where is None or not kill_worker(driver, plan.which_worker):
@@ -151,8 +154,8 @@ def crash(rounds: int, seed: int, settlements: int) -> Verdict:
                 before = pipeline.offsets()
                 pipeline.settle(settlements, rng, prefix=f"r{number}")
                 per_batch = (pipeline.offsets() - before) // BATCHES_PER_ROUND
-                what = crash.play(plan_round(rng), per_batch)
-                say(f"round {number}/{rounds}: {what}; {crash}")
+                what = crash.play(plan_round(rng, PLANES[number % 2]), per_batch)
+                say(f"round {number}/{rounds}, {PLANES[number % 2]}: {what}; {crash}")
             if not crash.drivers:
                 raise DemoFailed("every job was done before its driver could be killed", "give more --settlements")
             verdict = crash.finish(pipeline.offsets() // BATCHES_PER_ROUND)

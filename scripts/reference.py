@@ -168,11 +168,10 @@ def command_page(name: str) -> str:
     ctx = click.Context(command, info_name=f"fencepost {name}")
     usage = " ".join([f"fencepost {name}", *command.collect_usage_pieces(ctx)])
     lines = [f"# fencepost {name}", "", f"{summary}.", "", *([about, ""] if about else []), "```", usage, "```", ""]
-    lines += ["| option | |", "|---|---|"]
-    for option in command.params:
-        if isinstance(option, click.Option) and not option.hidden:
-            lines.append(_option_row(option))
-    lines += ["", "## Examples", "", "```sh", *examples, "```", ""]
+    options = [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
+    if options:
+        lines += ["| option | |", "|---|---|", *map(_option_row, options), ""]
+    lines += ["## Examples", "", "```sh", *examples, "```", ""]
     example = EXAMPLES / f"{name.replace(' ', '-')}.txt"
     if example.exists():
         lines += ["The output:", "", "```console", example.read_text().rstrip(), "```", ""]

@@ -135,15 +135,17 @@ def fetch(jars: JarSet, java: Path) -> None:
     return None
 
 
+def java() -> Path:
+    return Path((TOOLS / "java-home").read_text().strip()) / "bin" / "java"
+
+
 def main() -> int:
-    record = TOOLS / "java-home"
-    if not record.is_file():
+    if not (TOOLS / "java-home").is_file():
         return 0
-    java = Path(record.read_text().strip()) / "bin" / "java"
     wanted = {"kafka": KAFKA, "connector": CONNECTOR, "kafka-older": OLDER_KAFKA}
     for name in sys.argv[1:] or ("kafka", "connector"):
         if not home_of(wanted[name]).is_dir():
-            fetch(wanted[name], java)
+            fetch(wanted[name], java())
     return 0
 
 

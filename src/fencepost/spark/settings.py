@@ -31,11 +31,14 @@ SINK_SETTINGS = {
     "fencepost.lease.host": "a name of the driver that executors can resolve; spark.driver.host if absent",
     "fencepost.lease.port": "a port, or a range FROM-TO; any free one if absent",
     "fencepost.lease.bind": "the address of the driver to listen on; all if absent",
+    "fencepost.plane": "where tasks run: jvm, python, or auto, which is jvm if the session has fencepost-spark.jar",
     "fencepost.metrics.port": "where the driver serves metrics for Prometheus; nowhere if absent",
     "fencepost.metrics.bind": "the address of the driver to serve them on; all if absent",
 }
 # In front of the name of a client setting: for the cluster that the query reads from, if it is another one.
 SOURCE_PREFIX = "fencepost.source."
+# Where tasks run: see driver/planes.py.
+AUTO, JVM, PYTHON = "auto", "jvm", "python"
 _LOOKS_RANDOM = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -56,6 +59,7 @@ class SinkSettings:
     lease_host: str | None
     lease_bind: str
     lease_ports: range
+    plane: str
     metrics_port: int | None
     metrics_bind: str
 
@@ -91,6 +95,9 @@ def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
     compression = own.get("compression.type", "none")
     if compression not in CODECS:
         raise BadClientSetting(f"compression.type={compression} is none of {', '.join(CODECS)}")
+    plane = own.get("fencepost.plane", AUTO)
+    if plane not in (AUTO, JVM, PYTHON):
+        raise BadClientSetting(f"fencepost.plane={plane} is none of {AUTO}, {JVM}, {PYTHON}")
     timeout_ms = _whole_number(own, "transaction.timeout.ms", DEFAULT_TIMEOUT_MS)
     try:
         ports = parse_ports(own.get("fencepost.lease.port", "0"))
@@ -112,6 +119,7 @@ def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
         lease_host=own.get("fencepost.lease.host"),
         lease_bind=own.get("fencepost.lease.bind", "0.0.0.0"),
         lease_ports=ports,
+        plane=plane,
         metrics_port=_port(own, "fencepost.metrics.port"),
         metrics_bind=own.get("fencepost.metrics.bind", "0.0.0.0"),
     )

@@ -53,9 +53,9 @@ def main(plan: Plan) -> None:
     import pyspark
     from pyspark.sql import SparkSession
 
-    from fencepost.spark import ExactlyOnceSink
+    from fencepost.spark import ExactlyOnceSink, configure
 
-    spark = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -63,8 +63,8 @@ def main(plan: Plan) -> None:
         .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={plan.folder}")
         .config("spark.local.dir", plan.folder)
         .config("spark.sql.warehouse.dir", f"{plan.folder}/warehouse")
-        .getOrCreate()
     )
+    spark = configure(builder).getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     tell("started", pyspark=pyspark.__version__)
     sink = ExactlyOnceSink({"bootstrap.servers": plan.servers, "transactional.id": plan.topic})

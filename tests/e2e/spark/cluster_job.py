@@ -1,8 +1,8 @@
 """A driver on a Spark cluster that runs scenarios: `cluster_job.py MASTER`, scenarios in and outcomes out as JSON.
 
-A line {"scenario": NAME, "servers": ..., "topic": ..., "transactional_id": ..., "folder": ...} runs one of the
-functions below on the rows "0", "1", ...; the answer is {"attempts": N} or {"error": TEXT}. Each of four tasks writes
-to a partition of its own. The first rows of the last task are so large that it writes some of them before the
+A line {"scenario": NAME, "plane": ..., "servers": ..., "topic": ..., "transactional_id": ..., "folder": ...} runs one
+of the functions below on the rows "0", "1", ...; the answer is {"attempts": N} or {"error": TEXT}. Each of four tasks
+writes to a partition of its own. The first rows of the last task are so large that it writes some of them before the
 others come.
 """
 
@@ -65,12 +65,18 @@ def killing_the_executor(after_a_write: bool) -> Callable[[int, int, Path, Rows]
                 yield from islice(batches, HOW_MANY)
                 while not (folder / "written").exists():
                     time.sleep(0.02)
+            else:
+                # A task in the same executor dies, too. The others are done a moment after they have read their rows.
+                while not all((folder / f"read {other}").exists() for other in range(PARTITIONS - 1)):
+                    time.sleep(0.02)
+                time.sleep(1)
             (folder / "killed").touch()
             # The parent of a worker is a daemon, whose parent is the executor.
             executor = psutil.Process(os.getppid()).ppid()
             os.kill(executor, signal.SIGKILL)
             time.sleep(600)
         yield from batches
+        (folder / f"read {partition}").touch()
 
     return run
 
@@ -138,6 +144,7 @@ def run_scenario(spark: Any, order: dict[str, str]) -> dict[str, object]:
             "transactional.id": order["transactional_id"],
             "topic": order["topic"],
             "compression.type": "zstd",
+            "fencepost.plane": order["plane"],
         }
     )
     # When this share of the tasks is done, Spark starts copies of the others.
@@ -164,8 +171,10 @@ def main(master: str) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
+    from fencepost.spark import configure
+
     small = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    spark = (
+    builder = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -179,8 +188,8 @@ def main(master: str) -> None:
         .config("spark.speculation.interval", "100ms")
         .config("spark.speculation.multiplier", "1.1")
         .config("spark.speculation.minTaskRuntime", "200ms")
-        .getOrCreate()
     )
+    spark = configure(builder).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     for line in sys.stdin:
         print(json.dumps(run_scenario(spark, json.loads(line))), flush=True)

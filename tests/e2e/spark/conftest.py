@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from fencepost.spark import configure
 from fencepost.spark.connector import connector_jars
 from fencepost.spark.sink import ExactlyOnceSink
-from tests.e2e.spark.streams import MakeSink, settings
+from tests.e2e.spark.streams import PLANE, MakeSink, settings
 from tests.engines.java import OLDEST_JAVA, java_home
 
 # What is tried on every Kafka in `make test`. The others are tried on this broker there, and on every Kafka in
@@ -27,11 +28,25 @@ ON_EVERY_KAFKA = {
     "test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_writes_every_batch_once",
 }
 
+# What is tried on both planes in `make test`. The others are tried there with tasks in Spark's JVM, and with tasks in
+# Python workers in `make test-engines`.
+ON_BOTH_PLANES = {
+    "test_a_frame_goes_in_one_transaction_to_the_partitions_that_java_would_choose",
+    "test_every_column_of_sparks_own_kafka_sink_is_understood",
+    "test_a_row_that_cannot_be_a_record_is_refused_in_the_same_words",
+    "test_a_stream_is_written_once_over_restarts_and_reruns",
+    "test_a_python_worker_that_dies_in_a_batch_costs_an_attempt",
+    "test_a_worker_that_freezes_costs_an_attempt_and_what_it_sent_is_refused_when_it_arrives_late",
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        target = item.callspec.params.get("target") if hasattr(item, "callspec") else None
+        given = item.callspec.params if hasattr(item, "callspec") else {}
+        target = given.get("target")
         name = getattr(item, "originalname", item.name)
+        if given.get("plane") == "python" and name not in ON_BOTH_PLANES:
+            item.add_marker(pytest.mark.engines)
         is_apache = target is not None and target.startswith("apache")
         if target not in (None, "fencepost TV2") and not (is_apache and name in ON_EVERY_KAFKA):
             item.add_marker(pytest.mark.engines)
@@ -69,7 +84,7 @@ class Sparks:
 def _start_session() -> Any:
     from pyspark.sql import SparkSession
 
-    session = (
+    builder = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -78,8 +93,8 @@ def _start_session() -> Any:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.jars", ",".join(map(str, connector_jars() or ())))
-        .getOrCreate()
     )
+    session = configure(builder).getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     return session
 
@@ -117,6 +132,14 @@ def kafka_source(spark: Any) -> Any:
     if connector_jars() is None:
         pytest.skip("no jars of Spark's Kafka connector; `make setup` fetches them")
     return spark
+
+
+@pytest.fixture(params=["jvm", "python"])
+def plane(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where the tasks of the test's sinks run."""
+    before = PLANE.set(request.param)
+    yield request.param
+    PLANE.reset(before)
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ class Held(NamedTuple):
     reached: str
     go: str
     ended: str
+    plane: str
 
     def hold(self, point: str, batch_id: int) -> None:
         if point == self.point and batch_id == (0 if point == "start" else 1) and not Path(self.reached).exists():
@@ -69,7 +70,8 @@ def start(spark: Any, held: Held) -> Any:
                 held.wait()
             yield batch
 
-    sink = ExactlyOnceSink({"bootstrap.servers": servers, "transactional.id": held.transactional_id})
+    settings = {"bootstrap.servers": servers, "transactional.id": held.transactional_id}
+    sink = ExactlyOnceSink({**settings, "fencepost.plane": held.plane})
 
     @sink.batch
     def write(frame: Any, transaction: BatchTransaction) -> None:
@@ -107,6 +109,7 @@ def main(queries: str) -> None:
     from pyspark.sql import SparkSession
 
     from fencepost.client.transaction import Transaction
+    from fencepost.spark import configure
 
     commit = Transaction.commit
 
@@ -115,14 +118,14 @@ def main(queries: str) -> None:
         commit(transaction, *args, **kwargs)
 
     Transaction.commit = commit_later  # type: ignore[method-assign,assignment]
-    spark = (
+    builder = (
         SparkSession.builder.master("local[3]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-        .getOrCreate()
     )
+    spark = configure(builder).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     helds = [Held(*fields) for fields in json.loads(Path(queries).read_text())]
     running = [(held, start(spark, held)) for held in helds]

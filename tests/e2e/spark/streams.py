@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ from tests.readers.reading import IMPATIENT, READ_COMMITTED, READ_UNCOMMITTED, c
 
 TIMEOUT_S = 60.0
 MakeSink = Callable[..., ExactlyOnceSink]
+# Where the tasks of the sinks run that `settings` is for.
+PLANE = ContextVar("PLANE", default="jvm")
 FILES_PER_BATCH = 2  # Each becomes an input partition of its own.
 
 
@@ -197,4 +200,9 @@ def outcomes(sink: ExactlyOnceSink) -> list[tuple[int, str, int]]:
 
 def settings(bootstrap_servers: str, transactional_id: str, **more: object) -> Mapping[str, object]:
     given: Iterable[tuple[str, object]] = ((name.replace("_", "."), value) for name, value in more.items())
-    return {"bootstrap.servers": bootstrap_servers, "transactional.id": transactional_id, **dict(given)}
+    ours = {
+        "bootstrap.servers": bootstrap_servers,
+        "transactional.id": transactional_id,
+        "fencepost.plane": PLANE.get(),
+    }
+    return {**ours, **dict(given)}

@@ -16,10 +16,15 @@ import pytest
 from fencepost.client.client import KafkaClient
 from fencepost.testing import Broker
 from tests.e2e.spark.cluster_job import PARTITIONS, ROWS
-from tests.e2e.spark.streams import create_topic, is_free, read, wait_for
+from tests.e2e.spark.streams import PLANE, create_topic, is_free, read, wait_for
 from tests.engines.spark_cluster import spark_cluster
 
-pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("plane"),
+]
 
 START_TIMEOUT_S = 180.0
 
@@ -73,7 +78,7 @@ def topic(broker: Broker, unique: Callable[[str], str]) -> str:
 
 def order(broker: Broker, topic: str, folder: Path, scenario: str) -> dict[str, str]:
     where = {"servers": broker.bootstrap_servers, "topic": topic, "transactional_id": topic, "folder": str(folder)}
-    return {"scenario": scenario, **where}
+    return {"scenario": scenario, "plane": PLANE.get(), **where}
 
 
 def wait_until_written(broker: Broker, topic: str, folder: Path) -> None:

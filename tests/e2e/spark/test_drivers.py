@@ -19,6 +19,7 @@ from fencepost.spark.sink import ExactlyOnceSink
 from tests.e2e.conftest import Target
 from tests.e2e.spark.driver import Held
 from tests.e2e.spark.streams import (
+    PLANE,
     TIMEOUT_S,
     Lines,
     create_topic,
@@ -32,7 +33,7 @@ from tests.e2e.spark.streams import (
     wait_for,
 )
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.usefixtures("plane")]
 
 # Every point where a driver can be put to sleep, and where it can be killed.
 SLEEP_AT = ("start", "next", "task", "marked")
@@ -103,8 +104,9 @@ def make_case(point: str, id_: str, servers: str, place: Path) -> Case:
     lines = Lines(place / "lines")
     lines.add_batch()
     lines.add_batch()
-    paths = [str(place / name) for name in ("lines", "checkpoint", "reached", "go", "ended")]
-    return Case(Held(point, servers, id_, create_topic(servers, id_), *paths), lines)
+    paths = {"folder": "lines"} | {name: name for name in ("checkpoint", "reached", "go", "ended")}
+    places = {field: str(place / name) for field, name in paths.items()}
+    return Case(Held(point, servers, id_, create_topic(servers, id_), plane=PLANE.get(), **places), lines)
 
 
 def is_open(servers: str, topic: str) -> bool:

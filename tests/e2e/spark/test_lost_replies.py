@@ -34,7 +34,7 @@ from tests.e2e.spark.streams import (
 )
 from tests.wire.proxy import Proxy
 
-pytestmark = [pytest.mark.java]
+pytestmark = [pytest.mark.java, pytest.mark.usefixtures("plane")]
 
 AT_THE_START = [FindCoordinatorRequest, InitProducerIdRequest, OffsetFetchRequest]
 IN_A_BATCH = {

@@ -12,6 +12,8 @@ from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.client.failures import AuthenticationFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest
+from fencepost.spark.lease.client import LeaseAddress
+from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.sink import ExactlyOnceSink
 from tests.e2e.spark.streams import Lines, create_topic, is_soon_free, run, stream, values, written
 from tests.engines.apache_kafka import ApacheKafka
@@ -69,6 +71,36 @@ def test_the_right_password_is_known_to_executors_and_a_wrong_one_fails_the_quer
     assert is_known(apache, id_)
     assert values(apache.bootstrap_servers, topic) == sorted(lines.all)
     assert is_soon_free(apache.bootstrap_servers, topic)
+
+
+def test_neither_password_nor_token_is_in_the_plans_that_spark_shows(
+    spark: Any, apache: ApacheKafka, unique: Unique, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens = []
+    offer = LeaseServer.open
+
+    def remember(server: LeaseServer, *args: Any) -> LeaseAddress:
+        tokens.append(address := offer(server, *args))
+        return address
+
+    monkeypatch.setattr(LeaseServer, "open", remember)
+    store = spark._jsparkSession.sharedState().statusStore()
+    before = store.executionsCount()
+    topic = create_topic(apache.bootstrap_servers, unique("hidden"))
+    password = apache.security("SASL_PLAINTEXT", "PLAIN")["sasl.password"]
+    sink = ExactlyOnceSink(
+        {**apache.security("SASL_PLAINTEXT", "PLAIN"), "transactional.id": unique("hidden"), "topic": topic}
+    )
+    try:
+        assert sink.write(spark.range(0, 40, 1, 2).selectExpr("cast(id AS string) AS value")) == 40
+    finally:
+        sink.close()
+    assert store.executionsCount() > before
+    shown = [store.executionsList().apply(n) for n in range(before, store.executionsCount())]
+    text = "\n".join(str(s) for one in shown for s in (one.description(), one.details(), one.physicalPlanDescription()))
+    assert "AppendData" in text
+    assert tokens[0].token not in text
+    assert str(password) not in text
 
 
 def test_a_certificate_by_an_authority_of_ones_own_is_trusted_where_the_authority_is_named(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import random
 import re
 import shutil
 import venv
@@ -39,7 +40,7 @@ from tests.e2e.spark.streams import (
 from tests.readers.reading import committed_offsets
 from tests.unit.spark.encode.partitioner import partition_for
 
-pytestmark = [pytest.mark.java]
+pytestmark = [pytest.mark.java, pytest.mark.usefixtures("plane")]
 
 Unique = Callable[[str], str]
 
@@ -113,6 +114,62 @@ def test_rows_without_a_key_are_spread_evenly_and_the_option_wins_over_the_topic
     sinks(servers, unique("spread"), topic=topic).write(frame)
 
     assert Counter(r.partition for r in read(servers, topic)) == {0: 300, 1: 300, 2: 300}
+
+
+def test_both_planes_write_the_same_records_to_the_same_partitions(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, plane: str
+) -> None:
+    if plane == "python":
+        pytest.skip("the test is about both")
+    servers, rng = broker.bootstrap_servers, random.Random(7)
+    begin = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+    def some_bytes() -> bytes | None:
+        return rng.choice([None, b"", rng.randbytes(rng.randrange(1, 40)), rng.randbytes(rng.randrange(200))])
+
+    rows = [
+        (
+            n % 7 if n % 5 == 0 else None,
+            some_bytes() if n % 5 == 0 else rng.randbytes(n % 41),
+            some_bytes(),
+            rng.choice([None, [], [(f"h{n}é", some_bytes()), ("", b"")]]),
+            begin + datetime.timedelta(microseconds=rng.randrange(2**50)),
+        )
+        for n in range(500)
+    ]
+    schema = (
+        "partition int, key binary, value binary, headers array<struct<key:string,value:binary>>, timestamp timestamp"
+    )
+    frame = spark.createDataFrame(rows, schema).coalesce(1).cache()
+    found = {}
+    for each in ("jvm", "python"):
+        # Small record batches, so that there are many, and some that are too large for their topic.
+        topic = create_topic(servers, unique("same"), 7, max_message_bytes="4000")
+        limits = {"fencepost_plane": each, "max_request_size": 8000}
+        assert sinks(servers, unique("same"), topic=topic, **limits).write(frame) == 500
+        found[each] = read(servers, topic)
+    frame.unpersist()
+    assert found["jvm"] == found["python"]
+
+
+def test_a_row_that_cannot_be_a_record_is_refused_in_the_same_words(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("bad"), 3)
+    sink = sinks(servers, unique("bad"))
+    rows = spark.range(0, 5, 1, 1)
+    named = f"'{topic}' AS topic"
+    for columns, message in (
+        ([named, "if(id = 3, 7, 1) AS partition"], "invalid partition given with row 3: 7 is not in the range [0...3)"),
+        ([named, "if(id = 2, -1L, 9L) AS timestamp"], "invalid timestamp in row 2: -1 ms since 1970 is not in the"),
+        ([named, "array(named_struct('key', string(null), 'value', x'00')) AS headers"], "a record header has no key"),
+        ([f"if(id = 4, null, '{topic}') AS topic"], "null topic present in the data. Use the topic option"),
+    ):
+        with pytest.raises(SinkError, match=re.escape(message)):
+            sink.write(rows.selectExpr("'x' AS value", *columns))
+    assert values(servers, topic) == []
+    assert is_free(servers, topic)
 
 
 def test_readers_get_the_same_rows_whatever_the_codec(
@@ -384,7 +441,7 @@ def test_workers_without_the_package_are_reported_in_one_line(
     isolated.write_text(f'#!/bin/sh\nexec {bare}/bin/python -I "$@"\n')
     isolated.chmod(0o755)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(isolated))
-    sink = sinks(servers, unique("bare"), topic=topic)
+    sink = sinks(servers, unique("bare"), topic=topic, fencepost_plane="python")
     with pytest.raises(SinkError) as raised:
         sink.write(spark.range(5).selectExpr("'x' AS value"))
     message = str(raised.value)

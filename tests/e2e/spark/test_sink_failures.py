@@ -34,7 +34,7 @@ from tests.e2e.spark.streams import (
     written,
 )
 
-pytestmark = [pytest.mark.java]
+pytestmark = [pytest.mark.java, pytest.mark.usefixtures("plane")]
 
 Unique = Callable[[str], str]
 Rows = Iterator[Any]

@@ -41,6 +41,7 @@ def test_the_defaults_are_those_of_the_sink() -> None:
     assert defaults["fencepost.lease.port"] == str(settings.lease_ports[0])
     assert defaults["fencepost.lease.bind"] == settings.lease_bind
     assert defaults["fencepost.metrics.bind"] == settings.metrics_bind
+    assert defaults["fencepost.plane"] == settings.plane
     absent = {
         "group.id": settings.group_id,
         "topic": settings.topic,

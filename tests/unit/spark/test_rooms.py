@@ -18,11 +18,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "failures": set(),
     "connector": set(),
     "encode": set(),
+    "jvm": set(),
     "lease": set(),
     "checkpoint": {"failures"},
     "settings": {"encode", "lease"},
     "task": {"encode", "lease"},
-    "driver": {"checkpoint", "failures", "lease", "settings", "task"},
+    "driver": {"checkpoint", "failures", "jvm", "lease", "settings", "task"},
     "sink": {"checkpoint", "driver", "failures", "settings"},
 }
 

@@ -39,6 +39,7 @@ class JobPlan:
     offsets_per_batch: int
     run: int = 1  # Counts the starts of the job. Each row contains this number.
     sink: str = "fencepost"  # Or "spark": Spark's own sink.
+    plane: str = "auto"  # Where the tasks of our sink run.
     master: str = "local[2]"
     conf: dict[str, str] = field(default_factory=dict)
     wait_in_batch: int | None = None
@@ -104,6 +105,7 @@ def exactly_once(plan: JobPlan, cues: Cues) -> Callable[[Any, int], None]:
             "bootstrap.servers": plan.bootstrap_servers,
             "transactional.id": plan.transactional_id,
             "group.id": plan.group_id,
+            "fencepost.plane": plan.plane,
         }
     )
 
@@ -174,6 +176,7 @@ class Cues:
 def start_spark(plan: JobPlan) -> Any:
     from pyspark.sql import SparkSession
 
+    from fencepost.spark import configure
     from fencepost.spark.connector import connector_conf
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -197,7 +200,7 @@ def start_spark(plan: JobPlan) -> Any:
     builder = SparkSession.builder
     for name, value in (conf | plan.conf).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    return configure(builder).getOrCreate()
 
 
 def run_job(plan: JobPlan, cues: Cues) -> None:

@@ -81,6 +81,7 @@ class Pipeline:
         wait_at: str = "",
         hear: Callable[[Event], None] = lambda event: None,
         tick: Callable[[], None] = lambda: None,
+        plane: str = "auto",
     ) -> Driver:
         """The job, for a `with` block. It ends when it has read all settlements that existed at its start."""
         self.runs += 1
@@ -96,6 +97,7 @@ class Pipeline:
             offsets_per_batch=offsets_per_batch,
             run=self.runs,
             sink=self.engines.sink,
+            plane=plane,
             master=self.engines.master,
             conf=self.engines.conf,
             wait_in_batch=wait_in_batch,

@@ -25,6 +25,7 @@ from fencepost.spark.driver.job_failures import is_lost_worker, sentence_of, set
 from fencepost.spark.driver.jobs import Jobs
 from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import TransactionOwner
+from fencepost.spark.driver.planes import Plane, choose_plane
 from fencepost.spark.driver.progress import COMMITTED, EMPTY, BatchProgress
 from fencepost.spark.driver.query_stop import IN_THE_MIDDLE, STOPPED, stopped_by_sigterm, was_stopped
 from fencepost.spark.driver.timeout_alarm import TimeoutAlarm
@@ -75,6 +76,7 @@ class Attempts:
         self._owner = owner
         self._group = group
         self.leases: LeaseServer | None = None
+        self._plane: Plane | None = None
 
     def close(self) -> None:
         if self.leases is not None:
@@ -86,6 +88,8 @@ class Attempts:
         """Raises BatchBroken if the transaction was aborted and another attempt may succeed."""
         session = work.frame.sparkSession
         leases = self._lease_server(session)
+        if self._plane is None:
+            self._plane = choose_plane(session, leases, self._settings.plane)
         has_tv2 = self._owner.transaction_version >= TV2
         began_ms = now_ms()
         table = LeaseTable(
@@ -108,7 +112,7 @@ class Attempts:
         )
         watch = WriteWatch(jobs, CachedRows(jobs.context, began_ms))
         transaction = BatchTransaction(
-            work.batch_id, self._settings.topic, plan, partial(pin, self._client), watch.around
+            work.batch_id, self._settings.topic, self._plane, plan, partial(pin, self._client), watch.around
         )
         try:
             with jobs, TimeoutAlarm(work.batch_id, self._settings.timeout_ms):

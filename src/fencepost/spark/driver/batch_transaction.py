@@ -8,10 +8,10 @@ from typing import Any
 
 from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.driver.dataframes import select_columns
+from fencepost.spark.driver.planes import Plane
 from fencepost.spark.failures import BatchBroken, SinkError
 from fencepost.spark.lease.messages import TaskResult
 from fencepost.spark.task.plan import WritePlan
-from fencepost.spark.task.run import RESULT_SCHEMA, spark_task
 from fencepost.spark.task.topics import PinnedTopic
 
 SPECULATION = "spark.speculation"
@@ -24,12 +24,14 @@ class BatchTransaction:
         self,
         batch_id: int,
         default_topic: str | None,
+        plane: Plane,
         plan: WritePlan,
         pin: Callable[[str], PinnedTopic],
         around_write: Callable[[Any], AbstractContextManager[None]],
     ) -> None:
         self.batch_id = batch_id
         self._default_topic = default_topic
+        self._plane = plane
         self._plan = plan
         self._pin = pin
         self._around_write = around_write
@@ -82,15 +84,13 @@ class BatchTransaction:
         number, self._writes = self._writes, self._writes + 1
         topics = {} if topic is None else {topic: self._pin_once(topic)}
         plan = self._plan._replace(write_number=number, topic=topic, topics=topics)
-        results = []
-        for row in rows.mapInArrow(spark_task(plan), RESULT_SCHEMA).collect():
-            counts = tuple((c[0], c[1], c[2]) for c in row["counts"])
-            results.append(TaskResult(row["write"], row["input"], row["attempt"], counts))
-            for name, topic_id in row["topics"].items():
-                self._topic_ids.setdefault(name, set()).add(bytes(topic_id))
-        self.results += results
-        self.input_partitions[number] = len(results)
-        return sum(n for result in results for _, _, n in result.counts)
+        accepted = self._plane.write(rows, plan)
+        for task in accepted:
+            self.results.append(task.result)
+            for name, topic_id in task.topics.items():
+                self._topic_ids.setdefault(name, set()).add(topic_id)
+        self.input_partitions[number] = len(accepted)
+        return sum(n for task in accepted for _, _, n in task.result.counts)
 
     def _pin_once(self, topic: str) -> PinnedTopic:
         """Until the end of the transaction a topic keeps its size, even if it grows: a key keeps its partition."""

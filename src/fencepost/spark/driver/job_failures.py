@@ -13,7 +13,10 @@ _OTHER_VERSION = re.compile(
     r"|ImportError: cannot import name [^\n]* from 'fencepost\.[^\n]*"
     r"|AttributeError: Can't get attribute [^\n]* on <module 'fencepost\.[^\n]*"
 )
-_UNREACHABLE = re.compile(r"lease\.client\.DriverUnreachable: ([^\n]*\n\nhint: [^\n]*)")
+_NO_JAR = re.compile(
+    r"(?:ClassNotFoundException|NoClassDefFoundError|InvalidClassException): fencepost[./]spark[./][^\s;]*"
+)
+_UNREACHABLE = re.compile(r"lease\.(?:client\.)?DriverUnreachable: ([^\n]*\n\nhint: [^\n]*)")
 # Rows of `compute_once` were on an executor that died.
 LOST_CHECKPOINT = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _EXCEPTION_LINE = re.compile(r"^[A-Za-z_][\w.]*: .*", re.MULTILINE)
@@ -52,6 +55,12 @@ def setup_problem(error: BaseException) -> str | None:
             "the job: a copy of its wheel, renamed to .zip, by spark.submit.pyFiles, --py-files or addArtifacts(..., "
             "pyfile=True); where numpy, pyarrow, crc32c and cramjam are missing as well, a packed environment by "
             "spark.archives"
+        )
+    if found := _NO_JAR.search(text):
+        return (
+            f"the executors do not have the fencepost-spark.jar of the driver ({found[0]})\n\nhint: give it to driver "
+            "and executors with spark.jars, `--jars $(fencepost spark-jar)` or fencepost.spark.configure; "
+            "fencepost.plane=python does without it"
         )
     if found := _UNREACHABLE.search(text):
         return found[1]

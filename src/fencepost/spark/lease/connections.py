@@ -14,7 +14,7 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from fencepost.spark.lease.messages import TaskAttempt
+from fencepost.spark.lease.messages import ReportedWrite, TaskAttempt
 from fencepost.spark.lease.wire import MAX_FRAME_BYTES, encode_frame, keep_alive, take_frame
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class TaskConnection(asyncio.BufferedProtocol):
 
     def __init__(self, owner: Connections, peer: str) -> None:
         self.peer = peer
-        self.task: TaskAttempt | None = None
+        self.task: TaskAttempt | ReportedWrite | None = None
         self.is_asking = False
         self._owner = owner
         self._received = bytearray()
@@ -68,8 +68,11 @@ class TaskConnection(asyncio.BufferedProtocol):
             self._owner.drop(self)
 
     def send(self, message: Mapping[str, object]) -> None:
+        self.send_frame(encode_frame(message))
+
+    def send_frame(self, frame: bytes) -> None:
         assert self._transport is not None
-        self._transport.write(encode_frame(message))
+        self._transport.write(frame)
         if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
             self._owner.drop(self)
 
@@ -95,7 +98,7 @@ class Connections:
         limit: int,
         clock_ms: Callable[[], int],
         handle: Callable[[TaskConnection, Mapping[str, Any]], None],
-        lost: Callable[[TaskConnection, TaskAttempt], None],
+        lost: Callable[[TaskConnection, TaskAttempt | ReportedWrite], None],
     ) -> None:
         self.open: set[TaskConnection] = set()
         self.handle = handle
@@ -159,7 +162,7 @@ class Connections:
 
     # --- while they are open --------------------------------------------------------------------------------
 
-    def admit(self, connection: TaskConnection, task: TaskAttempt) -> None:
+    def admit(self, connection: TaskConnection, task: TaskAttempt | ReportedWrite) -> None:
         """The peer has said which task it is."""
         connection.task = task
         del self._strangers[connection]

@@ -49,6 +49,22 @@ class TaskResult(NamedTuple):
     counts: tuple[tuple[str, int, int], ...]  # Topic, partition and number of records, in order.
 
 
+class AcceptedTask(NamedTuple):
+    """The result of an input partition that Spark accepted, and the ids of the topics that were written to."""
+
+    result: TaskResult
+    topics: Mapping[str, bytes]
+
+
+class ReportedWrite(NamedTuple):
+    """Spark's own JVM on the driver, which reports the accepted tasks of a write."""
+
+    write_number: int
+
+    def __str__(self) -> str:
+        return f"the report of write {self.write_number}"
+
+
 # --- outcomes: the answer to a ticket -----------------------------------------------------------------------
 
 

@@ -13,12 +13,13 @@ from typing import Any, TypeVar
 
 from fencepost.open_files import room_for_connections
 from fencepost.spark.lease.client import LeaseAddress
-from fencepost.spark.lease.messages import Finished, MustAbort, TaskResult
+from fencepost.spark.lease.messages import AcceptedTask, Finished, MustAbort, TaskResult
 from fencepost.spark.lease.port import listen
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.service import LeaseService, OnFirstTouch, OnMustAbort
 
 MAX_CONNECTIONS = 65_536  # As far as the limit of open files allows. Tasks beyond it wait.
+ALL_ADDRESSES = "0.0.0.0"
 T = TypeVar("T")
 
 
@@ -38,6 +39,8 @@ class LeaseServer:
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         self.host = host
+        # The name under which the driver finds itself. The one for executors may be that of a gateway.
+        self.own_host = "127.0.0.1" if bind_host == ALL_ADDRESSES else bind_host or host
         listener = listen(bind_host or host, ports)
         listener.setblocking(False)
         self.port: int = listener.getsockname()[1]
@@ -67,6 +70,14 @@ class LeaseServer:
         """
         token = self._in_loop(self._service.open(table, on_first_touch, on_must_abort))
         return LeaseAddress(self.host, self.port, token)
+
+    def offer(self, write_number: int, plan: Mapping[str, object]) -> None:
+        """Give the tasks of a write that run in Spark's JVM their plan, when they connect."""
+        self._in_loop(self._service.offer(write_number, plan))
+
+    def accepted(self, write_number: int) -> list[AcceptedTask] | None:
+        """The tasks of a write that Spark accepted, as its JVM reported them; None if it did not."""
+        return self._in_loop(self._service.accepted(write_number))
 
     def finish(
         self, results: Iterable[TaskResult], input_partitions: Mapping[int, int] | None = None

@@ -1,7 +1,9 @@
 """The lease protocol on a connection between a task and the driver.
 
 A frame is four bytes of length and a JSON object. A task asks one question at a time: `hello`, `acquire` and `done`
-have an answer; `release`, `fail` and `dispute` have none.
+have an answer; `release`, `fail` and `dispute` have none. A task in Spark's JVM gets the plan of its write with the
+answer to `hello`. When Spark has accepted its tasks, the driver's JVM connects and tells: a `result` for each of them,
+then `results`, which has an answer.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.lease.messages import Busy, Granted, LeaseRefused, Outcome, Written
+from fencepost.spark.lease.messages import AcceptedTask, Busy, Granted, LeaseRefused, Outcome, TaskResult, Written
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 LENGTH = struct.Struct(">I")
 MAX_FRAME_BYTES = 4 << 20
 # A peer whose machine is gone is noticed after about half a minute.
@@ -83,6 +86,18 @@ def partition_of(value: Sequence[Any]) -> TopicPartition:
 def count_of(value: Sequence[Any]) -> int:
     """The number of records in [topic, partition, count]."""
     return integer_of(value[2])
+
+
+def accepted_of(message: Mapping[str, Any]) -> AcceptedTask:
+    """A task whose result Spark accepted, from the frame `result`."""
+    write_number, partition_id, task_attempt_id, counts = message["result"]
+    result = TaskResult(
+        integer_of(write_number),
+        integer_of(partition_id),
+        integer_of(task_attempt_id),
+        tuple((*partition_of(count), count_of(count)) for count in counts),
+    )
+    return AcceptedTask(result, {name: uuid.UUID(id_).bytes for name, id_ in message["topics"].items()})
 
 
 def keep_alive(sock: socket.socket) -> None:

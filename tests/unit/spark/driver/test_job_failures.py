@@ -74,3 +74,19 @@ def test_a_text_without_an_exception_is_its_first_line() -> None:
         "Job aborted due to stage failure"
     )
     assert sentence_of(Exception("")) == ""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "java.lang.ClassNotFoundException: fencepost.spark.LeasedBatchWrite$Factory",
+        "java.io.InvalidClassException: fencepost.spark.lease.LeaseAddress; local class incompatible",
+    ],
+)
+def test_executors_without_the_jar_of_the_driver_are_named_with_ways_to_give_it_to_them(said: str) -> None:
+    lost = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 times, most recent failure: Lost task 0.3"
+    trace = "\tat java.base/java.lang.ClassLoader.loadClass(ClassLoader.java:1)"
+    problem = setup_problem(Exception(f"{lost}: {said}\n{trace}"))
+    assert problem is not None
+    assert problem.startswith("the executors do not have the fencepost-spark.jar of the driver (")
+    assert "--jars $(fencepost spark-jar)" in problem

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,11 +30,20 @@ from fencepost.spark.lease.client import (
     LeaseClient,
     RefusedByDriver,
 )
-from fencepost.spark.lease.messages import Effect, Finished, Granted, MustAbort, TaskAttempt, TaskResult, Want
+from fencepost.spark.lease.messages import (
+    AcceptedTask,
+    Effect,
+    Finished,
+    Granted,
+    MustAbort,
+    TaskAttempt,
+    TaskResult,
+    Want,
+)
 from fencepost.spark.lease.port import LeasePortTaken, parse_ports
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
-from fencepost.spark.lease.wire import LENGTH, encode_frame
+from fencepost.spark.lease.wire import LENGTH, MAX_FRAME_BYTES, PROTOCOL_VERSION, encode_frame, take_frame
 
 SOURCE = Path(__file__).resolve().parents[4] / "src"
 REFUNDS, AUDIT = ("refunds", 0), ("audit", 0)
@@ -412,6 +422,52 @@ def test_a_driver_that_gives_up_sends_its_tasks_away_with_the_reason(
         batch.server.break_transaction("the query was stopped", is_fatal=True)
         with pytest.raises(RefusedByDriver, match="the query was stopped"):
             answer.result(WAIT_S)
+
+
+# --- tasks in Spark's JVM -------------------------------------------------------------------------------------
+
+
+def ask(address: LeaseAddress, *messages: dict[str, object]) -> list[dict[str, object]]:
+    """Say hello with the first message, send the others, and read until the service closes or two answers are there."""
+    hello = {"op": "hello", "version": PROTOCOL_VERSION, "token": address.token}
+    answers: list[dict[str, object]] = []
+    buffer = bytearray()
+    with socket.create_connection(address[:2], timeout=WAIT_S) as sock:
+        sock.sendall(b"".join(map(encode_frame, ({**hello, **messages[0]}, *messages[1:]))))
+        while len(answers) < min(2, len(messages)) and (data := sock.recv(65_536)):
+            buffer += data
+            while (frame := take_frame(buffer, MAX_FRAME_BYTES)) is not None:
+                answers.append(frame)
+    return answers
+
+
+def test_a_task_in_the_jvm_gets_the_plan_of_its_write_with_its_greeting(batch: MicroBatch) -> None:
+    batch.server.offer(1, {"topic": "refunds"})
+    hello: dict[str, object] = {"task": [1, 0, 7], "plan": True}
+    assert ask(batch.address, hello) == [{"ok": True, "plan": {"topic": "refunds"}}]
+    [refusal] = ask(batch.address._replace(token="guess"), hello)
+    assert "plan" not in refusal, "it has secrets"
+
+
+def test_the_driver_has_the_tasks_that_spark_accepted_when_all_are_reported(batch: MicroBatch) -> None:
+    id_ = uuid.uuid4()
+    results: list[dict[str, object]] = [
+        {"op": "result", "result": [1, n, 100 + n, [["refunds", 0, 5 + n]]], "topics": {"refunds": str(id_)}}
+        for n in range(2)
+    ]
+    assert batch.server.accepted(1) is None
+    assert ask(batch.address, {"write": 1}, *results, {"op": "results", "count": 2}) == [{"ok": True}] * 2
+    assert batch.server.accepted(1) == [
+        AcceptedTask(TaskResult(1, n, 100 + n, (("refunds", 0, 5 + n),)), {"refunds": id_.bytes}) for n in range(2)
+    ]
+    assert batch.server.accepted(2) is None
+    assert batch.server.broken is None, "the end of a report is not the loss of a task"
+
+
+def test_a_report_that_is_not_complete_is_not_taken(batch: MicroBatch) -> None:
+    result: dict[str, object] = {"op": "result", "result": [1, 0, 100, []], "topics": {}}
+    assert ask(batch.address, {"write": 1}, result, {"op": "results", "count": 2}) == [{"ok": True}]
+    assert batch.server.accepted(1) is None
 
 
 # --- strangers ----------------------------------------------------------------------------------------------

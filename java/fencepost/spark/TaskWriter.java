@@ -1,0 +1,136 @@
+package fencepost.spark;
+
+import fencepost.spark.encode.BadRecord;
+import fencepost.spark.encode.Buffers;
+import fencepost.spark.encode.Columns;
+import fencepost.spark.encode.Encoder;
+import fencepost.spark.kafka.ClientError;
+import fencepost.spark.kafka.Cluster;
+import fencepost.spark.kafka.Clusters;
+import fencepost.spark.kafka.PinnedTopic;
+import fencepost.spark.lease.AlreadyWritten;
+import fencepost.spark.lease.LeaseAddress;
+import fencepost.spark.lease.LeaseClient;
+import fencepost.spark.lease.TaskAttempt;
+import fencepost.spark.lease.TaskResult;
+import fencepost.spark.lease.WritePlan;
+import fencepost.spark.send.Sender;
+import fencepost.spark.send.WriteFailed;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Objects;
+import java.util.UUID;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.TaskContext;
+import org.apache.spark.TaskKilledException;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.write.DataWriter;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+
+/** A task: encodes its rows, while its sender writes them under leases. Follows Python's `task/run.py`. */
+final class TaskWriter implements DataWriter<InternalRow> {
+    /** What a task may hold in memory: record batches that grow, and record batches that are on their way. */
+    private static final long MOST_OPEN_BYTES = 16 << 20;
+    private static final long MOST_SENDING_BYTES = 8 << 20;
+    private static final int MOST_FREE_BUFFERS = 8;
+
+    /** The result of the task, and the ids of its topics. */
+    record Written(TaskResult result, Map<String, UUID> topics) implements WriterCommitMessage {}
+
+    private final TaskAttempt task;
+    private final LeaseClient leases;
+    private final WritePlan plan;
+    private final Cluster cluster;
+    private final Map<String, PinnedTopic> topics;
+    private final Sender sender;
+    private final Encoder encoder;
+    private long rows;
+    private TaskResult writtenByAnother;
+    private boolean isDone;
+
+    TaskWriter(LeaseAddress address, int writeNumber, int partitionId, long taskAttemptId, Columns columns) {
+        TaskContext context = TaskContext.get();
+        task = new TaskAttempt(writeNumber, partitionId, taskAttemptId);
+        leases = new LeaseClient(address, task, context.attemptNumber());
+        plan = leases.plan();
+        cluster = Clusters.take(plan.settings());
+        topics = new ConcurrentHashMap<>(plan.topics());
+        Buffers buffers = new Buffers(MOST_FREE_BUFFERS);
+        String name = "fencepost sender of task " + taskAttemptId;
+        sender = new Sender(plan, cluster, leases, topics, buffers, MOST_SENDING_BYTES, context::isInterrupted, name);
+        encoder = new Encoder(
+                columns,
+                plan.topic(),
+                topic -> topics.computeIfAbsent(topic, cluster::pin),
+                // Every task of every micro-batch begins elsewhere: otherwise small tasks would all write to the first
+                // partitions.
+                Objects.hash(plan.identity().producerEpoch(), writeNumber, partitionId) & 0x7FFFFFFF,
+                plan.codec(),
+                plan.maxRecordBatchBytes(),
+                MOST_OPEN_BYTES,
+                buffers,
+                sender::put);
+    }
+
+    @Override
+    public void write(InternalRow row) {
+        rows++;
+        if (writtenByAnother == null) {
+            try {
+                encoder.add(row);
+            } catch (AlreadyWritten e) {
+                writtenByAnother = e.result;
+            } catch (BadRecord e) {
+                leases.fail(e.getMessage(), true);
+                throw new WriteFailed(e.getMessage(), e);
+            } catch (ClientError e) {
+                throw Sender.reported(leases, e);
+            }
+        }
+    }
+
+    @Override
+    public WriterCommitMessage commit() {
+        TaskResult result = writtenByAnother == null ? finish() : writtenByAnother;
+        if (writtenByAnother != null && result.records() != rows) {
+            String reason = "an earlier attempt at input partition " + task.partitionId() + " wrote " + result.records()
+                    + " records, but there are " + rows + " rows";
+            leases.dispute(reason);
+            throw new WriteFailed(reason, null);
+        }
+        Map<String, UUID> ids = new HashMap<>();
+        topics.forEach((name, topic) -> ids.put(name, topic.topicId()));
+        return new Written(result, ids);
+    }
+
+    private TaskResult finish() {
+        try {
+            encoder.finish();
+            TaskResult result = leases.done(sender.finish());
+            isDone = true;
+            return result;
+        } catch (AlreadyWritten e) {
+            return writtenByAnother = e.result;
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new TaskKilledException("interrupted");
+        }
+    }
+
+    @Override
+    public void abort() {
+        // Nothing to undo: the driver notices that the task is gone, and `close` follows.
+    }
+
+    @Override
+    public void close() {
+        leases.close();
+        if (isDone) {
+            Clusters.giveBack(plan.settings(), cluster);
+            return;
+        }
+        // The sender may wait for an answer of a broker, so its connections are of no use to another task.
+        cluster.close();
+        sender.close();
+    }
+}

@@ -1,0 +1,182 @@
+package fencepost.spark.kafka;
+
+import fencepost.spark.kafka.ClientError.BrokerError;
+import fencepost.spark.kafka.ClientError.Unreachable;
+import fencepost.spark.kafka.ErrorCode.Verdict;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.UUID;
+
+/**
+ * Produce requests, one to the leader of each partition: sent to all leaders first, and then the answers are read.
+ *
+ * Several partitions of one broker go into one request. A lost connection counts as NETWORK_EXCEPTION.
+ */
+public final class Produce {
+    private static final int PRODUCE = 0;
+    private static final int FIRST_VERSION = 9; // The first with compact fields.
+    private static final int BY_TOPIC_ID = 13;
+    private static final int REQUEST_TIMEOUT_MS = 30_000;
+
+    /** The bytes of a record batch. */
+    public record Payload(byte[] bytes, int size) {}
+
+    /** What a broker said to one partition. */
+    public record Answer(int code, String message) {}
+
+    private final Cluster cluster;
+    private final String transactionalId;
+    private final int version;
+    private final Map<String, PinnedTopic> topics;
+
+    /** version: the highest that may be used. topics: has every topic that a record batch is for. */
+    public Produce(Cluster cluster, String transactionalId, int version, Map<String, PinnedTopic> topics) {
+        this.cluster = cluster;
+        this.transactionalId = transactionalId;
+        this.version = version;
+        this.topics = topics;
+    }
+
+    public Map<TopicPartition, Answer> send(Map<TopicPartition, Payload> payloads) {
+        Map<TopicPartition, Answer> answers = new HashMap<>();
+        Map<BrokerConnection, Map<String, List<TopicPartition>>> byLeader = new LinkedHashMap<>();
+        for (TopicPartition where : payloads.keySet()) {
+            try {
+                byLeader.computeIfAbsent(cluster.leader(where), leader -> new LinkedHashMap<>())
+                        .computeIfAbsent(where.topic(), topic -> new ArrayList<>())
+                        .add(where);
+            } catch (BrokerError e) {
+                answers.put(where, lost(where, e.code, e));
+            } catch (Unreachable e) {
+                answers.put(where, lost(where, ErrorCode.NETWORK_EXCEPTION, e));
+            }
+        }
+        List<BrokerConnection> sent = new ArrayList<>();
+        for (BrokerConnection leader : byLeader.keySet()) {
+            orLost(leader, byLeader.get(leader), answers, () -> {
+                leader.send(request(leader, payloads, byLeader.get(leader)), "ProduceRequest");
+                sent.add(leader);
+            });
+        }
+        for (BrokerConnection leader : sent) {
+            Map<TopicPartition, Answer> said = new HashMap<>();
+            orLost(leader, byLeader.get(leader), answers, () -> {
+                leader.receive("ProduceRequest", reply -> read(reply, versionOf(leader), said));
+                answers.putAll(said);
+            });
+        }
+        answers.replaceAll(this::judged);
+        return answers;
+    }
+
+    private int versionOf(BrokerConnection leader) {
+        int found = leader.version(PRODUCE, version);
+        if (found < FIRST_VERSION) {
+            throw new ClientError("ProduceRequest: " + leader.address + " serves at most v" + found
+                    + ", this client speaks v" + FIRST_VERSION + " to v" + version);
+        }
+        return found;
+    }
+
+    private void orLost(
+            BrokerConnection leader,
+            Map<String, List<TopicPartition>> partitions,
+            Map<TopicPartition, Answer> answers,
+            Runnable exchange) {
+        try {
+            exchange.run();
+        } catch (Unreachable e) {
+            cluster.drop(leader);
+            for (List<TopicPartition> ofTopic : partitions.values()) {
+                Answer lost = lost(ofTopic.get(0), ErrorCode.NETWORK_EXCEPTION, e);
+                ofTopic.forEach(where -> answers.put(where, lost));
+            }
+        }
+    }
+
+    private Request request(
+            BrokerConnection leader,
+            Map<TopicPartition, Payload> payloads,
+            Map<String, List<TopicPartition>> partitions) {
+        int used = versionOf(leader);
+        Request request = new Request(PRODUCE, used, true).compactString(transactionalId);
+        request.int16(-1).int32(REQUEST_TIMEOUT_MS).array(partitions.size());
+        partitions.forEach((topic, ofTopic) -> {
+            if (used >= BY_TOPIC_ID) {
+                request.uuid(topics.get(topic).topicId());
+            } else {
+                request.compactString(topic);
+            }
+            request.array(ofTopic.size());
+            for (TopicPartition where : ofTopic) {
+                Payload payload = payloads.get(where);
+                request.int32(where.partition()).compactBytes(payload.bytes, payload.size).noTags();
+            }
+            request.noTags();
+        });
+        return request.noTags();
+    }
+
+    private Void read(Reply reply, int used, Map<TopicPartition, Answer> answers) {
+        reply.skipTags();
+        for (int left = reply.array(); left > 0; left--) {
+            String topic = used >= BY_TOPIC_ID ? nameOf(reply.uuid()) : reply.compactString();
+            for (int partitions = reply.array(); partitions > 0; partitions--) {
+                TopicPartition where = new TopicPartition(topic, reply.int32());
+                int code = reply.int16();
+                reply.int64(); // Base offset.
+                reply.int64(); // Time of the append.
+                reply.int64(); // Start of the log.
+                for (int errors = reply.array(); errors > 0; errors--) {
+                    reply.int32();
+                    reply.compactString();
+                    reply.skipTags();
+                }
+                String message = reply.compactString();
+                reply.skipTags();
+                answers.put(where, new Answer(code, message == null ? ErrorCode.of(code).name() : message));
+            }
+            reply.skipTags();
+        }
+        return null;
+    }
+
+    private String nameOf(UUID topicId) {
+        for (Map.Entry<String, PinnedTopic> topic : topics.entrySet()) {
+            if (topic.getValue().topicId().equals(topicId)) {
+                return topic.getKey();
+            }
+        }
+        throw new IllegalArgumentException("topic id " + topicId);
+    }
+
+    private Answer judged(TopicPartition where, Answer answer) {
+        if (answer.code == ErrorCode.UNKNOWN_TOPIC_ID) {
+            // Either the broker does not know a new topic yet, or the topic was deleted. If its id is still the same,
+            // the topic exists, and the task sends the record batch again.
+            refresh(where.topic());
+            if (topics.get(where.topic()).topicId().equals(cluster.currentId(where.topic()))) {
+                return new Answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, answer.message);
+            }
+        } else if (answer.code != ErrorCode.NETWORK_EXCEPTION && ErrorCode.of(answer.code).verdict() == Verdict.AGAIN) {
+            refresh(where.topic());
+        }
+        return answer;
+    }
+
+    private Answer lost(TopicPartition where, int code, ClientError problem) {
+        refresh(where.topic());
+        return new Answer(code, problem.getMessage());
+    }
+
+    private void refresh(String topic) {
+        try {
+            cluster.refresh(topic);
+        } catch (BrokerError | Unreachable e) {
+            // The next request reports the problem.
+        }
+    }
+}

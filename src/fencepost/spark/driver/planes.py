@@ -1,0 +1,103 @@
+"""Where the tasks of a write run: in Spark's own JVM, or in Python workers. Both follow the same lease protocol.
+
+JvmPlane       a data source in fencepost-spark.jar (its sources are in `java/`), if the session has the jar
+PythonPlane    `task/run.py`, by mapInArrow: everywhere, and slower, because the rows have to get into Python first
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from fencepost.client.failures import BadClientSetting
+from fencepost.client.settings import parse_settings
+from fencepost.spark.checkpoint.files import has_gateway
+from fencepost.spark.failures import BatchBroken
+from fencepost.spark.jvm.jar import SINK_CLASS
+from fencepost.spark.lease.messages import AcceptedTask, TaskResult
+from fencepost.spark.lease.server import LeaseServer
+from fencepost.spark.settings import AUTO, JVM, PYTHON
+from fencepost.spark.task.plan import WritePlan
+from fencepost.spark.task.run import RESULT_SCHEMA, spark_task
+
+log = logging.getLogger("fencepost.spark")
+
+
+class Plane(Protocol):
+    def write(self, rows: Any, plan: WritePlan) -> list[AcceptedTask]:
+        """Run a Spark job that writes the rows. Returns the result of each input partition that Spark accepted."""
+        ...
+
+
+class PythonPlane:
+    def write(self, rows: Any, plan: WritePlan) -> list[AcceptedTask]:
+        return [_accepted(row) for row in rows.mapInArrow(spark_task(plan), RESULT_SCHEMA).collect()]
+
+
+def _accepted(row: Any) -> AcceptedTask:
+    counts = tuple((c[0], c[1], c[2]) for c in row["counts"])
+    topics = {name: bytes(topic_id) for name, topic_id in row["topics"].items()}
+    return AcceptedTask(TaskResult(row["write"], row["input"], row["attempt"], counts), topics)
+
+
+class JvmPlane:
+    def __init__(self, leases: LeaseServer) -> None:
+        self._leases = leases
+
+    def write(self, rows: Any, plan: WritePlan) -> list[AcceptedTask]:
+        # The plan has secrets, and Spark shows the options of a write. Tasks fetch the plan with their token, which
+        # Spark hides by its name.
+        self._leases.offer(plan.write_number, plan_as_json(plan))
+        host, port, token = plan.address
+        options = {"host": host, "port": port, "driver": self._leases.own_host, "token": token}
+        rows.write.format(SINK_CLASS).options(**options, write=plan.write_number).mode("append").save()
+        accepted = self._leases.accepted(plan.write_number)
+        if accepted is None:
+            raise BatchBroken(f"Spark did not say which tasks of write {plan.write_number} it accepted")
+        return accepted
+
+
+def plan_as_json(plan: WritePlan) -> Mapping[str, object]:
+    """The plan of a write as the tasks in the JVM read it."""
+    return {
+        "settings": asdict(parse_settings(plan.settings)),
+        "identity": list(plan.identity),
+        "produce_version": plan.produce_version,
+        "topic": plan.topic,
+        "topics": {
+            name: [str(uuid.UUID(bytes=topic.topic_id)), topic.partition_count] for name, topic in plan.topics.items()
+        },
+        "compression": plan.compression,
+        "max_record_batch_bytes": plan.max_record_batch_bytes,
+    }
+
+
+def choose_plane(session: Any, leases: LeaseServer, wanted: str) -> Plane:
+    """By the setting fencepost.plane, and by what the session has. Raises BadClientSetting."""
+    if wanted != PYTHON and (problem := _why_no_jvm(session)):
+        if wanted == JVM:
+            raise BadClientSetting(f"fencepost.plane={JVM}, but {problem}")
+        assert wanted == AUTO
+        log.warning("tasks run in Python workers: %s", problem)
+        wanted = PYTHON
+    return PythonPlane() if wanted == PYTHON else JvmPlane(leases)
+
+
+def _why_no_jvm(session: Any) -> str | None:
+    """Why tasks cannot run in Spark's JVM; None if they can."""
+    if not has_gateway(session):
+        return "Spark Connect does not show whether its server has fencepost-spark.jar"
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        session._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(SINK_CLASS)
+    except Py4JJavaError:
+        return (
+            "the session has no fencepost-spark.jar, with which writes are faster\n\nhint: start the session with "
+            "fencepost.spark.configure(SparkSession.builder), or with `spark-submit --jars $(fencepost spark-jar)`; "
+            f"fencepost.plane={PYTHON} leaves it as it is"
+        )
+    return None
