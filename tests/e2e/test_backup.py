@@ -84,7 +84,7 @@ def test_clients_that_went_on_after_the_copy_are_fenced_if_the_copy_says_so(back
     (data / "boot-id").write_text("restored")
     with Broker(data=data) as broker:
         client = backup.client.moved_to(broker.bootstrap_servers)
-        assert client.produce({("orders", 0): ["continued"]}) == errors.INVALID_PRODUCER_ID_MAPPING
+        assert client.produce({("orders", 0): ["continued"]}) == errors.INVALID_PRODUCER_EPOCH
         client.init()
         assert client.produce({("orders", 0): ["anew"]}) == errors.NONE
         assert client.end(True) == errors.NONE

@@ -20,7 +20,7 @@ def frame_with(speculation: str) -> Any:
 
 def test_with_spark_connect_rows_are_not_computed_once_where_copies_of_tasks_may_compute_them_too() -> None:
     nothing: Any = None
-    transaction = BatchTransaction(0, None, nothing, nothing, lambda frame: nullcontext())
+    transaction = BatchTransaction(0, None, nothing, nothing, nothing, lambda frame: nullcontext())
     with pytest.raises(SinkError, match=r"needs spark\.speculation=false, but it is true"):
         transaction.compute_once(frame_with("true"))
     assert transaction.compute_once(frame_with("false")) == "computed"
