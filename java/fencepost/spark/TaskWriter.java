@@ -1,7 +1,6 @@
 package fencepost.spark;
 
 import fencepost.spark.encode.BadRecord;
-import fencepost.spark.encode.Buffers;
 import fencepost.spark.encode.Columns;
 import fencepost.spark.encode.Encoder;
 import fencepost.spark.kafka.ClientError;
@@ -32,7 +31,6 @@ final class TaskWriter implements DataWriter<InternalRow> {
     /** What a task may hold in memory: record batches that grow, and record batches that are on their way. */
     private static final long MOST_OPEN_BYTES = 16 << 20;
     private static final long MOST_SENDING_BYTES = 8 << 20;
-    private static final int MOST_FREE_BUFFERS = 8;
 
     /** The result of the task, and the ids of its topics. */
     record Written(TaskResult result, Map<String, UUID> topics) implements WriterCommitMessage {}
@@ -55,9 +53,8 @@ final class TaskWriter implements DataWriter<InternalRow> {
         plan = leases.plan();
         cluster = Clusters.take(plan.settings());
         topics = new ConcurrentHashMap<>(plan.topics());
-        Buffers buffers = new Buffers(MOST_FREE_BUFFERS);
         String name = "fencepost sender of task " + taskAttemptId;
-        sender = new Sender(plan, cluster, leases, topics, buffers, MOST_SENDING_BYTES, context::isInterrupted, name);
+        sender = new Sender(plan, cluster, leases, topics, MOST_SENDING_BYTES, context::isInterrupted, name);
         encoder = new Encoder(
                 columns,
                 plan.topic(),
@@ -68,7 +65,6 @@ final class TaskWriter implements DataWriter<InternalRow> {
                 plan.codec(),
                 plan.maxRecordBatchBytes(),
                 MOST_OPEN_BYTES,
-                buffers,
                 sender::put);
     }
 

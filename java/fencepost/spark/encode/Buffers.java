@@ -2,25 +2,35 @@ package fencepost.spark.encode;
 
 import java.util.ArrayDeque;
 
-/** Buffers that a task uses again and again: large arrays are expensive for Java's memory management. */
+/** Buffers that the tasks of this JVM use again and again: large arrays are expensive for Java's memory management. */
 public final class Buffers {
     private static final int SMALLEST = 1 << 14;
+    /** Those of unusually large record batches are not kept. */
+    private static final int LARGEST = 2 << 20;
 
-    private final ArrayDeque<byte[]> free = new ArrayDeque<>();
-    private final int mostFree;
+    private static final long MOST_KEPT_BYTES = Runtime.getRuntime().maxMemory() / 16;
+    private static final ArrayDeque<byte[]> free = new ArrayDeque<>();
+    private static long keptBytes;
 
-    /** mostFree: how many are kept while they are not used. */
-    public Buffers(int mostFree) {
-        this.mostFree = mostFree;
+    private Buffers() {}
+
+    static byte[] take() {
+        synchronized (free) {
+            if (free.isEmpty()) {
+                return new byte[SMALLEST];
+            }
+            keptBytes -= free.peek().length;
+            return free.pop();
+        }
     }
 
-    synchronized byte[] take() {
-        return free.isEmpty() ? new byte[SMALLEST] : free.pop();
-    }
-
-    public synchronized void giveBack(byte[] buffer) {
-        if (free.size() < mostFree) {
-            free.push(buffer);
+    /** The caller does not use the buffer any more. */
+    public static void giveBack(byte[] buffer) {
+        synchronized (free) {
+            if (buffer.length <= LARGEST && keptBytes + buffer.length <= MOST_KEPT_BYTES) {
+                keptBytes += buffer.length;
+                free.push(buffer);
+            }
         }
     }
 }

@@ -10,7 +10,6 @@ final class Builder {
     private static final int MAX_RECORD_BYTES = 1 << 28; // No Kafka accepts a record of this size.
 
     final TopicPartition where;
-    private final Buffers buffers;
     private byte[] buffer;
     private int end;
     private int count;
@@ -18,9 +17,8 @@ final class Builder {
     private long baseTimestamp;
     private long maxTimestamp;
 
-    Builder(TopicPartition where, Buffers buffers) {
+    Builder(TopicPartition where) {
         this.where = where;
-        this.buffers = buffers;
     }
 
     boolean isEmpty() {
@@ -47,7 +45,7 @@ final class Builder {
             return 0;
         }
         if (count == 0) {
-            buffer = buffers.take();
+            buffer = Buffers.take();
             end = RecordBatch.HEADER_BYTES;
             baseTimestamp = timestamp;
             maxTimestamp = timestamp;
@@ -70,7 +68,7 @@ final class Builder {
     RecordBatch take(Codec codec) {
         RecordBatch made = RecordBatch.of(where, count, buffer, end, codec, baseTimestamp, maxTimestamp);
         if (made.bytes() != buffer) {
-            buffers.giveBack(buffer);
+            Buffers.giveBack(buffer);
         }
         buffer = null;
         count = 0;

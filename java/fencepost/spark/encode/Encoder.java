@@ -27,7 +27,6 @@ public final class Encoder {
     private final Codec codec;
     private final int maxBatchBytes;
     private final long mostOpenBytes;
-    private final Buffers buffers;
     private final Consumer<RecordBatch> passOn;
 
     private final Map<UTF8String, Outputs> outputs = new HashMap<>();
@@ -43,7 +42,6 @@ public final class Encoder {
             Codec codec,
             int maxBatchBytes,
             long mostOpenBytes,
-            Buffers buffers,
             Consumer<RecordBatch> passOn) {
         this.row = new Row(columns);
         this.topic = topic;
@@ -52,7 +50,6 @@ public final class Encoder {
         this.codec = codec;
         this.maxBatchBytes = maxBatchBytes;
         this.mostOpenBytes = mostOpenBytes;
-        this.buffers = buffers;
         this.passOn = passOn;
     }
 
@@ -137,7 +134,7 @@ public final class Encoder {
             name = UTF8String.fromString(topicName);
             builders = new Builder[partitions];
             for (int n = 0; n < partitions; n++) {
-                builders[n] = new Builder(new TopicPartition(topicName, n), buffers);
+                builders[n] = new Builder(new TopicPartition(topicName, n));
             }
         }
 

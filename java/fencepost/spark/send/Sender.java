@@ -25,7 +25,6 @@ public final class Sender implements AutoCloseable {
 
     private final LeaseClient leases;
     private final Delivery delivery;
-    private final Buffers buffers;
     private final Outbox outbox;
     private final Map<TopicPartition, Long> counts = new LinkedHashMap<>();
     private final Thread thread;
@@ -35,13 +34,11 @@ public final class Sender implements AutoCloseable {
             Cluster cluster,
             LeaseClient leases,
             Map<String, PinnedTopic> topics,
-            Buffers buffers,
             long mostBytes,
             BooleanSupplier isKilled,
             String name) {
         this.leases = leases;
         this.delivery = new Delivery(plan, cluster, leases, topics);
-        this.buffers = buffers;
         this.outbox = new Outbox(mostBytes, isKilled);
         this.thread = new Thread(this::run, name);
         thread.setDaemon(true);
@@ -109,7 +106,7 @@ public final class Sender implements AutoCloseable {
             leases.release(one.lease(), one.batch().size());
             counts.merge(one.where(), (long) one.batch().recordCount, Long::sum);
             outbox.acknowledged(one.batch());
-            buffers.giveBack(one.batch().bytes());
+            Buffers.giveBack(one.batch().bytes());
         }
     }
 
