@@ -173,9 +173,9 @@ def test_a_row_that_cannot_be_a_record_is_refused_in_the_same_words(
 
 
 def test_readers_get_the_same_rows_whatever_the_codec(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
+    spark: Any, target: Target, unique: Unique, sinks: MakeSink
 ) -> None:
-    servers = broker.bootstrap_servers
+    servers = target.servers
     frame = spark.range(0, 500, 1, 1).selectExpr("repeat(cast(id AS string), 20) AS value").cache()
     expected = sorted(str(n) * 20 for n in range(500))
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
