@@ -449,3 +449,6 @@ def test_workers_without_the_package_are_reported_in_one_line(
     assert "spark.submit.pyFiles" in message
     assert "Traceback" not in message
     assert written(servers, topic) == 0
+    sink.close()
+    in_the_jvm = sinks(servers, unique("bare"), topic=topic, fencepost_plane="jvm")
+    assert in_the_jvm.write(spark.range(5).selectExpr("'x' AS value")) == 5, "with the jar they need no package"
