@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from fencepost.demo.orders import new_run_id
 from fencepost.demo.report import Check, DemoFailed, Progress, Report, Section
 from fencepost.demo.topics import TOPICS, Offsets, Topics, by_topic
-from fencepost.testing.child import child_environment, python_module, start_whole
+from fencepost.testing.child import start_module
 
 NOTHING, HALF, WHOLE, TWICE_CHARGED = (0, 0, 0), (1, 1, 0), (1, 1, 1), (2, 2, 1)
 
@@ -95,17 +95,7 @@ def order_service(
 ) -> Iterator[subprocess.Popen[str]]:
     """Yield the order service after it has written the payment. The end of the block kills it."""
     arguments = [bootstrap_servers, order_id, *([transactional_id] if transactional_id is not None else [])]
-    with start_whole(
-        lambda: subprocess.Popen(
-            python_module("fencepost.demo.order_service", *arguments),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=child_environment(),
-            # Ctrl-C must reach only the demo, which then ends its child processes.
-            process_group=0,
-        )
-    ) as service:
+    with start_module("fencepost.demo.order_service", *arguments) as service:
         try:
             _expect(service, "paid")
             yield service

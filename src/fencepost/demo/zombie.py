@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from fencepost.demo.report import Check, DemoFailed, Progress, Report, Section
 from fencepost.demo.topics import Topics
 from fencepost.demo.zombie_service import EXIT_FENCED, FENCED, TOPIC, Worker, WorkerFenced
-from fencepost.testing.child import child_environment, python_module, start_whole
+from fencepost.testing.child import start_module
 
 # Both terminals use this id, so that users need not copy an id.
 SHARED_ID = "brew-zombie"
@@ -104,17 +104,7 @@ def process(
     bootstrap_servers: str, transactional_id: str, role: str
 ) -> Iterator[tuple[subprocess.Popen[str], Callable[[str], str]]]:
     """Yield a process that has registered the id, and a function that sends it a command. The end kills the process."""
-    with start_whole(
-        lambda: subprocess.Popen(
-            python_module("fencepost.demo.zombie_service", bootstrap_servers, transactional_id, role),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=child_environment(),
-            # Ctrl-C must reach only the demo, which then ends its child processes.
-            process_group=0,
-        )
-    ) as started:
+    with start_module("fencepost.demo.zombie_service", bootstrap_servers, transactional_id, role) as started:
 
         def ask(word: str) -> str:
             assert started.stdin is not None

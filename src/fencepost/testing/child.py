@@ -19,6 +19,20 @@ def python_module(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
+def start_module(module: str, *arguments: str) -> subprocess.Popen[str]:
+    """A child that hears and answers in lines. Ctrl-C in a terminal reaches only its parent, which has to end it."""
+    return start_whole(
+        lambda: subprocess.Popen(
+            python_module(module, *arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=child_environment(),
+            process_group=0,
+        )
+    )
+
+
 def child_environment() -> dict[str, str]:
     """An environment in which the child imports the same `fencepost`, also if it is on `sys.path` and not installed."""
     root = str(Path(__file__).resolve().parents[2])
