@@ -70,29 +70,27 @@ def encode_note(note: CommitNote | TokenNote) -> str:
 
 
 def decode_note(text: str) -> CommitNote | UnreadableNote:
-    try:
-        fields = json.loads(text)
-    except ValueError:
-        return UnreadableNote(text)
-    if not isinstance(fields, dict) or fields.get("fencepost") != NOTE_VERSION:
-        return UnreadableNote(text)
-    query_id, batch_id, digest, number = (fields.get(name) for name in ("query", "batch", "digest", "number"))
+    query_id, batch_id, digest, number = _fields(text, "query", "batch", "digest", "number")
     if isinstance(query_id, str) and isinstance(digest, str) and type(batch_id) is int and type(number) is int:
         return CommitNote(query_id, batch_id, digest, number)
     return UnreadableNote(text)
 
 
 def decode_token_note(text: str) -> TokenNote | UnreadableNote:
-    try:
-        fields = json.loads(text)
-    except ValueError:
-        return UnreadableNote(text)
-    if not isinstance(fields, dict) or fields.get("fencepost") != NOTE_VERSION:
-        return UnreadableNote(text)
-    token, topic, records = (fields.get(name) for name in ("token", "topic", "records"))
+    token, topic, records = _fields(text, "token", "topic", "records")
     if isinstance(token, str) and (topic is None or isinstance(topic, str)) and type(records) is int:
         return TokenNote(token, topic, records)
     return UnreadableNote(text)
+
+
+def _fields(text: str, *names: str) -> list[object]:
+    """The values with these names, each None if the text is no note or lacks it."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        document = None
+    is_note = isinstance(document, dict) and document.get("fencepost") == NOTE_VERSION
+    return [document.get(name) if is_note else None for name in names]
 
 
 def newest(notes: Iterable[CommitNote | UnreadableNote]) -> CommitNote | UnreadableNote | None:
