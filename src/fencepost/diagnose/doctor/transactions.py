@@ -144,7 +144,7 @@ def diagnose_duels(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
 def diagnose_groups(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> list[DoctorFinding]:
     """Consumer groups whose next records are behind a last stable offset that does not move."""
     report = diagnose_lso(snapshot.lso, max_age_ms)
-    late = _late_partitions(report, {h.where for h in diagnose_hanging(snapshot.hanging).hanging})
+    late = _late_partitions(snapshot, report)
     waiting = {group.group_id: [p for p in group.partitions if p.where in late] for group in report.groups}
     return [_group_waits(group_id, found, snapshot, late) for group_id, found in waiting.items() if found]
 
@@ -176,7 +176,7 @@ def _group_waits(
 def diagnose_pending(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> list[DoctorFinding]:
     """Consumer groups that cannot start, because their offsets are in a transaction that does not end."""
     report = diagnose_lso(snapshot.lso, max_age_ms)
-    late = _late_partitions(report, {h.where for h in diagnose_hanging(snapshot.hanging).hanging})
+    late = _late_partitions(snapshot, report)
     findings = []
     for group in report.groups:
         home = home_of(group.group_id, snapshot.lso.ends)
@@ -198,8 +198,9 @@ def diagnose_pending(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> 
     return findings
 
 
-def _late_partitions(report: LsoReport, hanging: set[NamedPartition]) -> dict[NamedPartition, int | None]:
+def _late_partitions(snapshot: DoctorSnapshot, report: LsoReport) -> dict[NamedPartition, int | None]:
     """The partitions where readers wait for too long, or for ever, with the age of what they wait for."""
+    hanging = {found.where for found in diagnose_hanging(snapshot.hanging).hanging}
     limit_ms = report.max_age_ms or 0
     rows = {NamedPartition(row.topic, row.partition): row.age_ms for row in report.partitions}
     return {where: age_ms for where, age_ms in rows.items() if where in hanging or (age_ms or 0) > limit_ms}
