@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fencepost.testing import Broker
-from tests.e2e.spark.streams import Lines, create_topic, is_free, settings, values, wait_for, written
+from tests.e2e.spark.streams import PLANE, Lines, create_topic, is_free, settings, values, wait_for, written
 from tests.engines.java import OLDEST_JAVA, java_home
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.engines]
@@ -70,6 +70,14 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         except subprocess.TimeoutExpired:
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
+
+
+@pytest.fixture(autouse=True)
+def python_plane() -> Iterator[None]:
+    """With Spark Connect tasks run in Python workers."""
+    before = PLANE.set("python")
+    yield
+    PLANE.reset(before)
 
 
 @pytest.fixture
