@@ -39,6 +39,9 @@ WARNINGS = ("unusedImport", "unusedLocal", "unusedPrivate", "raw", "unchecked", 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 MANIFEST = "META-INF/MANIFEST.MF"
 ERRORS = "fencepost/spark/kafka/errors.txt"
+# Spark finds `format("fencepost")` by this entry.
+SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
+PROVIDER = "fencepost.spark.format.FencepostProvider"
 
 
 def error_table() -> str:
@@ -84,6 +87,7 @@ def build(jar: Path = JAR) -> None:
         entries = {path.relative_to(classes).as_posix(): path.read_bytes() for path in classes.rglob("*.class")}
     entries[MANIFEST] = b"Manifest-Version: 1.0\r\n\r\n"
     entries[ERRORS] = error_table().encode()
+    entries[SERVICE] = f"{PROVIDER}\n".encode()
     write_jar(entries, jar)
 
 

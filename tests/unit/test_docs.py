@@ -503,6 +503,7 @@ def test_a_sentence_names_its_subject() -> None:
 SHARED_NAMES = {
     "Fault",  # A fault that a test orders: what `testing` offers, and what `server` does.
     "Faults",
+    "Java",  # In a class whose objects Java calls: py4j wants this name.
     "OffsetToCommit",  # An offset in a request: as the client sends it, and as the coordinator receives it.
     "OpenTxn",  # A transaction that is open on a partition: of the partition, and of a snapshot of any cluster.
     "Producer",  # A producer that a partition knows: its state, and the answer of DescribeProducers.

@@ -7,6 +7,7 @@ The driver owns the transaction; tasks encode their rows and produce under its i
 sink.py       what users call; settings.py, failures.py and connector.py belong to it
 driver/       the run of a micro-batch: skip or run it, own its transaction, start its jobs
 jvm/          the jar whose tasks run in Spark's own JVM
+format/       `format("fencepost")`, the sink as a data source
 lease/        which task may write to which partition next
 task/         what runs in a Spark task, in a Python worker of an executor
 encode/       rows as record batches
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from fencepost.spark.driver.batch_transaction import BatchTransaction
     from fencepost.spark.driver.progress import BatchProgress
     from fencepost.spark.failures import BatchBroken, BatchRefused, SinkError, SinkFenced
-    from fencepost.spark.jvm.jar import configure
+    from fencepost.spark.format.session import configure
     from fencepost.spark.sink import ExactlyOnceSink
 
 __all__ = [
@@ -43,7 +44,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "configure":
-        from fencepost.spark.jvm.jar import configure
+        from fencepost.spark.format.session import configure
 
         return configure
     try:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,6 +41,7 @@ class Held(NamedTuple):
     go: str
     ended: str
     plane: str
+    entry: str  # foreachBatch or format.
 
     def hold(self, point: str, batch_id: int) -> None:
         if point == self.point and batch_id == (0 if point == "start" else 1) and not Path(self.reached).exists():
@@ -70,14 +71,32 @@ def start(spark: Any, held: Held) -> Any:
                 held.wait()
             yield batch
 
-    settings = {"bootstrap.servers": servers, "transactional.id": held.transactional_id}
-    sink = ExactlyOnceSink({**settings, "fencepost.plane": held.plane})
+    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 2).load(held.folder)
+    if held.point == "task":
+        lines = lines.mapInArrow(hesitate, "value string")
+    settings = {"bootstrap.servers": servers, "transactional.id": held.transactional_id, "fencepost.plane": held.plane}
+    if held.entry == "format":
+        helds[held.transactional_id] = held
+        writer = lines.writeStream.format("fencepost").options(topic=topic, **settings)
+    else:
+        sink = ExactlyOnceSink(settings)
 
-    @sink.batch
-    def write(frame: Any, transaction: BatchTransaction) -> None:
-        held.hold("begun", transaction.batch_id)
-        transaction.write(frame, topic=topic)
-        held.hold("written", transaction.batch_id)
+        @sink.batch
+        def write(frame: Any, transaction: BatchTransaction) -> None:
+            held.hold("begun", transaction.batch_id)
+            transaction.write(frame, topic=topic)
+            held.hold("written", transaction.batch_id)
+
+        writer = lines.writeStream.foreachBatch(around(held, write))
+    return writer.option("checkpointLocation", held.checkpoint).trigger(availableNow=True).start()
+
+
+in_thread = threading.local()
+helds: dict[str, Held] = {}  # Those of queries with `format("fencepost")`, by transactional.id.
+
+
+def around(held: Held, write: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
+    """The micro-batch, and the points before and after it."""
 
     def batch(frame: Any, batch_id: int) -> None:
         in_thread.held, in_thread.batch_id = held, batch_id
@@ -86,14 +105,7 @@ def start(spark: Any, held: Held) -> Any:
         write(frame, batch_id)
         held.hold("committed", batch_id)
 
-    lines = spark.readStream.format("text").option("maxFilesPerTrigger", 2).load(held.folder)
-    if held.point == "task":
-        lines = lines.mapInArrow(hesitate, "value string")
-    writer = lines.writeStream.foreachBatch(batch)
-    return writer.option("checkpointLocation", held.checkpoint).trigger(availableNow=True).start()
-
-
-in_thread = threading.local()
+    return batch
 
 
 def end_with(parent: int) -> None:
@@ -110,6 +122,7 @@ def main(queries: str) -> None:
 
     from fencepost.client.transaction import Transaction
     from fencepost.spark import configure
+    from fencepost.spark.sink import ExactlyOnceSink
 
     commit = Transaction.commit
 
@@ -117,7 +130,13 @@ def main(queries: str) -> None:
         in_thread.held.hold("marked", in_thread.batch_id)
         commit(transaction, *args, **kwargs)
 
+    call = ExactlyOnceSink.__call__
+
+    def call_of_format(sink: ExactlyOnceSink, frame: Any, batch_id: int) -> None:
+        around(helds[sink.transactional_id], lambda *given: call(sink, *given))(frame, batch_id)
+
     Transaction.commit = commit_later  # type: ignore[method-assign,assignment]
+    ExactlyOnceSink.__call__ = call_of_format  # type: ignore[method-assign,assignment]
     builder = (
         SparkSession.builder.master("local[3]")
         .config("spark.ui.enabled", "false")
@@ -127,8 +146,7 @@ def main(queries: str) -> None:
     )
     spark = configure(builder).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
-    helds = [Held(*fields) for fields in json.loads(Path(queries).read_text())]
-    running = [(held, start(spark, held)) for held in helds]
+    running = [(held, start(spark, held)) for held in (Held(*f) for f in json.loads(Path(queries).read_text()))]
 
     def report(held: Held, query: Any) -> None:
         try:

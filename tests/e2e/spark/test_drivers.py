@@ -38,6 +38,7 @@ pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.usefixtures("plane
 # Every point where a driver can be put to sleep, and where it can be killed.
 SLEEP_AT = ("start", "next", "task", "marked")
 KILL_AT = ("begun", "task", "written", "marked", "committed")
+KILL_FORMAT_AT = ("task", "marked", "committed")  # There is no function of the user's to wait in.
 START_TIMEOUT_S = 180.0
 
 
@@ -99,14 +100,14 @@ class Driver:
             self._process.wait()
 
 
-def make_case(point: str, id_: str, servers: str, place: Path) -> Case:
+def make_case(point: str, id_: str, servers: str, place: Path, entry: str) -> Case:
     place.mkdir()
     lines = Lines(place / "lines")
     lines.add_batch()
     lines.add_batch()
     paths = {"folder": "lines"} | {name: name for name in ("checkpoint", "reached", "go", "ended")}
     places = {field: str(place / name) for field, name in paths.items()}
-    return Case(Held(point, servers, id_, create_topic(servers, id_), plane=PLANE.get(), **places), lines)
+    return Case(Held(point, servers, id_, create_topic(servers, id_), plane=PLANE.get(), entry=entry, **places), lines)
 
 
 def is_open(servers: str, topic: str) -> bool:
@@ -126,11 +127,15 @@ def run_all(spark: Any, successors: list[Successor]) -> None:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
-    ("target", "sleep_at", "kill_at"),
+    ("target", "entry", "sleep_at", "kill_at"),
     [
-        ("fencepost TV2", ("next", "marked"), ("written", "committed")),
+        ("fencepost TV2", "foreachBatch", ("next", "marked"), ("written", "committed")),
         *(
-            pytest.param(name, SLEEP_AT, KILL_AT, marks=pytest.mark.engines)
+            pytest.param(name, "foreachBatch", SLEEP_AT, KILL_AT, marks=pytest.mark.engines)
+            for name in ("fencepost TV2", "apache TV2", "apache TV1")
+        ),
+        *(
+            pytest.param(name, "format", SLEEP_AT, KILL_FORMAT_AT, marks=pytest.mark.engines)
             for name in ("fencepost TV2", "apache TV2", "apache TV1")
         ),
     ],
@@ -139,6 +144,7 @@ def run_all(spark: Any, successors: list[Successor]) -> None:
 def test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_writes_every_batch_once(
     spark: Any,
     target: Target,
+    entry: str,
     sleep_at: tuple[str, ...],
     kill_at: tuple[str, ...],
     unique: Callable[[str], str],
@@ -146,7 +152,7 @@ def test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_wri
 ) -> None:
     def make_cases(points: tuple[str, ...]) -> list[Case]:
         named = [(point, unique(point)) for point in points]
-        return [make_case(point, id_, target.servers, tmp_path / id_) for point, id_ in named]
+        return [make_case(point, id_, target.servers, tmp_path / id_, entry) for point, id_ in named]
 
     sleeping, killed = make_cases(sleep_at), make_cases(kill_at)
     driver = Driver(tmp_path, sleeping + killed)

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "task": {"encode", "lease"},
     "driver": {"checkpoint", "failures", "jvm", "lease", "settings", "task"},
     "sink": {"checkpoint", "driver", "failures", "settings"},
+    "format": {"checkpoint", "driver", "failures", "jvm", "sink"},
 }
 
 

@@ -32,8 +32,7 @@ def running_query(session: Any) -> RunningQuery | None:
     batch_id = context.getLocalProperty(BATCH_ID_PROPERTY)
     if not query_id or not batch_id:
         return None
-    uuid = session._jvm.java.util.UUID.fromString(query_id)
-    query = session._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
+    query = _active_query(session, query_id)
     if query is None:
         return None
     sources = query.sources()
@@ -44,6 +43,17 @@ def running_query(session: Any) -> RunningQuery | None:
         sources=tuple(sources.apply(i).toString() for i in range(sources.size())),
         kafka_servers=_kafka_servers(query),
     )
+
+
+def is_running(session: Any, query_id: str, run_id: str) -> bool:
+    """Has this run of the query not ended yet?"""
+    query = _active_query(session, query_id)
+    return query is not None and query.runId().toString() == run_id
+
+
+def _active_query(session: Any, query_id: str) -> Any:
+    uuid = session._jvm.java.util.UUID.fromString(query_id)
+    return session._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
 
 
 def _kafka_servers(query: Any) -> frozenset[str]:

@@ -16,7 +16,7 @@ from fencepost.client.failures import BadClientSetting
 from fencepost.client.settings import parse_settings
 from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.failures import BatchBroken
-from fencepost.spark.jvm.jar import SINK_CLASS
+from fencepost.spark.jvm.jar import SINK_CLASS, why_no_jar
 from fencepost.spark.lease.messages import AcceptedTask, TaskResult
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.settings import AUTO, JVM, PYTHON
@@ -90,14 +90,6 @@ def _why_no_jvm(session: Any) -> str | None:
     """Why tasks cannot run in Spark's JVM; None if they can."""
     if not has_gateway(session):
         return "Spark Connect does not show whether its server has fencepost-spark.jar"
-    from py4j.protocol import Py4JJavaError
-
-    try:
-        session._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(SINK_CLASS)
-    except Py4JJavaError:
-        return (
-            "the session has no fencepost-spark.jar, with which writes are faster\n\nhint: start the session with "
-            "fencepost.spark.configure(SparkSession.builder), or with `spark-submit --jars $(fencepost spark-jar)`; "
-            f"fencepost.plane={PYTHON} leaves it as it is"
-        )
+    if problem := why_no_jar(session):
+        return f"{problem}; writes are faster with it, and fencepost.plane={PYTHON} leaves it as it is"
     return None

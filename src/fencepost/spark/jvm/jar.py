@@ -1,10 +1,4 @@
-"""Where the jar is, and how a Spark session gets it.
-
-    from fencepost.spark import configure
-    spark = configure(SparkSession.builder).getOrCreate()
-
-Spark loads the jar when it starts. A session that already runs cannot get it any more.
-"""
+"""Where the jar is, and whether a Spark session has it."""
 
 from __future__ import annotations
 
@@ -12,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 SINK_CLASS = "fencepost.spark.LeasedSink"
-JARS = "spark.jars"
 
 
 def jar_path() -> Path:
@@ -23,9 +16,15 @@ def jar_path() -> Path:
     return path
 
 
-def configure(builder: Any) -> Any:
-    """Add the jar to a SparkSession builder, next to the jars that it has. With spark-submit, use `--jars` instead."""
-    jar = str(jar_path())
-    # PySpark's builder has no question for what it was told.
-    jars = [given for given in str(getattr(builder, "_options", {}).get(JARS, "")).split(",") if given]
-    return builder.config(JARS, ",".join([*jars, *([jar] if jar not in jars else [])]))
+def why_no_jar(session: Any) -> str | None:
+    """Why a session with a Java gateway has no jar, and how it gets one; None if it has it."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        session._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(SINK_CLASS)
+    except Py4JJavaError:
+        return (
+            "the session has no fencepost-spark.jar\n\nhint: start the session with "
+            "fencepost.spark.configure(SparkSession.builder), or with `spark-submit --jars $(fencepost spark-jar)`"
+        )
+    return None

@@ -29,6 +29,9 @@ class Builder:
         self._options[name] = value
         return self
 
+    def getOrCreate(self) -> None:  # noqa: N802 - the name in PySpark.
+        raise AssertionError("the test starts no Spark")
+
     @property
     def jars(self) -> list[str]:
         return self._options["spark.jars"].split(",")

@@ -1,0 +1,140 @@
+"""What Spark's JVM calls for `format("fencepost")`: the Python ends of `PythonSide` and `PythonSink` in `java/`.
+
+The calls arrive in a thread whose calls back into the JVM run in the calling JVM thread, as those of foreachBatch do.
+So the sink finds the query, tags its jobs, and is interrupted with it. Answers are JSON: see `Answer` in `java/`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fencepost.client.failures import BadClientSetting, ClientError
+from fencepost.spark.checkpoint.query import is_running, running_query
+from fencepost.spark.driver.dataframes import UnwritableFrame
+from fencepost.spark.driver.progress import BatchProgress
+from fencepost.spark.failures import QueryStopped, SinkError
+from fencepost.spark.format.options import FormatOptions, parse_options
+from fencepost.spark.sink import ExactlyOnceSink
+
+log = logging.getLogger("fencepost.spark")
+
+# What has a message for the user. Any other exception is shown with its traceback.
+EXPECTED = (SinkError, ClientError, UnwritableFrame)
+MODES = ("Append", "ErrorIfExists")
+
+_sinks_lock = threading.Lock()
+_sinks: dict[tuple[str, str], PythonSink] = {}  # Those that have run a micro-batch, by cluster and transactional.id.
+
+
+class PythonSide:
+    def __init__(self, context: Any) -> None:
+        self._context = context
+
+    def open(self, options: str) -> PythonSink:
+        return PythonSink(self._context, json.loads(options))
+
+    def write(self, options: str, mode: str, frame: Any) -> str:
+        return _answer(lambda: self._write(json.loads(options), mode, _frame(self._context, frame)))
+
+    def _write(self, given: Mapping[str, str], mode: str, frame: Any) -> BatchProgress:
+        if mode not in MODES:
+            raise BadClientSetting(f"mode {mode.lower()} is none of append, errorifexists: Kafka topics only grow")
+        options = parse_options(given, is_stream=False)
+        if options.token is None and running_query(frame.sparkSession) is not None:
+            raise SinkError(
+                'write.format("fencepost") inside foreachBatch is not exactly once: Spark may call the function again '
+                'for the same micro-batch\n\nhint: use writeStream.format("fencepost") instead of foreachBatch, or '
+                "foreachBatch with @sink.batch and transaction.write for several outputs"
+            )
+        sink = _sink_of(options)
+        try:
+            sink.write(frame, token=options.token)
+            return sink.recent_progress[-1]
+        finally:
+            sink.close()
+
+    class Java:
+        implements = ("fencepost.spark.format.PythonSide",)
+
+
+class PythonSink:
+    """The sink of one streaming query. It is created when the query starts, before Spark plans a micro-batch."""
+
+    def __init__(self, context: Any, given: Mapping[str, str]) -> None:
+        self._context = context
+        self._sink: ExactlyOnceSink | None = None
+        self._run: tuple[str, str] | None = None
+        self._problem = _answer(lambda: self._create(given))
+
+    def check(self) -> str:
+        return self._problem
+
+    def addBatch(self, frame: Any, batch_id: int) -> str:  # noqa: N802 - the name in Java.
+        return _answer(lambda: self._add_batch(_frame(self._context, frame), batch_id))
+
+    def close(self) -> None:
+        """Called when the query has ended. Gives up the transactional.id."""
+        with _sinks_lock:
+            for key in [key for key, sink in _sinks.items() if sink is self]:
+                del _sinks[key]
+        if self._sink is not None:
+            self._sink.close()
+
+    def _create(self, given: Mapping[str, str]) -> None:
+        self._sink = _sink_of(parse_options(given, is_stream=True))
+
+    def _add_batch(self, frame: Any, batch_id: int) -> BatchProgress:
+        assert self._sink is not None
+        if self._run is None:
+            self._take_over(frame.sparkSession)
+        self._sink(frame, batch_id)
+        return self._sink.recent_progress[-1]
+
+    def _take_over(self, session: Any) -> None:
+        """At the first micro-batch: the sink of an ended query gives up the id, even if Spark has not said so yet."""
+        assert self._sink is not None
+        query = running_query(session)
+        if query is not None:
+            self._run = (query.query_id, query.run_id)
+        key = (self._sink.settings.bootstrap_servers, self._sink.transactional_id)
+        with _sinks_lock:
+            before = _sinks.get(key)
+        if before is not None and before._run is not None and not is_running(session, *before._run):
+            before.close()
+        with _sinks_lock:
+            _sinks.setdefault(key, self)
+
+    class Java:
+        implements = ("fencepost.spark.format.PythonSink",)
+
+
+def _sink_of(options: FormatOptions) -> ExactlyOnceSink:
+    if options.without_effect:
+        log.warning("options without effect on this sink: %s", ", ".join(options.without_effect))
+    return ExactlyOnceSink(options.settings, **options.answers)
+
+
+def _frame(context: Any, frame: Any) -> Any:
+    from pyspark.sql import DataFrame, SparkSession
+
+    return DataFrame(frame, SparkSession(context, frame.sparkSession()))
+
+
+def _answer(work: Callable[[], BatchProgress | None]) -> str:
+    """Do the work; what came of it, as JSON."""
+    try:
+        progress = work()
+    except QueryStopped:
+        return json.dumps({"stopped": True})
+    except BadClientSetting as e:
+        return json.dumps({"refused": str(e)})
+    except EXPECTED as e:
+        return json.dumps({"failed": f"{type(e).__name__}: {e}"})
+    except Exception as e:
+        return json.dumps({"failed": "".join(traceback.format_exception(e)).strip()})
+    return json.dumps({"metrics": {} if progress is None else progress.as_json()})
