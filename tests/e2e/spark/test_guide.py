@@ -88,10 +88,14 @@ def test_the_programs_of_the_guide(kafka_source: Any, servers: str, numbers: Any
     guide.run()  # With Spark's own sink.
     assert keys("refunds-emitted") == settlements(10)
 
-    numbers(10)
-    guide.run()  # The checkpoint is kept.
-    assert keys("refunds-emitted") == settlements(20)
+    numbers(5)
+    guide.run()  # With our format. The checkpoint is kept.
+    assert keys("refunds-emitted") == settlements(15)
     assert {(record.value or b"")[:10] for record in read(servers, "refunds-emitted")} == {b"SETTLEMENT"}
+
+    numbers(5)
+    guide.run()  # With foreachBatch, and the same transactional.id.
+    assert keys("refunds-emitted") == settlements(20)
 
     numbers(10)
     guide.run()  # Two outputs.
@@ -106,9 +110,11 @@ def test_the_programs_of_the_guide(kafka_source: Any, servers: str, numbers: Any
     names = guide.run()
     assert (names["count"], names["again"]) == (1, 1)
     assert keys("refunds-emitted") == settlements(40) + Counter({"s-1": 1})
+    guide.run()  # As a format, with another token.
+    assert keys("refunds-emitted") == settlements(40) + Counter({"s-1": 2})
 
     guide.run(then="\nrun_until_it_ends()\n")  # A query with state, of its own.
-    assert keys("refunds-emitted") == settlements(40) + Counter({"s-1": 1}) + settlements(40)
+    assert keys("refunds-emitted") == settlements(40) + Counter({"s-1": 2}) + settlements(40)
 
     numbers(5)
     sink = guide.run()["sink"]  # Monitoring.
@@ -118,5 +124,5 @@ def test_the_programs_of_the_guide(kafka_source: Any, servers: str, numbers: Any
     numbers(5)
     guide.adopts(json.loads((tmp_path / "refunds" / "metadata").read_text())["id"])
     guide.run()  # The checkpoint is lost.
-    assert keys("refunds-emitted") == settlements(50) + Counter({"s-1": 1}) + settlements(40)
+    assert keys("refunds-emitted") == settlements(50) + Counter({"s-1": 2}) + settlements(40)
     assert guide._next == len(guide.programs), "every program of the guide was run"
