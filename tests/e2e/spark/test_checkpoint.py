@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fencepost.spark.checkpoint.files import LocalFiles, SessionFiles, files_of
+from fencepost.spark.checkpoint.files import HadoopFiles, LocalFiles, SessionFiles, files_of
 from fencepost.spark.checkpoint.offsets import has_state, read_offsets, read_query_id
 from fencepost.spark.checkpoint.query import RunningQuery, running_query
 
 
 @pytest.mark.java
-def test_a_function_for_foreach_batch_finds_its_query_and_reads_its_checkpoint(spark: Any, tmp_path: Path) -> None:
-    # A name that must not be escaped or unescaped on the way.
-    checkpoint = tmp_path / "check point%20"
+@pytest.mark.parametrize(("name", "reader"), [("check point", LocalFiles), ("check point%20", HadoopFiles)])
+def test_a_function_for_foreach_batch_finds_its_query_and_reads_its_checkpoint(
+    spark: Any, tmp_path: Path, name: str, reader: type
+) -> None:
+    checkpoint = tmp_path / name  # Must not be escaped or unescaped on the way.
     found: list[RunningQuery | None] = []
     read: list[object] = []
     enough = threading.Event()
@@ -27,6 +30,9 @@ def test_a_function_for_foreach_batch_finds_its_query_and_reads_its_checkpoint(s
             query = running_query(session)
             found.append(query)
             assert query is not None
+            assert running_query(session, found[0]) is found[0], "a run of a query is looked up once"
+            assert running_query(session, replace(query, run_id="of an earlier run")) == query
+            assert type(files_of(session, query.checkpoint)) is reader
             for files in (files_of(session, query.checkpoint), SessionFiles(session, query.checkpoint)):
                 read.append(read_offsets(files, batch_id, query.sources))
                 read.append((read_query_id(files), files.read("offsets/99"), has_state(files)))

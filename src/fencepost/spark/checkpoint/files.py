@@ -87,10 +87,11 @@ class SessionFiles:
 
 
 def files_of(session: Any, root: str) -> CheckpointFiles:
-    if has_gateway(session):
-        return HadoopFiles(session, root)
-    # With Spark Connect, foreachBatch functions run on the server's machine and can read its disk.
-    return LocalFiles(root.removeprefix("file:")) if root.startswith("file:/") else SessionFiles(session, root)
+    # The process of a driver, and with Spark Connect that of a foreachBatch function, shares a machine with its JVM. So
+    # it can read the disk itself, which is faster. Hadoop may have written other characters than these with a `%`.
+    if root.startswith("file:/") and "%" not in root:
+        return LocalFiles("/" + root.removeprefix("file:").lstrip("/"))
+    return HadoopFiles(session, root) if has_gateway(session) else SessionFiles(session, root)
 
 
 def has_gateway(session: Any) -> bool:

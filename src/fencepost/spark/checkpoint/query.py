@@ -11,6 +11,7 @@ from fencepost.spark.checkpoint.offsets import BadCheckpoint, read_query_id
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
+RUN_ID_PROPERTY = "spark.jobGroup.id"  # Spark groups the jobs of a query by its run, unless the user groups them.
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,16 +23,19 @@ class RunningQuery:
     kafka_servers: frozenset[str] = frozenset()  # bootstrap.servers of the Kafka sources, as far as Spark shows them.
 
 
-def running_query(session: Any) -> RunningQuery | None:
+def running_query(session: Any, known: RunningQuery | None = None) -> RunningQuery | None:
     """The streaming query whose foreachBatch function calls this, given `frame.sparkSession`. None if there is none.
 
     That session is a clone with an empty list of queries, so the lookup uses the state that all sessions share.
+    known: the query of the call before, which is probably the same. Then there is little to ask.
     """
     context = session.sparkContext
     query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
     batch_id = context.getLocalProperty(BATCH_ID_PROPERTY)
     if not query_id or not batch_id:
         return None
+    if known is not None and (query_id, context.getLocalProperty(RUN_ID_PROPERTY)) == (known.query_id, known.run_id):
+        return known
     query = _active_query(session, query_id)
     if query is None:
         return None

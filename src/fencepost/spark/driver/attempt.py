@@ -17,6 +17,7 @@ from fencepost.client.failures import Fenced
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV2
+from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.checkpoint.offsets import MicroBatchOffsets
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.cached_rows import CachedRows
@@ -28,6 +29,7 @@ from fencepost.spark.driver.owner import TransactionOwner
 from fencepost.spark.driver.planes import Plane, choose_plane
 from fencepost.spark.driver.progress import COMMITTED, EMPTY, BatchProgress
 from fencepost.spark.driver.query_stop import IN_THE_MIDDLE, STOPPED, stopped_by_sigterm, was_stopped
+from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.driver.timeout_alarm import TimeoutAlarm
 from fencepost.spark.driver.write_watch import WriteWatch
 from fencepost.spark.failures import BatchBroken, QueryStopped, SinkError
@@ -77,6 +79,7 @@ class Attempts:
         self._group = group
         self.leases: LeaseServer | None = None
         self._plane: Plane | None = None
+        self._status: SparkStatus | None = None
 
     def close(self) -> None:
         if self.leases is not None:
@@ -97,7 +100,9 @@ class Attempts:
             first_touches_at_once=1 if has_tv2 else None,
             transaction_timeout_ms=self._settings.timeout_ms,
         )
-        jobs = Jobs(session, is_stateful=work.planned is not None and work.planned.is_stateful)
+        jobs = Jobs(
+            session, self._spark_status(session), is_stateful=work.planned is not None and work.planned.is_stateful
+        )
         address = leases.open(table, self._owner.add_partitions, lambda must_abort: jobs.cancel_soon())
         plan = WritePlan(
             self._settings.client,
@@ -157,6 +162,14 @@ class Attempts:
         if group is not None:
             group.check()
         self._owner.commit(topics, note, group.group_id if group else None, work.consumed)
+
+    def _spark_status(self, session: Any) -> SparkStatus | None:
+        """None with Spark Connect."""
+        if not has_gateway(session):
+            return None
+        if self._status is None or self._status.context is not session.sparkContext:
+            self._status = SparkStatus(session.sparkContext)
+        return self._status
 
     def _lease_server(self, session: Any) -> LeaseServer:
         if self.leases is None:

@@ -39,4 +39,5 @@ def check_frame(columns: dict[str, str], topic: str | None) -> list[str]:
 
 def select_columns(frame: Any, topic: str | None) -> Any:
     types = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
-    return frame.select(*check_frame(types, topic))
+    columns = check_frame(types, topic)
+    return frame if columns == list(types) else frame.select(*columns)

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fencepost.spark.checkpoint.files import has_gateway
+from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.failures import BatchBroken, SinkError
 
 # Spark reports a failed task in less time than this. A cancelled job says only that it was cancelled, so the sink waits
@@ -28,23 +29,26 @@ MAX_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 
 
 class Jobs:
-    """All jobs that are started in a `with` block, by the thread that runs it: Spark tags the jobs of a thread."""
+    """All jobs that are started in a `with` block, by the thread that runs it: Spark tags the jobs of a thread.
 
-    def __init__(self, session: Any, *, is_stateful: bool = False) -> None:
+    status: None with Spark Connect.
+    """
+
+    def __init__(self, session: Any, status: SparkStatus | None, *, is_stateful: bool = False) -> None:
         self._session = session
+        self._status = status
         self._is_stateful = is_stateful
-        self.context = session.sparkContext if has_gateway(session) else None  # None: Spark Connect.
+        self.context = session.sparkContext if has_gateway(session) else None
         self._tag = f"fencepost-{uuid.uuid4().hex}"
         self._is_over = False
         self._next_job_id = 0  # The first job that was not looked at.
         self._checked: set[int] = set()
         self._thread = threading.current_thread()
-        self._scheduler = self.context._jsc.sc().dagScheduler() if self.context is not None else None
 
     def __enter__(self) -> Jobs:
         self._thread = threading.current_thread()
-        if self.context is not None:
-            self._next_job_id = self._jobs_so_far()
+        if self.context is not None and self._status is not None:
+            self._next_job_id = self._status.jobs_so_far()
             self.context.addJobTag(self._tag)
         else:
             self._session.addTag(self._tag)
@@ -67,16 +71,6 @@ class Jobs:
         else:
             self._session.interruptTag(self._tag)
 
-    def _jobs_so_far(self) -> int:
-        """The number of jobs of this SparkContext, of whatever thread. Job ids are numbers below it."""
-        assert self._scheduler is not None
-        return int(self._scheduler.numTotalJobs())
-
-    def _job_ids(self) -> list[int]:
-        assert self.context is not None
-        # PySpark's own tracker finds jobs by group only, and the job of a plain write has no group.
-        return list(self.context._jsc.sc().statusTracker().getJobIdsForTag(self._tag))
-
     def before_write(self, frame: Any) -> None:
         """Raises SinkError for a job that could neither be found nor cancelled, or whose stages cannot be seen."""
         thread = threading.current_thread()
@@ -93,14 +87,15 @@ class Jobs:
 
     def check(self) -> None:
         """Raises BatchBroken if Spark ran a stage of these jobs again, or does not know any more whether it did."""
-        if self.context is None:
+        if self._status is None:
             return
-        tracker = self.context.statusTracker()
-        until = self._jobs_so_far()
-        problem = find_unknown_job(tracker, range(self._next_job_id, until))
+        until = self._status.jobs_so_far()
+        if until == self._next_job_id:
+            return  # All jobs were looked at.
+        problem = find_unknown_job(self._status, range(self._next_job_id, until))
         self._next_job_id = until
-        for job_id in set(self._job_ids()) - self._checked if problem is None else ():
-            problem = problem or find_repeated_stage(tracker, job_id)
+        for job_id in set(self._status.job_ids(self._tag)) - self._checked if problem is None else ():
+            problem = problem or find_repeated_stage(self._status, job_id)
             self._checked.add(job_id)
         if problem is not None:
             raise BatchBroken(problem)

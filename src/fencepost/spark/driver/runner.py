@@ -74,6 +74,7 @@ class MicroBatchRunner:
             else None
         )
         self.attempts = Attempts(settings, self._client, self.owner, self.group)
+        self._query = query
         self._last_run: tuple[str, int] | None = None
         _in_use.add(self._key)
 
@@ -94,7 +95,7 @@ class MicroBatchRunner:
     def run_batch(self, frame: Any, batch_id: int, write: Write) -> BatchProgress:
         """A micro-batch of a streaming query."""
         session = frame.sparkSession
-        query = query_of(session, batch_id, self._settings)
+        query = self._query = query_of(session, batch_id, self._settings, self._query)
         if self._last_run == (query.run_id, batch_id):
             raise SinkError(
                 f"the sink was called for micro-batch {batch_id} before: a micro-batch is one transaction, and one "
@@ -203,11 +204,11 @@ class MicroBatchRunner:
         return self.attempts.make(work, identity, note, number)
 
 
-def query_of(session: Any, batch_id: int, settings: SinkSettings) -> RunningQuery:
-    """The query that calls the sink with this micro-batch."""
+def query_of(session: Any, batch_id: int, settings: SinkSettings, known: RunningQuery | None = None) -> RunningQuery:
+    """The query that calls the sink with this micro-batch. known: the query of the micro-batch before."""
     if not has_gateway(session):
         return connect_query(session, settings.checkpoint_location, batch_id)
-    query = running_query(session)
+    query = running_query(session, known)
     if query is None:
         raise SinkError("foreachBatch was called outside a streaming query: use sink.write(frame) there")
     return query

@@ -31,7 +31,7 @@ def test_a_write_in_another_thread_is_refused_and_ends_the_attempt_though_the_fu
         with watch.around(FRAME):
             written.append(FRAME)
 
-    with Jobs(session()) as jobs, ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
+    with Jobs(session(), None) as jobs, ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
         watch = WriteWatch(jobs, CachedRows(None, 0))
         write(watch)
         refused = pool.submit(write, watch).exception()
@@ -44,7 +44,7 @@ def test_a_write_in_another_thread_is_refused_and_ends_the_attempt_though_the_fu
 
 
 def test_writes_in_the_thread_of_the_micro_batch_are_no_problem() -> None:
-    with Jobs(session()) as jobs:
+    with Jobs(session(), None) as jobs:
         watch = WriteWatch(jobs, CachedRows(None, 0))
         for _ in range(2):
             with watch.around(FRAME):
