@@ -26,6 +26,7 @@ class Plan:
     rows: int
     wait_in_batch: int = -1
     wait_at: str = ""
+    plane: str = "jvm"
 
 
 def main(plan: Plan) -> None:
@@ -67,7 +68,8 @@ def main(plan: Plan) -> None:
     spark = configure(builder).getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     tell("started", pyspark=pyspark.__version__)
-    sink = ExactlyOnceSink({"bootstrap.servers": plan.servers, "transactional.id": plan.topic})
+    settings = {"bootstrap.servers": plan.servers, "transactional.id": plan.topic, "fencepost.plane": plan.plane}
+    sink = ExactlyOnceSink(settings)
     is_over = threading.Event()
 
     @sink.batch

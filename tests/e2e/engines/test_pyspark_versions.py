@@ -24,7 +24,7 @@ import pytest
 from fencepost.testing import Broker
 from fencepost.testing.child import child_environment
 from tests.e2e.engines.rate_job import COMMITTED, WRITTEN, Plan
-from tests.e2e.spark.streams import create_topic, is_free, values
+from tests.e2e.spark.streams import Lines, create_topic, is_free, values
 from tests.engines.java import OLDEST_JAVA, ROOT, java_home
 
 pytestmark = pytest.mark.timeout(900)
@@ -32,6 +32,10 @@ pytestmark = pytest.mark.timeout(900)
 NEWEST = "4.3.0"
 FOUND = {path.name.removeprefix("pyspark-") for path in (ROOT / ".tools").glob("pyspark-*")}
 BATCHES, ROWS = 5, 500
+
+
+def environment() -> dict[str, str]:
+    return child_environment() | {"JAVA_HOME": str(java_home()), "PYTHONPATH": str(ROOT / "src")}
 
 
 class Job:
@@ -45,7 +49,7 @@ class Job:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env=child_environment() | {"JAVA_HOME": str(java_home()), "PYTHONPATH": str(ROOT / "src")},
+                env=environment(),
                 start_new_session=True,
             )
 
@@ -100,12 +104,13 @@ def pyspark(request: pytest.FixtureRequest) -> tuple[str, Path]:
     return version, home / "bin" / "python"
 
 
+@pytest.mark.parametrize("plane", ["jvm", "python"])
 def test_rows_are_written_once_although_the_driver_and_python_workers_are_killed(
-    pyspark: tuple[str, Path], broker: Broker, unique: Callable[[str], str], tmp_path: Path
+    pyspark: tuple[str, Path], plane: str, broker: Broker, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     version, python = pyspark
     topic = create_topic(broker.bootstrap_servers, unique("rate"))
-    plan = Plan(broker.bootstrap_servers, topic, str(tmp_path), BATCHES, ROWS)
+    plan = Plan(broker.bootstrap_servers, topic, str(tmp_path), BATCHES, ROWS, plane=plane)
     with Job(python, replace(plan, wait_in_batch=1, wait_at=WRITTEN)) as job:
         assert job.await_event("started")[-1]["pyspark"] == version
         job.await_event("waiting")
@@ -115,7 +120,7 @@ def test_rows_are_written_once_although_the_driver_and_python_workers_are_killed
     with Job(python, replace(plan, wait_in_batch=3, wait_at=WRITTEN)) as job:
         told = job.await_event("waiting")
         assert [(t["batch"], t["outcome"]) for t in told if t["event"] == "batch"] == [(2, "skipped")]
-        assert job.kill_python_workers() > 0
+        assert (job.kill_python_workers() > 0) == (plane == "python")
         job.go_on()
         told = job.await_event("finished")
         print(version, told)
@@ -124,3 +129,29 @@ def test_rows_are_written_once_although_the_driver_and_python_workers_are_killed
         ]
     assert values(broker.bootstrap_servers, topic) == sorted(map(str, range(BATCHES * ROWS)))
     assert is_free(broker.bootstrap_servers, topic)
+
+
+def test_the_format_writes_each_micro_batch_and_each_token_once(
+    pyspark: tuple[str, Path], broker: Broker, unique: Callable[[str], str], tmp_path: Path
+) -> None:
+    version, python = pyspark
+    servers, lines = broker.bootstrap_servers, Lines(tmp_path / "lines")
+    topic, checkpoint = create_topic(servers, unique("format")), tmp_path / "checkpoint"
+
+    def run() -> list[list[object]]:
+        program = ROOT / "tests/e2e/engines/format_job.py"
+        job = [str(part) for part in (python, program, servers, topic, lines.folder, checkpoint)]
+        done = subprocess.run(job, env=environment(), capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr[-6000:]
+        told: dict[str, Any] = json.loads(done.stdout)
+        assert told["pyspark"] == version
+        return list(told["outcomes"])
+
+    lines.add_batch()
+    lines.add_batch()
+    assert run() == [[0, "committed", 40], [1, "committed", 40]]
+    for name in ("1", ".1.crc"):  # The driver died after the commit and before Spark noted it.
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    lines.add_batch()
+    assert run() == [[1, "skipped", 0], [2, "committed", 40]]
+    assert values(servers, topic) == sorted([*lines.all, "of a frame"])
