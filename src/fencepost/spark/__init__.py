@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fencepost.spark.driver.batch_transaction import BatchTransaction
     from fencepost.spark.driver.progress import BatchProgress
-    from fencepost.spark.failures import BatchBroken, BatchRefused, SinkError, SinkFenced
+    from fencepost.spark.failures import AccessDenied, BatchBroken, BatchRefused, SinkError, SinkFenced
     from fencepost.spark.format.session import configure
     from fencepost.spark.sink import ExactlyOnceSink
 
 __all__ = [
+    "AccessDenied",
     "BatchBroken",
     "BatchProgress",
     "BatchRefused",

@@ -4,6 +4,7 @@ SinkError                      the query must stop: why, and what the user can d
 +-- BatchRefused               the sink cannot know whether Kafka has the micro-batch already
 +-- BatchBroken                every attempt was aborted
 +-- SinkFenced                 another producer has the transactional.id now
++-- AccessDenied               the cluster does not grant a permission that the sink needs
 QueryStopped                   not an error: the query was stopped in the middle of a micro-batch, which was aborted
 
 A refusal of the Kafka cluster before anything is written (a wrong password, an unknown topic) is a ClientError, and a
@@ -27,6 +28,10 @@ class BatchBroken(SinkError):
 
 class SinkFenced(SinkError):
     """Another producer has the transactional.id now. This sink does not take it back; a new sink would."""
+
+
+class AccessDenied(SinkError):
+    """The cluster does not grant a permission that the sink needs. The message names it, and how to add it."""
 
 
 class QueryStopped(Exception):

@@ -47,11 +47,12 @@ from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.metrics import Metrics, metrics_at
 from fencepost.spark.driver.progress import BatchProgress
 from fencepost.spark.driver.runner import Choices, MicroBatchRunner, describe_unnamed_adoption, query_of
-from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError, SinkFenced
+from fencepost.spark.failures import AccessDenied, BatchBroken, BatchRefused, QueryStopped, SinkError, SinkFenced
 from fencepost.spark.settings import SINK_SETTINGS, parse_sink_settings
 
 __all__ = [
     "SINK_SETTINGS",
+    "AccessDenied",
     "BatchBroken",
     "BatchProgress",
     "BatchRefused",
@@ -131,7 +132,7 @@ class ExactlyOnceSink:
         """
         if token is not None and not (isinstance(token, str) and 0 < len(token) <= MAX_TOKEN_CHARS):
             raise BadClientSetting(f"token={token!r} is not a text of 1 to {MAX_TOKEN_CHARS} characters")
-        with self._running() as runner:
+        with self._running(token=token) as runner:
             return self._report(runner.write_frame(frame, topic, token)).records
 
     def starting_offsets(self, topics: Iterable[str], otherwise: str | None = None) -> str:
@@ -182,7 +183,9 @@ class ExactlyOnceSink:
     # --- one micro-batch ------------------------------------------------------------------------------------
 
     @contextmanager
-    def _running(self, find_query: Callable[[], RunningQuery | None] = lambda: None) -> Iterator[MicroBatchRunner]:
+    def _running(
+        self, find_query: Callable[[], RunningQuery | None] = lambda: None, token: str | None = None
+    ) -> Iterator[MicroBatchRunner]:
         """The runner for one micro-batch or write, created at the first one."""
         # Not blocking: a function that calls the sink inside its own micro-batch would wait for ever.
         if not self._lock.acquire(blocking=False):
@@ -196,7 +199,7 @@ class ExactlyOnceSink:
             if self._metrics is None and self.settings.metrics_port is not None:
                 self._metrics = metrics_at(self.settings.metrics_bind, self.settings.metrics_port)
             if self._runner is None:
-                self._runner = MicroBatchRunner(self.settings, self._choices, self._created_ms, find_query())
+                self._runner = MicroBatchRunner(self.settings, self._choices, self._created_ms, find_query(), token)
             yield self._runner
         except Fenced as e:
             self._fenced = self._describe_fence(e)

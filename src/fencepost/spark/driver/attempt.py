@@ -7,9 +7,8 @@ and commits them together with the commit note and the source offsets. Any excep
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from fencepost.client.client import KafkaClient
@@ -19,6 +18,7 @@ from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV2
 from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.checkpoint.offsets import MicroBatchOffsets
+from fencepost.spark.driver.access import Access
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.cached_rows import CachedRows
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote
@@ -26,19 +26,20 @@ from fencepost.spark.driver.job_failures import is_lost_worker, sentence_of, set
 from fencepost.spark.driver.jobs import Jobs
 from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import TransactionOwner
+from fencepost.spark.driver.permissions import denied_topics, to_write
 from fencepost.spark.driver.planes import Plane, choose_plane
 from fencepost.spark.driver.progress import COMMITTED, EMPTY, BatchProgress
 from fencepost.spark.driver.query_stop import IN_THE_MIDDLE, STOPPED, stopped_by_sigterm, was_stopped
 from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.driver.timeout_alarm import TimeoutAlarm
 from fencepost.spark.driver.write_watch import WriteWatch
-from fencepost.spark.failures import BatchBroken, QueryStopped, SinkError
+from fencepost.spark.failures import AccessDenied, BatchBroken, QueryStopped, SinkError
 from fencepost.spark.lease.messages import MustAbort
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.settings import SinkSettings
 from fencepost.spark.task.plan import WritePlan
-from fencepost.spark.task.topics import pin
+from fencepost.spark.task.topics import PinnedTopic, pin
 
 # The versions of Produce: see WritePlan.
 PRODUCE_TV2, PRODUCE_TV1 = 13, 11
@@ -71,12 +72,18 @@ class Attempts:
     """Makes attempts, one after another. They share the lease service, which the first attempt starts."""
 
     def __init__(
-        self, settings: SinkSettings, client: KafkaClient, owner: TransactionOwner, group: LagGroup | None
+        self,
+        settings: SinkSettings,
+        client: KafkaClient,
+        owner: TransactionOwner,
+        group: LagGroup | None,
+        access: Access,
     ) -> None:
         self._settings = settings
         self._client = client
         self._owner = owner
         self._group = group
+        self._access = access
         self.leases: LeaseServer | None = None
         self._plane: Plane | None = None
         self._status: SparkStatus | None = None
@@ -103,7 +110,18 @@ class Attempts:
         jobs = Jobs(
             session, self._spark_status(session), is_stateful=work.planned is not None and work.planned.is_stateful
         )
-        address = leases.open(table, self._owner.add_partitions, lambda must_abort: jobs.cancel_soon())
+        is_noted = note is not None
+
+        def touch(partitions: Sequence[TopicPartition]) -> None:
+            # The rows may name topics, so some are known only now: before the first record is written to them.
+            self._access.require(to_write({topic for topic, _ in partitions}, is_noted=is_noted))
+            self._owner.add_partitions(partitions)
+
+        def pin_allowed(topic: str) -> PinnedTopic:
+            self._access.require(to_write([topic], is_noted=is_noted))
+            return pin(self._client, topic)
+
+        address = leases.open(table, touch, lambda must_abort: jobs.cancel_soon())
         plan = WritePlan(
             self._settings.client,
             identity,
@@ -117,11 +135,11 @@ class Attempts:
         )
         watch = WriteWatch(jobs, CachedRows(jobs.context, began_ms))
         transaction = BatchTransaction(
-            work.batch_id, self._settings.topic, self._plane, plan, partial(pin, self._client), watch.around
+            work.batch_id, self._settings.topic, self._plane, plan, pin_allowed, watch.around
         )
         try:
             with jobs, TimeoutAlarm(work.batch_id, self._settings.timeout_ms):
-                _write(work, transaction, leases)
+                _write(work, transaction, leases, self._access)
                 transaction.check()
                 watch.finish()
                 verdict = leases.finish(transaction.results, transaction.input_partitions)
@@ -179,21 +197,21 @@ class Attempts:
         return self.leases
 
 
-def _write(work: Work, transaction: BatchTransaction, leases: LeaseServer) -> None:
+def _write(work: Work, transaction: BatchTransaction, leases: LeaseServer, access: Access) -> None:
     try:
         with stopped_by_sigterm(work.frame.sparkSession):
             work.write(work.frame, transaction)
     except QueryStopped:
         raise
     except Exception as e:
-        cause = _cause_of(e, leases)
+        cause = _cause_of(e, leases, access)
         if cause is e:
             raise
         # Without the Spark exception: Spark recognizes a stopped query only in a short text.
         raise cause from (None if isinstance(cause, QueryStopped) else e)
 
 
-def _cause_of(error: Exception, leases: LeaseServer) -> Exception:
+def _cause_of(error: Exception, leases: LeaseServer, access: Access) -> Exception:
     """The cause of an exception from the user's function, which is mostly the exception of a Spark job."""
     if was_stopped(error):
         return QueryStopped(f"{IN_THE_MIDDLE} ({STOPPED})")
@@ -202,10 +220,15 @@ def _cause_of(error: Exception, leases: LeaseServer) -> Exception:
         if problem := setup_problem(error):
             return SinkError(problem)
         return BatchBroken(sentence_of(error)) if is_lost_worker(error) else error
-    if isinstance(leases.failure, Fenced):
+    if isinstance(leases.failure, (Fenced, AccessDenied)):
         return leases.failure
     said = sentence_of(error)
     reason = broken.reason if not said or "fencepost." in said else f"{broken.reason} ({said})"
+    if topics := denied_topics(reason):
+        try:
+            access.explain(to_write(topics, is_noted=False))
+        except AccessDenied as e:
+            return e
     return SinkError(reason) if broken.is_fatal else BatchBroken(reason)
 
 

@@ -4,19 +4,23 @@ until they are committed or cannot be."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from fencepost.client.client import KafkaClient
+from fencepost.client.failures import BrokerError
 from fencepost.spark.checkpoint.files import files_of, has_gateway
 from fencepost.spark.checkpoint.offsets import has_state, read_offsets
 from fencepost.spark.checkpoint.query import RunningQuery, connect_query, running_query
+from fencepost.spark.driver.access import DENIED, Access
 from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote
 from fencepost.spark.driver.decision import SKIP, Refuse, decide, decide_token, known_retention_ms, refuse_another_query
 from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import TransactionOwner, glance_at_note
+from fencepost.spark.driver.permissions import to_commit, to_move_group, to_own, to_use_token, to_write
 from fencepost.spark.driver.progress import SKIPPED, BatchProgress, name_of
 from fencepost.spark.failures import BatchBroken, BatchRefused, SinkError
 from fencepost.spark.settings import SinkSettings
@@ -41,11 +45,16 @@ class MicroBatchRunner:
     """Creating one takes the transactional.id over; `close` gives it up.
 
     created_ms: when the user created the sink. No earlier run of the driver has planned a micro-batch after that.
-    query: the query that is about to run; None if there is none.
+    query: the query that is about to run; None if there is none. token: of the frame that is about to be written.
     """
 
     def __init__(
-        self, settings: SinkSettings, choices: Choices, created_ms: int, query: RunningQuery | None = None
+        self,
+        settings: SinkSettings,
+        choices: Choices,
+        created_ms: int,
+        query: RunningQuery | None = None,
+        token: str | None = None,
     ) -> None:
         self._settings = settings
         self._choices = choices
@@ -57,12 +66,24 @@ class MicroBatchRunner:
                 "a transactional.id\n\nhint: close() the other sink first, or use that one"
             )
         self._client = KafkaClient(settings.client)
-        if query is not None:
-            self._check_adoption(query)
+        self._source_client = KafkaClient(settings.source_client) if settings.source_client else self._client
+        self._access = Access(self._client, settings.bootstrap_servers)
+        self._source_access = (
+            Access(self._source_client, str(settings.source_client["bootstrap.servers"]))
+            if settings.source_client
+            else self._access
+        )
+        try:
+            # Before it takes the id over: a pipeline that could not write must not fence one that can.
+            self._require(is_query=query is not None, token=token)
+            if query is not None:
+                self._check_adoption(query)
+        except BaseException:
+            self._close_clients()
+            raise
         self.owner = TransactionOwner(
             self._client, settings.transactional_id, settings.timeout_ms, is_verified=settings.is_verified
         )
-        self._source_client = KafkaClient(settings.source_client) if settings.source_client else self._client
         self.group = (
             LagGroup(
                 settings.group_id,
@@ -73,9 +94,10 @@ class MicroBatchRunner:
             if settings.group_id
             else None
         )
-        self.attempts = Attempts(settings, self._client, self.owner, self.group)
+        self.attempts = Attempts(settings, self._client, self.owner, self.group, self._access)
         self._query = query
         self._last_run: tuple[str, int] | None = None
+        self._has_warned = False
         _in_use.add(self._key)
 
     def _check_adoption(self, query: RunningQuery) -> None:
@@ -83,14 +105,33 @@ class MicroBatchRunner:
         note = glance_at_note(self._client, self._settings.transactional_id)
         refusal = refuse_another_query(note, query.query_id, self._choices.adopt)
         if refusal is not None:
-            self._client.close()
             raise BatchRefused(refusal.reason)
 
     def close(self) -> None:
         _in_use.discard(self._key)
         self.attempts.close()
+        self._close_clients()
+
+    def _close_clients(self) -> None:
         self._client.close()
         self._source_client.close()
+
+    def _require(self, *, is_query: bool, source_topics: Iterable[str] = (), token: str | None = None) -> None:
+        """Raises AccessDenied if the cluster does not grant what is known to be needed."""
+        settings, id_ = self._settings, self._settings.transactional_id
+        is_noted = is_query or token is not None
+        group = to_move_group(settings.group_id, source_topics) if is_query and settings.group_id else []
+        self._access.require(
+            [
+                *to_own(id_),
+                *(to_commit(id_) if is_query else ()),
+                *(to_use_token(id_, token) if token is not None else ()),
+                *to_write([settings.topic] if settings.topic else [], is_noted=is_noted),
+                *(group if self._source_access is self._access else ()),
+            ]
+        )
+        if self._source_access is not self._access:
+            self._source_access.require(group)
 
     def run_batch(self, frame: Any, batch_id: int, write: Write) -> BatchProgress:
         """A micro-batch of a streaming query."""
@@ -106,6 +147,7 @@ class MicroBatchRunner:
             self.group.check_sources(query.kafka_servers)
         files = files_of(session, query.checkpoint)
         offsets = read_offsets(files, batch_id, query.sources)
+        self._require(is_query=True, source_topics={topic for topic, _ in offsets.consumed})
         consumed = offsets.consumed if self.group and not self.group.is_elsewhere else {}
         planned = Planned(query.query_id, offsets, has_state(files))
         work = Work(frame, batch_id, write, consumed, planned)
@@ -121,6 +163,7 @@ class MicroBatchRunner:
 
     def write_frame(self, frame: Any, topic: str | None, token: str | None) -> BatchProgress:
         """A plain frame, in a transaction without a query: no commit note, no source offsets. With a token: once."""
+        self._require(is_query=False, token=token)
         self.owner.settle()
         note = None if token is None else TokenNote(token, topic or self._settings.topic)
 
@@ -155,7 +198,15 @@ class MicroBatchRunner:
         if self.owner.note is not None:
             return None
         minutes = patiently(lambda: self._client.setting_of_every_broker("offsets.retention.minutes"))
-        return known_retention_ms(minutes.values(), self._settings.retention_ms)
+        known_ms = known_retention_ms(minutes.values(), self._settings.retention_ms)
+        if known_ms is None and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "the brokers do not show offsets.retention.minutes: if this run ends before its first commit, the next "
+                "one is refused, because it cannot know whether a commit note has expired\n\nhint: set "
+                "fencepost.offsets.retention.minutes, or allow DescribeConfigs on the cluster"
+            )
+        return known_ms
 
     def _skip(self, work: Work) -> BatchProgress:
         if work.planned is not None and work.planned.is_stateful:
@@ -173,6 +224,10 @@ class MicroBatchRunner:
             began_ms = now_ms()
             try:
                 return self._attempt(work, number)
+            except BrokerError as e:
+                if e.code in DENIED:
+                    self._access.explain()
+                raise
             except BatchBroken as e:
                 took_ms = now_ms() - began_ms
                 timeouts_in_a_row = timeouts_in_a_row + 1 if took_ms >= timeout_ms else 0
