@@ -1,8 +1,9 @@
 """Asks a cluster for the permissions that the sink needs, before the sink needs them.
 
 Brokers tell which operations on a topic and on a group they allow (`authorized_operations`). For a transactional id
-there is no such question. The sink asks to end a transaction of a producer that cannot exist: a broker checks the
-permission first, and then refuses the producer, so the request changes nothing.
+there is no such question: InitProducerId tells, which changes nothing if it is denied. Where the sink has to know
+without InitProducerId, it asks to end a transaction of a producer that cannot exist. A broker checks the permission
+first, and then refuses the producer, so this request changes nothing either.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ class Access:
         self._granted: set[Permission] = set()
 
     def require(self, permissions: Iterable[Permission]) -> None:
-        """Raises AccessDenied, which names all missing permissions."""
+        """Raises AccessDenied, which names all missing permissions. That for the id alone is left to InitProducerId."""
         asked = [permission for permission in permissions if permission not in self._granted]
         if not asked:
             return
-        if missing := find_missing(self._client, asked):
-            self._deny(missing)
+        if find_missing(self._client, (one for one in asked if one.resource != TRANSACTIONAL_ID)):
+            self._deny(find_missing(self._client, asked))
         self._granted.update(asked)
 
     def explain(self, denied: Iterable[Permission] = ()) -> None:

@@ -7,7 +7,7 @@ and commits them together with the commit note and the source offsets. Any excep
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -151,7 +151,7 @@ class Attempts:
                     topics |= {note.topic} if note.topic is not None else set()  # An empty frame is noted as well.
                 has_something = bool(topics or work.consumed)
                 if has_something:
-                    self._commit(work, note, topics)
+                    self._commit(work, note, topics, verdict.counts.keys())
                 else:
                     self._owner.abort()  # A lost task may have added a partition without writing to it.
         except BaseException:
@@ -175,11 +175,13 @@ class Attempts:
             attempts=number,
         )
 
-    def _commit(self, work: Work, note: CommitNote | TokenNote | None, topics: set[str]) -> None:
+    def _commit(
+        self, work: Work, note: CommitNote | TokenNote | None, topics: set[str], written: Collection[TopicPartition]
+    ) -> None:
         group = self._group if work.consumed else None
         if group is not None:
             group.check()
-        self._owner.commit(topics, note, group.group_id if group else None, work.consumed)
+        self._owner.commit(topics, note, group.group_id if group else None, work.consumed, written)
 
     def _spark_status(self, session: Any) -> SparkStatus | None:
         """None with Spark Connect."""

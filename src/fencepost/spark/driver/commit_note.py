@@ -2,7 +2,8 @@
 
 It says which query and which micro-batch the transaction was for, with a digest of the micro-batch's source offsets.
 The note is offset metadata in a group of the sink's own, on partition 0 of every topic that the transaction wrote to.
-It is part of the transaction, so it is there if and only if the records are.
+It is part of the transaction, so it is there if and only if the records are. The offset itself says nothing:
+`note_offsets.py`.
 
 A plain frame that is written with a token leaves a token note in the same way, in a group for that token.
 """

@@ -7,7 +7,7 @@ the note again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.client.failures import BrokerError, ClientError, Fenced, OutcomeUnknown, TransactionLost
@@ -26,6 +26,7 @@ from fencepost.spark.driver.commit_note import (
     note_group,
     token_group,
 )
+from fencepost.spark.driver.note_offsets import NOTE_PARTITION, note_offsets
 from fencepost.spark.failures import BatchBroken, SinkError
 from fencepost.spark.settings import SOURCE_PREFIX
 
@@ -140,8 +141,11 @@ class TransactionOwner:
         note: CommitNote | TokenNote | None,
         group_id: str | None,
         consumed: Mapping[TopicPartition, int],
+        written: Collection[TopicPartition] = (),
     ) -> None:
         """Commit the records of these topics, with the commit note, and the offsets of a group.
+
+        written: the partitions that have records of the transaction.
 
         Raises BatchBroken if nothing was committed, and OutcomeUnknown only if there is no note that would tell.
         """
@@ -150,9 +154,9 @@ class TransactionOwner:
         try:
             if note is not None and topics:
                 text = encode_note(note)
-                offset = note.records if isinstance(note, TokenNote) else note.batch_id
-                at_zero = [OffsetToCommit(topic, 0, offset, text) for topic in topics]
-                self._transaction.commit_offsets(self._group_of(note), at_zero)
+                places = note_offsets(self._client, topics, written)
+                notes = [OffsetToCommit(topic, NOTE_PARTITION, offset, text) for topic, offset in places.items()]
+                self._transaction.commit_offsets(self._group_of(note), notes)
             if group_id is not None and offsets:
                 self._commit_group(group_id, offsets)
         except (TransactionLost, Fenced) as e:

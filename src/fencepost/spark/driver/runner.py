@@ -78,12 +78,10 @@ class MicroBatchRunner:
             self._require(is_query=query is not None, token=token)
             if query is not None:
                 self._check_adoption(query)
+            self.owner = self._take_over()
         except BaseException:
             self._close_clients()
             raise
-        self.owner = TransactionOwner(
-            self._client, settings.transactional_id, settings.timeout_ms, is_verified=settings.is_verified
-        )
         self.group = (
             LagGroup(
                 settings.group_id,
@@ -99,6 +97,17 @@ class MicroBatchRunner:
         self._last_run: tuple[str, int] | None = None
         self._has_warned = False
         _in_use.add(self._key)
+
+    def _take_over(self) -> TransactionOwner:
+        settings = self._settings
+        try:
+            return TransactionOwner(
+                self._client, settings.transactional_id, settings.timeout_ms, is_verified=settings.is_verified
+            )
+        except BrokerError as e:
+            if e.code in DENIED:
+                self._access.explain()
+            raise
 
     def _check_adoption(self, query: RunningQuery) -> None:
         """Refuse a query that must not have the id before it fences the one that has it."""
