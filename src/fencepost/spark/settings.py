@@ -30,7 +30,7 @@ SINK_SETTINGS = {
     "fencepost.checkpoint.location": "the query's checkpointLocation; needed with Spark Connect only",
     "fencepost.lease.host": "a name of the driver that executors can resolve; spark.driver.host if absent",
     "fencepost.lease.port": "a port, or a range FROM-TO; any free one if absent",
-    "fencepost.lease.bind": "the address of the driver to listen on; all if absent",
+    "fencepost.lease.bind": "the address of the driver to listen on; that of Spark's own driver port if absent",
     "fencepost.plane": "where tasks run: jvm, python, or auto, which is jvm if the session has fencepost-spark.jar",
     "fencepost.metrics.port": "where the driver serves metrics for Prometheus; nowhere if absent",
     "fencepost.metrics.bind": "the address of the driver to serve them on; all if absent",
@@ -57,7 +57,7 @@ class SinkSettings:
     is_verified: bool  # By the user: every broker verifies that a write belongs to an open transaction (KIP-890).
     checkpoint_location: str | None
     lease_host: str | None
-    lease_bind: str
+    lease_bind: str | None
     lease_ports: range
     plane: str
     metrics_port: int | None
@@ -117,7 +117,7 @@ def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
         is_verified=_is_true(own, f"fencepost.{VERIFICATION}"),
         checkpoint_location=own.get("fencepost.checkpoint.location"),
         lease_host=own.get("fencepost.lease.host"),
-        lease_bind=own.get("fencepost.lease.bind", "0.0.0.0"),
+        lease_bind=own.get("fencepost.lease.bind"),
         lease_ports=ports,
         plane=plane,
         metrics_port=_port(own, "fencepost.metrics.port"),

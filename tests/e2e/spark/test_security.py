@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +15,13 @@ from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.client.failures import AuthenticationFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest
+from fencepost.spark.driver import planes
 from fencepost.spark.lease.client import LeaseAddress
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.sink import ExactlyOnceSink
-from tests.e2e.spark.streams import Lines, create_topic, is_soon_free, run, stream, values, written
+from fencepost.spark.task.plan import WritePlan
+from fencepost.spark.task.run import spark_task
+from tests.e2e.spark.streams import PLANE, Lines, create_topic, is_soon_free, run, stream, values, written
 from tests.engines.apache_kafka import ApacheKafka
 
 pytestmark = [pytest.mark.java]
@@ -101,6 +107,60 @@ def test_neither_password_nor_token_is_in_the_plans_that_spark_shows(
     assert "AppendData" in text
     assert tokens[0].token not in text
     assert str(password) not in text
+
+
+def test_the_function_of_a_python_task_has_no_password(
+    spark: Any, apache: ApacheKafka, unique: Unique, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark import cloudpickle
+
+    pickled: list[bytes] = []
+
+    def remember(plan: WritePlan) -> Any:
+        pickled.append(cloudpickle.dumps(spark_task(plan)))
+        return spark_task(plan)
+
+    monkeypatch.setattr(planes, "spark_task", remember)
+    topic = create_topic(apache.bootstrap_servers, unique("pickled"))
+    security = apache.security("SASL_PLAINTEXT", "PLAIN")
+    mine = {"transactional.id": unique("pickled"), "topic": topic, "fencepost.plane": "python"}
+    sink = ExactlyOnceSink({**security, **mine})
+    try:
+        assert sink.write(spark.range(0, 40, 1, 2).selectExpr("cast(id AS string) AS value")) == 40
+    finally:
+        sink.close()
+    [function] = pickled
+    assert topic.encode() in function
+    assert security["sasl.password"].encode() not in function
+    assert security["sasl.username"].encode() not in function
+
+
+@pytest.mark.engines
+@pytest.mark.usefixtures("plane")
+def test_neither_password_nor_token_is_in_sparks_event_log_or_in_any_log(
+    apache: ApacheKafka, unique: Unique, tmp_path: Path
+) -> None:
+    topic = create_topic(apache.bootstrap_servers, unique("logged"))
+    security = apache.security("SASL_PLAINTEXT", "PLAIN")
+    events, tokens = tmp_path / "events", tmp_path / "tokens"
+    events.mkdir()
+    settings = {**security, "transactional.id": topic, "topic": topic, "fencepost.plane": PLANE.get()}
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("logging_job.py"), json.dumps(settings), str(events), str(tokens)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    logged = "\n".join(path.read_text() for path in events.rglob("*") if path.is_file())
+    assert "SparkListenerSQLExecutionStart" in logged
+    assert "DEBUG:asyncio" in done.stderr
+    assert "DEBUG org.apache.spark." in done.stderr
+    [token] = tokens.read_text().split()
+    for secret in (token, security["sasl.password"]):
+        assert secret not in logged
+        assert secret not in done.stderr + done.stdout
 
 
 def test_a_certificate_by_an_authority_of_ones_own_is_trusted_where_the_authority_is_named(

@@ -7,9 +7,11 @@ import json
 import random
 import re
 import shutil
+import socket
 import venv
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,13 @@ from tests.unit.spark.encode.partitioner import partition_for
 pytestmark = [pytest.mark.java, pytest.mark.usefixtures("plane")]
 
 Unique = Callable[[str], str]
+
+
+def has_ipv6() -> bool:
+    with suppress(OSError), socket.socket(socket.AF_INET6) as tried:
+        tried.bind(("::1", 0))
+        return True
+    return False
 
 
 @pytest.fixture
@@ -418,6 +427,30 @@ def test_tasks_that_cannot_reach_the_driver_name_host_port_and_settings(
     assert all(f"fencepost.lease.{name}" in message for name in ("host", "port", "bind"))
     assert "Traceback" not in message
     assert written(servers, topic) == 0
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
+@pytest.mark.usefixtures("plane")
+def test_tasks_reach_a_driver_with_an_ipv6_address(spark: Any, broker: Broker, unique: Unique, sinks: MakeSink) -> None:
+    topic = create_topic(broker.bootstrap_servers, unique("ipv6"))
+    more = {"fencepost_lease_host": "[::1]", "fencepost_lease_bind": "::1"}
+    sink = sinks(broker.bootstrap_servers, unique("ipv6"), topic=topic, **more)
+    assert sink.write(spark.range(5).selectExpr("'x' AS value")) == 5
+
+
+def test_the_lease_port_is_not_open_on_other_addresses_of_the_driver(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
+) -> None:
+    topic = create_topic(broker.bootstrap_servers, unique("bound"))
+    sink = sinks(broker.bootstrap_servers, unique("bound"), topic=topic)
+    assert sink.write(spark.range(5).selectExpr("'x' AS value")) == 5
+    assert sink._runner is not None
+    assert sink._runner.attempts.leases is not None
+    port = sink._runner.attempts.leases.port
+    with socket.create_connection(("127.0.0.1", port), 5):
+        pass
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), 5).close()
 
 
 def test_workers_without_the_package_are_reported_in_one_line(

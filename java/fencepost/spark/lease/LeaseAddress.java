@@ -6,6 +6,6 @@ import java.io.Serializable;
 public record LeaseAddress(String host, int port, String token) implements Serializable {
     @Override
     public String toString() {
-        return host + ":" + port;
+        return host.indexOf(':') < 0 ? host + ":" + port : "[" + host + "]:" + port;
     }
 }

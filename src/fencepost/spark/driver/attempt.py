@@ -25,6 +25,7 @@ from fencepost.spark.driver.commit_note import CommitNote, TokenNote
 from fencepost.spark.driver.job_failures import is_lost_worker, sentence_of, setup_problem
 from fencepost.spark.driver.jobs import Jobs
 from fencepost.spark.driver.lag_group import LagGroup
+from fencepost.spark.driver.lease_place import start_lease_server
 from fencepost.spark.driver.owner import TransactionOwner
 from fencepost.spark.driver.permissions import denied_topics, to_write
 from fencepost.spark.driver.planes import Plane, choose_plane
@@ -193,9 +194,7 @@ class Attempts:
 
     def _lease_server(self, session: Any) -> LeaseServer:
         if self.leases is None:
-            host = self._settings.lease_host or str(session.conf.get("spark.driver.host", "127.0.0.1"))
-            self.leases = LeaseServer(host, bind_host=self._settings.lease_bind, ports=self._settings.lease_ports)
-            self.leases.start()
+            self.leases = start_lease_server(self._settings, session)
         return self.leases
 
 

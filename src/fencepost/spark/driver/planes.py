@@ -33,7 +33,13 @@ class Plane(Protocol):
 
 
 class PythonPlane:
+    def __init__(self, leases: LeaseServer) -> None:
+        self._leases = leases
+
     def write(self, rows: Any, plan: WritePlan) -> list[AcceptedTask]:
+        # The function of the job is stored in files of Spark, so it has no secrets but the token.
+        self._leases.offer(plan.write_number, {"settings": {name: str(value) for name, value in plan.settings.items()}})
+        plan = plan._replace(settings={})
         return [_accepted(row) for row in rows.mapInArrow(spark_task(plan), RESULT_SCHEMA).collect()]
 
 
@@ -83,7 +89,7 @@ def choose_plane(session: Any, leases: LeaseServer, wanted: str) -> Plane:
         assert wanted == AUTO
         log.warning("tasks run in Python workers: %s", problem)
         wanted = PYTHON
-    return PythonPlane() if wanted == PYTHON else JvmPlane(leases)
+    return PythonPlane(leases) if wanted == PYTHON else JvmPlane(leases)
 
 
 def _why_no_jvm(session: Any) -> str | None:

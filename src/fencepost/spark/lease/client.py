@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.lease.messages import Granted, TaskAttempt, TaskResult, Want
+from fencepost.spark.lease.port import host_port
 from fencepost.spark.lease.wire import MAX_FRAME_BYTES, PROTOCOL_VERSION, encode_frame, keep_alive, take_frame
 
 CONNECT_TIMEOUT_S = 10.0
@@ -55,13 +56,14 @@ class LeaseAddress(NamedTuple):
     token: str
 
     def __repr__(self) -> str:
-        return f"LeaseAddress({self.host}:{self.port})"
+        return f"LeaseAddress({host_port(self.host, self.port)})"
 
 
 class LeaseClient:
     """Connects at once, so that a task that cannot reach its driver fails before its first row.
 
     attempt_number: Spark's number of this attempt at the input partition, within one attempt at its stage.
+    wants_plan: the settings of the write, which have secrets, come with the answer to the greeting.
     room_timeout_s: how long to wait for a place. A driver without one closes the connection without an answer.
     """
 
@@ -72,18 +74,21 @@ class LeaseClient:
         attempt_number: int | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         room_timeout_s: float = ROOM_TIMEOUT_S,
+        *,
+        wants_plan: bool = False,
     ) -> None:
         self._address = address
         self._task = task
         self._buffer = bytearray()
         hello = {"op": "hello", "version": PROTOCOL_VERSION, "token": address.token, "task": list(task)}
         hello = hello if attempt_number is None else {**hello, "attempt": attempt_number}
+        hello = {**hello, "plan": True} if wants_plan else hello
         deadline, pause_s = time.monotonic() + room_timeout_s, FIRST_PAUSE_S
         while True:
             self._socket = self._connect(connect_timeout_s)
             try:
                 # The greeting has a deadline. Later answers have none: a lease may be held by another task.
-                self._ask(hello)
+                self.plan: Mapping[str, Any] | None = self._ask(hello).get("plan")
                 self._socket.settimeout(None)
                 return
             except DriverUnreachable as e:
@@ -182,8 +187,9 @@ class LeaseClient:
     def _unreachable(self, why: OSError) -> DriverUnreachable:
         host, port, _ = self._address
         return DriverUnreachable(
-            f"{self._task} on {socket.gethostname()} cannot reach the driver's lease service at {host}:{port}: "
-            f"{why or type(why).__name__}\n\nhint: executors open a connection to the driver there. Let it through, or "
+            f"{self._task} on {socket.gethostname()} cannot reach the driver's lease service at "
+            f"{host_port(host, port)}: {why or type(why).__name__}\n\n"
+            "hint: executors open a connection to the driver there. Let it through, or "
             "set fencepost.lease.port to a port (or a range FROM-TO) that is open, fencepost.lease.host to a name of "
             "the driver that executors can resolve, fencepost.lease.bind to the address of the driver to listen on"
         )

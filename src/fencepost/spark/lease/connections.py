@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from fencepost.spark.lease.messages import ReportedWrite, TaskAttempt
+from fencepost.spark.lease.port import host_port
 from fencepost.spark.lease.wire import MAX_FRAME_BYTES, encode_frame, keep_alive, take_frame
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ class Connections:
             log.warning("a connection from %s is turned away: %d are open", address[0], len(self.open))
             sock.close()
             return
-        connection = TaskConnection(self, f"{address[0]}:{address[1]}")
+        connection = TaskConnection(self, host_port(address[0], address[1]))
         try:
             keep_alive(sock)
             await loop.connect_accepted_socket(lambda: connection, sock)

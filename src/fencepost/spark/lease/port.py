@@ -21,14 +21,24 @@ def parse_ports(text: str) -> range:
     return range(low, high + 1)
 
 
+def without_brackets(host: str) -> str:
+    """Spark writes an IPv6 address in brackets; sockets take it without them."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def host_port(host: str, port: object) -> str:
+    """As messages show it: an IPv6 address has brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def listen(host: str, ports: range) -> socket.socket:
     """Listen on the first port that is free. Raises LeasePortTaken."""
     problem: OSError | None = None
     for port in ports:
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            # Of a name with addresses of both kinds, executors in the JVM take the IPv4 address.
+            family, kind, protocol, _, address = next((one for one in found if one[0] == socket.AF_INET), found[0])
             listener = socket.socket(family, kind, protocol)
         except OSError as e:
             problem = e
@@ -43,7 +53,7 @@ def listen(host: str, ports: range) -> socket.socket:
             problem = e
             if e.errno != errno.EADDRINUSE:
                 break
-    where = f"{host}:{ports[0]}" + (f"-{ports[-1]}" if len(ports) > 1 else "")
+    where = host_port(host, ports[0]) + (f"-{ports[-1]}" if len(ports) > 1 else "")
     raise LeasePortTaken(
         f"the lease service cannot listen on {where}: {problem}\n\nhint: fencepost.lease.port takes a port or a range "
         "FROM-TO, fencepost.lease.bind the address to listen on if it is not the driver's own name"

@@ -19,7 +19,8 @@ from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.service import LeaseService, OnFirstTouch, OnMustAbort
 
 MAX_CONNECTIONS = 65_536  # As far as the limit of open files allows. Tasks beyond it wait.
-ALL_ADDRESSES = "0.0.0.0"
+# All addresses of the machine, and how the machine finds itself then.
+ITSELF = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 T = TypeVar("T")
 
 
@@ -40,7 +41,7 @@ class LeaseServer:
     ) -> None:
         self.host = host
         # The name under which the driver finds itself. The one for executors may be that of a gateway.
-        self.own_host = "127.0.0.1" if bind_host == ALL_ADDRESSES else bind_host or host
+        self.own_host = ITSELF.get(bind_host or host, bind_host or host)
         listener = listen(bind_host or host, ports)
         listener.setblocking(False)
         self.port: int = listener.getsockname()[1]

@@ -1,4 +1,7 @@
-"""The plan of a write: everything that its tasks need to know. Travels with the Spark job."""
+"""The plan of a write: everything that its tasks need to know.
+
+It travels with the Spark job, without the settings: they have secrets, and a task gets them from the driver.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from fencepost.spark.task.topics import PinnedTopic
 
 
 class WritePlan(NamedTuple):
-    settings: Mapping[str, object]
+    settings: Mapping[str, object]  # Empty while it travels.
     identity: ProducerIdentity
     # TV2: from version 12 on the first write adds its partition; 13 names topics by id.
     # TV1: up to version 11 the driver adds partitions.

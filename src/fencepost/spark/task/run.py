@@ -67,7 +67,9 @@ def write_rows(
     plan: WritePlan, task: TaskAttempt, rows: Iterable[pa.RecordBatch], attempt_number: int | None = None
 ) -> tuple[TaskResult, Mapping[str, PinnedTopic]]:
     """Write all rows of one input partition. Returns its result (of this or another attempt) and its topics."""
-    with LeaseClient(plan.address, task, attempt_number) as leases:
+    with LeaseClient(plan.address, task, attempt_number, wants_plan=not plan.settings) as leases:
+        if leases.plan is not None:
+            plan = plan._replace(settings=leases.plan["settings"])
         writer = TaskWriter(plan, leases, task.partition_id)
         counted = _Counted(rows)
         try:
