@@ -34,6 +34,7 @@ from fencepost.diagnose.producers import ProducerList
 from fencepost.diagnose.tail.documents import TailEnd, TailMarker, TailRecord
 from fencepost.diagnose.topics import TopicChanges, TopicDescription, TopicList
 from fencepost.diagnose.txns import TxnDescription, TxnList
+from fencepost.spark.preflight.report import CheckReport
 
 ROOT = Path(__file__).resolve().parent.parent
 _DIFFERS = re.compile(r"^( *)# Differs: (.*)\n((?:\1# .*\n)*)", re.MULTILINE)
@@ -113,6 +114,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "txn abort": Ended,
     "error": ErrorEntry,
     "doctor": DoctorReport,
+    "spark check": CheckReport,
     "topic create": TopicChanges,
     "topic list": TopicList,
     "topic describe": TopicDescription,

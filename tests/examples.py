@@ -60,6 +60,7 @@ ORDER = {
     "topic-delete": ["fencepost topic delete refunds --yes"],
     "tail": ["fencepost tail orders:0"],
     "doctor": ["fencepost doctor --max-age 1ms"],
+    "spark-check": ["fencepost spark check --id refunds-1 --topic orders --no-spark"],
     "txn-list": ["fencepost txn list", "fencepost txn list --state Ongoing --longer-than 1ms"],
     "group-list": ["fencepost group list"],
     "group-describe": ["fencepost group describe billing"],

@@ -59,6 +59,9 @@ ON_THE_BROKER = [
     ("group describe billing", OK),
     ("group describe nosuch", ONE),
     ("doctor", ONE),
+    ("spark check --id orders-1 --topic orders --no-spark", OK),
+    ("spark check --id orders-1 --topic nosuch --no-spark", ONE),
+    ("spark check --topic orders --no-spark", WRONG_USE),
     ("tail orders", OK),
     ("tail nosuch", ONE),
     ("tail orders:9", ONE),
@@ -82,6 +85,7 @@ WITHOUT_A_BROKER = [
     ("topic create orders", UNANSWERED),
     ("tail orders", UNANSWERED),
     ("doctor", UNANSWERED),
+    ("spark check --id orders-1 --no-spark", UNANSWERED),
     ("exporter --listen 192.0.2.1:9405", ONE),  # An address that no machine has.
     ("salvage check --data nosuch", ONE),
     ("salvage export nosuch", ONE),

@@ -21,7 +21,7 @@ from fencepost.cli.error import error
 from fencepost.cli.exporter import exporter
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.salvage import salvage
-from fencepost.cli.spark import spark_jar
+from fencepost.cli.spark import spark, spark_jar
 from fencepost.cli.tail import tail
 from fencepost.cli.topic import topic
 from fencepost.cli.txn import txn
@@ -49,6 +49,7 @@ fencepost.add_command(topic)
 fencepost.add_command(tail)
 fencepost.add_command(doctor)
 fencepost.add_command(exporter)
+fencepost.add_command(spark)
 fencepost.add_command(spark_jar)
 
 

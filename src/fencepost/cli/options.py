@@ -64,6 +64,7 @@ WHEN_1 = {
     "salvage list": "the folder cannot be read",
     "salvage restore": "a file cannot be read, there is nothing to restore, or no such topic, or it refuses a batch",
     "salvage show": "a file cannot be read",
+    "spark check": "the pipeline would not run: a topic, permission, port or package is missing, or a limit too low",
     "spark-jar": "the jar was not built, which can only be in a checkout",
     "tail": "there is no such topic or partition, the topic was deleted meanwhile, or a record batch is damaged",
     "topic create": "a topic was refused, or exists already and --if-not-exists is not given",

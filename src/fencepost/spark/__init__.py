@@ -6,6 +6,7 @@ The driver owns the transaction; tasks encode their rows and produce under its i
 
 sink.py       what users call; settings.py, failures.py and connector.py belong to it
 driver/       the run of a micro-batch: skip or run it, own its transaction, start its jobs
+preflight/    does a pipeline find what it needs? Ports, permissions, limits
 jvm/          the jar whose tasks run in Spark's own JVM
 format/       `format("fencepost")`, the sink as a data source
 lease/        which task may write to which partition next
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fencepost.spark.driver.progress import BatchProgress
     from fencepost.spark.failures import AccessDenied, BatchBroken, BatchRefused, SinkError, SinkFenced
     from fencepost.spark.format.session import configure
+    from fencepost.spark.preflight.run import check
     from fencepost.spark.sink import ExactlyOnceSink
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "ExactlyOnceSink",
     "SinkError",
     "SinkFenced",
+    "check",
     "configure",
 ]
 
@@ -49,6 +52,10 @@ def __getattr__(name: str) -> Any:
 
         return configure
     try:
+        if name == "check":
+            from fencepost.spark.preflight.run import check
+
+            return check
         from fencepost.spark import sink
     except ModuleNotFoundError as e:
         if e.name is None or e.name.split(".")[0] not in EXTRA:

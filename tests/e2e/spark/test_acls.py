@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fencepost.spark import AccessDenied
+from fencepost.spark import AccessDenied, check
 from fencepost.spark.sink import ExactlyOnceSink
 from tests.e2e.spark.streams import PLANE, Lines, create_topic, is_soon_free, run, stream, values, written
 from tests.engines.acls import Grant, GuardedKafka, guarded_kafka
@@ -199,3 +199,21 @@ def test_a_pipeline_without_permissions_does_not_fence_one_that_has_them(
     finally:
         first.close()
         denied.close()
+
+
+def test_a_check_names_the_missing_permissions_and_takes_nothing_over(kafka: GuardedKafka, names: Names) -> None:
+    needed = grants(names, {"always", "group"})
+    kafka.grant(*needed)
+    settings = names.settings(kafka) | {"topic": names.output}
+    granted = check(None, settings, source_topics=[names.source])
+    assert granted.is_ok, str(granted)
+    for grant in needed:
+        kafka.revoke(grant)
+        report = check(None, settings, source_topics=[names.source])
+        kafka.grant(grant)
+        [finding] = [finding for finding in report.findings if finding.status == "problem"]
+        said = f"lacks a permission of the sink: {grant.operation} on {grant.resource} {grant.name}."
+        assert said in finding.text
+        assert finding.hint is not None
+        assert "kafka-acls" in finding.hint
+    kafka.revoke(*needed)

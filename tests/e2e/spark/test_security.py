@@ -112,8 +112,9 @@ def test_neither_password_nor_token_is_in_the_plans_that_spark_shows(
 def test_the_function_of_a_python_task_has_no_password(
     spark: Any, apache: ApacheKafka, unique: Unique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pyspark import cloudpickle
+    import pyspark.cloudpickle
 
+    cloudpickle: Any = pyspark.cloudpickle
     pickled: list[bytes] = []
 
     def remember(plan: WritePlan) -> Any:

@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "settings": {"encode", "lease"},
     "task": {"encode", "lease"},
     "driver": {"checkpoint", "failures", "jvm", "lease", "settings", "task"},
+    "preflight": {"checkpoint", "driver", "lease", "settings", "task"},
     "sink": {"checkpoint", "driver", "failures", "settings"},
     "format": {"checkpoint", "driver", "failures", "jvm", "sink"},
 }

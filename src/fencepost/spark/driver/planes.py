@@ -83,7 +83,7 @@ def plan_as_json(plan: WritePlan) -> Mapping[str, object]:
 
 def choose_plane(session: Any, leases: LeaseServer, wanted: str) -> Plane:
     """By the setting fencepost.plane, and by what the session has. Raises BadClientSetting."""
-    if wanted != PYTHON and (problem := _why_no_jvm(session)):
+    if wanted != PYTHON and (problem := why_no_jvm(session)):
         if wanted == JVM:
             raise BadClientSetting(f"fencepost.plane={JVM}, but {problem}")
         assert wanted == AUTO
@@ -92,7 +92,7 @@ def choose_plane(session: Any, leases: LeaseServer, wanted: str) -> Plane:
     return PythonPlane(leases) if wanted == PYTHON else JvmPlane(leases)
 
 
-def _why_no_jvm(session: Any) -> str | None:
+def why_no_jvm(session: Any) -> str | None:
     """Why tasks cannot run in Spark's JVM; None if they can."""
     if not has_gateway(session):
         return "Spark Connect does not show whether its server has fencepost-spark.jar"

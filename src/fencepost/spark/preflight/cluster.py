@@ -1,0 +1,120 @@
+"""Asks a Kafka cluster, from the driver: can it be reached, what does it allow, what are its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fencepost.client.admin.configs import describe_topic_configs
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import BrokerError, ClientError
+from fencepost.client.transaction import ADD_PARTITIONS
+from fencepost.protocol import errors
+from fencepost.spark.driver.access import DENIED, find_missing
+from fencepost.spark.driver.decision import known_retention_ms
+from fencepost.spark.driver.permissions import (
+    Permission,
+    describe_missing,
+    principal_of,
+    to_commit,
+    to_move_group,
+    to_own,
+    to_write,
+    without_implied,
+)
+from fencepost.spark.preflight.limits import judge_record_batch, judge_retention, judge_timeout, judge_versions
+from fencepost.spark.preflight.report import OK, PROBLEM, Checked, from_message
+from fencepost.spark.settings import SinkSettings
+
+MINUTE_MS = 60_000
+# A check is impatient: an address where nothing listens is reported soon.
+PATIENCE_S = 1.0
+
+
+def check_cluster(
+    settings: SinkSettings, topics: Sequence[str], source_topics: Sequence[str]
+) -> tuple[list[Checked], dict[int, tuple[str, int]]]:
+    """What was found, and the addresses of the brokers. Raises ClientError if the cluster cannot be reached."""
+    with KafkaClient(settings.client, PATIENCE_S) as client:
+        brokers = client.brokers()
+        for node_id in brokers:
+            client.broker(node_id)
+        reached = ", ".join(f"{host}:{port}" for host, port in brokers.values())
+        is_verifying = all(client.broker(id_).session.max_version(ADD_PARTITIONS) >= 4 for id_ in brokers)
+        findings = [
+            Checked("brokers from the driver", OK, reached),
+            judge_versions(client.any_broker().session.features, is_verifying),
+        ]
+        found = {topic: _check_topic(client, topic) for topic in topics}
+        findings += [finding for finding in found.values() if finding is not None]
+        topics = [topic for topic, finding in found.items() if finding is None or finding.status == OK]
+        findings.append(_check_permissions(client, settings, topics, source_topics))
+        findings.append(
+            judge_timeout(settings.timeout_ms, _number(client.broker_setting("transaction.max.timeout.ms")))
+        )
+        retention_ms = known_retention_ms(
+            client.setting_of_every_broker("offsets.retention.minutes").values(), settings.retention_ms
+        )
+        minutes = None if retention_ms is None else retention_ms // MINUTE_MS
+        findings.append(judge_retention(minutes, settings.retention_ms is not None))
+        for topic in topics:
+            findings.append(judge_record_batch(topic, settings.max_record_batch_bytes, _max_bytes(client, topic)))
+    if settings.source_client is not None:
+        findings += _check_source_cluster(settings, source_topics)
+    return findings, brokers
+
+
+def _check_topic(client: KafkaClient, topic: str) -> Checked | None:
+    """None: the cluster does not say, because a permission is missing."""
+    subject = f"topic {topic}"
+    try:
+        return Checked(subject, OK, f"{len(client.topic(topic, fresh=True).leaders)} partitions")
+    except BrokerError as e:
+        if e.code in DENIED:
+            return None
+        hint = "create it: the sink does not" if e.code == errors.UNKNOWN_TOPIC_OR_PARTITION else None
+        return Checked(subject, PROBLEM, str(e), hint)
+
+
+def _check_permissions(
+    client: KafkaClient, settings: SinkSettings, topics: Iterable[str], source_topics: Iterable[str]
+) -> Checked:
+    id_ = settings.transactional_id
+    needed = [*to_own(id_), *to_commit(id_), *to_write(topics, is_noted=True)]
+    if settings.group_id is not None and settings.source_client is None:
+        needed += to_move_group(settings.group_id, source_topics)
+    return _judge_permissions("permissions", client, settings.bootstrap_servers, needed)
+
+
+def _check_source_cluster(settings: SinkSettings, source_topics: Iterable[str]) -> list[Checked]:
+    assert settings.source_client is not None
+    servers = str(settings.source_client["bootstrap.servers"])
+    with KafkaClient(settings.source_client, PATIENCE_S) as client:
+        try:
+            reached = ", ".join(f"{host}:{port}" for host, port in client.brokers().values())
+            needed = to_move_group(settings.group_id, source_topics) if settings.group_id else []
+            return [
+                Checked("brokers of the sources from the driver", OK, reached),
+                _judge_permissions("permissions in the cluster of the sources", client, servers, needed),
+            ]
+        except ClientError as e:
+            return [from_message("brokers of the sources from the driver", str(e))]
+
+
+def _judge_permissions(subject: str, client: KafkaClient, servers: str, needed: Iterable[Permission]) -> Checked:
+    needed = without_implied(needed)
+    missing = find_missing(client, needed)
+    if not missing:
+        return Checked(subject, OK, ", ".join(str(permission) for permission in needed) or "none are needed")
+    return from_message(subject, describe_missing(missing, principal_of(client.settings), servers))
+
+
+def _max_bytes(client: KafkaClient, topic: str) -> int | None:
+    try:
+        shown = describe_topic_configs(client, topic, ["max.message.bytes"])
+    except ClientError:
+        return None
+    return next((_number(one.value) for one in shown if one.name == "max.message.bytes"), None)
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdigit() else None

@@ -1,0 +1,76 @@
+"""What the settings and versions of a cluster mean for a sink. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fencepost.spark.preflight.report import OK, PROBLEM, UNKNOWN, WARNING, Checked
+
+DAY_MINUTES = 24 * 60
+
+
+def judge_versions(features: Mapping[str, int], is_verifying: bool) -> Checked:
+    """features: the finalized ones. is_verifying: brokers can verify that a write belongs to an open transaction."""
+    subject = "Kafka version"
+    shown = {"transaction.version": 0, **features}
+    text = ", ".join(f"{name} {shown[name]}" for name in ("metadata.version", "transaction.version") if name in shown)
+    if features.get("transaction.version", 0) >= 2:
+        return Checked(subject, OK, text)
+    if not is_verifying:
+        return Checked(
+            subject,
+            PROBLEM,
+            f"{text}; a broker cannot verify that a write belongs to an open transaction (KIP-890)",
+            "Apache Kafka 3.6 or later can",
+        )
+    hint = "each micro-batch costs two requests less with transaction.version 2, which Apache Kafka 4.0 or later has"
+    return Checked(subject, OK, text, hint)
+
+
+def judge_timeout(timeout_ms: int, max_timeout_ms: int | None) -> Checked:
+    subject = "transaction.timeout.ms"
+    if max_timeout_ms is None:
+        return Checked(subject, UNKNOWN, f"{timeout_ms}; the brokers do not show transaction.max.timeout.ms")
+    if timeout_ms > max_timeout_ms:
+        return Checked(
+            subject,
+            PROBLEM,
+            f"{timeout_ms} is more than transaction.max.timeout.ms={max_timeout_ms} of the brokers",
+            "lower the first, or raise the second on all brokers",
+        )
+    return Checked(subject, OK, f"{timeout_ms}, of at most {max_timeout_ms}")
+
+
+def judge_record_batch(topic: str, max_record_batch_bytes: int, max_message_bytes: int | None) -> Checked:
+    subject = f"record batches to {topic}"
+    if max_message_bytes is None:
+        return Checked(subject, UNKNOWN, f"{max_record_batch_bytes} bytes; the topic does not show max.message.bytes")
+    if max_record_batch_bytes > max_message_bytes:
+        return Checked(
+            subject,
+            WARNING,
+            f"max.request.size={max_record_batch_bytes} is more than max.message.bytes={max_message_bytes} of the "
+            "topic: larger record batches are refused, and sent again in halves",
+            f"set max.request.size to {max_message_bytes} or less, or raise the topic's limit",
+        )
+    return Checked(subject, OK, f"{max_record_batch_bytes} bytes, of at most {max_message_bytes}")
+
+
+def judge_retention(minutes: int | None, is_by_user: bool) -> Checked:
+    """How long commit notes are kept."""
+    subject = "offsets.retention.minutes"
+    if minutes is None:
+        return Checked(
+            subject,
+            WARNING,
+            "the brokers do not show it, so a query that ends before its first commit cannot be started again",
+            "set fencepost.offsets.retention.minutes, or allow DescribeConfigs on the cluster",
+        )
+    if minutes < DAY_MINUTES:
+        return Checked(
+            subject,
+            WARNING,
+            f"{minutes}: a pipeline that stands still for longer is refused at its next start",
+            "raise it on the brokers: a week (10080) is Kafka's default",
+        )
+    return Checked(subject, OK, f"{minutes}" + (" (by fencepost.offsets.retention.minutes)" if is_by_user else ""))
