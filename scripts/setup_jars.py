@@ -5,7 +5,7 @@ own cache, because with its defaults it can fail on a half-filled local reposito
 Without jars the Java tests are skipped, so a failure prints one line and does not end the set-up.
 
 python -m scripts.setup_jars [kafka] [connector]    both, unless one is named
-python -m scripts.setup_jars kafka-older            another Apache Kafka, for `make test-engines`
+python -m scripts.setup_jars kafka-older avro       another Apache Kafka and Spark's Avro, for `make test-engines`
 """
 
 from __future__ import annotations
@@ -81,6 +81,14 @@ CONNECTOR = JarSet(
     "tests with Spark's own Kafka source are skipped, and demos on Spark fetch it themselves",
 )
 
+AVRO = JarSet(
+    f"Spark's Avro {CONNECTOR_VERSION}",
+    f"spark-avro-{CONNECTOR_VERSION}",
+    (f'<dependency org="org.apache.spark" name="spark-avro_2.13" rev="{CONNECTOR_VERSION}" transitive="false"/>',),
+    (f"spark-avro_2.13-{CONNECTOR_VERSION}.jar",),
+    "the test of the guide's lines for Avro is skipped",
+)
+
 
 def ivy_jar() -> Path:
     found = sorted((ROOT / ".venv").glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"))
@@ -142,7 +150,7 @@ def java() -> Path:
 def main() -> int:
     if not (TOOLS / "java-home").is_file():
         return 0
-    wanted = {"kafka": KAFKA, "connector": CONNECTOR, "kafka-older": OLDER_KAFKA}
+    wanted = {"kafka": KAFKA, "connector": CONNECTOR, "kafka-older": OLDER_KAFKA, "avro": AVRO}
     for name in sys.argv[1:] or ("kafka", "connector"):
         if not home_of(wanted[name]).is_dir():
             fetch(wanted[name], java())

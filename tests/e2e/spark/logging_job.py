@@ -21,6 +21,10 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %p %c: %m%n
+logger.spark.name = org.apache.spark
+logger.spark.level = debug
+logger.fencepost.name = fencepost
+logger.fencepost.level = debug
 """
 
 
@@ -56,12 +60,18 @@ def main(settings: str, events: str, tokens: str) -> None:
         .config("spark.eventLog.compress", "false")
     )
     spark = configure(builder).getOrCreate()
-    spark.sparkContext.setLogLevel("DEBUG")  # PySpark has set it to WARN.
     sink = ExactlyOnceSink(json.loads(settings))
     frame = spark.range(0, 40, 1, 2).selectExpr("cast(id AS string) AS value")
     frame.explain(True)
     assert sink.write(frame) == 40
     sink.close()
+    given = json.loads(settings)
+    if given.pop("fencepost.plane") == "jvm":
+        frame.write.format("fencepost").mode("append").options(**{f"kafka.{k}": v for k, v in given.items()}).save()
+        jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        login = (given.pop("sasl.username"), given.pop("sasl.password"))
+        given["sasl.jaas.config"] = '{} username="{}" password="{}";'.format(jaas, *login)
+        frame.write.format("fencepost").mode("append").options(**{f"kafka.{k}": v for k, v in given.items()}).save()
     spark.stop()
 
 

@@ -10,6 +10,7 @@ from fencepost.spark.settings import (
     DEFAULT_DELIVERY_TIMEOUT_MS,
     DEFAULT_TIMEOUT_MS,
     SINK_SETTINGS,
+    SOURCE_PREFIX,
     parse_sink_settings,
 )
 
@@ -52,6 +53,14 @@ def test_the_defaults_are_those_of_the_sink() -> None:
     }
     assert {name for name, default in defaults.items() if default == "(none)"} == absent.keys()
     assert set(absent.values()) == {None}
+
+
+def test_every_setting_of_the_sink_in_the_deployment_guide_exists() -> None:
+    text = (ROOT / "docs/guides/spark-deployment.md").read_text()
+    named = {name.rstrip(".") for name in re.findall(r"\bfencepost\.[a-z.]+", text)}
+    settings = {name for name in named if not name.startswith(("fencepost.spark", SOURCE_PREFIX))}
+    assert {"fencepost.lease.port", "fencepost.lease.bind"} <= settings
+    assert settings <= SINK_SETTINGS.keys()
 
 
 def test_every_message_that_the_guide_explains_is_one_that_the_sink_has() -> None:
