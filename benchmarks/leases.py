@@ -26,7 +26,7 @@ import random
 import socket
 import statistics
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -40,7 +40,14 @@ from fencepost.spark.lease.messages import Finished, TaskResult
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.lease.service import LeaseService
-from fencepost.spark.lease.wire import MAX_FRAME_BYTES, PROTOCOL_VERSION, encode_frame, take_frame
+from fencepost.spark.lease.wire import (
+    MAX_FRAME_BYTES,
+    PROTOCOL_VERSION,
+    encode_frame,
+    encode_numbers,
+    result_of,
+    take_frame,
+)
 from fencepost.spark.task.writer import WANTS_AT_ONCE
 
 TOPIC = "orders"
@@ -92,29 +99,18 @@ def play_task(number: int, partitions: int, token: str) -> Talk:
         random.Random(number).shuffle(order)
     waiting = dict.fromkeys(order)
     while waiting:
-        leased: list[int] = []
-        in_vain = 0
-        while waiting:
-            named = list(islice(waiting, WANTS_AT_ONCE))
-            wants = [[TOPIC, partition, RECORDS_A_BATCH] for partition in named]
-            answer = yield Ask(encode_frame({"op": "acquire", "wants": wants}))
-            if "granted" in answer:
-                leased.append(answer["granted"][1])
-                del waiting[leased[-1]]
-                continue
-            for partition in named:
-                waiting[partition] = waiting.pop(partition)
-            in_vain += 1
-            if in_vain >= len(leased) or in_vain * WANTS_AT_ONCE >= len(waiting):
-                break
+        answer = yield Ask(encode_frame({"op": "acquire", "wants": numbers(islice(waiting, WANTS_AT_ONCE))}))
+        leased = answer["granted"][TOPIC][::2]
         yield Send(len(leased))
+        yield Tell(encode_frame({"op": "release", "records": numbers(leased), "bytes": 1}))
         for partition in leased:
-            release = {"op": "release", "lease": [TOPIC, partition], "count": RECORDS_A_BATCH, "bytes": 1}
-            yield Tell(encode_frame(release))
-    counts = [[TOPIC, partition, RECORDS_A_BATCH] for partition in range(partitions)]
-    answer = yield Ask(encode_frame({"op": "done", "counts": counts}))
-    write_number, partition_id, attempt, written = answer["written"]
-    return TaskResult(write_number, partition_id, attempt, tuple((t, p, n) for t, p, n in written))
+            del waiting[partition]
+    answer = yield Ask(encode_frame({"op": "done", "counts": numbers(range(partitions))}))
+    return result_of(answer["written"])
+
+
+def numbers(partitions: Iterable[int]) -> dict[str, list[int]]:
+    return encode_numbers((TOPIC, partition, RECORDS_A_BATCH) for partition in partitions)
 
 
 # --- the simulation -----------------------------------------------------------------------------------------

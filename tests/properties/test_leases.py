@@ -21,22 +21,22 @@ from fencepost.spark.lease.messages import (
     Finished,
     FirstTouch,
     Granted,
+    Lease,
     LeaseRefused,
     MustAbort,
     Outcome,
     Reply,
     TaskAttempt,
     TaskResult,
-    Want,
     Written,
 )
 from fencepost.spark.lease.rules import LeaseTable
 
 TIMEOUT_MS = 1_000
 INPUTS = 6
-OUTPUTS: list[TopicPartition] = [("a", 0), ("a", 1), ("b", 0)]
+OUTPUTS: list[TopicPartition] = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 which = st.integers(0, 30)
-some_outputs = st.lists(st.sampled_from(OUTPUTS), min_size=1, max_size=3, unique=True)
+some_outputs = st.lists(st.sampled_from(OUTPUTS), min_size=1, max_size=4, unique=True)
 # Near the largest sequence, one record batch wraps it around.
 counts = st.sampled_from([1, 2, MAX_SEQUENCE - 1])
 
@@ -47,6 +47,7 @@ class Attempt:
 
     task: TaskAttempt
     ticket: int | None = None  # Of its open question.
+    asked_for: dict[TopicPartition, int] = field(default_factory=dict)
     held: dict[TopicPartition, int] = field(default_factory=dict)
     written: dict[TopicPartition, int] = field(default_factory=dict)
     was_granted: bool = False
@@ -60,12 +61,13 @@ class Attempt:
 
 
 class LeaseRules(RuleBasedStateMachine):
-    @initialize(at_once=st.sampled_from([None, 1, 2]), is_calm=st.booleans())
-    def start(self, at_once: int | None, is_calm: bool) -> None:
+    @initialize(at_once=st.sampled_from([None, 1, 2]), share=st.sampled_from([1, 2, 8]), is_calm=st.booleans())
+    def start(self, at_once: int | None, share: int, is_calm: bool) -> None:
         # In a calm run nothing happens that breaks the transaction, so it gets far.
         self.is_calm = is_calm
-        self.table = LeaseTable(lease_timeout_ms=TIMEOUT_MS, first_touches_at_once=at_once)
+        self.table = LeaseTable(lease_timeout_ms=TIMEOUT_MS, first_touches_at_once=at_once, least_share=share)
         self.at_once = at_once
+        self.share = share
         self.now_ms = 0
         self.attempts = [Attempt(TaskAttempt(1, n, n)) for n in range(INPUTS)]
         self.asking: dict[int, Attempt] = {}
@@ -95,17 +97,13 @@ class LeaseRules(RuleBasedStateMachine):
     def hear(self, attempt: Attempt, outcome: Outcome) -> None:
         attempt.ticket = None
         match outcome:
-            case Granted(topic, partition, base_sequence, record_count, _):
-                at = topic, partition
+            case Granted(leases):
                 assert attempt.is_alive
-                # TV2: a task that sends the first batch of a partition may do so for others too, which adds them.
-                assert at in self.touched or (self.at_once is not None and self.holds_first_batch(attempt))
-                self.touched.add(at)
-                assert not any(at in other.held for other in self.attempts), "one batch in flight"
-                assert base_sequence == self.next_sequence[at], "no gap, and nothing twice"
-                self.next_sequence[at] = advance_sequence(base_sequence, record_count)
-                attempt.held[at] = record_count
-                attempt.was_granted = True
+                assert leases
+                later = [lease for lease in leases if self.acknowledged[lease.topic, lease.partition]]
+                assert len(later) <= self.share, "only first batches may be more than the share of a task"
+                for lease in leases:
+                    self.hear_lease(attempt, lease)
             case Busy():
                 assert attempt.held
             case Written(result):
@@ -113,6 +111,18 @@ class LeaseRules(RuleBasedStateMachine):
             case LeaseRefused():
                 assert self.should_break
                 attempt.was_refused = True
+
+    def hear_lease(self, attempt: Attempt, lease: Lease) -> None:
+        at = lease.topic, lease.partition
+        assert attempt.asked_for[at] == lease.record_count, "what it asked for"
+        # TV2: a task that sends the first batch of a partition may do so for others too, which adds them.
+        assert at in self.touched or (self.at_once is not None and self.holds_first_batch(attempt))
+        self.touched.add(at)
+        assert not any(at in other.held for other in self.attempts), "one batch in flight"
+        assert lease.base_sequence == self.next_sequence[at], "no gap, and nothing twice"
+        self.next_sequence[at] = advance_sequence(lease.base_sequence, lease.record_count)
+        attempt.held[at] = lease.record_count
+        attempt.was_granted = True
 
     def holds_first_batch(self, attempt: Attempt) -> bool:
         return any(self.acknowledged[at] == 0 for at in attempt.held)
@@ -135,19 +145,23 @@ class LeaseRules(RuleBasedStateMachine):
     def ask_for(self, attempt: Attempt, wanted: list[TopicPartition], count: int) -> None:
         self.tickets += 1
         attempt.ticket = self.tickets
+        # Different numbers of records, so that a lease cannot be taken for that of another partition.
+        attempt.asked_for = {at: max(1, count - n) for n, at in enumerate(wanted)}
         self.asking[self.tickets] = attempt
-        self.take(self.table.acquire(self.tickets, attempt.task, [Want(*at, count) for at in wanted], self.now_ms))
+        self.take(self.table.acquire(self.tickets, attempt.task, attempt.asked_for, self.now_ms))
 
-    @rule(n=which)
-    def brokers_acknowledge(self, n: int) -> None:
+    @rule(n=which, most=st.integers(1, 4))
+    def brokers_acknowledge(self, n: int, most: int) -> None:
+        """Some of what a task has in flight, in one message."""
         if attempt := self.pick(n, [a for a in self.attempts if a.is_alive and a.held]):
-            self.acknowledge(attempt)
+            self.acknowledge(attempt, most)
 
-    def acknowledge(self, attempt: Attempt) -> None:
-        at, count = attempt.held.popitem()
-        attempt.written[at] = attempt.written.get(at, 0) + count
-        self.acknowledged[at] += count
-        self.take(self.table.release(attempt.task, at, count, self.now_ms))
+    def acknowledge(self, attempt: Attempt, most: int) -> None:
+        acknowledged = dict(attempt.held.popitem() for _ in range(min(most, len(attempt.held))))
+        for at, count in acknowledged.items():
+            attempt.written[at] = attempt.written.get(at, 0) + count
+            self.acknowledged[at] += count
+        self.take(self.table.release(attempt.task, acknowledged, self.now_ms))
 
     @rule(n=which, has_no_rows=st.integers(0, 5).map(lambda n: n == 0))
     def end(self, n: int, has_no_rows: bool) -> None:
@@ -158,6 +172,7 @@ class LeaseRules(RuleBasedStateMachine):
     def say_done(self, attempt: Attempt) -> None:
         self.tickets += 1
         attempt.ticket = self.tickets
+        attempt.asked_for = {}
         self.asking[self.tickets] = attempt
         self.take(self.table.done(self.tickets, attempt.task, attempt.written, self.now_ms))
 
@@ -205,6 +220,17 @@ class LeaseRules(RuleBasedStateMachine):
         assert not any(a.held and a.ticket for a in self.attempts if a.is_alive)
 
     @invariant()
+    def nobody_waits_for_a_partition_that_is_free(self) -> None:
+        held = {at for attempt in self.attempts for at in attempt.held}
+        writing = [a for a in self.attempts if a.ticket and a.is_alive and self.is_first_of_its_input(a)]
+        free = {at for at in OUTPUTS if self.acknowledged[at] and at not in held}
+        assert self.broken or not any(free & set(a.asked_for) for a in writing)
+
+    def is_first_of_its_input(self, attempt: Attempt) -> bool:
+        """Is it the one that owns its input partition, as far as the others show? A copy has to wait."""
+        return all(a is attempt or not a.is_alive for a in self.attempts if a.task.input == attempt.task.input)
+
+    @invariant()
     def one_attempt_writes_the_rows_of_an_input_partition(self) -> None:
         if not self.broken:
             writers = [a.task.input for a in self.attempts if a.was_granted]
@@ -229,7 +255,7 @@ class LeaseRules(RuleBasedStateMachine):
                 self.partitions_are_added()
             for attempt in self.attempts:
                 if attempt.is_alive and attempt.held:
-                    self.acknowledge(attempt)
+                    self.acknowledge(attempt, most=len(attempt.held))
                 elif attempt.may_act:
                     self.say_done(attempt)
         assert not self.asking, "every waiting task was answered"

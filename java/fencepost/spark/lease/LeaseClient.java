@@ -1,13 +1,16 @@
 package fencepost.spark.lease;
 
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import fencepost.spark.kafka.TopicPartition;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 /**
- * A task's side of the lease service: asks the driver before every record batch, and blocks until the answer.
+ * A task's side of the lease service: asks the driver before it sends record batches, and blocks until the answer.
  *
  * Connects at once, so that a task that cannot reach its driver fails before its first row.
  */
@@ -29,29 +32,35 @@ public final class LeaseClient implements AutoCloseable {
         return plan;
     }
 
-    /** The lease of one of these partitions. Null: no partition is free, and this task holds another lease. */
-    public Granted acquire(Map<TopicPartition, Long> wants) {
-        JsonNode granted = ask(withCounts("acquire", "wants", wants)).get("granted");
-        return granted == null
-                ? null
-                : new Granted(
-                        new TopicPartition(granted.get(0).asText(), granted.get(1).asInt()),
-                        granted.get(2).asInt(),
-                        granted.get(3).asInt(),
-                        granted.get(4).asLong());
+    /**
+     * Leases of these partitions, for record batches of so many records: as many as are free, and at least one. The task
+     * holds no other lease.
+     */
+    public List<Lease> acquire(Map<TopicPartition, Long> wants) {
+        JsonNode answer = ask(withNumbers("acquire", "wants", wants));
+        long withinMs = answer.get("within").asLong();
+        List<Lease> leases = new ArrayList<>();
+        answer.get("granted").fields().forEachRemaining(ofTopic -> {
+            JsonNode numbers = ofTopic.getValue();
+            for (int n = 0; n < numbers.size(); n += 2) {
+                TopicPartition where = new TopicPartition(ofTopic.getKey(), numbers.get(n).asInt());
+                leases.add(new Lease(where, numbers.get(n + 1).asInt(), wants.get(where).intValue(), withinMs));
+            }
+        });
+        return leases;
     }
 
-    /** Gives the lease back: the brokers acknowledged all its records, which took `bytes`. */
-    public void release(Granted lease, long bytes) {
-        ObjectNode message = object().put("op", "release").put("count", lease.recordCount()).put("bytes", bytes);
-        message.putArray("lease").add(lease.where().topic()).add(lease.where().partition());
-        connection.tell(message);
+    /** Gives the leases back: the brokers acknowledged all their records, which took `bytes` in all. */
+    public void release(Collection<Lease> leases, long bytes) {
+        Map<TopicPartition, Long> records = new LinkedHashMap<>();
+        leases.forEach(lease -> records.put(lease.where(), (long) lease.recordCount()));
+        connection.tell(withNumbers("release", "records", records).put("bytes", bytes));
     }
 
     /** Reports the number of records written. Returns the result to report, which may be that of another attempt. */
     public TaskResult done(Map<TopicPartition, Long> counts) {
         try {
-            ask(withCounts("done", "counts", counts));
+            ask(withNumbers("done", "counts", counts));
         } catch (AlreadyWritten e) {
             return e.result;
         }
@@ -82,18 +91,21 @@ public final class LeaseClient implements AutoCloseable {
         JsonNode written = answer.get("written");
         if (written != null) {
             long records = 0;
-            for (JsonNode count : written.get(3)) {
-                records += count.get(2).asLong();
+            for (JsonNode numbers : written.get(3)) {
+                for (int n = 1; n < numbers.size(); n += 2) {
+                    records += numbers.get(n).asLong();
+                }
             }
             throw new AlreadyWritten(new TaskResult(written.toString(), records));
         }
         return answer;
     }
 
-    private static ObjectNode withCounts(String op, String field, Map<TopicPartition, Long> counts) {
+    /** One number for each partition: {"topic": [partition, number, partition, number ...]}. */
+    private static ObjectNode withNumbers(String op, String field, Map<TopicPartition, Long> numbers) {
         ObjectNode message = object().put("op", op);
-        ArrayNode all = message.putArray(field);
-        counts.forEach((where, count) -> all.addArray().add(where.topic()).add(where.partition()).add(count));
+        ObjectNode byTopic = message.putObject(field);
+        numbers.forEach((where, number) -> byTopic.withArray(where.topic()).add(where.partition()).add(number));
         return message;
     }
 

@@ -8,7 +8,7 @@ import fencepost.spark.kafka.Identity;
 import fencepost.spark.kafka.PinnedTopic;
 import fencepost.spark.kafka.Produce;
 import fencepost.spark.kafka.TopicPartition;
-import fencepost.spark.lease.Granted;
+import fencepost.spark.lease.Lease;
 import fencepost.spark.lease.LeaseClient;
 import fencepost.spark.lease.WritePlan;
 import java.util.Collection;
@@ -29,7 +29,7 @@ final class Delivery {
     private static final long LONGEST_PAUSE_MS = 500;
 
     /** A record batch, and the lease under which it is sent. */
-    record Leased(RecordBatch batch, Granted lease) {
+    record Leased(RecordBatch batch, Lease lease) {
         TopicPartition where() {
             return lease.where();
         }
@@ -93,7 +93,7 @@ final class Delivery {
 
     /** The topic allows less than max.request.size: fill the lease's sequences with two smaller record batches. */
     private void sendHalves(Leased tooLarge) throws InterruptedException {
-        Granted lease = tooLarge.lease;
+        Lease lease = tooLarge.lease;
         if (tooLarge.batch.recordCount == 1) {
             int size = tooLarge.batch.size();
             String message = "one record has " + size + " bytes, more than max.message.bytes of topic "
@@ -102,7 +102,7 @@ final class Delivery {
         }
         int sequence = lease.baseSequence();
         for (RecordBatch half : tooLarge.batch.halves()) {
-            send(List.of(new Leased(half, new Granted(lease.where(), sequence, half.recordCount, lease.withinMs()))));
+            send(List.of(new Leased(half, new Lease(lease.where(), sequence, half.recordCount, lease.withinMs()))));
             sequence = sequence + half.recordCount & 0x7FFFFFFF;
         }
     }

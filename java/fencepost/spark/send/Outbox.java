@@ -82,14 +82,14 @@ final class Outbox {
         return !waiting.isEmpty();
     }
 
-    /** Some partitions that have a record batch waiting, and the number of its records; without those in `except`. */
-    synchronized Map<TopicPartition, Long> wants(int most, Map<TopicPartition, ?> except) {
+    /** Some partitions that have a record batch waiting, and the number of its records. */
+    synchronized Map<TopicPartition, Long> wants(int most) {
         Map<TopicPartition, Long> wants = new LinkedHashMap<>();
         // If there are too many to name at once, begin anywhere: otherwise all tasks would wait for the same few.
-        int spare = waiting.size() - except.size() - most;
+        int spare = waiting.size() - most;
         int skip = spare > 0 ? ThreadLocalRandom.current().nextInt(spare + 1) : 0;
         for (Map.Entry<TopicPartition, ArrayDeque<RecordBatch>> entry : waiting.entrySet()) {
-            if (except.containsKey(entry.getKey()) || skip-- > 0) {
+            if (skip-- > 0) {
                 continue;
             }
             wants.put(entry.getKey(), (long) entry.getValue().peek().recordCount);

@@ -6,11 +6,13 @@ import fencepost.spark.kafka.ClientError;
 import fencepost.spark.kafka.Cluster;
 import fencepost.spark.kafka.PinnedTopic;
 import fencepost.spark.kafka.TopicPartition;
-import fencepost.spark.lease.Granted;
+import fencepost.spark.lease.Lease;
 import fencepost.spark.lease.LeaseClient;
 import fencepost.spark.lease.WritePlan;
 import fencepost.spark.send.Delivery.Leased;
+import java.util.ArrayList;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.BooleanSupplier;
 
@@ -19,8 +21,8 @@ import java.util.function.BooleanSupplier;
  * the task encodes the next rows.
  */
 public final class Sender implements AutoCloseable {
-    /** The most partitions that a task names when it asks for a lease: one of so many is free soon. */
-    private static final int WANTS_AT_ONCE = 64;
+    /** The most partitions that a task names when it asks for leases: some of so many are free soon. */
+    private static final int WANTS_AT_ONCE = 1024;
     private static final long JOIN_MS = 1_000;
 
     private final LeaseClient leases;
@@ -86,24 +88,16 @@ public final class Sender implements AutoCloseable {
 
     /** Takes the leases that are free for the next record batches, sends those, and gives the leases back. */
     private void sendSome() throws InterruptedException {
-        Map<TopicPartition, Leased> leased = new LinkedHashMap<>();
-        for (int inVain = 0; inVain == 0 || inVain < leased.size(); ) {
-            Map<TopicPartition, Long> wants = outbox.wants(WANTS_AT_ONCE, leased);
-            if (wants.isEmpty()) {
-                break;
-            }
-            Granted lease = leases.acquire(wants);
-            if (lease != null) {
-                leased.put(lease.where(), new Leased(outbox.take(lease.where()), lease));
-            } else if (wants.size() < WANTS_AT_ONCE) {
-                break;
-            } else {
-                inVain++;
-            }
+        List<Lease> granted = leases.acquire(outbox.wants(WANTS_AT_ONCE));
+        List<Leased> leased = new ArrayList<>();
+        long bytes = 0;
+        for (Lease lease : granted) {
+            leased.add(new Leased(outbox.take(lease.where()), lease));
+            bytes += leased.get(leased.size() - 1).batch().size();
         }
-        delivery.send(leased.values());
-        for (Leased one : leased.values()) {
-            leases.release(one.lease(), one.batch().size());
+        delivery.send(leased);
+        leases.release(granted, bytes);
+        for (Leased one : leased) {
             counts.merge(one.where(), (long) one.batch().recordCount, Long::sum);
             outbox.acknowledged(one.batch());
             Buffers.giveBack(one.batch().bytes());

@@ -1,4 +1,4 @@
-"""A task's side of the lease service: asks the driver before every record batch, and blocks until the answer.
+"""A task's side of the lease service: asks the driver before it sends record batches, and blocks until the answer.
 
 LeaseError                     everything below
 +-- DriverUnreachable          no connection to the driver, or it ended: where, and which setting to change
@@ -14,9 +14,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.lease.messages import Granted, TaskAttempt, TaskResult, Want
+from fencepost.spark.lease.messages import Lease, TaskAttempt, TaskResult
 from fencepost.spark.lease.port import host_port
-from fencepost.spark.lease.wire import MAX_FRAME_BYTES, PROTOCOL_VERSION, encode_frame, keep_alive, take_frame
+from fencepost.spark.lease.wire import (
+    MAX_FRAME_BYTES,
+    PROTOCOL_VERSION,
+    encode_frame,
+    encode_numbers,
+    keep_alive,
+    leases_of,
+    result_of,
+    take_frame,
+)
 
 CONNECT_TIMEOUT_S = 10.0
 # How long a task waits for a place if the driver has as many connections as it may open files.
@@ -120,24 +129,25 @@ class LeaseClient:
         """Disconnect. For the driver the task is lost, unless it has called `done`."""
         self._socket.close()
 
-    def acquire(self, wants: Iterable[Want]) -> Granted | None:
-        """The lease of one of these partitions. None: no partition is free, and this task holds another lease.
+    def acquire(self, wants: Mapping[TopicPartition, int]) -> list[Lease]:
+        """Leases of these partitions, for record batches of so many records: as many as are free.
 
-        The task then has to give back its leases first. A task that holds no lease waits here until it gets one.
+        None at all: no partition is free, and this task holds another lease. The task then has to give back its leases
+        first. A task that holds no lease waits here until it gets one.
         """
-        answer = self._ask({"op": "acquire", "wants": [list(want) for want in wants]})
-        granted = answer.get("granted")
-        return None if granted is None else Granted(*granted)
+        named = encode_numbers((*where, count) for where, count in wants.items())
+        return leases_of(self._ask({"op": "acquire", "wants": named}), wants)
 
-    def release(self, lease: Granted, size_bytes: int = 0) -> None:
-        """Give the lease back: the brokers acknowledged all its records, which took `size_bytes`."""
-        where, count = [lease.topic, lease.partition], lease.record_count
-        self._tell({"op": "release", "lease": where, "count": count, "bytes": size_bytes})
+    def release(self, leases: Iterable[Lease], size_bytes: int = 0) -> None:
+        """Give the leases back: the brokers acknowledged all their records, which took `size_bytes` in all."""
+        records = encode_numbers((lease.topic, lease.partition, lease.record_count) for lease in leases)
+        self._tell({"op": "release", "records": records, "bytes": size_bytes})
 
     def done(self, counts: Mapping[TopicPartition, int]) -> TaskResult:
         """Report the number of records written. Returns the result to yield, which may be that of another attempt."""
         try:
-            self._ask({"op": "done", "counts": [[*partition, count] for partition, count in counts.items()]})
+            written = encode_numbers((*partition, count) for partition, count in counts.items())
+            self._ask({"op": "done", "counts": written})
         except AlreadyWritten as e:
             return e.result
         raise LeaseError("the driver gave no result for a task that is done")
@@ -163,9 +173,7 @@ class LeaseClient:
         if "broken" in answer:
             raise RefusedByDriver(answer["broken"], answer["fatal"])
         if "written" in answer:
-            write_number, partition_id, task_attempt_id, counts = answer["written"]
-            rows = tuple((topic, partition, count) for topic, partition, count in counts)
-            raise AlreadyWritten(TaskResult(write_number, partition_id, task_attempt_id, rows))
+            raise AlreadyWritten(result_of(answer["written"]))
         return answer
 
     def _tell(self, message: Mapping[str, object]) -> None:

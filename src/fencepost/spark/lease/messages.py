@@ -32,14 +32,6 @@ class TaskAttempt(NamedTuple):
         return f"task {self.task_attempt_id} (write {self.write_number}, input partition {self.partition_id})"
 
 
-class Want(NamedTuple):
-    """An output partition for which a task has a record batch, and the number of records in it."""
-
-    topic: str
-    partition: int
-    record_count: int
-
-
 class TaskResult(NamedTuple):
     """The records that the owner of an input partition wrote. Every attempt yields the result of the owner."""
 
@@ -68,12 +60,20 @@ class ReportedWrite(NamedTuple):
 # --- outcomes: the answer to a ticket -----------------------------------------------------------------------
 
 
-class Granted(NamedTuple):
+class Lease(NamedTuple):
+    """The right to write one record batch to one partition, at this sequence."""
+
     topic: str
     partition: int
     base_sequence: int
     record_count: int
     within_ms: int  # The task stops retrying by then, so that it reports its error before the lease expires.
+
+
+class Granted(NamedTuple):
+    """One lease or several, of different partitions. Each can be given back alone."""
+
+    leases: tuple[Lease, ...]
 
 
 class Busy(NamedTuple):

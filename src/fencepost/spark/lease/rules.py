@@ -1,8 +1,8 @@
 """The rules of leases: which task may write to which partition, at which sequence, in one transaction. Pure.
 
 Many tasks write under one producer id and epoch, and a broker accepts the record batches of a partition only in the
-order of their sequences. So a task asks for the lease of an output partition, gets the base sequence of its next
-record batch, and gives the lease back once the brokers acknowledged it. Two promises carry everything else:
+order of their sequences. So a task asks for the leases of output partitions, gets the base sequences of its next
+record batches, and gives the leases back once the brokers acknowledged them. Two promises carry everything else:
 
 - A sequence that was granted counts as written and is never granted again. If it is unclear whether a record batch was
   written, the transaction is broken.
@@ -16,7 +16,7 @@ to add.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -29,6 +29,7 @@ from fencepost.spark.lease.messages import (
     FirstTouch,
     Granted,
     InputPartition,
+    Lease,
     LeaseRefused,
     MustAbort,
     Outcome,
@@ -36,9 +37,13 @@ from fencepost.spark.lease.messages import (
     TaskAttempt,
     TaskResult,
     Ticket,
-    Want,
     Written,
 )
+
+# How many tasks share the partitions while others wait. Fewer tasks with more leases each need fewer messages; more
+# tasks send at the same time. `docs/internals/leases-at-scale.md` has the measurements.
+TASKS_THAT_SHARE = 16
+LEAST_SHARE = 8
 
 
 class Touch(Enum):
@@ -49,12 +54,13 @@ class Touch(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Ask:
-    """A question that waits for its answer: for a lease (`wants`), or whether a task's counts are right (`counts`)."""
+    """A question that waits for its answer: for leases (`wants`), or whether a task's counts are right (`counts`)."""
 
     ticket: Ticket
     task: TaskAttempt
     wants: Mapping[TopicPartition, int] | None
     counts: Mapping[TopicPartition, int] | None = None
+    leases: list[Lease] = field(default_factory=list)  # Granted in this call of the table, which ends with the answer.
     is_over: bool = False  # Answered, or its task is gone. A queue drops such entries when it reaches them.
 
 
@@ -67,10 +73,12 @@ class _Output:
     acknowledged: int = 0
     queue: deque[_Ask] = field(default_factory=deque)
 
-    def oldest_ask(self) -> _Ask | None:
-        while self.queue and self.queue[0].is_over:
-            self.queue.popleft()
-        return self.queue[0] if self.queue else None
+    def oldest_ask(self, share: int) -> _Ask | None:
+        """The task that has waited longest, without those that have their share of leases: they are answered now."""
+        queue = self.queue
+        while queue and (queue[0].is_over or len(queue[0].leases) >= share):
+            queue.popleft()
+        return queue[0] if queue else None
 
 
 @dataclass(slots=True)
@@ -95,6 +103,8 @@ class LeaseTable:
 
     transaction_timeout_ms: the broker aborts the transaction this long after its first partition was added. Tasks that
     go on after that work for nothing, and some never end by themselves.
+
+    least_share: a task may get this many leases at once, however few partitions there are.
     """
 
     def __init__(
@@ -103,15 +113,18 @@ class LeaseTable:
         lease_timeout_ms: int,
         first_touches_at_once: int | None = 1,
         transaction_timeout_ms: int | None = None,
+        least_share: int = LEAST_SHARE,
     ) -> None:
         assert lease_timeout_ms > 0
         assert first_touches_at_once is None or first_touches_at_once > 0
         self.lease_timeout_ms = lease_timeout_ms
+        self._within_ms = lease_timeout_ms * 9 // 10
         self.broken: MustAbort | None = None
         self.finished: Finished | None = None
         self.record_batches = 0
         self.bytes = 0
         self._at_once = first_touches_at_once
+        self._least_share = least_share
         self._transaction_timeout_ms = transaction_timeout_ms
         self._ends_ms: int | None = None  # When the broker aborts the transaction.
         self._outputs: dict[TopicPartition, _Output] = {}
@@ -121,6 +134,7 @@ class LeaseTable:
         self._first_touches: set[TopicPartition] = set()
         self._untouched: deque[TopicPartition] = deque()
         self._to_touch: list[TopicPartition] = []
+        self._granted: list[_Ask] = []  # Questions that get leases in this call.
         self._effects: list[Effect] = []
 
     # --- requests of a task ---------------------------------------------------------------------------------
@@ -139,32 +153,44 @@ class LeaseTable:
             )
         return self._take()
 
-    def acquire(self, ticket: Ticket, task: TaskAttempt, wants: Sequence[Want], now_ms: int) -> list[Effect]:
-        """Ask for the lease of one of the partitions that a task has a record batch for; earlier ones are preferred.
+    def acquire(
+        self, ticket: Ticket, task: TaskAttempt, wants: Mapping[TopicPartition, int], now_ms: int
+    ) -> list[Effect]:
+        """Ask for leases of the partitions that a task has a record batch for; earlier ones are preferred.
 
-        The reply may come at once or as an effect of a later call. A task names several partitions, so that tasks do
-        not queue up behind each other for the same one.
+        wants: the number of records in the next record batch of each partition.
+
+        The reply has at least one lease, and those of all partitions that are free, up to the task's share. It may come
+        at once or as an effect of a later call.
         """
-        self._admit(_Ask(ticket, task, _counts_by_partition(wants)), now_ms)
+        _check(wants)
+        self._admit(_Ask(ticket, task, wants), now_ms)
         if self._to_touch and self._ends_ms is None and self._transaction_timeout_ms is not None:
             self._ends_ms = now_ms + self._transaction_timeout_ms
         return self._take()
 
     def release(
-        self, task: TaskAttempt, partition: TopicPartition, acknowledged: int, now_ms: int, size_bytes: int = 0
+        self, task: TaskAttempt, acknowledged: Mapping[TopicPartition, int], now_ms: int, size_bytes: int = 0
     ) -> list[Effect]:
-        """The brokers acknowledged the record batch of a lease. If not all of it, the transaction is broken."""
+        """The brokers acknowledged the record batches of these leases. If not all of it, the transaction is broken.
+
+        acknowledged: the number of records in each partition. size_bytes: of all the record batches.
+        """
         if self.broken or self.finished:
             return []
-        output = self._outputs.get(partition)
-        name = _name(partition)
-        if output is None or output.holder != task:
-            self._break(f"{task} gave back a lease of {name} that it does not hold")
-        elif acknowledged != output.granted:
-            self._break(f"{task} wrote {acknowledged} of the {output.granted} records for {name}")
-        else:
-            self.bytes += size_bytes
-            self._settle(output, partition, now_ms)
+        for partition, count in acknowledged.items():
+            output = self._outputs.get(partition)
+            if output is None or output.holder != task:
+                self._break(f"{task} gave back a lease of {_name(partition)} that it does not hold")
+                return self._take()
+            if count != output.granted:
+                self._break(f"{task} wrote {count} of the {output.granted} records for {_name(partition)}")
+                return self._take()
+        self.bytes += size_bytes
+        self._settle(self._inputs[task.input], acknowledged)
+        for partition in acknowledged:
+            self._serve(self._outputs[partition], partition, now_ms)
+        self._start_first_touches()
         return self._take()
 
     def done(
@@ -224,8 +250,10 @@ class LeaseTable:
             if output.touch is not Touch.PENDING:
                 continue
             output.touch = Touch.DONE
-            self._serve(output, partition, now_ms)
-            if output.holder is None and self._at_once is not None:
+            ask = self._serve(output, partition, now_ms)
+            if ask is not None:
+                self._touch_others(ask, now_ms)
+            elif self._at_once is not None:
                 # The task that asked is gone or got another lease, so another partition may have its first touch.
                 output.touch = Touch.NOT_YET
                 self._first_touches.discard(partition)
@@ -279,47 +307,66 @@ class LeaseTable:
         return self._queue(of, ask, ask.wants, now_ms)
 
     def _queue(self, of: _Input, ask: _Ask, wants: Mapping[TopicPartition, int], now_ms: int) -> None:
-        outputs = {partition: self._outputs.setdefault(partition, _Output()) for partition in wants}
-        for partition, output in outputs.items():
+        share = self._share()
+        for partition in wants:
+            output = self._outputs.get(partition)
+            if output is None:
+                self._outputs[partition] = _Output()
             # A partition that becomes free goes to the next task in its queue, so a free one has no queue.
-            if output.touch is Touch.DONE and output.holder is None:
-                return self._grant(output, partition, ask, wants[partition], now_ms)
-        for partition, output in outputs.items() if self._is_touching(ask.task) else ():
-            if output.touch is Touch.NOT_YET:
-                output.touch = Touch.DONE
-                self._first_touches.add(partition)
-                return self._grant(output, partition, ask, wants[partition], now_ms)
+            elif output.holder is None and output.touch is Touch.DONE and len(ask.leases) < share:
+                self._grant(output, partition, ask, now_ms)
+        self._touch_others(ask, now_ms)
+        if ask.leases:
+            return None
         if of.held:
             return self._reply(ask, Busy())
-        for partition, output in outputs.items():
+        for partition in wants:
+            output = self._outputs[partition]
             output.queue.append(ask)
             if output.touch is Touch.NOT_YET:
                 self._untouched.append(partition)
         return self._start_first_touches()
 
-    def _is_touching(self, task: TaskAttempt) -> bool:
-        """TV2: are the first touches in flight those of this task? Then the transaction is open, and it may do more."""
+    def _share(self) -> int:
+        """The most leases that a task gets at once, so that one task does not hold everything while others wait."""
+        return max(self._least_share, len(self._outputs) // TASKS_THAT_SHARE)
+
+    def _touch_others(self, ask: _Ask, now_ms: int) -> None:
+        """TV2: a task that makes first touches makes those of all its partitions, whatever its share.
+
+        The first touches of the next task have to wait until those of this one are acknowledged.
+        """
         first = next(iter(self._first_touches), None)
-        return self._at_once is not None and first is not None and self._outputs[first].holder == task
+        if self._at_once is None or first is None or self._outputs[first].holder != ask.task or ask.wants is None:
+            return
+        for partition in ask.wants:
+            output = self._outputs[partition]
+            if output.touch is Touch.NOT_YET:
+                output.touch = Touch.DONE
+                self._first_touches.add(partition)
+                self._grant(output, partition, ask, now_ms)
 
     def _start_first_touches(self) -> None:
         while self._untouched and (self._at_once is None or len(self._first_touches) < self._at_once):
             partition = self._untouched.popleft()
             output = self._outputs[partition]
-            if output.touch is Touch.NOT_YET and output.oldest_ask() is not None:
+            if output.touch is Touch.NOT_YET and output.oldest_ask(share=1) is not None:
                 output.touch = Touch.PENDING
                 self._first_touches.add(partition)
                 self._to_touch.append(partition)
 
-    def _serve(self, output: _Output, partition: TopicPartition, now_ms: int) -> None:
-        """Give a free partition to the task that has waited longest for it."""
-        ask = output.oldest_ask()
-        if ask is not None and ask.wants is not None and output.holder is None and output.touch is Touch.DONE:
-            self._grant(output, partition, ask, ask.wants[partition], now_ms)
+    def _serve(self, output: _Output, partition: TopicPartition, now_ms: int) -> _Ask | None:
+        """Give a partition that has become free to the task that has waited longest for it."""
+        ask = output.oldest_ask(self._share())
+        if ask is not None:
+            self._grant(output, partition, ask, now_ms)
+        return ask
 
-    def _grant(self, output: _Output, partition: TopicPartition, ask: _Ask, count: int, now_ms: int) -> None:
+    def _grant(self, output: _Output, partition: TopicPartition, ask: _Ask, now_ms: int) -> None:
+        assert ask.wants is not None
+        assert output.holder is None
         of = self._inputs[ask.task.input]
-        base_sequence = output.next_sequence
+        base_sequence, count = output.next_sequence, ask.wants[partition]
         # From here on these sequences are used, whatever happens to the task.
         output.next_sequence = advance_sequence(base_sequence, count)
         output.holder = ask.task
@@ -327,21 +374,20 @@ class LeaseTable:
         of.held.add(partition)
         of.has_written = True
         self._deadlines[partition] = now_ms + self.lease_timeout_ms
-        self._reply(ask, Granted(*partition, base_sequence, count, self.lease_timeout_ms * 9 // 10))
+        if not ask.leases:
+            self._granted.append(ask)
+        ask.leases.append(Lease(*partition, base_sequence, count, self._within_ms))
 
-    def _settle(self, output: _Output, partition: TopicPartition, now_ms: int) -> None:
-        assert output.holder is not None
-        of = self._inputs[output.holder.input]
-        of.held.discard(partition)
-        of.acknowledged[partition] = of.acknowledged.get(partition, 0) + output.granted
-        output.acknowledged += output.granted
-        output.holder, output.granted = None, 0
-        self.record_batches += 1
-        del self._deadlines[partition]
-        self._serve(output, partition, now_ms)
-        if partition in self._first_touches:
+    def _settle(self, of: _Input, acknowledged: Mapping[TopicPartition, int]) -> None:
+        for partition, count in acknowledged.items():
+            output = self._outputs[partition]
+            of.held.discard(partition)
+            of.acknowledged[partition] = of.acknowledged.get(partition, 0) + count
+            output.acknowledged += count
+            output.holder, output.granted = None, 0
+            del self._deadlines[partition]
             self._first_touches.discard(partition)
-            self._start_first_touches()
+        self.record_batches += len(acknowledged)
 
     def _complete(self, of: _Input, ask: _Ask) -> None:
         assert ask.counts is not None
@@ -417,6 +463,10 @@ class LeaseTable:
         self._effects.append(Reply(ask.ticket, outcome))
 
     def _take(self) -> list[Effect]:
+        for ask in self._granted:
+            if not ask.is_over:
+                self._reply(ask, Granted(tuple(ask.leases)))
+        self._granted.clear()
         effects, self._effects = self._effects, []
         if self._to_touch:
             effects.append(FirstTouch(tuple(self._to_touch)))
@@ -424,15 +474,13 @@ class LeaseTable:
         return effects
 
 
-def _counts_by_partition(wants: Sequence[Want]) -> dict[TopicPartition, int]:
+def _check(wants: Mapping[TopicPartition, int]) -> None:
     """Raises ValueError for a senseless question: such a task is disconnected."""
-    counts = {(want.topic, want.partition): want.record_count for want in wants}
-    if not counts or len(counts) != len(wants):
-        raise ValueError("a lease is asked for one or more different partitions")
-    for (topic, partition), count in counts.items():
+    if not wants:
+        raise ValueError("leases are asked for one or more partitions")
+    for (topic, partition), count in wants.items():
         if not topic or partition < 0 or not 0 < count <= MAX_SEQUENCE:
             raise ValueError(f"a lease of {topic!r}-{partition} for {count} records")
-    return counts
 
 
 def _name(partition: TopicPartition) -> str:

@@ -28,19 +28,17 @@ from fencepost.spark.lease.messages import (
     ReportedWrite,
     TaskAttempt,
     TaskResult,
-    Want,
 )
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.wire import (
     PROTOCOL_VERSION,
     BadFrame,
     accepted_of,
-    count_of,
     encode_frame,
     encode_outcome,
     encode_refusal,
     integer_of,
-    partition_of,
+    numbers_of,
 )
 
 log = logging.getLogger(__name__)
@@ -205,14 +203,11 @@ class LeaseService:
                 raise BadFrame("a question before the last one was answered")
             connection.is_asking = True
         if op == "acquire":
-            wants = [Want(*partition_of(w), count_of(w)) for w in message["wants"]]
-            effects = table.acquire(connection, task, wants, now_ms)
+            effects = table.acquire(connection, task, numbers_of(message["wants"]), now_ms)
         elif op == "release":
-            count, size_bytes = integer_of(message["count"]), integer_of(message["bytes"])
-            effects = table.release(task, partition_of(message["lease"]), count, now_ms, size_bytes)
+            effects = table.release(task, numbers_of(message["records"]), now_ms, integer_of(message["bytes"]))
         elif op == "done":
-            counts = {partition_of(c): count_of(c) for c in message["counts"]}
-            effects = table.done(connection, task, counts, now_ms)
+            effects = table.done(connection, task, numbers_of(message["counts"]), now_ms)
         elif op == "fail":
             effects = table.fail(task, f"{task}: {message['reason']}", message["fatal"] is True, now_ms)
         elif op == "dispute":

@@ -1,7 +1,8 @@
 """The lease protocol on a connection between a task and the driver.
 
 A frame is four bytes of length and a JSON object. A task asks one question at a time: `hello`, `acquire` and `done`
-have an answer; `release`, `fail` and `dispute` have none. A task in Spark's JVM gets the plan of its write with the
+have an answer; `release`, `fail` and `dispute` have none. One number for each partition is written as an object:
+{"topic": [partition, number, partition, number ...]}. A task in Spark's JVM gets the plan of its write with the
 answer to `hello`. When Spark has accepted its tasks, the driver's JVM connects and tells: a `result` for each of them,
 then `results`, which has an answer.
 """
@@ -12,13 +13,23 @@ import json
 import socket
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.spark.lease.messages import AcceptedTask, Busy, Granted, LeaseRefused, Outcome, TaskResult, Written
+from fencepost.spark.lease.messages import (
+    AcceptedTask,
+    Busy,
+    Granted,
+    Lease,
+    LeaseRefused,
+    Outcome,
+    TaskResult,
+    Written,
+)
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 LENGTH = struct.Struct(">I")
 MAX_FRAME_BYTES = 4 << 20
 # A peer whose machine is gone is noticed after about half a minute.
@@ -57,12 +68,13 @@ def take_frame(buffer: bytearray, max_bytes: int) -> dict[str, Any] | None:
 
 def encode_outcome(outcome: Outcome) -> dict[str, object]:
     match outcome:
-        case Granted():
-            return {"granted": list(outcome)}
+        case Granted(leases):
+            granted = encode_numbers((lease.topic, lease.partition, lease.base_sequence) for lease in leases)
+            return {"granted": granted, "within": leases[0].within_ms}
         case Busy():
             return {"busy": True}
         case Written(result):
-            return {"written": list(result)}
+            return {"written": encode_result(result)}
         case LeaseRefused(reason, is_fatal):
             return encode_refusal(reason, is_fatal)
 
@@ -77,27 +89,57 @@ def integer_of(value: object) -> int:
     return value
 
 
-def partition_of(value: Sequence[Any]) -> TopicPartition:
-    if not isinstance(value[0], str):
-        raise BadFrame(f"expected a topic, found {value[0]!r}")
-    return value[0], integer_of(value[1])
+def encode_numbers(numbers: Iterable[tuple[str, int, int]]) -> dict[str, list[int]]:
+    """Topic, partition and a number of it: [("t", 0, 7), ("t", 1, 9)] is {"t": [0, 7, 1, 9]}."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition, number in numbers:
+        by_topic.setdefault(topic, []).extend((partition, number))
+    return by_topic
 
 
-def count_of(value: Sequence[Any]) -> int:
-    """The number of records in [topic, partition, count]."""
-    return integer_of(value[2])
+def numbers_of(value: object) -> dict[TopicPartition, int]:
+    """The inverse of `encode_numbers`."""
+    if not isinstance(value, dict):
+        raise BadFrame(f"expected numbers by topic, found {value!r}")
+    found: dict[TopicPartition, int] = {}
+    for topic, numbers in value.items():
+        # As few steps in Python as possible: a frame may name a thousand partitions.
+        if type(numbers) is not list or len(numbers) % 2 or not set(map(type, numbers)) <= {int}:
+            raise BadFrame(f"expected partitions and numbers of topic {topic!r}, found {numbers!r}")
+        if numbers and (min(numbers) < 0 or max(numbers) >= 1 << 63):
+            raise BadFrame(f"numbers of topic {topic!r} are out of range")
+        found.update(zip(zip(repeat(topic), numbers[::2], strict=False), numbers[1::2], strict=True))
+    if 2 * len(found) != sum(map(len, value.values())):
+        raise BadFrame("a partition is named twice")
+    return found
+
+
+def leases_of(answer: Mapping[str, Any], wants: Mapping[TopicPartition, int]) -> list[Lease]:
+    """The leases that an answer grants; none if every partition is busy."""
+    granted, within_ms = numbers_of(answer.get("granted", {})), answer.get("within", 0)
+    return [Lease(*where, base_sequence, wants[where], within_ms) for where, base_sequence in granted.items()]
+
+
+def encode_result(result: TaskResult) -> list[object]:
+    return [*result[:3], encode_numbers(result.counts)]
+
+
+def result_of(value: Sequence[Any]) -> TaskResult:
+    """The inverse of `encode_result`."""
+    write_number, partition_id, task_attempt_id, counts = value
+    return TaskResult(
+        integer_of(write_number),
+        integer_of(partition_id),
+        integer_of(task_attempt_id),
+        tuple((*where, count) for where, count in numbers_of(counts).items()),
+    )
 
 
 def accepted_of(message: Mapping[str, Any]) -> AcceptedTask:
     """A task whose result Spark accepted, from the frame `result`."""
-    write_number, partition_id, task_attempt_id, counts = message["result"]
-    result = TaskResult(
-        integer_of(write_number),
-        integer_of(partition_id),
-        integer_of(task_attempt_id),
-        tuple((*partition_of(count), count_of(count)) for count in counts),
+    return AcceptedTask(
+        result_of(message["result"]), {name: uuid.UUID(id_).bytes for name, id_ in message["topics"].items()}
     )
-    return AcceptedTask(result, {name: uuid.UUID(id_).bytes for name, id_ in message["topics"].items()})
 
 
 def keep_alive(sock: socket.socket) -> None:

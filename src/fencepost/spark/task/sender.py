@@ -19,7 +19,7 @@ from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.encode.record_batches import EncodedRecordBatch, finish_record_batch, halve_record_batch
 from fencepost.spark.lease.client import LeaseClient
-from fencepost.spark.lease.messages import Granted
+from fencepost.spark.lease.messages import Lease
 from fencepost.spark.task.plan import WritePlan
 from fencepost.spark.task.produce_answer import Verdict, judge
 from fencepost.spark.task.topics import PinnedTopic
@@ -39,7 +39,7 @@ class Leased(NamedTuple):
     """A record batch, and the lease under which it is sent."""
 
     record_batch: EncodedRecordBatch
-    lease: Granted
+    lease: Lease
 
     @property
     def where(self) -> TopicPartition:

@@ -13,13 +13,12 @@ from fencepost.client.client import KafkaClient
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.encode.record_batches import EncodedRecordBatch, encode_rows
 from fencepost.spark.lease.client import LeaseClient
-from fencepost.spark.lease.messages import Want
 from fencepost.spark.task.plan import WritePlan
 from fencepost.spark.task.sender import Leased, Sender
 from fencepost.spark.task.topics import pin
 
-# The most partitions that a task names when it asks for a lease: one of so many is free soon.
-WANTS_AT_ONCE = 64
+# The most partitions that a task names when it asks for leases: some of so many are free soon.
+WANTS_AT_ONCE = 1024
 
 # A Python worker runs many tasks, so they share its connections.
 _clients: dict[tuple[tuple[str, str], ...], KafkaClient] = {}
@@ -90,28 +89,15 @@ class TaskWriter:
     def _send_some(self, waiting: dict[TopicPartition, deque[EncodedRecordBatch]]) -> None:
         """Take the leases that are free for the next record batches, send those, and give the leases back.
 
-        The task names a few partitions at a time, so the questions grow with the number of record batches and not with
-        its square.
+        The task asks once: a second question would be answered with what others gave back meanwhile, which is little.
         """
-        leased: list[Leased] = []
-        held: dict[TopicPartition, deque[EncodedRecordBatch]] = {}
-        asked_in_vain = 0
-        while waiting:
-            named = list(islice(waiting, WANTS_AT_ONCE))
-            lease = self._leases.acquire([Want(*where, waiting[where][0].record_count) for where in named])
-            if lease is not None:
-                where = (lease.topic, lease.partition)
-                held[where] = waiting.pop(where)
-                leased.append(Leased(held[where].popleft(), lease))
-                continue
-            for where in named:  # To the back, so that the task names other partitions first.
-                waiting[where] = waiting.pop(where)
-            asked_in_vain += 1
-            if asked_in_vain >= len(leased) or asked_in_vain * WANTS_AT_ONCE >= len(waiting):
-                break
+        named = list(islice(waiting, WANTS_AT_ONCE))
+        leases = self._leases.acquire({where: waiting[where][0].record_count for where in named})
+        leased = [Leased(waiting[lease.topic, lease.partition].popleft(), lease) for lease in leases]
         self._sender.send(leased)
+        self._leases.release(leases, sum(one.record_batch.size_bytes for one in leased))
+        for where in named:  # To the back, so that the task names other partitions first.
+            if record_batches := waiting.pop(where):
+                waiting[where] = record_batches
         for one in leased:
-            self._leases.release(one.lease, one.record_batch.size_bytes)
             self.counts[one.where] = self.counts.get(one.where, 0) + one.record_batch.record_count
-            if held[one.where]:
-                waiting[one.where] = held[one.where]

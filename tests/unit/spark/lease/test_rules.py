@@ -14,16 +14,16 @@ from fencepost.spark.lease.messages import (
     Finished,
     FirstTouch,
     Granted,
+    Lease,
     LeaseRefused,
     MustAbort,
     Outcome,
     Reply,
     TaskAttempt,
     TaskResult,
-    Want,
     Written,
 )
-from fencepost.spark.lease.rules import LeaseTable
+from fencepost.spark.lease.rules import LEAST_SHARE, TASKS_THAT_SHARE, LeaseTable
 
 TIMEOUT_MS = 10_000
 REFUNDS, OTHER_REFUNDS, AUDIT = ("refunds", 0), ("refunds", 1), ("audit", 0)
@@ -59,21 +59,19 @@ class Driver:
 
     def ask(self, who: TaskAttempt, *partitions: TopicPartition, count: int = 10) -> int:
         self.tickets += 1
-        wants = [Want(*partition, count) for partition in partitions]
-        self.take(self.table.acquire(self.tickets, who, wants, self.now_ms))
+        self.take(self.table.acquire(self.tickets, who, dict.fromkeys(partitions, count), self.now_ms))
         return self.tickets
 
     def acquire(self, who: TaskAttempt, *partitions: TopicPartition, count: int = 10) -> Outcome | None:
         return self.answers.get(self.ask(who, *partitions, count=count))
 
-    def release(self, who: TaskAttempt, partition: TopicPartition, count: int = 10) -> None:
-        self.take(self.table.release(who, partition, count, self.now_ms))
+    def release(self, who: TaskAttempt, *partitions: TopicPartition, count: int = 10) -> None:
+        self.take(self.table.release(who, dict.fromkeys(partitions, count), self.now_ms))
 
     def write(self, who: TaskAttempt, partition: TopicPartition, count: int = 10) -> int:
-        granted = self.acquire(who, partition, count=count)
-        assert isinstance(granted, Granted)
-        self.release(who, partition, count)
-        return granted.base_sequence
+        base_sequence = granted_at(self.acquire(who, partition, count=count))
+        self.release(who, partition, count=count)
+        return base_sequence
 
     def say_done(self, who: TaskAttempt, counts: dict[TopicPartition, int]) -> int:
         self.tickets += 1
@@ -92,9 +90,16 @@ class Driver:
         return verdict
 
 
-def granted_at(outcome: Outcome | None) -> int:
+def leases_in(outcome: Outcome | None) -> dict[TopicPartition, int]:
+    """The base sequence of each partition."""
     assert isinstance(outcome, Granted)
-    return outcome.base_sequence
+    return {(lease.topic, lease.partition): lease.base_sequence for lease in outcome.leases}
+
+
+def granted_at(outcome: Outcome | None) -> int:
+    """The base sequence of the only lease."""
+    (base_sequence,) = leases_in(outcome).values()
+    return base_sequence
 
 
 def result_of(outcome: Outcome | None) -> TaskResult:
@@ -138,12 +143,10 @@ def test_one_batch_of_a_partition_is_in_flight_and_the_others_wait_in_turn() -> 
 def test_a_task_gets_whichever_of_its_partitions_is_free_and_is_out_of_the_other_queues() -> None:
     driver = Driver()
     driver.acquire(task(0), REFUNDS)
-    either = driver.acquire(task(1), REFUNDS, OTHER_REFUNDS)
-    assert isinstance(either, Granted)
-    assert (either.topic, either.partition) == OTHER_REFUNDS
+    assert leases_in(driver.acquire(task(1), REFUNDS, OTHER_REFUNDS)) == {OTHER_REFUNDS: 0}
     behind = driver.ask(task(2), REFUNDS, OTHER_REFUNDS)
     driver.release(task(0), REFUNDS)
-    assert driver.answers[behind] == Granted(*REFUNDS, 10, 10, TIMEOUT_MS * 9 // 10)
+    assert driver.answers[behind] == Granted((Lease(*REFUNDS, 10, 10, TIMEOUT_MS * 9 // 10),))
     driver.release(task(1), OTHER_REFUNDS)
     assert granted_at(driver.acquire(task(3), OTHER_REFUNDS)) == 10
 
@@ -158,18 +161,88 @@ def test_a_task_that_holds_a_lease_gets_busy_instead_of_waiting_for_another_leas
     assert granted_at(driver.acquire(task(0), OTHER_REFUNDS)) == 10
 
 
+# --- several leases in one answer ---------------------------------------------------------------------------
+
+
+def partitions(count: int) -> list[TopicPartition]:
+    return [("refunds", n) for n in range(count)]
+
+
+def written_once(driver: Driver, *where: TopicPartition) -> None:
+    """Every partition has had its first batch, so that only the leases decide who writes next."""
+    for partition in where:
+        driver.write(task(99), partition, count=1)
+
+
+def test_a_task_gets_the_leases_of_all_its_partitions_that_are_free_in_one_answer() -> None:
+    driver = Driver()
+    written_once(driver, *partitions(6))
+    driver.acquire(task(0), ("refunds", 3))
+    assert leases_in(driver.acquire(task(1), *partitions(6))) == {("refunds", n): 1 for n in (0, 1, 2, 4, 5)}
+
+
+def test_leases_that_come_back_together_go_to_the_task_that_waited_longest_in_one_answer() -> None:
+    driver = Driver()
+    written_once(driver, *partitions(6))
+    driver.acquire(task(0), *partitions(6))
+    first = driver.ask(task(1), *partitions(3))
+    second = driver.ask(task(2), *partitions(6))
+    driver.release(task(0), *partitions(5))
+    assert leases_in(driver.answers[first]) == {("refunds", n): 11 for n in (0, 1, 2)}
+    assert leases_in(driver.answers[second]) == {("refunds", n): 11 for n in (3, 4)}
+    driver.release(task(0), ("refunds", 5))
+    assert leases_in(driver.acquire(task(3), *partitions(6))) == {("refunds", 5): 11}
+
+
+def test_each_lease_of_an_answer_can_be_given_back_alone() -> None:
+    driver = Driver()
+    written_once(driver, *partitions(3))
+    driver.acquire(task(0), *partitions(3))
+    waiting = driver.ask(task(1), *partitions(3))
+    driver.release(task(0), ("refunds", 1))
+    assert leases_in(driver.answers[waiting]) == {("refunds", 1): 11}
+    driver.release(task(0), ("refunds", 0), ("refunds", 2))
+    result = result_of(driver.done(task(0), {("refunds", n): 10 for n in range(3)}))
+    assert result.counts == tuple(("refunds", n, 10) for n in range(3))
+
+
+@pytest.mark.parametrize("count", [60, 1000])
+def test_no_task_gets_more_than_its_share_of_the_partitions(count: int) -> None:
+    driver = Driver()
+    written_once(driver, *partitions(count))
+    share = max(LEAST_SHARE, count // TASKS_THAT_SHARE)
+    assert len(leases_in(driver.acquire(task(0), *partitions(count)))) == share
+    others = [driver.ask(task(n), *partitions(count)) for n in range(1, 30)]
+    # The last of the partitions may be fewer than a share.
+    assert all(len(leases_in(driver.answers[ticket])) == share for ticket in others[: count // share - 1])
+    waiting = [ticket for ticket in others if ticket not in driver.answers]
+    driver.release(task(0), *partitions(share))
+    assert len(leases_in(driver.answers[waiting[0]])) == share
+    assert waiting[1] not in driver.answers
+
+
+def test_one_lease_of_several_that_is_not_held_breaks_the_transaction_and_grants_nothing() -> None:
+    driver = Driver()
+    written_once(driver, REFUNDS, AUDIT)
+    driver.acquire(task(0), REFUNDS)
+    waiting = driver.ask(task(1), REFUNDS)
+    driver.release(task(0), REFUNDS, AUDIT)
+    (broken,) = driver.breaks
+    assert "gave back a lease of audit-0 that it does not hold" in broken.reason
+    assert driver.answers[waiting] == LeaseRefused(*broken)
+
+
+def test_with_version_1_partitions_that_were_added_together_are_granted_together() -> None:
+    driver = Driver(at_once=None, adds=False)
+    ticket = driver.ask(task(0), *partitions(5))
+    driver.take(driver.table.touched(partitions(5), 0))
+    assert leases_in(driver.answers[ticket]) == dict.fromkeys(partitions(5), 0)
+
+
 @pytest.mark.parametrize(
-    "wants",
-    [
-        [],
-        [Want("t", 0, 0)],
-        [Want("t", 0, MAX_SEQUENCE + 1)],
-        [Want("t", -1, 1)],
-        [Want("", 0, 1)],
-        [Want("t", 0, 1), Want("t", 0, 2)],
-    ],
+    "wants", [{}, {("t", 0): 0}, {("t", 0): MAX_SEQUENCE + 1}, {("t", -1): 1}, {("", 0): 1}, {("t", 0): 1, ("t", 1): 0}]
 )
-def test_a_senseless_request_is_an_error(wants: list[Want]) -> None:
+def test_a_senseless_request_is_an_error(wants: dict[TopicPartition, int]) -> None:
     with pytest.raises(ValueError):
         LeaseTable(lease_timeout_ms=1).acquire(1, task(0), wants, 0)
 
@@ -203,7 +276,7 @@ def test_a_partition_is_added_once() -> None:
 
 def test_with_version_1_all_partitions_that_a_task_has_rows_for_are_added_together() -> None:
     table = LeaseTable(lease_timeout_ms=TIMEOUT_MS, first_touches_at_once=None)
-    effects = table.acquire(1, task(0), [Want(*p, 1) for p in (REFUNDS, OTHER_REFUNDS, AUDIT)], 0)
+    effects = table.acquire(1, task(0), dict.fromkeys((REFUNDS, OTHER_REFUNDS, AUDIT), 1), 0)
     assert effects == [FirstTouch((REFUNDS, OTHER_REFUNDS, AUDIT))]
 
 
@@ -223,13 +296,11 @@ def test_with_version_2_first_batches_go_one_at_a_time_and_later_ones_do_not_wai
 def test_with_version_2_one_task_makes_the_first_touch_of_all_its_partitions_at_once() -> None:
     driver = Driver(at_once=1)
     mine = [("refunds", n) for n in range(200)]
-    for number in range(len(mine)):
-        assert granted_at(driver.acquire(task(0), *mine[number:])) == 0
+    assert leases_in(driver.acquire(task(0), *mine)) == dict.fromkeys(mine, 0), "more than its share"
     assert driver.touches == mine[:1], "the first of them opens the transaction, and the writes add the others"
     other = driver.ask(task(1), AUDIT)
     late = driver.ask(task(2), mine[7])
-    for partition in mine[:-1]:
-        driver.release(task(0), partition)
+    driver.release(task(0), *mine[:-1])
     assert granted_at(driver.answers[late]) == 10, "this partition has had its first batch"
     assert other not in driver.answers, "first batches of two tasks are not in flight at the same time"
     driver.release(task(0), mine[-1])
@@ -366,7 +437,7 @@ def test_two_attempts_with_the_same_number_are_of_two_attempts_at_the_stage_and_
     assert "Spark runs the stage of input partition 7 of write 1 again" in broken.reason
     assert "tasks 1 and 6 are both attempt 0" in broken.reason
     assert not broken.is_fatal
-    assert driver.answers[waiting] == Granted(*REFUNDS, 0, 10, TIMEOUT_MS * 9 // 10)
+    assert driver.answers[waiting] == Granted((Lease(*REFUNDS, 0, 10, TIMEOUT_MS * 9 // 10),))
     assert driver.acquire(task(8, 4), AUDIT) == LeaseRefused(*broken)
 
 
@@ -425,7 +496,7 @@ def test_a_lease_past_its_deadline_breaks_the_transaction() -> None:
 def test_a_batch_that_was_not_acknowledged_in_full_breaks_the_transaction(count: int) -> None:
     driver = Driver()
     driver.acquire(task(0), REFUNDS)
-    driver.release(task(0), REFUNDS, count)
+    driver.release(task(0), REFUNDS, count=count)
     assert f"wrote {count} of the 10 records for refunds-0" in driver.breaks[0].reason
 
 

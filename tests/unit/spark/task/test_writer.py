@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.encode.record_batches import EncodedRecordBatch
-from fencepost.spark.lease.messages import Busy, FirstTouch, Granted, Reply, TaskAttempt, Want
-from fencepost.spark.lease.rules import LeaseTable
+from fencepost.spark.lease.messages import Busy, FirstTouch, Granted, Lease, Reply, TaskAttempt
+from fencepost.spark.lease.rules import TASKS_THAT_SHARE, LeaseTable
 from fencepost.spark.task.sender import Leased
 from fencepost.spark.task.writer import WANTS_AT_ONCE, TaskWriter, first_turn, in_turn
 
@@ -24,23 +24,23 @@ class Leases:
         self.asked: list[list[TopicPartition]] = []
         self.granted: list[TopicPartition] = []
 
-    def acquire(self, given: Iterable[Want]) -> Granted | None:
-        wants = list(given)
-        self.asked.append([(want.topic, want.partition) for want in wants])
+    def acquire(self, wants: Mapping[TopicPartition, int]) -> list[Lease]:
+        self.asked.append(list(wants))
         effects = self.table.acquire(len(self.asked), self.task, wants, 0)
         while effects:
             effect = effects.pop(0)
             if isinstance(effect, FirstTouch):
                 effects += self.table.touched(effect.partitions, 0)
             elif isinstance(effect, Reply) and isinstance(effect.outcome, Busy):
-                return None
+                return []
             elif isinstance(effect, Reply) and isinstance(effect.outcome, Granted):
-                self.granted.append(effect.outcome[:2])
-                return effect.outcome
+                self.granted += [(lease.topic, lease.partition) for lease in effect.outcome.leases]
+                return list(effect.outcome.leases)
         raise AssertionError(f"{self.task} would wait for ever: no other task does anything")
 
-    def release(self, lease: Granted, size_bytes: int) -> None:
-        self.table.release(self.task, (lease.topic, lease.partition), lease.record_count, 0, size_bytes)
+    def release(self, leases: Sequence[Lease], size_bytes: int) -> None:
+        records = {(lease.topic, lease.partition): lease.record_count for lease in leases}
+        self.table.release(self.task, records, 0, size_bytes)
 
     @property
     def named(self) -> int:
@@ -69,36 +69,44 @@ def batches(partitions: range, each: int = 1) -> list[EncodedRecordBatch]:
 @pytest.mark.parametrize("at_once", [None, 1])
 def test_the_questions_of_a_task_grow_with_its_record_batches_and_not_with_their_square(at_once: int | None) -> None:
     leases = Leases(LeaseTable(lease_timeout_ms=1000, first_touches_at_once=at_once))
-    writer, waiting = writer_with(leases), in_turn(batches(range(1000), each=2), turn=7)
+    count = 4 * WANTS_AT_ONCE
+    writer, waiting = writer_with(leases), in_turn(batches(range(count), each=2), turn=7)
     while waiting:
         writer._send_some(waiting)
-    assert writer.counts == {("t", partition): 20 for partition in range(1000)}
+    assert writer.counts == {("t", partition): 20 for partition in range(count)}
     assert max(map(len, leases.asked)) <= WANTS_AT_ONCE
-    assert leases.named <= 2 * WANTS_AT_ONCE * 2000
+    # While it is alone, a task gets a sixteenth of the partitions with each question.
+    assert leases.named <= 2 * TASKS_THAT_SHARE * 2 * count
+    assert len(leases.asked) <= 4 * TASKS_THAT_SHARE
 
 
-def test_a_task_that_finds_nothing_free_asks_for_the_next_partitions_in_turn() -> None:
-    table = LeaseTable(lease_timeout_ms=1000, first_touches_at_once=None)
+def test_a_task_gets_what_is_free_with_one_question_and_keeps_the_rest_for_later() -> None:
+    table = LeaseTable(lease_timeout_ms=1000, first_touches_at_once=None, least_share=100)
     other = Leases(table, number=1)
-    others = [("t", partition) for partition in range(2, 100)]
-    for partition in [*others, ("t", 0), ("t", 1), *(("t", partition) for partition in range(100, 150))]:
-        lease = other.acquire([Want(*partition, 1)])
-        assert lease is not None
-        other.release(lease, 0)  # A partition has its first touch only for a task that holds no lease.
-    for partition in others:
-        assert other.acquire([Want(*partition, 1)]) is not None
+    other.release(other.acquire({("t", partition): 1 for partition in range(100)}), 0)
+    assert len(other.acquire({("t", partition): 1 for partition in range(2, 90)})) == 88
     leases = Leases(table)
     writer = writer_with(leases)
-    waiting = {(b.topic, b.partition): deque([b]) for b in batches(range(150))}
+    waiting = {(b.topic, b.partition): deque([b]) for b in batches(range(100))}
     writer._send_some(waiting)
-    assert set(leases.granted) == {("t", partition) for partition in [0, 1, *range(100, 150)]}
-    assert set(waiting) == set(others)
+    assert set(leases.granted) == {("t", partition) for partition in [0, 1, *range(90, 100)]}
+    assert set(waiting) == {("t", partition) for partition in range(2, 90)}
+    assert len(leases.asked) == 1
+
+
+def test_a_task_names_first_what_it_has_not_named_lately() -> None:
+    leases = Leases(LeaseTable(lease_timeout_ms=1000, first_touches_at_once=None, least_share=10))
+    writer, waiting = writer_with(leases), in_turn(batches(range(2 * WANTS_AT_ONCE)), turn=7)
+    writer._send_some(waiting)
+    writer._send_some(waiting)
+    assert not set(leases.asked[0]) & set(leases.asked[1])
 
 
 def test_tasks_with_many_partitions_name_them_in_different_orders() -> None:
-    orders = [list(in_turn(batches(range(1000)), first_turn(0, 0, number))) for number in range(20)]
-    assert len({where for order in orders for where in order[:WANTS_AT_ONCE]}) > 500
-    assert all(sorted(order) == [("t", partition) for partition in range(1000)] for order in orders)
+    count = 8 * WANTS_AT_ONCE
+    orders = [list(in_turn(batches(range(count)), first_turn(0, 0, number))) for number in range(20)]
+    assert len({where for order in orders for where in order[:WANTS_AT_ONCE]}) > count * 0.8
+    assert all(sorted(order) == [("t", partition) for partition in range(count)] for order in orders)
 
 
 def test_the_record_batches_of_a_partition_keep_their_order() -> None:
