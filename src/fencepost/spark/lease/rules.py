@@ -39,6 +39,7 @@ from fencepost.spark.lease.messages import (
     Ticket,
     Written,
 )
+from fencepost.spark.lease.wording import described, input_name_of, listed, name_of
 
 # How many tasks share the partitions while others wait. Fewer tasks with more leases each need fewer messages; more
 # tasks send at the same time. `docs/internals/leases-at-scale.md` has the measurements.
@@ -131,6 +132,9 @@ class LeaseTable:
         self._inputs: dict[InputPartition, _Input] = {}
         self._met: dict[tuple[InputPartition, int], TaskAttempt] = {}
         self._deadlines: dict[TopicPartition, int] = {}  # Of the granted leases, oldest first.
+        # Added to the transaction, and not held. A partition that comes back goes to the next task in its queue, so
+        # these have no queue.
+        self._free: set[TopicPartition] = set()
         self._first_touches: set[TopicPartition] = set()
         self._untouched: deque[TopicPartition] = deque()
         self._to_touch: list[TopicPartition] = []
@@ -148,7 +152,7 @@ class LeaseTable:
         earlier = self._met.setdefault((task.input, attempt_number), task)
         if earlier != task:
             self._break(
-                f"Spark runs the stage of {_input_name(task.input)} again, which may give other rows than before "
+                f"Spark runs the stage of {input_name_of(task.input)} again, which may give other rows than before "
                 f"(tasks {earlier.task_attempt_id} and {task.task_attempt_id} are both attempt {attempt_number})"
             )
         return self._take()
@@ -181,15 +185,16 @@ class LeaseTable:
         for partition, count in acknowledged.items():
             output = self._outputs.get(partition)
             if output is None or output.holder != task:
-                self._break(f"{task} gave back a lease of {_name(partition)} that it does not hold")
+                self._break(f"{task} gave back a lease of {name_of(partition)} that it does not hold")
                 return self._take()
             if count != output.granted:
-                self._break(f"{task} wrote {count} of the {output.granted} records for {_name(partition)}")
+                self._break(f"{task} wrote {count} of the {output.granted} records for {name_of(partition)}")
                 return self._take()
         self.bytes += size_bytes
         self._settle(self._inputs[task.input], acknowledged)
         for partition in acknowledged:
-            self._serve(self._outputs[partition], partition, now_ms)
+            if self._serve(self._outputs[partition], partition, now_ms) is None:
+                self._free.add(partition)
         self._start_first_touches()
         return self._take()
 
@@ -226,7 +231,7 @@ class LeaseTable:
             if now_ms >= deadline_ms:
                 holder = self._outputs[partition].holder
                 self._break(
-                    f"{holder} held the lease of {_name(partition)} for {self.lease_timeout_ms} ms without an "
+                    f"{holder} held the lease of {name_of(partition)} for {self.lease_timeout_ms} ms without an "
                     "acknowledgement"
                 )
             break  # All leases last equally long, so the oldest expires first.
@@ -253,7 +258,9 @@ class LeaseTable:
             ask = self._serve(output, partition, now_ms)
             if ask is not None:
                 self._touch_others(ask, now_ms)
-            elif self._at_once is not None:
+            elif self._at_once is None:
+                self._free.add(partition)
+            else:
                 # The task that asked is gone or got another lease, so another partition may have its first touch.
                 output.touch = Touch.NOT_YET
                 self._first_touches.discard(partition)
@@ -307,21 +314,19 @@ class LeaseTable:
         return self._queue(of, ask, ask.wants, now_ms)
 
     def _queue(self, of: _Input, ask: _Ask, wants: Mapping[TopicPartition, int], now_ms: int) -> None:
-        share = self._share()
-        for partition in wants:
-            output = self._outputs.get(partition)
-            if output is None:
-                self._outputs[partition] = _Output()
-            # A partition that becomes free goes to the next task in its queue, so a free one has no queue.
-            elif output.holder is None and output.touch is Touch.DONE and len(ask.leases) < share:
-                self._grant(output, partition, ask, now_ms)
+        outputs = self._outputs
+        for partition in () if wants.keys() <= outputs.keys() else wants:
+            outputs.setdefault(partition, _Output())
+        for partition in wants if self._free else ():
+            if partition in self._free and len(ask.leases) < self._share():
+                self._grant(outputs[partition], partition, ask, now_ms)
         self._touch_others(ask, now_ms)
         if ask.leases:
             return None
         if of.held:
             return self._reply(ask, Busy())
         for partition in wants:
-            output = self._outputs[partition]
+            output = outputs[partition]
             output.queue.append(ask)
             if output.touch is Touch.NOT_YET:
                 self._untouched.append(partition)
@@ -371,6 +376,7 @@ class LeaseTable:
         output.next_sequence = advance_sequence(base_sequence, count)
         output.holder = ask.task
         output.granted = count
+        self._free.discard(partition)
         of.held.add(partition)
         of.has_written = True
         self._deadlines[partition] = now_ms + self.lease_timeout_ms
@@ -393,10 +399,10 @@ class LeaseTable:
         assert ask.counts is not None
         said = {partition: count for partition, count in ask.counts.items() if count}
         if of.held:
-            return self._break(f"{ask.task} says it is done, but holds {', '.join(map(_name, sorted(of.held)))}")
+            return self._break(f"{ask.task} says it is done, but holds {', '.join(map(name_of, sorted(of.held)))}")
         if said != of.acknowledged:
             return self._break(
-                f"{ask.task} counted {_listed(said)}, but the brokers acknowledged {_listed(of.acknowledged)}"
+                f"{ask.task} counted {listed(said)}, but the brokers acknowledged {listed(of.acknowledged)}"
             )
         counts = tuple((*partition, count) for partition, count in sorted(said.items()))
         of.result = TaskResult(*ask.task, counts)
@@ -440,20 +446,20 @@ class LeaseTable:
         for result in results:
             task = TaskAttempt(*result[:3])
             if task.input in seen:
-                return f"Spark accepted two results for {_input_name(task.input)}"
+                return f"Spark accepted two results for {input_name_of(task.input)}"
             seen.add(task.input)
             of = self._inputs.get(task.input)
             if of is None or of.result is None:
                 return f"Spark accepted a result of {task}, which never said that it was done"
             if of.result != result:
-                return f"Spark accepted {_described(result)}, but {_described(of.result)} was written"
+                return f"Spark accepted {described(result)}, but {described(of.result)} was written"
         for input_, of in self._inputs.items():
             if of.owner is not None and input_ not in seen:
-                return f"{of.owner} wrote to the transaction, but Spark accepted no result for {_input_name(input_)}"
+                return f"{of.owner} wrote to the transaction, but Spark accepted no result for {input_name_of(input_)}"
         for write, count in input_partitions.items():
             missing = [i for i in range(count) if (write, i) not in seen]
             if missing:
-                return f"Spark accepted no result for {_input_name((write, missing[0]))} ({len(missing)} of {count})"
+                return f"Spark accepted no result for {input_name_of((write, missing[0]))} ({len(missing)} of {count})"
         assert not self._deadlines, "every owner is done, so no lease is out"
         return None
 
@@ -481,19 +487,3 @@ def _check(wants: Mapping[TopicPartition, int]) -> None:
     for (topic, partition), count in wants.items():
         if not topic or partition < 0 or not 0 < count <= MAX_SEQUENCE:
             raise ValueError(f"a lease of {topic!r}-{partition} for {count} records")
-
-
-def _name(partition: TopicPartition) -> str:
-    return f"{partition[0]}-{partition[1]}"
-
-
-def _input_name(input_: InputPartition) -> str:
-    return f"input partition {input_[1]} of write {input_[0]}"
-
-
-def _listed(counts: Mapping[TopicPartition, int]) -> str:
-    return ", ".join(f"{_name(p)}: {n}" for p, n in sorted(counts.items())) or "nothing"
-
-
-def _described(result: TaskResult) -> str:
-    return f"{_listed({(t, p): n for t, p, n in result.counts})} by {TaskAttempt(*result[:3])}"
