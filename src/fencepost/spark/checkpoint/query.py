@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.spark.checkpoint.files import CheckpointFiles, files_of
+from fencepost.spark.checkpoint.files import CheckpointFiles, files_of, java_class
 from fencepost.spark.checkpoint.offsets import BadCheckpoint, read_query_id
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
@@ -56,7 +56,7 @@ def is_running(session: Any, query_id: str, run_id: str) -> bool:
 
 
 def _active_query(session: Any, query_id: str) -> Any:
-    uuid = session._jvm.java.util.UUID.fromString(query_id)
+    uuid = java_class(session._jvm, "java.util.UUID").fromString(query_id)
     return session._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
 
 

@@ -16,10 +16,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
+from fencepost.spark.checkpoint.files import java_class
 from fencepost.spark.failures import BatchBroken, SinkError
 
 PAUSE_S = 0.05
+_json_mappers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 HINT = "\n\nhint: transaction.compute_once(frame) gives a frame that is never computed again"
 
 
@@ -102,13 +105,14 @@ class CachedRows:
     def _collect(self) -> dict[int, Cached]:
         assert self._context is not None
         # From the block manager: Spark's status store hears of a loss later than the tasks that compute again.
-        master = self._context._jvm.org.apache.spark.SparkEnv.get().blockManager().master()
+        master = java_class(self._context._jvm, "org.apache.spark.SparkEnv").get().blockManager().master()
         stored = stored_by_rdd(
             (status.blockManagerId().toString(), status.rddBlocks().keys().mkString(","))
             for status in master.getStorageStatus()
         )
         rdds = self._context._jsc.getPersistentRDDs()
-        levels = {rdd_id: rdd.getStorageLevel() for rdd_id, rdd in rdds.items()}
+        # As an array: the end of a Java iterator is an exception, which PySpark examines with 75 calls of the JVM.
+        levels = {rdd_id: rdds.get(rdd_id).getStorageLevel() for rdd_id in rdds.keySet().toArray()}
         return {
             rdd_id: Cached(frozenset(stored.get(rdd_id, ())), level.replication(), level.useDisk())
             for rdd_id, level in levels.items()
@@ -122,10 +126,9 @@ class CachedRows:
 
     def _executors(self) -> list[dict[str, Any]]:
         assert self._context is not None
-        # As JSON: one call, however many executors there are.
-        writer = self._context._jvm.org.apache.spark.status.api.v1.JacksonMessageWriter()
         executors = self._context._jsc.sc().statusStore().executorList(False)
-        found: list[dict[str, Any]] = json.loads(writer.mapper().writeValueAsString(executors))
+        # As JSON: one call, however many executors there are.
+        found: list[dict[str, Any]] = json.loads(_json_mapper(self._context).writeValueAsString(executors))
         return found
 
     def _check_level(self, frame: Any) -> None:
@@ -140,6 +143,14 @@ class CachedRows:
                     "Spark drops such rows when memory runs short, and computes them again, perhaps differently than "
                     f"for the write before{HINT}; or use persist() without a storage level, which has a disk"
                 )
+
+
+def _json_mapper(context: Any) -> Any:
+    """Spark's own, kept for as long as the context lives: a new one would have to learn its classes again."""
+    if context not in _json_mappers:
+        writer = java_class(context._jvm, "org.apache.spark.status.api.v1.JacksonMessageWriter")()
+        _json_mappers[context] = writer.mapper()
+    return _json_mappers[context]
 
 
 def _broken(what: str) -> BatchBroken:
