@@ -41,10 +41,9 @@ from fencepost.spark.lease.messages import (
 )
 from fencepost.spark.lease.wording import described, input_name_of, listed, name_of
 
-# How many tasks share the partitions while others wait. Fewer tasks with more leases each need fewer messages; more
-# tasks send at the same time. `docs/internals/leases-at-scale.md` has the measurements.
-TASKS_THAT_SHARE = 16
-LEAST_SHARE = 8
+# Among how many tasks the partitions are shared, if there are so many. Fewer tasks with more leases each need fewer
+# messages; more tasks send at the same time. `docs/internals/leases-at-scale.md` has the measurements.
+TASKS_THAT_SHARE = 8
 
 
 class Touch(Enum):
@@ -105,7 +104,7 @@ class LeaseTable:
     transaction_timeout_ms: the broker aborts the transaction this long after its first partition was added. Tasks that
     go on after that work for nothing, and some never end by themselves.
 
-    least_share: a task may get this many leases at once, however few partitions there are.
+    tasks_that_share: a task gets its share of the partitions at once, as if there were at most this many tasks.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class LeaseTable:
         lease_timeout_ms: int,
         first_touches_at_once: int | None = 1,
         transaction_timeout_ms: int | None = None,
-        least_share: int = LEAST_SHARE,
+        tasks_that_share: int = TASKS_THAT_SHARE,
     ) -> None:
         assert lease_timeout_ms > 0
         assert first_touches_at_once is None or first_touches_at_once > 0
@@ -125,7 +124,8 @@ class LeaseTable:
         self.record_batches = 0
         self.bytes = 0
         self._at_once = first_touches_at_once
-        self._least_share = least_share
+        self._tasks_that_share = tasks_that_share
+        self._owners = 0  # Tasks that own an input partition and are not done with it.
         self._transaction_timeout_ms = transaction_timeout_ms
         self._ends_ms: int | None = None  # When the broker aborts the transaction.
         self._outputs: dict[TopicPartition, _Output] = {}
@@ -300,6 +300,7 @@ class LeaseTable:
             raise ValueError(f"{ask.task} asks before its last question was answered")
         if of.owner is None:
             of.owner = ask.task
+            self._owners += 1
         if of.owner != ask.task and of.result is None:
             # Not refused: a refusal would count as a task failure for Spark, and a waiting copy does no harm.
             of.parked.append(ask)
@@ -334,7 +335,7 @@ class LeaseTable:
 
     def _share(self) -> int:
         """The most leases that a task gets at once, so that one task does not hold everything while others wait."""
-        return max(self._least_share, len(self._outputs) // TASKS_THAT_SHARE)
+        return -(-len(self._outputs) // max(1, min(self._owners, self._tasks_that_share)))
 
     def _touch_others(self, ask: _Ask, now_ms: int) -> None:
         """TV2: a task that makes first touches makes those of all its partitions, whatever its share.
@@ -406,6 +407,7 @@ class LeaseTable:
             )
         counts = tuple((*partition, count) for partition, count in sorted(said.items()))
         of.result = TaskResult(*ask.task, counts)
+        self._owners -= 1
         self._reply(ask, Written(of.result))
         for waiting in of.parked:
             self._reply(waiting, Written(of.result))
@@ -423,6 +425,7 @@ class LeaseTable:
             if of.ask is not None:
                 of.ask.is_over = True
             of.owner = of.ask = None
+            self._owners -= 1
             # The copy that waited longest takes over. Its question may in turn answer the others.
             waiting, of.parked = of.parked, []
             for ask in waiting:

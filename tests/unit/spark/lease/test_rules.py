@@ -23,7 +23,7 @@ from fencepost.spark.lease.messages import (
     TaskResult,
     Written,
 )
-from fencepost.spark.lease.rules import LEAST_SHARE, TASKS_THAT_SHARE, LeaseTable
+from fencepost.spark.lease.rules import TASKS_THAT_SHARE, LeaseTable
 
 TIMEOUT_MS = 10_000
 REFUNDS, OTHER_REFUNDS, AUDIT = ("refunds", 0), ("refunds", 1), ("audit", 0)
@@ -36,8 +36,8 @@ def task(partition_id: int, attempt: int | None = None, write: int = 1) -> TaskA
 class Driver:
     """A table whose driver adds partitions at once, unless `adds` is False."""
 
-    def __init__(self, *, at_once: int | None = None, adds: bool = True) -> None:
-        self.table = LeaseTable(lease_timeout_ms=TIMEOUT_MS, first_touches_at_once=at_once)
+    def __init__(self, *, at_once: int | None = None, adds: bool = True, sharing: int = TASKS_THAT_SHARE) -> None:
+        self.table = LeaseTable(lease_timeout_ms=TIMEOUT_MS, first_touches_at_once=at_once, tasks_that_share=sharing)
         self.adds = adds
         self.now_ms = 0
         self.answers: dict[object, Outcome] = {}
@@ -172,17 +172,18 @@ def written_once(driver: Driver, *where: TopicPartition) -> None:
     """Every partition has had its first batch, so that only the leases decide who writes next."""
     for partition in where:
         driver.write(task(99), partition, count=1)
+    driver.done(task(99), dict.fromkeys(where, 1))
 
 
 def test_a_task_gets_the_leases_of_all_its_partitions_that_are_free_in_one_answer() -> None:
-    driver = Driver()
+    driver = Driver(sharing=1)
     written_once(driver, *partitions(6))
     driver.acquire(task(0), ("refunds", 3))
     assert leases_in(driver.acquire(task(1), *partitions(6))) == {("refunds", n): 1 for n in (0, 1, 2, 4, 5)}
 
 
 def test_leases_that_come_back_together_go_to_the_task_that_waited_longest_in_one_answer() -> None:
-    driver = Driver()
+    driver = Driver(sharing=1)
     written_once(driver, *partitions(6))
     driver.acquire(task(0), *partitions(6))
     first = driver.ask(task(1), *partitions(3))
@@ -195,7 +196,7 @@ def test_leases_that_come_back_together_go_to_the_task_that_waited_longest_in_on
 
 
 def test_each_lease_of_an_answer_can_be_given_back_alone() -> None:
-    driver = Driver()
+    driver = Driver(sharing=1)
     written_once(driver, *partitions(3))
     driver.acquire(task(0), *partitions(3))
     waiting = driver.ask(task(1), *partitions(3))
@@ -206,19 +207,33 @@ def test_each_lease_of_an_answer_can_be_given_back_alone() -> None:
     assert result.counts == tuple(("refunds", n, 10) for n in range(3))
 
 
+def test_a_task_alone_gets_all_its_partitions_and_several_tasks_share_them() -> None:
+    driver = Driver()
+    written_once(driver, *partitions(6))
+    assert len(leases_in(driver.acquire(task(0), *partitions(6)))) == 6
+    waiting = [driver.ask(task(n), *partitions(6)) for n in (1, 2)]
+    driver.release(task(0), *partitions(6))
+    assert [len(leases_in(driver.answers[ticket])) for ticket in waiting] == [2, 2]
+    assert len(leases_in(driver.acquire(task(0), *partitions(6)))) == 2
+    for who in (task(1), task(2)):
+        driver.release(who, *leases_in(driver.answers[waiting[who.partition_id - 1]]))
+        driver.done(who, dict.fromkeys(leases_in(driver.answers[waiting[who.partition_id - 1]]), 10))
+    driver.release(task(0), ("refunds", 4), ("refunds", 5))
+    assert len(leases_in(driver.acquire(task(0), *partitions(6)))) == 6, "the others are done"
+
+
 @pytest.mark.parametrize("count", [60, 1000])
-def test_no_task_gets_more_than_its_share_of_the_partitions(count: int) -> None:
+def test_among_many_tasks_no_share_is_smaller_than_an_eighth_of_the_partitions(count: int) -> None:
     driver = Driver()
     written_once(driver, *partitions(count))
-    share = max(LEAST_SHARE, count // TASKS_THAT_SHARE)
-    assert len(leases_in(driver.acquire(task(0), *partitions(count)))) == share
-    others = [driver.ask(task(n), *partitions(count)) for n in range(1, 30)]
-    # The last of the partitions may be fewer than a share.
-    assert all(len(leases_in(driver.answers[ticket])) == share for ticket in others[: count // share - 1])
-    waiting = [ticket for ticket in others if ticket not in driver.answers]
-    driver.release(task(0), *partitions(share))
-    assert len(leases_in(driver.answers[waiting[0]])) == share
-    assert waiting[1] not in driver.answers
+    assert len(leases_in(driver.acquire(task(0), *partitions(count)))) == count
+    waiting = [driver.ask(task(n), *partitions(count)) for n in range(1, 30)]
+    driver.release(task(0), *partitions(count))
+    held = [len(leases_in(driver.answers[ticket])) for ticket in waiting[:TASKS_THAT_SHARE]]
+    share = -(-count // TASKS_THAT_SHARE)
+    assert held[:-1] == [share] * (TASKS_THAT_SHARE - 1)
+    assert sum(held) == count
+    assert not any(ticket in driver.answers for ticket in waiting[TASKS_THAT_SHARE:])
 
 
 def test_one_lease_of_several_that_is_not_held_breaks_the_transaction_and_grants_nothing() -> None:

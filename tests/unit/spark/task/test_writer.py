@@ -10,7 +10,7 @@ import pytest
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.encode.record_batches import EncodedRecordBatch
 from fencepost.spark.lease.messages import Busy, FirstTouch, Granted, Lease, Reply, TaskAttempt
-from fencepost.spark.lease.rules import TASKS_THAT_SHARE, LeaseTable
+from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.task.sender import Leased
 from fencepost.spark.task.writer import WANTS_AT_ONCE, TaskWriter, first_turn, in_turn
 
@@ -75,13 +75,11 @@ def test_the_questions_of_a_task_grow_with_its_record_batches_and_not_with_their
         writer._send_some(waiting)
     assert writer.counts == {("t", partition): 20 for partition in range(count)}
     assert max(map(len, leases.asked)) <= WANTS_AT_ONCE
-    # While it is alone, a task gets a sixteenth of the partitions with each question.
-    assert leases.named <= 2 * TASKS_THAT_SHARE * 2 * count
-    assert len(leases.asked) <= 4 * TASKS_THAT_SHARE
+    assert leases.named <= 2 * 2 * count
 
 
 def test_a_task_gets_what_is_free_with_one_question_and_keeps_the_rest_for_later() -> None:
-    table = LeaseTable(lease_timeout_ms=1000, first_touches_at_once=None, least_share=100)
+    table = LeaseTable(lease_timeout_ms=1000, first_touches_at_once=None)
     other = Leases(table, number=1)
     other.release(other.acquire({("t", partition): 1 for partition in range(100)}), 0)
     assert len(other.acquire({("t", partition): 1 for partition in range(2, 90)})) == 88
@@ -95,7 +93,7 @@ def test_a_task_gets_what_is_free_with_one_question_and_keeps_the_rest_for_later
 
 
 def test_a_task_names_first_what_it_has_not_named_lately() -> None:
-    leases = Leases(LeaseTable(lease_timeout_ms=1000, first_touches_at_once=None, least_share=10))
+    leases = Leases(LeaseTable(lease_timeout_ms=1000, first_touches_at_once=None))
     writer, waiting = writer_with(leases), in_turn(batches(range(2 * WANTS_AT_ONCE)), turn=7)
     writer._send_some(waiting)
     writer._send_some(waiting)
