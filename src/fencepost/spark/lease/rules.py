@@ -411,7 +411,10 @@ class LeaseTable:
         self._reply(ask, Written(of.result))
         for waiting in of.parked:
             self._reply(waiting, Written(of.result))
-        return of.parked.clear()
+        of.parked.clear()
+        # The result has the same counts. There may be many tasks, and many partitions for each.
+        of.ask, of.acknowledged = None, {}
+        return None
 
     def _lose(self, task: TaskAttempt, why: str, now_ms: int) -> None:
         of = self._inputs.get(task.input)
