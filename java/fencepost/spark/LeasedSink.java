@@ -72,8 +72,8 @@ public final class LeasedSink implements TableProvider {
             int port = options.getInt("port", 0);
             String token = options.get("token");
             return new LeasedBatchWrite(
-                    new LeaseAddress(options.get("host"), port, token),
-                    new LeaseAddress(options.get("driver"), port, token),
+                    new LeaseAddress(options.get("host"), port, token, options.get("fingerprint")),
+                    new LeaseAddress(options.get("driver"), port, token, options.get("fingerprint")),
                     options.getInt("write", 0),
                     Columns.of(info.schema()));
         }

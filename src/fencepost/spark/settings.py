@@ -31,6 +31,7 @@ SINK_SETTINGS = {
     "fencepost.lease.host": "a name of the driver that executors can resolve; spark.driver.host if absent",
     "fencepost.lease.port": "a port, or a range FROM-TO; any free one if absent",
     "fencepost.lease.bind": "the address of the driver to listen on; that of Spark's own driver port if absent",
+    "fencepost.lease.tls": "true: executors talk to the driver over TLS, with a key that the driver makes for its run",
     "fencepost.plane": "where tasks run: jvm, python, or auto, which is jvm if the session has fencepost-spark.jar",
     "fencepost.metrics.port": "where the driver serves metrics for Prometheus; nowhere if absent",
     "fencepost.metrics.bind": "the address of the driver to serve them on; all if absent",
@@ -59,6 +60,7 @@ class SinkSettings:
     lease_host: str | None
     lease_bind: str | None
     lease_ports: range
+    lease_tls: bool
     plane: str
     metrics_port: int | None
     metrics_bind: str
@@ -119,6 +121,7 @@ def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
         lease_host=own.get("fencepost.lease.host"),
         lease_bind=own.get("fencepost.lease.bind"),
         lease_ports=ports,
+        lease_tls=_is_true(own, "fencepost.lease.tls"),
         plane=plane,
         metrics_port=_port(own, "fencepost.metrics.port"),
         metrics_bind=own.get("fencepost.metrics.bind", "0.0.0.0"),

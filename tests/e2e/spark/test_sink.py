@@ -20,6 +20,7 @@ import pytest
 
 from fencepost.client.failures import BadClientSetting
 from fencepost.spark.driver.dataframes import UnwritableFrame
+from fencepost.spark.lease import server as lease_server
 from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink, SinkError
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker, Target
@@ -411,6 +412,36 @@ def test_a_topic_that_is_deleted_and_created_anew_in_the_middle_of_a_batch_gets_
             assert "UNKNOWN_TOPIC_ID (100)" in caplog.text
         assert values(servers, topic) == sorted(str(n) for n in range(40)), way
         assert is_soon_free(servers, topic)
+
+
+def test_a_task_waits_for_a_place_if_the_driver_has_no_connection_left(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("room"))
+    monkeypatch.setattr(lease_server, "room_for_connections", lambda limit: 1)
+
+    written = sinks(servers, unique("room"), topic=topic).write(spark.range(0, 400, 1, 8).selectExpr("'x' AS value"))
+
+    assert written == 400
+    assert len(values(servers, topic)) == 400
+
+
+def test_tasks_talk_to_the_driver_over_tls_if_the_user_wants_it(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("tls"))
+    sink = sinks(servers, unique("tls"), topic=topic, fencepost_lease_tls="true")
+
+    assert sink.write(spark.range(0, 300, 1, 4).selectExpr("cast(id AS string) AS value")) == 300
+
+    assert sorted(map(int, values(servers, topic))) == list(range(300))
+    assert sink._runner is not None
+    assert sink._runner.attempts.leases is not None
+    with socket.create_connection(("127.0.0.1", sink._runner.attempts.leases.port), 10) as plain:
+        plain.sendall(b"\0\0\0\2{}")
+        assert plain.recv(1) in (b"", b"\x15"), "nothing, or a TLS alert"
 
 
 def test_tasks_that_cannot_reach_the_driver_name_host_port_and_settings(

@@ -3,6 +3,8 @@ package fencepost.spark.lease;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import fencepost.spark.kafka.TopicPartition;
+import java.io.EOFException;
+import java.net.SocketException;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.LinkedHashMap;
@@ -16,16 +18,49 @@ import java.util.Map;
  */
 public final class LeaseClient implements AutoCloseable {
     private static final int MAX_REASON_CHARS = 10_000;
+    /** How long a task waits for a place if the driver has as many connections as it may open files. */
+    private static final long ROOM_TIMEOUT_MS = 600_000;
+    private static final long FIRST_PAUSE_MS = 100;
+    private static final long LONGEST_PAUSE_MS = 5_000;
 
     private final LeaseConnection connection;
     private final WritePlan plan;
 
     /** attemptNumber: Spark's number of this attempt at the input partition, within one attempt at its stage. */
     public LeaseClient(LeaseAddress address, TaskAttempt task, int attemptNumber) {
-        connection = new LeaseConnection(address, task.toString());
         ObjectNode hello = object().put("attempt", attemptNumber).put("plan", true);
         hello.putArray("task").add(task.writeNumber()).add(task.partitionId()).add(task.taskAttemptId());
-        plan = WritePlan.of(connection.greet(hello).get("plan"));
+        Greeted greeted = greet(address, task.toString(), hello);
+        connection = greeted.connection;
+        plan = WritePlan.of(greeted.answer.get("plan"));
+    }
+
+    private record Greeted(LeaseConnection connection, JsonNode answer) {}
+
+    /** Connects and introduces the task. A driver without a place closes the connection without an answer. */
+    private static Greeted greet(LeaseAddress address, String who, ObjectNode hello) {
+        long deadline = System.currentTimeMillis() + ROOM_TIMEOUT_MS;
+        for (long pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS)) {
+            LeaseConnection connection = new LeaseConnection(address, who);
+            try {
+                return new Greeted(connection, connection.greet(hello));
+            } catch (DriverUnreachable e) {
+                boolean isFull = e.getCause() instanceof EOFException || e.getCause() instanceof SocketException;
+                if (!isFull || System.currentTimeMillis() + pauseMs > deadline) {
+                    throw e;
+                }
+                pause(pauseMs, e);
+            }
+        }
+    }
+
+    private static void pause(long ms, DriverUnreachable why) {
+        try {
+            Thread.sleep(ms);
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw why;
+        }
     }
 
     public WritePlan plan() {

@@ -33,7 +33,8 @@ final class LeaseConnection implements AutoCloseable {
 
     private final LeaseAddress address;
     private final String who;
-    private final Socket socket = new Socket();
+    private final Socket plain = new Socket();
+    private final Socket socket;
     private final DataInputStream in;
 
     /** who: the name of this side, for messages. The greeting is sent with it; its answer is `welcome`. */
@@ -41,17 +42,19 @@ final class LeaseConnection implements AutoCloseable {
         this.address = address;
         this.who = who;
         try {
-            socket.connect(new InetSocketAddress(address.host(), address.port()), CONNECT_TIMEOUT_MS);
-            socket.setTcpNoDelay(true);
-            socket.setKeepAlive(true);
+            plain.connect(new InetSocketAddress(address.host(), address.port()), CONNECT_TIMEOUT_MS);
+            plain.setTcpNoDelay(true);
+            plain.setKeepAlive(true);
             for (Map.Entry<SocketOption<Integer>, Integer> option : KEEPALIVE.entrySet()) {
-                if (socket.supportedOptions().contains(option.getKey())) {
-                    socket.setOption(option.getKey(), option.getValue());
+                if (plain.supportedOptions().contains(option.getKey())) {
+                    plain.setOption(option.getKey(), option.getValue());
                 }
             }
+            plain.setSoTimeout(CONNECT_TIMEOUT_MS);
+            socket = address.fingerprint() == null ? plain : PinnedTls.wrap(plain, address);
             in = new DataInputStream(socket.getInputStream());
         } catch (IOException e) {
-            close();
+            closeQuietly(plain);
             throw unreachable(e);
         }
     }
@@ -96,6 +99,10 @@ final class LeaseConnection implements AutoCloseable {
 
     @Override
     public void close() {
+        closeQuietly(socket);
+    }
+
+    private static void closeQuietly(Socket socket) {
         try {
             socket.close();
         } catch (IOException ignored) {

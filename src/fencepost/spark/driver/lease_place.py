@@ -6,6 +6,7 @@ from typing import Any
 
 from fencepost.spark.lease.port import without_brackets
 from fencepost.spark.lease.server import LeaseServer
+from fencepost.spark.lease.tls import make_tls
 from fencepost.spark.settings import SinkSettings
 
 HOST, BIND = "spark.driver.host", "spark.driver.bindAddress"
@@ -20,6 +21,7 @@ def lease_place(settings: SinkSettings, spark_host: str | None, spark_bind: str 
 
 
 def start_lease_server(settings: SinkSettings, session: Any) -> LeaseServer:
-    """Raises LeasePortTaken."""
+    """Raises LeasePortTaken, and BadClientSetting if it cannot have TLS."""
     host, bind = lease_place(settings, session.conf.get(HOST, None), session.conf.get(BIND, None))
-    return LeaseServer(host, bind_host=bind, ports=settings.lease_ports).start()
+    tls = make_tls() if settings.lease_tls else None
+    return LeaseServer(host, bind_host=bind, ports=settings.lease_ports, tls=tls).start()

@@ -57,8 +57,9 @@ class JvmPlane:
         # The plan has secrets, and Spark shows the options of a write. Tasks fetch the plan with their token, which
         # Spark hides by its name.
         self._leases.offer(plan.write_number, plan_as_json(plan))
-        host, port, token = plan.address
+        host, port, token, fingerprint = plan.address
         options = {"host": host, "port": port, "driver": self._leases.own_host, "token": token}
+        options |= {"fingerprint": fingerprint} if fingerprint else {}
         rows.write.format(SINK_CLASS).options(**options, write=plan.write_number).mode("append").save()
         accepted = self._leases.accepted(plan.write_number)
         if accepted is None:

@@ -63,6 +63,7 @@ class LeaseAddress(NamedTuple):
     host: str
     port: int
     token: str
+    fingerprint: str = ""  # Of the certificate of the driver. Empty: the connection is not encrypted.
 
     def __repr__(self) -> str:
         return f"LeaseAddress({host_port(self.host, self.port)})"
@@ -115,6 +116,10 @@ class LeaseClient:
         try:
             connected = socket.create_connection((self._address.host, self._address.port), timeout_s)
             keep_alive(connected)
+            if self._address.fingerprint:
+                from fencepost.spark.lease.tls import connect_tls
+
+                return connect_tls(connected, self._address.fingerprint)
             return connected
         except OSError as e:
             raise self._unreachable(e) from e
@@ -193,7 +198,7 @@ class LeaseClient:
             self._buffer += data
 
     def _unreachable(self, why: OSError) -> DriverUnreachable:
-        host, port, _ = self._address
+        host, port = self._address.host, self._address.port
         return DriverUnreachable(
             f"{self._task} on {socket.gethostname()} cannot reach the driver's lease service at "
             f"{host_port(host, port)}: {why or type(why).__name__}\n\n"

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -50,12 +51,13 @@ class TaskConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner.drop(self)
 
-    def get_buffer(self, sizehint: int) -> bytearray:
-        # One for all connections: its bytes are taken out before the loop reads the next connection.
+    def get_buffer(self, sizehint: int) -> memoryview:
+        # One for all connections: its bytes are taken out before the loop reads the next connection. A view, because
+        # with TLS the loop fills it in slices, and a slice of a bytearray is a copy.
         return self._owner.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._received += memoryview(self._owner.buffer)[:nbytes]
+        self._received += self._owner.buffer[:nbytes]
         try:
             while self._transport is not None and not self._transport.is_closing():
                 limit = MAX_HELLO_BYTES if self.task is None else MAX_FRAME_BYTES
@@ -100,14 +102,17 @@ class Connections:
         clock_ms: Callable[[], int],
         handle: Callable[[TaskConnection, Mapping[str, Any]], None],
         lost: Callable[[TaskConnection, TaskAttempt | ReportedWrite], None],
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.open: set[TaskConnection] = set()
         self.handle = handle
-        self.buffer = bytearray(BUFFER_BYTES)
+        self.buffer = memoryview(bytearray(BUFFER_BYTES))
         self._listener = listener
         self._limit = limit
         self._clock_ms = clock_ms
         self._lost = lost
+        self._tls = tls
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._strangers: dict[TaskConnection, int] = {}  # Since when, oldest first.
         self._warned: set[str] = set()
 
@@ -122,16 +127,31 @@ class Connections:
             # A connection that is dropped gives its file back in the next turn of the loop.
             await asyncio.sleep(0 if e.errno not in NO_FILE_LEFT or self._make_room() else self._pause_for(e))
             return
-        if len(self.open) >= self._limit and not self._make_room():
+        if len(self.open) + len(self._handshakes) >= self._limit and not self._make_room():
             log.warning("a connection from %s is turned away: %d are open", address[0], len(self.open))
             sock.close()
             return
-        connection = TaskConnection(self, host_port(address[0], address[1]))
+        letting_in = self._let_in(sock, host_port(address[0], address[1]))
+        if self._tls is None:
+            await letting_in
+            return
+        # A peer may take its time for a handshake, and others must not wait for it.
+        handshake = asyncio.create_task(letting_in)
+        self._handshakes.add(handshake)
+        handshake.add_done_callback(self._handshakes.discard)
+
+    async def _let_in(self, sock: socket.socket, peer: str) -> None:
+        connection = TaskConnection(self, peer)
+        timeout_s = None if self._tls is None else HELLO_TIMEOUT_MS / 1000
         try:
             keep_alive(sock)
-            await loop.connect_accepted_socket(lambda: connection, sock)
-        except OSError:
-            # The peer is gone already: macOS then refuses every option.
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection, sock, ssl=self._tls, ssl_handshake_timeout=timeout_s
+            )
+        except OSError as e:
+            # The peer is gone already (macOS then refuses every option), or speaks no TLS.
+            if self._tls is not None:
+                self.warn_once("a connection from %s is not encrypted as it should be: %s", peer, e)
             sock.close()
 
     def add(self, connection: TaskConnection) -> None:
@@ -194,6 +214,8 @@ class Connections:
     def close(self) -> None:
         for connection in list(self.open):
             self.drop(connection)
+        for handshake in self._handshakes:
+            handshake.cancel()
         self._listener.close()
 
     # --- warnings -------------------------------------------------------------------------------------------

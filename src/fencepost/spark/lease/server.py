@@ -17,6 +17,7 @@ from fencepost.spark.lease.messages import AcceptedTask, Finished, MustAbort, Ta
 from fencepost.spark.lease.port import listen
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.service import LeaseService, OnFirstTouch, OnMustAbort
+from fencepost.spark.lease.tls import LeaseTls
 
 MAX_CONNECTIONS = 65_536  # As far as the limit of open files allows. Tasks beyond it wait.
 # All addresses of the machine, and how the machine finds itself then.
@@ -28,6 +29,7 @@ class LeaseServer:
     """`start`, then for each transaction `open` ... `finish` or `break_transaction` ... `close`; `stop`.
 
     host: the name that tasks connect to (spark.driver.host); bind_host: the address to listen on, if it is another.
+    tls: None: connections are not encrypted.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class LeaseServer:
         *,
         bind_host: str | None = None,
         ports: range = range(1),
+        tls: LeaseTls | None = None,
         max_connections: int = MAX_CONNECTIONS,
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
@@ -45,7 +48,9 @@ class LeaseServer:
         listener = listen(bind_host or host, ports)
         listener.setblocking(False)
         self.port: int = listener.getsockname()[1]
-        self._service = LeaseService(listener, room_for_connections(max_connections), clock_ms)
+        self._fingerprint = tls.fingerprint if tls is not None else ""
+        context = tls.context if tls is not None else None
+        self._service = LeaseService(listener, room_for_connections(max_connections), clock_ms, context)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(lambda _, context: self._service.failed(context))
         self._thread = threading.Thread(target=self._loop.run_forever, name="fencepost-leases", daemon=True)
@@ -70,7 +75,7 @@ class LeaseServer:
         on_must_abort: called once, in a thread of its own, as soon as the transaction can only be aborted.
         """
         token = self._in_loop(self._service.open(table, on_first_touch, on_must_abort))
-        return LeaseAddress(self.host, self.port, token)
+        return LeaseAddress(self.host, self.port, token, self._fingerprint)
 
     def offer(self, write_number: int, plan: Mapping[str, object]) -> None:
         """Give the tasks of a write that run in Spark's JVM their plan, when they connect."""

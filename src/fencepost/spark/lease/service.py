@@ -11,6 +11,7 @@ import hmac
 import logging
 import secrets
 import socket
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,9 +73,15 @@ class OpenTransaction:
 class LeaseService:
     """All of it is called in one event loop, so nothing here needs a lock."""
 
-    def __init__(self, listener: socket.socket, max_connections: int, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        max_connections: int,
+        clock_ms: Callable[[], int],
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.transaction: OpenTransaction | None = None
-        self.connections = Connections(listener, max_connections, clock_ms, self._handle, self._lost)
+        self.connections = Connections(listener, max_connections, clock_ms, self._handle, self._lost, tls)
         self._clock_ms = clock_ms
         self._background: list[asyncio.Task[None]] = []
 
