@@ -34,14 +34,16 @@ TOGETHER = {
 }
 LONGEST_FIRST = (
     "spark",
-    "tests/e2e/test_refunds.py",
-    "tests/conformance/test_against_apache_kafka.py",
-    "oracle",
     "tests/e2e/test_crashes.py",
+    "tests/conformance/test_against_apache_kafka.py",
     "tests/e2e/test_demos.py",
-    "tests/e2e/test_guides.py",
     "tests/e2e/clients/test_transactions.py",
+    "tests/e2e/test_recovery.py",
+    "tests/e2e/test_refunds.py",
+    "oracle",
     "tests/e2e/clients/test_java.py",
+    "tests/e2e/test_guides.py",
+    "operating",
 )
 
 
