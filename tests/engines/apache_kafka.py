@@ -31,7 +31,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.engines.java import KAFKA_VERSION, SHORT_LIVED, java_command, java_home, quick_start
+from tests.engines.java import KAFKA_VERSION, SHORT_LIVED, java_command, quick_start, skip_without_java
 
 START_TIMEOUT_S = 60.0
 # A broker of a test lives for a minute: a quick compiler and a simple collector halve what its start takes.
@@ -361,8 +361,7 @@ def secured_settings(settings: Mapping[str, str], ports: Mapping[str, int], dire
 
 def make_certificates(directory: Path) -> None:
     """An authority, `ca.pem`, and a key for 127.0.0.1 that it vouches for, `server.p12`."""
-    home = java_home()
-    assert home is not None
+    home = skip_without_java()
     store: list[str | Path] = ["-keystore", directory / "server.p12", "-storetype", "PKCS12", "-storepass", PASSWORD]
     new = ["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650"]
     steps: tuple[list[str | Path], ...] = (

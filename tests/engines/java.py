@@ -88,12 +88,18 @@ def quick_start(options: Sequence[str], version: str = KAFKA_VERSION) -> list[st
     return [*options, f"-XX:SharedArchiveFile={archive}", "-Xlog:disable"] if archive.exists() else list(options)
 
 
-def java_command(*arguments: str | Path, options: Sequence[str] = (), version: str = KAFKA_VERSION) -> list[str]:
-    """The command line of a Java program with Kafka's jars on its class path. Skips without Java."""
+def skip_without_java(version: str = KAFKA_VERSION) -> Path:
+    """The home of Java. Skips the test if there is none, or no Kafka of this version to run with it."""
     if reason := why_no_java(version):
         pytest.skip(reason)
     home = java_home()
     assert home is not None
+    return home
+
+
+def java_command(*arguments: str | Path, options: Sequence[str] = (), version: str = KAFKA_VERSION) -> list[str]:
+    """The command line of a Java program with Kafka's jars on its class path. Skips without Java."""
+    home = skip_without_java(version)
     command = [str(home / "bin" / "java"), *QUIET, *options, "-cp", str(kafka_jars(version) / "*")]
     return command + [str(argument) for argument in arguments]
 
