@@ -8,7 +8,8 @@ first, and then refuses the producer, so this request changes nothing either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from fencepost.client.client import GROUP as GROUP_COORDINATOR
@@ -62,6 +63,16 @@ class Access:
         """A broker has denied something. Raises AccessDenied if it is one of these, or was granted before."""
         if missing := find_missing(self._client, sorted({*self._granted, *denied})):
             self._deny(missing)
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """For requests that the cluster may deny: AccessDenied takes the place of the error of the broker."""
+        try:
+            yield
+        except BrokerError as e:
+            if e.code in DENIED:
+                self.explain()
+            raise
 
     def _deny(self, missing: list[Permission]) -> NoReturn:
         raise AccessDenied(describe_missing(missing, principal_of(self._client.settings), self._bootstrap_servers))

@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.failures import BatchBroken, SinkError
 
@@ -38,7 +37,7 @@ class Jobs:
         self._session = session
         self._status = status
         self._is_stateful = is_stateful
-        self.context = session.sparkContext if has_gateway(session) else None
+        self.context = status.context if status is not None else None
         self._tag = f"fencepost-{uuid.uuid4().hex}"
         self._is_over = False
         self._next_job_id = 0  # The first job that was not looked at.
@@ -47,9 +46,9 @@ class Jobs:
 
     def __enter__(self) -> Jobs:
         self._thread = threading.current_thread()
-        if self.context is not None and self._status is not None:
+        if self._status is not None:
             self._next_job_id = self._status.jobs_so_far()
-            self.context.addJobTag(self._tag)
+            self._status.context.addJobTag(self._tag)
         else:
             self._session.addTag(self._tag)
         return self

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import BrokerError
 from fencepost.spark.checkpoint.files import files_of, has_gateway
 from fencepost.spark.checkpoint.offsets import has_state, read_offsets
 from fencepost.spark.checkpoint.query import RunningQuery, connect_query, running_query
-from fencepost.spark.driver.access import DENIED, Access
+from fencepost.spark.driver.access import Access
 from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote
@@ -100,14 +99,10 @@ class MicroBatchRunner:
 
     def _take_over(self) -> TransactionOwner:
         settings = self._settings
-        try:
+        with self._access.explained():
             return TransactionOwner(
                 self._client, settings.transactional_id, settings.timeout_ms, is_verified=settings.is_verified
             )
-        except BrokerError as e:
-            if e.code in DENIED:
-                self._access.explain()
-            raise
 
     def _check_adoption(self, query: RunningQuery) -> None:
         """Refuse a query that must not have the id before it fences the one that has it."""
@@ -232,11 +227,8 @@ class MicroBatchRunner:
         for number in range(1, max_attempts + 1):
             began_ms = now_ms()
             try:
-                return self._attempt(work, number)
-            except BrokerError as e:
-                if e.code in DENIED:
-                    self._access.explain()
-                raise
+                with self._access.explained():
+                    return self._attempt(work, number)
             except BatchBroken as e:
                 took_ms = now_ms() - began_ms
                 timeouts_in_a_row = timeouts_in_a_row + 1 if took_ms >= timeout_ms else 0

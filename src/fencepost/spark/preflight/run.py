@@ -46,8 +46,8 @@ def check(
 
 def _check_session(spark: Any) -> Checked:
     kind = "" if has_gateway(spark) else " Connect"
-    text = f"{spark.version}, " + ("without fencepost-spark.jar" if why_no_jvm(spark) else "with fencepost-spark.jar")
+    has_jar = why_no_jvm(spark) is None
     hint = None
-    if why_no_jvm(spark) and has_gateway(spark):
+    if not has_jar and has_gateway(spark):
         hint = "writes are faster with the jar: spark-submit --jars $(fencepost spark-jar)"
-    return Checked(f"Spark{kind}", OK, text, hint)
+    return Checked(f"Spark{kind}", OK, f"{spark.version}, {'with' if has_jar else 'without'} fencepost-spark.jar", hint)
