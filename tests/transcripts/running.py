@@ -95,7 +95,7 @@ class Target(Protocol):
         ...
 
     def restart(self) -> None:
-        """kill -9, then a new process with the same data."""
+        """A new process with the same data."""
         ...
 
     def write_state(self, txn: Txn) -> None:
