@@ -22,6 +22,7 @@ from fencepost.client.failures import BadClientSetting
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ProduceRequest, ProduceResponse
 from fencepost.spark.driver.cached_rows import CachedRows
+from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker, Target
@@ -294,7 +295,7 @@ def test_a_look_at_cached_rows_takes_few_calls_of_sparks_jvm(spark: Any, monkeyp
     try:
         for frame in frames:
             frame.count()
-        cached = CachedRows(spark.sparkContext, began_ms=0)
+        cached = CachedRows(SparkStatus(spark.sparkContext), began_ms=0)
         monkeypatch.setattr(client, "send_command", counted)
         cached.finish()
         monkeypatch.undo()

@@ -1,13 +1,15 @@
 """One attempt at a micro-batch: one transaction, committed or aborted.
 
-The user's function writes under leases; then the attempt checks that Spark accepted exactly the acknowledged records,
-and commits them together with the commit note and the source offsets. Any exception aborts the transaction.
+The user's function writes under leases. Then the attempt checks that Spark accepted exactly the acknowledged records
+and repeated nothing. It commits them with the commit note and the source offsets. Any exception aborts the transaction.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,8 +90,10 @@ class Attempts:
         self.leases: LeaseServer | None = None
         self._plane: Plane | None = None
         self._status: SparkStatus | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fencepost-offsets")
 
     def close(self) -> None:
+        self._thread.shutdown()
         if self.leases is not None:
             self.leases.stop()
 
@@ -108,9 +112,8 @@ class Attempts:
             first_touches_at_once=1 if has_tv2 else None,
             transaction_timeout_ms=self._settings.timeout_ms,
         )
-        jobs = Jobs(
-            session, self._spark_status(session), is_stateful=work.planned is not None and work.planned.is_stateful
-        )
+        status = self._spark_status(session)
+        jobs = Jobs(session, status, is_stateful=work.planned is not None and work.planned.is_stateful)
         is_noted = note is not None
 
         def touch(partitions: Sequence[TopicPartition]) -> None:
@@ -134,7 +137,7 @@ class Attempts:
             compression=self._settings.compression,
             max_record_batch_bytes=self._settings.max_record_batch_bytes,
         )
-        watch = WriteWatch(jobs, CachedRows(jobs.context, began_ms))
+        watch = WriteWatch(jobs, CachedRows(status, began_ms))
         transaction = BatchTransaction(
             work.batch_id, self._settings.topic, self._plane, plan, pin_allowed, watch.around
         )
@@ -142,7 +145,6 @@ class Attempts:
             with jobs, TimeoutAlarm(work.batch_id, self._settings.timeout_ms):
                 _write(work, transaction, leases, self._access)
                 transaction.check()
-                watch.finish()
                 verdict = leases.finish(transaction.results, transaction.input_partitions)
                 if isinstance(verdict, MustAbort):
                     raise BatchBroken(verdict.reason)
@@ -152,12 +154,18 @@ class Attempts:
                     topics |= {note.topic} if note.topic is not None else set()  # An empty frame is noted as well.
                 has_something = bool(topics or work.consumed)
                 if has_something:
-                    self._commit(work, note, topics, verdict.counts.keys())
+                    # The cluster takes the offsets while Spark answers. If it answers that something was repeated, the
+                    # offsets are aborted with the records.
+                    with self._beside(lambda: self._add_offsets(work, note, topics, verdict.counts.keys())):
+                        watch.finish()
+                    self._owner.commit(topics, note)
                 else:
+                    watch.finish()
                     self._owner.abort()  # A lost task may have added a partition without writing to it.
         except BaseException:
             leases.break_transaction("the micro-batch is being aborted")
-            self._owner.abort()
+            # In the thread: after Ctrl-C the offsets may still be on their way, and the abort must not overtake them.
+            self._thread.submit(self._owner.abort).result()
             raise
         finally:
             leases.close()
@@ -176,13 +184,23 @@ class Attempts:
             attempts=number,
         )
 
-    def _commit(
+    def _add_offsets(
         self, work: Work, note: CommitNote | TokenNote | None, topics: set[str], written: Collection[TopicPartition]
     ) -> None:
         group = self._group if work.consumed else None
         if group is not None:
             group.check()
-        self._owner.commit(topics, note, group.group_id if group else None, work.consumed, written)
+        self._owner.add_offsets(topics, note, group.group_id if group else None, work.consumed, written)
+
+    @contextmanager
+    def _beside(self, work: Callable[[], None]) -> Iterator[None]:
+        """Runs `work` in a thread while the block runs, and waits for both. What the block raises comes first."""
+        running = self._thread.submit(work)
+        try:
+            yield
+        finally:
+            wait([running])
+        running.result()
 
     def _spark_status(self, session: Any) -> SparkStatus | None:
         """None with Spark Connect."""

@@ -10,19 +10,17 @@ Spark Connect shows nothing of this: there `compute_once` is the way to write se
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from fencepost.spark.checkpoint.files import java_class
+from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.failures import BatchBroken, SinkError
 
 PAUSE_S = 0.05
-_json_mappers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 HINT = "\n\nhint: transaction.compute_once(frame) gives a frame that is never computed again"
 
 
@@ -77,8 +75,8 @@ def _ms_of(text: str) -> int:
 class CachedRows:
     """Looks at Spark's caches before and after each write of a transaction, and before its commit."""
 
-    def __init__(self, context: Any | None, began_ms: int) -> None:
-        self._context = context  # None: Spark Connect.
+    def __init__(self, status: SparkStatus | None, began_ms: int) -> None:
+        self._status = status  # None: Spark Connect.
         self._began_ms = began_ms
         self._seen: dict[int, Cached] = {}
         self._writes = 0
@@ -91,45 +89,24 @@ class CachedRows:
 
     def look(self) -> None:
         """Raises BatchBroken if a part of a cached frame is lost."""
-        if self._context is None or not self._context._jsc.getPersistentRDDs():
+        if self._status is None or not self._status.context._jsc.getPersistentRDDs():
             return
-        now = self._collect()
+        now = _collect(self._status.context)
         if find_loss(self._seen, now) is not None:
             # Another thread may be giving a frame up: Spark removes its partitions first, and then the frame.
             time.sleep(PAUSE_S)
-            now = self._collect()
+            now = _collect(self._status.context)
         if (loss := find_loss(self._seen, now)) is not None:
             raise _broken(f"Spark lost {loss}")
         self._seen |= now
 
-    def _collect(self) -> dict[int, Cached]:
-        assert self._context is not None
-        # From the block manager: Spark's status store hears of a loss later than the tasks that compute again.
-        master = java_class(self._context._jvm, "org.apache.spark.SparkEnv").get().blockManager().master()
-        stored = stored_by_rdd(
-            (status.blockManagerId().toString(), status.rddBlocks().keys().mkString(","))
-            for status in master.getStorageStatus()
-        )
-        rdds = self._context._jsc.getPersistentRDDs()
-        # As an array: the end of a Java iterator is an exception, which PySpark examines with 75 calls of the JVM.
-        levels = {rdd_id: rdds.get(rdd_id).getStorageLevel() for rdd_id in rdds.keySet().toArray()}
-        return {
-            rdd_id: Cached(frozenset(stored.get(rdd_id, ())), level.replication(), level.useDisk())
-            for rdd_id, level in levels.items()
-        }
-
     def finish(self) -> None:
         """Before the commit. Raises BatchBroken if an executor with cached rows was lost, however briefly it lived."""
         self.look()
-        if self._seen and (lost := lost_executors(self._executors(), self._began_ms)):
+        if self._status is None or not self._seen:
+            return
+        if lost := lost_executors(self._status.executors(), self._began_ms):
             raise _broken(f"Spark lost executor {', '.join(lost)}, which held cached rows")
-
-    def _executors(self) -> list[dict[str, Any]]:
-        assert self._context is not None
-        executors = self._context._jsc.sc().statusStore().executorList(False)
-        # As JSON: one call, however many executors there are.
-        found: list[dict[str, Any]] = json.loads(_json_mapper(self._context).writeValueAsString(executors))
-        return found
 
     def _check_level(self, frame: Any) -> None:
         leaves = frame._jdf.queryExecution().withCachedData().collectLeaves()
@@ -145,12 +122,20 @@ class CachedRows:
                 )
 
 
-def _json_mapper(context: Any) -> Any:
-    """Spark's own, kept for as long as the context lives: a new one would have to learn its classes again."""
-    if context not in _json_mappers:
-        writer = java_class(context._jvm, "org.apache.spark.status.api.v1.JacksonMessageWriter")()
-        _json_mappers[context] = writer.mapper()
-    return _json_mappers[context]
+def _collect(context: Any) -> dict[int, Cached]:
+    # From the block manager: Spark's status store hears of a loss later than the tasks that compute again.
+    master = java_class(context._jvm, "org.apache.spark.SparkEnv").get().blockManager().master()
+    stored = stored_by_rdd(
+        (status.blockManagerId().toString(), status.rddBlocks().keys().mkString(","))
+        for status in master.getStorageStatus()
+    )
+    rdds = context._jsc.getPersistentRDDs()
+    # As an array: the end of a Java iterator is an exception, which PySpark examines with 75 calls of the JVM.
+    levels = {rdd_id: rdds.get(rdd_id).getStorageLevel() for rdd_id in rdds.keySet().toArray()}
+    return {
+        rdd_id: Cached(frozenset(stored.get(rdd_id, ())), level.replication(), level.useDisk())
+        for rdd_id, level in levels.items()
+    }
 
 
 def _broken(what: str) -> BatchBroken:

@@ -37,7 +37,7 @@ class Jobs:
         self._session = session
         self._status = status
         self._is_stateful = is_stateful
-        self.context = status.context if status is not None else None
+        self._context = status.context if status is not None else None
         self._tag = f"fencepost-{uuid.uuid4().hex}"
         self._is_over = False
         self._next_job_id = 0  # The first job that was not looked at.
@@ -55,8 +55,8 @@ class Jobs:
 
     def __exit__(self, *_: object) -> None:
         self._is_over = True
-        if self.context is not None:
-            self.context.removeJobTag(self._tag)
+        if self._context is not None:
+            self._context.removeJobTag(self._tag)
         else:
             self._session.removeTag(self._tag)
 
@@ -65,8 +65,8 @@ class Jobs:
         time.sleep(CANCEL_AFTER_S)
         if self._is_over:
             return
-        if self.context is not None:
-            self.context.cancelJobsWithTag(self._tag)
+        if self._context is not None:
+            self._context.cancelJobsWithTag(self._tag)
         else:
             self._session.interruptTag(self._tag)
 
@@ -80,7 +80,7 @@ class Jobs:
                 "cancel it\n\nhint: call transaction.write in the thread that called your function, one write after "
                 "another; one write with a column `topic` writes to several topics at the same time"
             )
-        if self.context is None:
+        if self._context is None:
             may_shuffle = self._is_stateful or SHUFFLE.search(frame._explain_string()) is not None
             check_connect(may_shuffle, self._session.conf.get(MAX_ATTEMPTS, None))
 

@@ -135,26 +135,25 @@ class TransactionOwner:
         self.was_registered_anew = self.was_registered_anew or is_new
         return is_new
 
-    def commit(
+    def add_offsets(
         self,
-        topics: Iterable[str],
+        topics: Collection[str],
         note: CommitNote | TokenNote | None,
         group_id: str | None,
         consumed: Mapping[TopicPartition, int],
         written: Collection[TopicPartition] = (),
     ) -> None:
-        """Commit the records of these topics, with the commit note, and the offsets of a group.
+        """Add the commit note to the transaction, and the offsets of a group.
 
-        written: the partitions that have records of the transaction.
+        topics: those with records of the transaction; written: their partitions with records.
 
-        Raises BatchBroken if nothing was committed, and OutcomeUnknown only if there is no note that would tell.
+        Raises BatchBroken if the transaction is lost.
         """
-        topics = sorted(topics)
         offsets = [OffsetToCommit(topic, p, offset) for (topic, p), offset in sorted(consumed.items())]
         try:
             if note is not None and topics:
                 text = encode_note(note)
-                places = note_offsets(self._client, topics, written)
+                places = note_offsets(self._client, sorted(topics), written)
                 notes = [OffsetToCommit(topic, NOTE_PARTITION, offset, text) for topic, offset in places.items()]
                 self._transaction.commit_offsets(self._group_of(note), notes)
             if group_id is not None and offsets:
@@ -163,6 +162,12 @@ class TransactionOwner:
             # With TV2 a transaction that timed out looks like a fenced one. A new epoch shows which it was.
             self._renew()
             raise BatchBroken(str(e)) from e
+
+    def commit(self, topics: Collection[str], note: CommitNote | TokenNote | None) -> None:
+        """Commit the records of these topics, and what `add_offsets` added.
+
+        Raises BatchBroken if nothing was committed, and OutcomeUnknown only if there is no note that would tell.
+        """
         try:
             self._transaction.commit()
         except OutcomeUnknown as e:

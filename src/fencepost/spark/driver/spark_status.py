@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
+
+from fencepost.spark.checkpoint.files import java_class
 
 
 class StageStatus(NamedTuple):
@@ -33,6 +36,7 @@ class SparkStatus:
         self._scheduler = spark.dagScheduler()
         self._tags = spark.statusTracker()
         self._infos = context._jsc.statusTracker()
+        self._json_mapper: Any = None  # Spark's own. It is kept: a new one would have to learn its classes again.
 
     def jobs_so_far(self) -> int:
         """The number of jobs of the SparkContext, of whatever thread. Job ids are numbers below it."""
@@ -50,3 +54,12 @@ class SparkStatus:
     def getStageInfo(self, stage_id: int) -> StageStatus | None:  # noqa: N802 - the name in Spark.
         stage = self._infos.getStageInfo(stage_id)
         return None if stage is None else StageStatus(int(stage.currentAttemptId()))
+
+    def executors(self) -> list[dict[str, Any]]:
+        """All that the SparkContext has or had, in the form of Spark's REST API: one call, however many there are."""
+        if self._json_mapper is None:
+            writer = java_class(self.context._jvm, "org.apache.spark.status.api.v1.JacksonMessageWriter")()
+            self._json_mapper = writer.mapper()
+        executors = self.context._jsc.sc().statusStore().executorList(False)
+        found: list[dict[str, Any]] = json.loads(self._json_mapper.writeValueAsString(executors))
+        return found

@@ -24,11 +24,13 @@ class WriteWatch:
     def around(self, frame: Any) -> Iterator[None]:
         """Wraps the write of a frame."""
         with self._remembered():
+            # The jobs of the write before, as long as Spark knows them. Those of the last write are checked while the
+            # offsets are committed: Spark shows the end of a job a moment later.
+            self._jobs.check()
             self._jobs.before_write(frame)
             self._cached.before_write(frame)
         yield
         with self._remembered():
-            self._jobs.check()  # Now, because Spark forgets jobs and stages.
             self._cached.look()
 
     def finish(self) -> None:
