@@ -360,9 +360,13 @@ class Stage:
             self.target.advance(20)
 
     def do_preset(self, transactional_id: str, producer: str, state: str, *rest: str) -> Iterator[str]:
-        """A transactional id as an earlier process might have left it."""
+        """A transactional id as an earlier process might have left it.
+
+        `started=MS` and `updated=MS` say how long ago. So a transcript need not be fast to see a time run out.
+        """
         partitions, given = options(list(rest))
         producer_id, epoch = self._producer(producer)
+        now_ms = self.target.now_ms
         self.target.write_state(
             Txn(
                 self._name(transactional_id),
@@ -371,8 +375,8 @@ class Stage:
                 int(given.get("timeout", 60_000)),
                 BY_KAFKA_NAME[state],
                 frozenset(map(self._partition, partitions)),
-                -1 if state == "Empty" else self.target.now_ms,
-                self.target.now_ms,
+                -1 if state == "Empty" else now_ms - int(given.get("started", 0)),
+                now_ms - int(given.get("updated", 0)),
                 int(given.get("previous", NO_ID)),
                 int(given.get("next", NO_ID)),
                 TransactionVersion(int(given.get("tv", TV2))),
