@@ -24,7 +24,7 @@ from fencepost.machines.txn.records import decode_key, decode_value
 from fencepost.machines.txn.states import LEGAL as TXN_MOVES
 from fencepost.machines.txn.states import Txn
 from fencepost.protocol import errors
-from fencepost.protocol.batch import decode_marker
+from fencepost.protocol.batch import Buffer, decode_marker
 from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.schema import Message
 from fencepost.protocol.transaction_version import TV2
@@ -264,7 +264,7 @@ class WatchedLog(MemoryLog):
     topic: str
     name: str
 
-    def append(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> int:
+    def append(self, batch: Buffer, base_offset: int, last_offset: int, max_timestamp: int) -> int:
         self.events.append((self.name, self._what(bytes(batch))))
         return super().append(batch, base_offset, last_offset, max_timestamp)
 

@@ -29,7 +29,7 @@ from fencepost.broker.metadata import decode_metadata
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
 from fencepost.machines.txn.states import IDLE
 from fencepost.protocol import errors
-from fencepost.protocol.batch import encode_batch
+from fencepost.protocol.batch import Buffer, encode_batch
 from fencepost.protocol.messages import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -65,7 +65,7 @@ class CrashingLog(MemoryLog):
 
     __slots__ = ()
 
-    def append(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> int:
+    def append(self, batch: Buffer, base_offset: int, last_offset: int, max_timestamp: int) -> int:
         storage = self._storage
         assert isinstance(storage, CrashingStorage)
         storage.appends_left -= 1

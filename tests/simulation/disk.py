@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
+from fencepost.protocol.batch import Buffer
 from fencepost.server.storage import (
     checkpoints,
     cuts,
@@ -342,7 +343,8 @@ class Disk:
         assert isinstance(file, File)
         return bytes(file.data[position : position + size])
 
-    def pwrite(self, fd: int, data: bytes, position: int) -> int:
+    def pwrite(self, fd: int, data: Buffer, position: int) -> int:
+        data = bytes(data)
         file = self._open[fd]
         assert isinstance(file, File)
         if self.full and self.rng.random() < 0.3:

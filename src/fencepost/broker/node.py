@@ -26,10 +26,13 @@ _FRAME_V1 = struct.Struct(">iib")
 API_VERSIONS = 18
 # handle, answer_from_bytes, the class of requests, first and last version, the first flexible one
 Entry = tuple[Any, Any, Any, int, int, int]
+# A request without its length field. A memoryview is a large one in memory of its own, which the broker may change.
+Frame = bytes | memoryview
 # Produce, JoinGroup and SyncGroup carry data of the client; the others only names and numbers.
 # Differs: Kafka accepts any request up to `socket.request.max.bytes`. Fencepost accepts 16 MiB, except for Produce,
 # JoinGroup and SyncGroup: all clients share one thread, and decoding millions of names would delay the others.
 BULKY = frozenset({0, 11, 14})
+PRODUCE = 0
 MAX_NAMES_REQUEST_BYTES = 1 << 24
 
 
@@ -106,8 +109,11 @@ class Node:
         self.fetch_sessions = FetchSessions(cluster.config["max.incremental.fetch.session.cache.slots"])
         self._handlers: dict[int, Entry] = {}
 
-    def handle(self, frame: bytes, connection: Connection, now_ms: int) -> None:
-        """Answer one request. Raises Malformed if it cannot be decoded; the connection must be closed then."""
+    def handle(self, frame: Frame, connection: Connection, now_ms: int) -> None:
+        """Answer one request. Raises Malformed if it cannot be decoded; the connection must be closed then.
+
+        The record batches of a large Produce request are stamped in place and written from there.
+        """
         try:
             api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
         except struct.error:
@@ -116,10 +122,17 @@ class Node:
             raise Malformed(
                 f"API key {api_key} needs no more than {MAX_NAMES_REQUEST_BYTES} bytes, a request has {len(frame)}"
             )
+        if type(frame) is memoryview and api_key != PRODUCE:
+            frame = bytes(frame)
         entry = self._handlers.get(api_key) or self._load(api_key)
         handle, answer_from_bytes, request_class, first, last, flexible_from = entry
         pos = 10 + client_id_size if client_id_size > 0 else 10
-        if answer_from_bytes is not None and first <= version <= last and frame[10:pos].isascii():
+        if (
+            answer_from_bytes is not None
+            and first <= version <= last
+            and type(frame) is bytes
+            and frame[10:pos].isascii()
+        ):
             body = answer_from_bytes(self.cluster, frame, pos, version, now_ms)
             if body is not None:
                 if version >= flexible_from:
@@ -139,7 +152,7 @@ class Node:
         ctx.version = version
         ctx.correlation_id = correlation_id
         try:
-            ctx.client_id = frame[10:pos].decode() if client_id_size >= 0 else None
+            ctx.client_id = str(frame[10:pos], "utf-8") if client_id_size >= 0 else None
         except UnicodeDecodeError as e:
             raise Malformed(f"the client id is not UTF-8: {e}") from None
         ctx.is_flexible = version >= flexible_from

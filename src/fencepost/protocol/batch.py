@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from fencepost.protocol.crc import crc32c
 
@@ -170,14 +170,28 @@ def stamp(batch: Buffer, base_offset: int, leader_epoch: int) -> bytes:
     return _STAMP.pack(base_offset, len(batch) - PREFIX_BYTES, leader_epoch) + memoryview(batch)[MAGIC_AT:]
 
 
-def stamp_append_time(batch: Buffer, base_offset: int, leader_epoch: int, now_ms: int) -> bytes:
-    """Like `stamp`, for a topic with LogAppendTime. The checksum covers the time, so it is computed again."""
-    out = bytearray(batch)
+def is_writable(batch: Buffer) -> TypeGuard[memoryview]:
+    """Whether the batch is part of a large request, which is stored from the memory that it arrived in."""
+    return type(batch) is memoryview and not batch.readonly
+
+
+def stamp_in_place(batch: memoryview, base_offset: int, leader_epoch: int) -> memoryview:
+    """Like `stamp`, without a copy."""
+    _STAMP.pack_into(batch, 0, base_offset, len(batch) - PREFIX_BYTES, leader_epoch)
+    return batch
+
+
+def stamp_append_time(batch: Buffer, base_offset: int, leader_epoch: int, now_ms: int) -> memoryview:
+    """Like `stamp`, for a topic with LogAppendTime. The checksum covers the time, so it is computed again.
+
+    A writable batch is stamped in place.
+    """
+    out = batch if is_writable(batch) else memoryview(bytearray(batch))
     _STAMP.pack_into(out, 0, base_offset, len(batch) - PREFIX_BYTES, leader_epoch)
     out[ATTRIBUTES_AT] |= LOG_APPEND_TIME
     out[MAX_TIMESTAMP] = now_ms.to_bytes(8, "big", signed=True)
-    out[CRC_AT:CHECKED_AT] = crc32c(memoryview(out)[CHECKED_AT:]).to_bytes(4, "big")
-    return bytes(out)
+    out[CRC_AT:CHECKED_AT] = crc32c(out[CHECKED_AT:]).to_bytes(4, "big")
+    return out
 
 
 # A marker's record varies only in its type and the coordinator epoch, so both kinds are laid out once:

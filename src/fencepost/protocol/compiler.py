@@ -3,6 +3,8 @@
 The generated functions walk no tables: neighbouring fields of fixed size become one `struct` call, and everything about
 the version is decided when a function is made. Decoders trust nothing: they compare every length with the bytes that
 are left before they allocate anything. Tracebacks show the generated lines.
+
+The decoder of Produce requests takes a memoryview too: record batches are then parts of it, and all else is copied.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ class _Source:
         self.cls = cls
         self.version = version
         self.flexible = cls.is_flexible(version)
+        self.takes_views = cls.__name__.endswith("Request") and _has_records(cls.definition)
         self.lines: list[str] = []
         self.namespace: dict[str, Any] = {
             "NO_UUID": NO_UUID,
@@ -96,6 +99,10 @@ class _Source:
         return f.struct.fields or _find_struct(self.cls.definition, f.struct.name)
 
 
+def _has_records(definition: StructDef) -> bool:
+    return any(f.type == "records" or (f.struct and _has_records(f.struct)) for f in definition.fields)
+
+
 def _find_struct(definition: StructDef, name: str) -> list[Field]:
     for f in definition.fields:
         if f.struct:
@@ -107,7 +114,7 @@ def _find_struct(definition: StructDef, name: str) -> list[Field]:
     return []
 
 
-def compile_decoder(cls: type[Message], version: int) -> Callable[[bytes, int], tuple[Any, int]]:
+def compile_decoder(cls: type[Message], version: int) -> Callable[[bytes | memoryview, int], tuple[Any, int]]:
     source = _Source(cls, version)
     source.add(1, "limit = left = len(buf)")
     if cls.__name__.endswith("Request"):
@@ -257,7 +264,8 @@ def _decode_element(s: _Source, ind: int, f: Field, target: str) -> None:
             ind += 1
         _decode_struct(s, ind, s.fields_of(f), maker, target)
     elif f.type == "uuid":
-        s.add(ind, f"{target} = buf[pos:pos + 16]; pos += 16")
+        uuid = "bytes(buf[pos:pos + 16])" if s.takes_views else "buf[pos:pos + 16]"
+        s.add(ind, f"{target} = {uuid}; pos += 16")
         s.add(ind, f"if pos > limit: raise too_long({f.name!r}, 16, limit - pos + 16)")
     elif f.type in FIXED:
         width = struct.calcsize(">" + FIXED[f.type])
@@ -271,8 +279,10 @@ def _decode_element(s: _Source, ind: int, f: Field, target: str) -> None:
         if f.type == "string" and s.flexible:
             # Kafka: a string is never longer than its older encoding allows.
             s.add(ind + 1, f"if {size} > {MAX_STRING_BYTES}: raise too_long({f.name!r}, {size}, {MAX_STRING_BYTES})")
-        convert = ".decode()" if f.type == "string" else ""
-        s.add(ind + 1, f"{target} = buf[pos:pos + {size}]{convert}; pos += {size}")
+        part = f"buf[pos:pos + {size}]"
+        if f.type == "string":
+            part = f"str({part}, 'utf-8')" if s.takes_views else f"{part}.decode()"
+        s.add(ind + 1, f"{target} = {part}; pos += {size}")
 
 
 # --- encoders ---------------------------------------------------------------------------------------------

@@ -1536,8 +1536,8 @@ class ProduceRequest(Message):
         def __init__(self, name: str = ..., topic_id: bytes = ..., partition_data: Sequence[ProduceRequest.PartitionProduceData] = ...) -> None: ...
     class PartitionProduceData(Struct):
         index: int
-        records: bytes | None
-        def __init__(self, index: int = ..., records: bytes | None = ...) -> None: ...
+        records: bytes | memoryview | None
+        def __init__(self, index: int = ..., records: bytes | memoryview | None = ...) -> None: ...
     transactional_id: str | None
     acks: int
     timeout_ms: int

@@ -103,7 +103,7 @@ class Message(Struct):
 
     __slots__ = ()
     definition: ClassVar[MessageDef]
-    _decoders: ClassVar[dict[int, Callable[[bytes, int], tuple[Any, int]]]]
+    _decoders: ClassVar[dict[int, Callable[[bytes | memoryview, int], tuple[Any, int]]]]
     _encoders: ClassVar[dict[int, Callable[[Any, bytearray], None]]]
     _structs: ClassVar[dict[str, type[Struct]]]
 
@@ -112,7 +112,7 @@ class Message(Struct):
         return version >= cls.definition.flexible_from
 
     @classmethod
-    def decode(cls, buf: bytes, pos: int, version: int) -> tuple[Self, int]:
+    def decode(cls, buf: bytes | memoryview, pos: int, version: int) -> tuple[Self, int]:
         """Decode the message that begins at `pos`; return it and where it ends."""
         decoder = cls._decoders.get(version)
         if decoder is None:
@@ -254,7 +254,7 @@ def _build_class(definition: StructDef, bases: tuple[type, ...]) -> type[Any]:
 # --- variable-length numbers ------------------------------------------------------------------------------
 
 
-def read_uvarint_rest(buf: bytes, pos: int, first: int) -> tuple[int, int]:
+def read_uvarint_rest(buf: bytes | memoryview, pos: int, first: int) -> tuple[int, int]:
     """Finish an unsigned varint whose first byte, with its high bit set, was already read."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
@@ -266,7 +266,7 @@ def read_uvarint_rest(buf: bytes, pos: int, first: int) -> tuple[int, int]:
     raise Malformed(f"a varint at {pos} is longer than five bytes")
 
 
-def skip_tags(buf: bytes, pos: int, count: int) -> int:
+def skip_tags(buf: bytes | memoryview, pos: int, count: int) -> int:
     for _ in range(count):
         _, pos = read_uvarint(buf, pos)
         size, pos = read_uvarint(buf, pos)
@@ -276,7 +276,7 @@ def skip_tags(buf: bytes, pos: int, count: int) -> int:
     return pos
 
 
-def read_uvarint(buf: bytes, pos: int) -> tuple[int, int]:
+def read_uvarint(buf: bytes | memoryview, pos: int) -> tuple[int, int]:
     first = buf[pos]
     return read_uvarint_rest(buf, pos + 1, first) if first >= 0x80 else (first, pos + 1)
 

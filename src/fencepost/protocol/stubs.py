@@ -12,6 +12,8 @@ TYPES = {"string": "str", "bytes": "bytes", "records": "bytes", "uuid": "bytes",
 
 def _type_of(f: Field, owner: str) -> str:
     base = f"{owner}.{f.struct.name}" if f.struct else TYPES.get(f.type, "int")
+    if f.type == "records" and owner.endswith("Request"):
+        base = "bytes | memoryview"
     if f.is_array:
         base = f"Sequence[{base}]"
     nullable = f.null_versions or f.type == "records" or (f.struct and not f.is_array)

@@ -92,6 +92,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         "_listener",
         "_outbox",
         "_outbox_bytes",
+        "_reads_little",
         "_transport",
         "_unsent",
         "host",
@@ -119,6 +120,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._closing_bytes = 0  # Bytes that the listener counts as still to be sent before the close.
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
+        self._reads_little = False  # The last request was large: the next one may be, and its beginning is copied.
         self._closer: Callable[[], None] | None = None
 
     # --- called by asyncio --------------------------------------------------------------------------------
@@ -150,7 +152,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self.inbox.large_bytes:
             return self.inbox.room()
         listener = self._listener
-        return listener.view if listener.held_bytes < listener.max_held_bytes else listener.small_view
+        if self._reads_little or listener.held_bytes >= listener.max_held_bytes:
+            return listener.small_view
+        return listener.view
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.state is CLOSED:
@@ -172,7 +176,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._serve_inbox()
         elif inbox.fill(nbytes):
             listener.arriving.pop(self, None)
-            self._serve_inbox()
+            self._serve_large()
 
     def pause_writing(self) -> None:
         self._is_writable = False
@@ -245,6 +249,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         limit = listener.max_request_bytes
         now_ms = time.time_ns() // 1_000_000
         begin = pos
+        self._reads_little = False
         frames_left = FRAMES_A_TURN
         is_turn_over = False
         try:
@@ -275,27 +280,56 @@ class ClientConnection(asyncio.BufferedProtocol):
                     self._flush()
                     if not self._is_writable:
                         break
-        except Malformed as e:
-            self.close(f"malformed request: {e}")
-        except LogTailUnknown as e:
-            listener.die(e)
-        except Exception as e:  # A bug must cost its connection, not the broker.
-            listener.complaints.bug(e)
-            self.abort(f"the request could not be served: {type(e).__name__}: {e}")
+        except Exception as e:
+            self._give_up(e)
+        self._end_turn(pos > begin, is_turn_over)
+        return pos if self.state is not CLOSED else end
+
+    def _give_up(self, error: Exception) -> None:
+        """A request could not be handled. A bug must cost its connection, not the broker."""
+        if isinstance(error, Malformed):
+            self.close(f"malformed request: {error}")
+        elif isinstance(error, LogTailUnknown):
+            self._listener.die(error)
+        else:
+            self._listener.complaints.bug(error)
+            self.abort(f"the request could not be served: {type(error).__name__}: {error}")
+
+    def _end_turn(self, has_handled: bool, is_turn_over: bool = False) -> None:
+        listener = self._listener
         state = self.state
         if state is ANSWERED:
             self.state = READY
         elif state is HANDLING:
             self.state = AWAITING
         elif state is CLOSED:
-            return end
-        if pos > begin and listener.silent:
+            return
+        if has_handled and listener.silent:
             listener.silent.pop(self, None)
         self._flush()
         if is_turn_over:
             self._schedule_turn()
         listener.after_work()
-        return pos if self.state is not CLOSED else end
+
+    def _serve_large(self) -> None:
+        """Handle the large request that is complete now, in the memory that it arrived in."""
+        if self.state is not READY or not self._is_writable:
+            self._settle()
+            return
+        self._reads_little = True
+        frame = self.inbox.take_large()
+        # The broker may change the frame.
+        kept = bytes(frame[:KEPT_BYTES]) if bytes(frame[:2]) in KEPT_KEYS else None
+        now_ms = time.time_ns() // 1_000_000
+        self.state = HANDLING
+        try:
+            self._listener.handle(frame, self, now_ms)
+            if kept is not None:
+                self._keep_rpc(now_ms, kept)
+        except Exception as e:
+            self._give_up(e)
+        self._end_turn(True)
+        self._settle()
 
     def _keep_rpc(self, now_ms: int, frame: bytes) -> None:
         """Remember the request that was just handled, for `fencepost txn history --rpc`; see `broker/rpcs.py`."""

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from fencepost.broker.api import APIS
+from fencepost.broker.node import Frame
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol import errors
 from fencepost.protocol.schema import Malformed
@@ -25,7 +26,7 @@ from fencepost.server.refusals import can_carry_error, client_id_of, is_answered
 ERROR, DELAY, DROP, DISCONNECT = ACTIONS = ("error", "delay", "drop", "disconnect")
 REQUEST, REPLY = MOMENTS = ("request", "reply")
 
-Handle = Callable[[bytes, Any, int], None]
+Handle = Callable[[Frame, Any, int], None]
 
 
 class BadFault(ValueError):
@@ -140,7 +141,7 @@ class _Interference:
         self._listener = listener
         self._normal = normal
 
-    def handle(self, frame: bytes, connection: ClientConnection, now_ms: int) -> None:
+    def handle(self, frame: Frame, connection: ClientConnection, now_ms: int) -> None:
         api_key, client_id = int.from_bytes(frame[:2], "big"), client_id_of(frame)
         for fault in self._faults.concerning(api_key, client_id, REQUEST):
             if self._strikes_request(fault, frame, connection):
@@ -150,7 +151,7 @@ class _Interference:
             target = _Gate(self._faults, frame, client_id, connection)
         self._normal(frame, target, now_ms + self._faults.ahead_ms)
 
-    def _strikes_request(self, fault: Fault, frame: bytes, connection: ClientConnection) -> bool:
+    def _strikes_request(self, fault: Fault, frame: Frame, connection: ClientConnection) -> bool:
         parts: list[bytes] | None = []
         if fault.action == ERROR and is_answered(frame):
             parts = refusal(frame, fault.error_code)
@@ -166,7 +167,7 @@ class _Interference:
             _end_without_answer(fault, connection)
         return True
 
-    def _handle_late(self, frame: bytes, connection: ClientConnection) -> None:
+    def _handle_late(self, frame: Frame, connection: ClientConnection) -> None:
         """Also if the client has left meanwhile: on a real network its request would arrive too."""
         try:
             self._normal(frame, connection, self._faults.now_ms())
@@ -185,7 +186,7 @@ class _Gate:
 
     __slots__ = ("_client_id", "_connection", "_faults", "_frame")
 
-    def __init__(self, faults: Faults, frame: bytes, client_id: str, connection: ClientConnection) -> None:
+    def __init__(self, faults: Faults, frame: Frame, client_id: str, connection: ClientConnection) -> None:
         self._faults = faults
         self._frame = frame
         self._client_id = client_id

@@ -1,7 +1,7 @@
 """The bytes of one client that could not be served yet: requests that must wait, and a request that is not complete.
 
 Unread bytes are `data[start:end]`. While a large request arrives, `large_bytes` is its size, and `data[end:]` is room
-for more of it.
+for more of it. When it is complete, `take_large` hands over this memory with the request in it, so nothing is copied.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import struct
 _LENGTH = struct.Struct(">i")
 length_at = _LENGTH.unpack_from
 
-# A large request starts with at least this much room.
+# A large request up to this size gets all of its room at once. A larger one starts with at least `LEAST_ROOM_BYTES`.
+ROOM_AT_ONCE_BYTES = 1 << 22
 LEAST_ROOM_BYTES = 1 << 12
 # Bytes that were read are removed once there are this many, so that the rest is not moved for each request.
 REMOVED_AT_ONCE_BYTES = 1 << 16
@@ -73,10 +74,20 @@ class Inbox:
         self.large_bytes = 0
         return True
 
+    def take_large(self) -> memoryview:
+        """The request that `fill` has just completed, without its length field. Its memory belongs to the caller."""
+        assert self.unread_bytes == self.begun_bytes == len(self.data), "the inbox holds more than this request"
+        frame = memoryview(self.data)[4:]
+        self.clear()
+        return frame
+
     def _make_room(self) -> None:
-        """Four times what has arrived, so that a client cannot take memory by claiming a large size."""
+        """For a very large request, four times what has arrived: a claim alone must not take memory."""
         unread = self.end - self.start
-        room = bytearray(min(self.large_bytes, max(4 * unread, LEAST_ROOM_BYTES)))
+        room_bytes = self.large_bytes
+        if room_bytes > ROOM_AT_ONCE_BYTES:
+            room_bytes = min(room_bytes, max(4 * unread, LEAST_ROOM_BYTES))
+        room = bytearray(room_bytes)
         room[:unread] = memoryview(self.data)[self.start : self.end]
         self.data = room
         self.start, self.end = 0, unread

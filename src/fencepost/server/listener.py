@@ -16,7 +16,7 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
-from fencepost.broker.node import Node
+from fencepost.broker.node import Frame, Node
 from fencepost.broker.rpcs import KeptRpc
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.open_files import room_for_connections
@@ -54,7 +54,7 @@ class Listener:
         self.after_work = after_work  # Called after every turn of a connection: it runs the timers that are due.
         # `metrics.py` and `faults.py` replace these.
         self.make_connection: Callable[[Listener], ClientConnection] = ClientConnection
-        self.handle: Callable[[bytes, Any, int], None] = node.handle
+        self.handle: Callable[[Frame, Any, int], None] = node.handle
         self.die = die or self._die
         config = node.cluster.config
         self.max_request_bytes: int = config["socket.request.max.bytes"]

@@ -9,6 +9,7 @@ import struct
 from typing import Any
 
 from fencepost.broker.api import APIS
+from fencepost.broker.node import Frame
 from fencepost.protocol import messages
 from fencepost.protocol.schema import Field, StructDef, read_uvarint, skip_tags
 
@@ -19,12 +20,12 @@ API_VERSIONS, PRODUCE = 18, 0
 UNKNOWN = {"base_offset": -1, "records": b"", "producer_id": -1, "producer_epoch": -1}
 
 
-def client_id_of(frame: bytes) -> str:
+def client_id_of(frame: Frame) -> str:
     size = int.from_bytes(frame[8:10], "big", signed=True)
-    return frame[10 : 10 + size].decode(errors="replace") if size > 0 else ""
+    return str(frame[10 : 10 + size], errors="replace") if size > 0 else ""
 
 
-def is_answered(frame: bytes) -> bool:
+def is_answered(frame: Frame) -> bool:
     """All requests are answered, except for Produce with acks=0."""
     if int.from_bytes(frame[:2], "big") != PRODUCE:
         return True
@@ -36,7 +37,7 @@ def can_carry_error(api_key: int) -> bool:
     return _has_error(_response_class(api_key).definition)
 
 
-def refusal(frame: bytes, error_code: int) -> list[bytes] | None:
+def refusal(frame: Frame, error_code: int) -> list[bytes] | None:
     """The reply that refuses the request `frame`. None if it has no error field, or the request cannot be decoded."""
     api_key, version, correlation_id, _ = _HEADER.unpack_from(frame)
     request = _decode_request(frame)
@@ -48,7 +49,7 @@ def refusal(frame: bytes, error_code: int) -> list[bytes] | None:
     return _encode(response, api_key, version, correlation_id, error_code)
 
 
-def stamped(frame: bytes, parts: list[bytes], error_code: int) -> list[bytes] | None:
+def stamped(frame: Frame, parts: list[bytes], error_code: int) -> list[bytes] | None:
     """The reply `parts` with the error in it. None if it has no error field."""
     if not parts:
         return None
@@ -76,7 +77,8 @@ def _response_class(api_key: int) -> Any:
     return getattr(messages, f"{APIS[api_key].name}Response")
 
 
-def _decode_request(frame: bytes) -> Any:
+def _decode_request(frame: Frame) -> Any:
+    frame = bytes(frame)
     api_key, version, _, client_id_size = _HEADER.unpack_from(frame)
     api = APIS.get(api_key)
     if api is None or not api.first <= version <= api.last:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from time import perf_counter
 
 from fencepost.broker.api import APIS
+from fencepost.broker.node import Frame
 from fencepost.server.connection import ClientConnection
 from fencepost.server.listener import Listener
 from fencepost.server.reply_errors import codes_in
@@ -73,7 +74,7 @@ class MeasuredConnection(ClientConnection):
         self._api_key = self._version = -1
         self._began = 0.0
 
-    def begin(self, frame: bytes) -> None:
+    def begin(self, frame: Frame) -> None:
         self._api_key, self._version = int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
         self._began = perf_counter()
 
@@ -91,7 +92,7 @@ def measure(listener: Listener, traffic: Traffic) -> None:
     """From now on, measure the requests of this listener."""
     handle = listener.handle
 
-    def begin_and_handle(frame: bytes, connection: MeasuredConnection, now_ms: int) -> None:
+    def begin_and_handle(frame: Frame, connection: MeasuredConnection, now_ms: int) -> None:
         connection.begin(frame)
         handle(frame, connection, now_ms)
 

@@ -40,6 +40,7 @@ from fencepost.protocol.batch import (
     encode_varint,
     stamp,
     stamp_append_time,
+    stamp_in_place,
 )
 from fencepost.protocol.produced import RefusedBatch, check_produce_batch
 from fencepost.protocol.records import (
@@ -147,6 +148,20 @@ def test_stamping_leaves_the_checksum_alone() -> None:
     header, _ = decode_batch(stamped)
     assert (header.base_offset, header.last_offset, header.leader_epoch) == (1234, 1236, 5)
     assert stamped[16:] == batch[16:]
+
+
+def test_stamping_in_place_gives_the_same_bytes() -> None:
+    batch = three()
+    memory = bytearray(batch)
+    assert stamp_in_place(memoryview(memory), 1234, 5) == stamp(batch, 1234, 5) == memory
+
+
+def test_log_append_time_changes_a_batch_only_if_it_is_writable() -> None:
+    batch = three()
+    memory = bytearray(batch)
+    copied = stamp_append_time(memoryview(batch), 10, 1, NOW + 99)
+    assert batch == three()
+    assert stamp_append_time(memoryview(memory), 10, 1, NOW + 99) == copied == memory
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from fencepost.broker.config import parse
+from fencepost.broker.node import Frame
+from fencepost.broker.rpcs import KEPT_BYTES
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
 from fencepost.server import complaints, connection, listener
@@ -117,14 +119,18 @@ class FakeNode:
         self.cluster = self
         self.config = parse({name.replace("_", "."): value for name, value in settings.items()})
         self.handled: list[bytes] = []
+        self.large: list[memoryview] = []  # Requests that were handed over with their memory.
         self.waiting: list[ClientConnection] = []
         self.late: set[bytes] = set()
         self.gone = 0
         self.errors: dict[bytes, Exception] = {}
         self.on_handle: Callable[[], None] = lambda: None
 
-    def handle(self, data: bytes, connection: ClientConnection, now_ms: int) -> None:
-        assert type(data) is bytes
+    def handle(self, data: Frame, connection: ClientConnection, now_ms: int) -> None:
+        if isinstance(data, memoryview):
+            assert not data.readonly
+            self.large.append(data)
+            data = bytes(data)
         self.handled.append(data)
         self.on_handle()
         if data[:3] == b"bad":
@@ -442,6 +448,64 @@ async def test_a_large_request_reserves_the_memory_it_announces_but_uses_only_wh
     assert len(transport.protocol.inbox.data) < 10_000
     transport.lose()
     assert world.listener.held_bytes == 0
+
+
+@in_loop
+async def test_a_large_request_is_handed_over_with_its_memory_which_is_not_written_again() -> None:
+    world = World()
+    transport = world.connect()
+    bodies = [b"x" * 300_000, b"small", b"y" * 300_000, b"z" * 5 * MB]
+    transport.receive(b"".join(map(frame, bodies)))
+    assert world.node.handled == bodies
+    assert world.node.large == [bodies[0], bodies[2], bodies[3]]
+    world.node.large[0][:] = b"?" * 300_000
+    transport.receive(frame(b"w" * 300_000))
+    assert world.node.large[1:] == [bodies[2], bodies[3], b"w" * 300_000]
+    assert world.listener.held_bytes == 0
+
+
+@in_loop
+async def test_after_a_large_request_only_the_beginning_of_the_next_is_read_into_shared_memory() -> None:
+    world = World()
+    transport = world.connect()
+    protocol = transport.protocol
+    assert len(protocol.get_buffer(-1)) == listener.SCRATCH_BYTES
+    transport.receive(frame(bytes(300_000)))
+    assert len(protocol.get_buffer(-1)) == connection.SMALL_BYTES
+    transport.receive(frame(bytes(300_000))[:10])
+    assert len(protocol.get_buffer(-1)) == 300_004 - 10
+    transport.receive(frame(bytes(300_000))[10:] + frame(b"small"))
+    assert len(protocol.get_buffer(-1)) == listener.SCRATCH_BYTES
+
+
+@in_loop
+async def test_a_large_request_that_is_complete_while_its_client_does_not_read_is_handled_later() -> None:
+    world = World()
+    transport = world.connect()
+    transport.receive(frame(b"a" * 300_000)[:40_000])
+    transport.protocol.pause_writing()
+    transport.receive(frame(b"a" * 300_000)[40_000:])
+    assert world.node.handled == []
+    transport.protocol.resume_writing()
+    await settle()
+    assert world.node.handled == [b"a" * 300_000]
+    assert world.listener.held_bytes == 0
+
+
+@in_loop
+async def test_the_last_requests_are_kept_as_they_arrived() -> None:
+    world = World()
+    transport = world.connect()
+    body = b"\0\0" + b"x" * 300_000
+
+    def change_it() -> None:
+        world.node.large[-1][:] = bytes(len(body))
+
+    world.node.on_handle = change_it
+    transport.receive(frame(body))
+    assert transport.protocol.rpcs is not None
+    [(_, kept, _, _)] = transport.protocol.rpcs
+    assert kept == body[:KEPT_BYTES]
 
 
 @in_loop

@@ -12,7 +12,7 @@ from typing import NoReturn
 import pytest
 
 from fencepost.machines.log.interface import AbortedTxn, LogConfig, LogTailUnknown, StorageFailed
-from fencepost.protocol.batch import encode_batch, encode_marker, stamp
+from fencepost.protocol.batch import Buffer, encode_batch, encode_marker, stamp
 from fencepost.server.storage import CorruptLog, DataFolder, FileLog
 
 TOPIC_ID = bytes(range(16))
@@ -41,6 +41,22 @@ def test_nothing_is_on_disk_before_the_first_append(tmp_path: Path) -> None:
     put(log)
     assert (tmp_path / "orders-0").is_dir()
     folder.close()
+
+
+def test_a_batch_can_be_appended_from_memory_that_is_used_for_something_else_later(tmp_path: Path) -> None:
+    folder = DataFolder(str(tmp_path))
+    log = open_log(folder)
+    batch = stamp(encode_batch([(None, b"value")], 0), 0, 7)
+    memory = memoryview(bytearray(b"before" + batch + b"after"))
+    log.append(memory[6:-5], 0, 0, 0)
+    memory[:] = bytes(len(memory))
+    assert log.read(0, 1000, log.end_address) == batch
+    assert log.leader_epochs() == [(7, 0)]
+    second = put(log, epoch=7)
+    folder.close()
+    again = open_log(DataFolder(str(tmp_path)))
+    assert again.read(0, 1000, again.end_address) == batch + second
+    assert again.leader_epochs() == [(7, 0)]
 
 
 def test_the_directory_is_laid_out_as_kafkas(tmp_path: Path) -> None:
@@ -325,7 +341,7 @@ class FailingDisk:
         self.error: int | None = None
         self.part = 0
 
-    def pwrite(self, fd: int, data: bytes, position: int) -> int:
+    def pwrite(self, fd: int, data: Buffer, position: int) -> int:
         if self.error is None:
             return os.pwrite(fd, data, position)
         written = os.pwrite(fd, data[: self.part], position)
@@ -352,7 +368,7 @@ def test_a_refused_append_leaves_the_log_as_it_was(tmp_path: Path, error: int) -
 
 
 def test_an_append_that_cannot_be_taken_back_stops_the_process(tmp_path: Path) -> None:
-    def pwrite(fd: int, data: bytes, position: int) -> int:
+    def pwrite(fd: int, data: Buffer, position: int) -> int:
         os.close(fd)  # So that the truncation fails too.
         raise OSError(errno.EIO, "broken")
 
@@ -384,7 +400,7 @@ def test_a_full_disk_during_a_roll_refuses_and_the_next_append_succeeds(tmp_path
 
 
 def test_a_disk_too_full_for_indexes_and_snapshots_still_serves(tmp_path: Path) -> None:
-    def pwrite(fd: int, data: bytes, position: int) -> int:
+    def pwrite(fd: int, data: Buffer, position: int) -> int:
         if os.readlink(f"/proc/self/fd/{fd}").endswith("index"):
             raise OSError(errno.ENOSPC, "No space left on device")
         return os.pwrite(fd, data, position)

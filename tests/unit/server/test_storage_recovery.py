@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fencepost.machines.log.interface import AbortedTxn, LogConfig
 from fencepost.machines.log.memory import MemoryLog
-from fencepost.protocol.batch import encode_batch, encode_marker, stamp
+from fencepost.protocol.batch import Buffer, encode_batch, encode_marker, stamp
 from fencepost.server.storage import DataFolder, FileLog
 
 TOPIC_ID = bytes(range(16))
@@ -105,7 +105,7 @@ def test_files_that_changed_after_a_clean_stop_are_checked_all_the_same(tmp_path
 def test_a_clean_stop_does_not_vouch_for_a_log_whose_index_could_not_be_written(tmp_path: Path) -> None:
     refused = "/orders-0/00000000000000000000.txnindex"
 
-    def pwrite(fd: int, data: bytes, at: int) -> int:
+    def pwrite(fd: int, data: Buffer, at: int) -> int:
         if os.readlink(f"/proc/self/fd/{fd}").endswith(refused):
             raise OSError(28, "No space left on device")
         return os.pwrite(fd, data, at)

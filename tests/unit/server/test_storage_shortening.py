@@ -12,7 +12,7 @@ import pytest
 
 from fencepost.machines.log.interface import AbortedTxn, LogConfig, StorageFailed
 from fencepost.machines.partition.compaction import Policy, compact, find_dirt
-from fencepost.protocol.batch import encode_batch, stamp
+from fencepost.protocol.batch import Buffer, encode_batch, stamp
 from fencepost.protocol.records import iter_batches
 from fencepost.server.storage import DataFolder, FileLog
 from tests.unit.server.later import Later
@@ -438,7 +438,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_gone(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     is_full = False
 
-    def pwrite(fd: int, data: bytes, at: int) -> int:
+    def pwrite(fd: int, data: Buffer, at: int) -> int:
         if is_full:
             raise OSError(28, "No space left on device")
         return os.pwrite(fd, data, at)

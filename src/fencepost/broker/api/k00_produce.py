@@ -13,7 +13,7 @@ from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
 from fencepost.machines.partition.partition import AppendResult, Partition
 from fencepost.protocol import errors
-from fencepost.protocol.batch import ATTRIBUTES_AT, HEADER_BYTES, PRODUCER, PRODUCER_AT, TRANSACTIONAL
+from fencepost.protocol.batch import ATTRIBUTES_AT, HEADER_BYTES, PRODUCER, PRODUCER_AT, TRANSACTIONAL, Buffer
 from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.schema import write_uvarint
 from fencepost.protocol.transaction_version import TV0, TV2
@@ -137,7 +137,7 @@ def answer_from_bytes(cluster: Cluster, frame: bytes, pos: int, version: int, no
 def append(
     cluster: Cluster,
     partition: Partition,
-    records: bytes | None,
+    records: Buffer | None,
     transactional_id: str | None,
     version: int,
     now_ms: int,

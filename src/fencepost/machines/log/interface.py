@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from fencepost.protocol.batch import Buffer
+
 
 class StorageFailed(Exception):
     """The disk refused (full, read-only, broken). Of an append, nothing was kept."""
@@ -92,8 +94,8 @@ class Log(Protocol):
     @property
     def start_address(self) -> int: ...
 
-    def append(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> int:
-        """Store one batch (offsets already stamped) and return its address.
+    def append(self, batch: Buffer, base_offset: int, last_offset: int, max_timestamp: int) -> int:
+        """Store one batch (offsets already stamped) and return its address. The log keeps no reference to it.
 
         `base_offset` is `end_offset` now; afterwards `end_offset` is `last_offset + 1`. When this
         returns, the batch survives a crash of the process, but not of the machine: see `Storage.sync`.

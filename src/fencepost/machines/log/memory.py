@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import cast
 
 from fencepost.machines.log.interface import AbortedTxn, Log, LogConfig, Rewrite, StorageFailed, StoredBatch
-from fencepost.protocol.batch import ATTRIBUTES_AT, CONTROL, HEADER_BYTES, LEADER_EPOCH
+from fencepost.protocol.batch import ATTRIBUTES_AT, CONTROL, HEADER_BYTES, LEADER_EPOCH, Buffer
 from fencepost.protocol.topic_partition import TopicPartition
 
 SNAPSHOT_BATCHES = 4096
@@ -85,7 +85,7 @@ class MemoryLog:
     def configure(self, config: LogConfig) -> None:
         self._config = config
 
-    def append(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> int:
+    def append(self, batch: Buffer, base_offset: int, last_offset: int, max_timestamp: int) -> int:
         assert base_offset == self.end_offset, f"base offset {base_offset}, the log ends at {self.end_offset}"
         if self._storage is not None and self._storage.full:
             raise StorageFailed("no space left in memory storage (simulated)")

@@ -40,8 +40,10 @@ from fencepost.protocol.batch import (
     decode_header,
     encode_marker,
     encode_stored_record,
+    is_writable,
     stamp,
     stamp_append_time,
+    stamp_in_place,
 )
 from fencepost.protocol.produced import (
     DEFAULT_MAX_MESSAGE_BYTES,
@@ -193,7 +195,9 @@ class Partition:
         append_time = NO_TIMESTAMP
         if self.log_append_time:
             append_time = max_timestamp = now_ms
-            batch = stamp_append_time(records, base_offset, self.leader_epochs.current, now_ms)
+            batch: Buffer = stamp_append_time(records, base_offset, self.leader_epochs.current, now_ms)
+        elif is_writable(records):
+            batch = stamp_in_place(records, base_offset, self.leader_epochs.current)
         else:
             batch = stamp(records, base_offset, self.leader_epochs.current)
         try:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NoReturn
 
 from fencepost.machines.log.interface import AbortedTxn, LogConfig, LogTailUnknown, Rewrite, StorageFailed, StoredBatch
-from fencepost.protocol.batch import CONTROL, HEADER_BYTES, LEADER_EPOCH
+from fencepost.protocol.batch import CONTROL, HEADER_BYTES, LEADER_EPOCH, Buffer
 from fencepost.server.storage.aborted_index import AbortedIndex
 from fencepost.server.storage.active_segment import ActiveSegment
 from fencepost.server.storage.checkpoints import write_leader_epochs
@@ -90,7 +90,7 @@ class FileLog:
 
     # Appending.
 
-    def append(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> int:
+    def append(self, batch: Buffer, base_offset: int, last_offset: int, max_timestamp: int) -> int:
         active = self._active
         segment = active.segment
         size = len(batch)
@@ -138,7 +138,7 @@ class FileLog:
         except OSError as error:
             raise StorageFailed(str(error)) from error
 
-    def _make_ready(self, batch: bytes, base_offset: int, last_offset: int, max_timestamp: int) -> Segment:
+    def _make_ready(self, batch: Buffer, base_offset: int, last_offset: int, max_timestamp: int) -> Segment:
         """Find the segment for the batch, and note its leader epoch if that is new."""
         self.files.check_there()
         is_empty = not self.files.segments
@@ -152,7 +152,7 @@ class FileLog:
         except OSError as error:
             raise StorageFailed(str(error)) from error
 
-    def _begin_epoch(self, leader_epoch: bytes, start_offset: int) -> None:
+    def _begin_epoch(self, leader_epoch: Buffer, start_offset: int) -> None:
         epoch = int.from_bytes(leader_epoch, "big", signed=True)
         if epoch > (self._leader_epochs[-1][0] if self._leader_epochs else -1):
             epochs = [*self._leader_epochs, (epoch, start_offset)]

@@ -12,7 +12,9 @@ import os
 from collections.abc import Callable
 from typing import Protocol
 
-PWrite = Callable[[int, bytes, int], int]
+from fencepost.protocol.batch import Buffer
+
+PWrite = Callable[[int, Buffer, int], int]
 At = Callable[[str], None]
 
 
