@@ -10,6 +10,8 @@ final class Builder {
     private static final int MAX_RECORD_BYTES = 1 << 28; // No Kafka accepts a record of this size.
 
     final TopicPartition where;
+    private final int laterLimit;
+    private int limit;
     private byte[] buffer;
     private int end;
     private int count;
@@ -17,8 +19,11 @@ final class Builder {
     private long baseTimestamp;
     private long maxTimestamp;
 
-    Builder(TopicPartition where) {
+    /** firstLimit: the most bytes of the first record batch; limit: of the others. */
+    Builder(TopicPartition where, int firstLimit, int limit) {
         this.where = where;
+        this.limit = firstLimit;
+        this.laterLimit = limit;
     }
 
     boolean isEmpty() {
@@ -30,7 +35,7 @@ final class Builder {
     }
 
     /** Appends the record and returns by how much the record batch has grown; 0: the record has no room in it. */
-    int append(Row row, Headers headers, int limit) {
+    int append(Row row, Headers headers) {
         if (count == 0) {
             nowMs = System.currentTimeMillis();
         }
@@ -51,7 +56,7 @@ final class Builder {
             maxTimestamp = timestamp;
         }
         int began = count == 0 ? 0 : end;
-        reserve((int) size, limit);
+        reserve((int) size);
         maxTimestamp = Math.max(maxTimestamp, timestamp);
         int at = Varint.write(buffer, end, body);
         buffer[at++] = 0; // Attributes, all unused.
@@ -72,6 +77,7 @@ final class Builder {
         }
         buffer = null;
         count = 0;
+        limit = laterLimit;
         return made;
     }
 
@@ -88,7 +94,7 @@ final class Builder {
         return from + field.numBytes();
     }
 
-    private void reserve(int more, int limit) {
+    private void reserve(int more) {
         if (end + more > buffer.length) {
             int doubled = Math.min(2 * buffer.length, limit);
             buffer = Arrays.copyOf(buffer, Math.max(doubled, end + more));

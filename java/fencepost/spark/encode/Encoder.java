@@ -19,6 +19,8 @@ import org.apache.spark.unsafe.types.UTF8String;
  * `mostOpenBytes`, the largest are passed on, so the memory does not grow with the number of partitions.
  */
 public final class Encoder {
+    private static final int LEAST_FIRST_BATCH_BYTES = 256 << 10;
+
     private final Row row;
     private final Headers headers = new Headers();
     private final String topic;
@@ -58,10 +60,10 @@ public final class Encoder {
         headers.encode(row.headers);
         Outputs of = outputs();
         Builder builder = of.builders[of.partitionOf(row)];
-        int grown = builder.append(row, headers, maxBatchBytes);
+        int grown = builder.append(row, headers);
         if (grown == 0) {
             pass(builder);
-            grown = builder.append(row, headers, maxBatchBytes);
+            grown = builder.append(row, headers);
         }
         openBytes += grown;
         if (openBytes > mostOpenBytes) {
@@ -134,8 +136,18 @@ public final class Encoder {
             name = UTF8String.fromString(topicName);
             builders = new Builder[partitions];
             for (int n = 0; n < partitions; n++) {
-                builders[n] = new Builder(new TopicPartition(topicName, n));
+                builders[n] = new Builder(new TopicPartition(topicName, n), firstLimit(n), maxBatchBytes);
             }
+        }
+
+        /**
+         * The partitions of a topic fill evenly. If their first record batches had the same size, all partitions would be
+         * full at the same moment, and the sender would have nothing to do until then.
+         */
+        private int firstLimit(int partition) {
+            int place = Math.floorMod(partition + firstTurn, builders.length);
+            int share = (int) ((long) maxBatchBytes * (place + 1) / builders.length);
+            return Math.min(Math.max(share, LEAST_FIRST_BATCH_BYTES), maxBatchBytes);
         }
 
         /** The partition that the row names, or by its key, or the next in turn. */

@@ -11,8 +11,10 @@ import java.net.SocketTimeoutException;
 import java.net.UnknownHostException;
 import java.nio.BufferUnderflowException;
 import java.security.cert.CertificateException;
+import java.util.ArrayDeque;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.Queue;
 import java.util.function.Function;
 import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLHandshakeException;
@@ -27,6 +29,7 @@ final class BrokerConnection implements AutoCloseable {
     private final Socket socket;
     private final DataInputStream in;
     private final Map<Integer, Integer> maxVersions = new HashMap<>();
+    private final Queue<Integer> unanswered = new ArrayDeque<>();
     private int correlationId;
     private int answers;
 
@@ -65,6 +68,7 @@ final class BrokerConnection implements AutoCloseable {
     void send(Request request, String what) {
         try {
             request.writeTo(socket.getOutputStream(), ++correlationId, settings.clientId());
+            unanswered.add(correlationId);
         } catch (IOException e) {
             close();
             throw ended(what, e);
@@ -82,8 +86,9 @@ final class BrokerConnection implements AutoCloseable {
             answers++;
             Reply reply = new Reply(frame);
             int answered = reply.int32();
-            if (answered != correlationId) {
-                throw new Unreachable(address + " answered request " + answered + " instead of " + correlationId);
+            int expected = unanswered.remove();
+            if (answered != expected) {
+                throw new Unreachable(address + " answered request " + answered + " instead of " + expected);
             }
             return read.apply(reply);
         } catch (SocketTimeoutException e) {

@@ -11,21 +11,26 @@ import java.util.Map;
 import java.util.UUID;
 
 /**
- * Produce requests, one to the leader of each partition: sent to all leaders first, and then the answers are read.
+ * Produce requests to the leaders of partitions: all are sent first, and then the answers are read.
  *
- * Several partitions of one broker go into one request. A lost connection counts as NETWORK_EXCEPTION.
+ * Small record batches for one broker go into one request. Large ones are requests of their own, so that the broker writes one
+ * while the next arrives. A lost connection counts as NETWORK_EXCEPTION.
  */
 public final class Produce {
     private static final int PRODUCE = 0;
     private static final int FIRST_VERSION = 9; // The first with compact fields.
     private static final int BY_TOPIC_ID = 13;
     private static final int REQUEST_TIMEOUT_MS = 30_000;
+    private static final long REQUEST_BYTES = 1 << 20;
 
     /** The bytes of a record batch. */
     public record Payload(byte[] bytes, int size) {}
 
     /** What a broker said to one partition. */
     public record Answer(int code, String message) {}
+
+    /** A request whose answer is still to be read. */
+    private record Sent(BrokerConnection leader, List<TopicPartition> partitions) {}
 
     private final Cluster cluster;
     private final String transactionalId;
@@ -42,34 +47,51 @@ public final class Produce {
 
     public Map<TopicPartition, Answer> send(Map<TopicPartition, Payload> payloads) {
         Map<TopicPartition, Answer> answers = new HashMap<>();
-        Map<BrokerConnection, Map<String, List<TopicPartition>>> byLeader = new LinkedHashMap<>();
+        Map<BrokerConnection, List<TopicPartition>> byLeader = new LinkedHashMap<>();
         for (TopicPartition where : payloads.keySet()) {
             try {
-                byLeader.computeIfAbsent(cluster.leader(where), leader -> new LinkedHashMap<>())
-                        .computeIfAbsent(where.topic(), topic -> new ArrayList<>())
-                        .add(where);
+                byLeader.computeIfAbsent(cluster.leader(where), leader -> new ArrayList<>()).add(where);
             } catch (BrokerError e) {
                 answers.put(where, lost(where, e.code, e));
             } catch (Unreachable e) {
                 answers.put(where, lost(where, ErrorCode.NETWORK_EXCEPTION, e));
             }
         }
-        List<BrokerConnection> sent = new ArrayList<>();
-        for (BrokerConnection leader : byLeader.keySet()) {
-            orLost(leader, byLeader.get(leader), answers, () -> {
-                leader.send(request(leader, payloads, byLeader.get(leader)), "ProduceRequest");
-                sent.add(leader);
-            });
-        }
-        for (BrokerConnection leader : sent) {
+        List<Sent> sent = new ArrayList<>();
+        byLeader.forEach((leader, partitions) -> {
+            for (List<TopicPartition> some : split(partitions, payloads)) {
+                orLost(leader, some, answers, () -> {
+                    leader.send(request(leader, payloads, some), "ProduceRequest");
+                    sent.add(new Sent(leader, some));
+                });
+            }
+        });
+        for (Sent one : sent) {
             Map<TopicPartition, Answer> said = new HashMap<>();
-            orLost(leader, byLeader.get(leader), answers, () -> {
-                leader.receive("ProduceRequest", reply -> read(reply, versionOf(leader), said));
+            orLost(one.leader, one.partitions, answers, () -> {
+                one.leader.receive("ProduceRequest", reply -> read(reply, versionOf(one.leader), said));
                 answers.putAll(said);
             });
         }
         answers.replaceAll(this::judged);
         return answers;
+    }
+
+    /** Requests of about REQUEST_BYTES each, but at least one partition. */
+    private static List<List<TopicPartition>> split(
+            List<TopicPartition> partitions, Map<TopicPartition, Payload> payloads) {
+        List<List<TopicPartition>> requests = new ArrayList<>();
+        long bytes = REQUEST_BYTES;
+        for (TopicPartition where : partitions) {
+            int size = payloads.get(where).size;
+            if (bytes + size > REQUEST_BYTES) {
+                requests.add(new ArrayList<>());
+                bytes = 0;
+            }
+            requests.get(requests.size() - 1).add(where);
+            bytes += size;
+        }
+        return requests;
     }
 
     private int versionOf(BrokerConnection leader) {
@@ -83,16 +105,16 @@ public final class Produce {
 
     private void orLost(
             BrokerConnection leader,
-            Map<String, List<TopicPartition>> partitions,
+            List<TopicPartition> partitions,
             Map<TopicPartition, Answer> answers,
             Runnable exchange) {
         try {
             exchange.run();
         } catch (Unreachable e) {
             cluster.drop(leader);
-            for (List<TopicPartition> ofTopic : partitions.values()) {
-                Answer lost = lost(ofTopic.get(0), ErrorCode.NETWORK_EXCEPTION, e);
-                ofTopic.forEach(where -> answers.put(where, lost));
+            Map<String, Answer> lost = new HashMap<>();
+            for (TopicPartition where : partitions) {
+                answers.put(where, lost.computeIfAbsent(where.topic(), topic -> lost(where, ErrorCode.NETWORK_EXCEPTION, e)));
             }
         }
     }
@@ -100,11 +122,13 @@ public final class Produce {
     private Request request(
             BrokerConnection leader,
             Map<TopicPartition, Payload> payloads,
-            Map<String, List<TopicPartition>> partitions) {
+            List<TopicPartition> partitions) {
         int used = versionOf(leader);
+        Map<String, List<TopicPartition>> byTopic = new LinkedHashMap<>();
+        partitions.forEach(where -> byTopic.computeIfAbsent(where.topic(), topic -> new ArrayList<>()).add(where));
         Request request = new Request(PRODUCE, used, true).compactString(transactionalId);
-        request.int16(-1).int32(REQUEST_TIMEOUT_MS).array(partitions.size());
-        partitions.forEach((topic, ofTopic) -> {
+        request.int16(-1).int32(REQUEST_TIMEOUT_MS).array(byTopic.size());
+        byTopic.forEach((topic, ofTopic) -> {
             if (used >= BY_TOPIC_ID) {
                 request.uuid(topics.get(topic).topicId());
             } else {
