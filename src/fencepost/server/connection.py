@@ -2,9 +2,8 @@
 
 There are no streams and no tasks. Bytes land in a buffer that all connections share and are cut into frames there;
 `Inbox` keeps only the bytes that cannot be served yet. As in Kafka, each frame is answered before the next one of its
-connection is handled, and answers that are ready together leave in one write. The connection stops reading from a
-client that does not read its answers, or that keeps sending while an answer is due. A client with many requests in
-flight gets one turn at a time, so that the others are served in between.
+connection is handled, and answers that are ready together leave in one write. A client with many requests in flight
+gets one turn at a time, so that the others are served in between. `flow_control.py` says when to stop reading.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Set
-from enum import Enum
+from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
@@ -21,17 +19,12 @@ from fencepost.broker.rpcs import KEPT_BYTES, KEPT_KEYS, KEPT_PER_CONNECTION, KE
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
 from fencepost.server.complaints import guess_protocol
-from fencepost.server.inbox import Inbox, length_at
+from fencepost.server.connection_state import ANSWERED, AWAITING, CLOSED, HANDLING, READY, SCHEDULED
+from fencepost.server.flow_control import ENDED, READING, FlowControl
+from fencepost.server.inbox import length_at
 
 if TYPE_CHECKING:
     from fencepost.server.listener import Listener
-
-# A larger request is read into memory of its own; a smaller one is put together from its pieces.
-LARGE_BYTES = 1 << 16
-# How much a connection may hold while there is no memory left for requests.
-SMALL_BYTES = 1 << 12
-# How much a connection may hold behind a request that is not answered yet.
-MAX_WAITING_BYTES = 1 << 16
 
 # A turn ends after this many frames or this much time.
 FRAMES_A_TURN = 256
@@ -41,82 +34,32 @@ FRAMES_A_LOOK = 8  # Frames handled between two looks at the clock.
 # Answers that a connection may have unsent before its next request is handled.
 WRITE_HIGH_BYTES, WRITE_LOW_BYTES = 1 << 15, 1 << 13
 
-# While other connections wait for memory, a large request has this long to arrive.
-ARRIVAL_S, ARRIVAL_BYTES_A_SECOND = 10.0, 4_000_000
 # How long a client may take to read its last answers after the broker closed the connection.
 CLOSING_S = 5.0
 
 
-class ConnectionState(Enum):
-    """What the connection does with its client's requests."""
+class ClientConnection(FlowControl):
+    """One client. `state` moves as in MOVES (`connection_state.py`).
 
-    READY = "ready"  # Every request was answered; the next one is handled when its bytes arrive.
-    HANDLING = "handling"  # The broker handles a request and has not answered it.
-    ANSWERED = "answered"  # It has, before it returned: the answer leaves together with the next ones.
-    AWAITING = "awaiting"  # The broker returned without an answer, which will come later.
-    SCHEDULED = "scheduled"  # The event loop will call `_next_turn`, which handles the requests in the inbox.
-    CLOSED = "closed"  # No request is handled any more, and no answer leaves.
-
-
-READY, HANDLING, ANSWERED, AWAITING, SCHEDULED, CLOSED = ConnectionState
-MOVES: Mapping[ConnectionState, Set[ConnectionState]] = {
-    READY: {HANDLING, SCHEDULED, CLOSED},
-    HANDLING: {ANSWERED, AWAITING, CLOSED},
-    ANSWERED: {HANDLING, READY, CLOSED},
-    AWAITING: {READY, CLOSED},
-    SCHEDULED: {READY, CLOSED},
-    CLOSED: set(),
-}
-
-
-class Input(Enum):
-    """What the connection does with the bytes that its client sends."""
-
-    READING = "reading"
-    PAUSED = "paused"  # It leaves them to the kernel, whose buffer fills until the client has to stop.
-    ENDED = "ended"  # The client sent its last byte, and not all of its requests are answered.
-
-
-READING, PAUSED, ENDED = Input
-
-
-class ClientConnection(asyncio.BufferedProtocol):
-    """One client. `state` moves as in MOVES; `_input` and `_is_writable` (asyncio's flow control) are independent."""
+    `_keep_rpc` is here because it needs the answer that has not left yet; `broker/rpcs.py` says what is kept.
+    """
 
     __slots__ = (
         "_closer",
         "_closing_bytes",
-        "_counted",
-        "_input",
-        "_is_writable",
-        "_listener",
         "_outbox",
         "_outbox_bytes",
         "_reads_little",
-        "_transport",
-        "_unsent",
         "host",
-        "inbox",
-        "last_active",
         "port",
         "rpcs",
-        "state",
     )
 
-    _transport: asyncio.Transport
-
     def __init__(self, listener: Listener) -> None:
-        self.state = READY
-        self.inbox = Inbox()
+        super().__init__(listener)
         self.host = ""
         self.port = 0
         self.rpcs: deque[KeptRpc] | None = None
-        self.last_active = monotonic()
-        self._input = READING
-        self._is_writable = True
-        self._listener = listener
-        self._counted = 0  # Bytes of the inbox that the listener counts as held.
-        self._unsent = 0  # Bytes of replies that the listener counts as unsent.
         self._closing_bytes = 0  # Bytes that the listener counts as still to be sent before the close.
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
@@ -177,21 +120,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif inbox.fill(nbytes):
             listener.arriving.pop(self, None)
             self._serve_large()
-
-    def pause_writing(self) -> None:
-        self._is_writable = False
-        if self.state is not CLOSED:
-            listener = self._listener
-            listener.slow[self] = monotonic()
-            self._unsent = self._transport.get_write_buffer_size()
-            listener.unsent_bytes += self._unsent
-
-    def resume_writing(self) -> None:
-        self._is_writable = True
-        if self.state is not CLOSED:
-            self._note_sent()
-            self.last_active = monotonic()
-            self._schedule()
 
     # --- called by the broker -----------------------------------------------------------------------------
 
@@ -380,75 +308,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._is_writable and self._listener.unsent_bytes > 2 * self._listener.max_unsent_bytes:
             self.abort(f"{self._listener.unsent_bytes} bytes of answers are unsent already, to it and to others")
 
-    # --- reading, or not ----------------------------------------------------------------------------------
-
-    def _settle(self) -> None:
-        """Count the inbox; then read only while the client's requests can be served and held."""
-        if self.state is CLOSED:
-            return
-        listener = self._listener
-        inbox = self.inbox
-        more_bytes = inbox.held_bytes - self._counted
-        if more_bytes:
-            self._counted += more_bytes
-            listener.hold(more_bytes)
-        if self._input is ENDED and self.state is not AWAITING and not inbox.has_request():
-            self.close("")
-            return
-        is_short = listener.held_bytes >= listener.max_held_bytes
-        if self.state is READY and self._is_writable and inbox.has_request():
-            # The answer to the request before it came after `_serve` had looked.
-            self._schedule_turn()
-        unread = inbox.unread_bytes
-        if self.state is not READY or not self._is_writable:
-            self._read_on(unread < (SMALL_BYTES if is_short else MAX_WAITING_BYTES))
-        elif unread >= 4 and not inbox.large_bytes and inbox.begun_bytes > (SMALL_BYTES if is_short else LARGE_BYTES):
-            if is_short:
-                listener.starved[self] = None
-                self._read_on(False)
-            else:
-                self.read_large()
-        else:
-            self._read_on(True)
-
-    def read_large(self) -> None:
-        """Read the rest of the request that has begun; there is memory for all of it."""
-        listener = self._listener
-        inbox = self.inbox
-        listener.starved.pop(self, None)
-        inbox.begin_large()
-        listener.arriving[self] = monotonic() + ARRIVAL_S + inbox.large_bytes / ARRIVAL_BYTES_A_SECOND
-        listener.hold(inbox.large_bytes - self._counted)
-        self._counted = inbox.large_bytes
-        self._read_on(True)
-
-    def is_stuck(self, now: float) -> bool:
-        """Whether it holds the beginning of a request, could send more, and has not for a while."""
-        is_free = self.state is READY and self._is_writable and self._input is READING
-        is_part = bool(self.inbox.data) and not self.inbox.large_bytes
-        return is_free and is_part and now - self.last_active > ARRIVAL_S
-
-    def _read_on(self, is_wanted: bool) -> None:
-        if is_wanted and self._input is PAUSED:
-            self._input = READING
-            self._transport.resume_reading()
-        elif not is_wanted and self._input is READING:
-            self._input = PAUSED
-            self._transport.pause_reading()
-
-    def note_progress(self, now: float) -> None:
-        """See whether a slow reader took anything since the last look."""
-        unsent = self._transport.get_write_buffer_size()
-        if unsent != self._unsent:
-            self._listener.unsent_bytes += unsent - self._unsent
-            self._unsent = unsent
-            self._listener.slow[self] = self.last_active = now
-
-    def _note_sent(self) -> None:
-        self._listener.slow.pop(self, None)
-        self._listener.unsent_bytes -= self._unsent
-        self._unsent = 0
-
     # --- the end ------------------------------------------------------------------------------------------
 
     def _complain(self, reason: str) -> None:
@@ -456,18 +315,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._listener.complaints.line(f"closed {self.host}:{self.port}: {reason}")
 
     def _end(self) -> None:
-        """Close, and give back all memory at once; the transport may take its time."""
         if self.state is CLOSED:
             return
         self.state = CLOSED
-        listener = self._listener
-        listener.silent.pop(self, None)
-        listener.starved.pop(self, None)
-        listener.arriving.pop(self, None)
-        self._note_sent()
-        self.inbox.clear()
-        counted, self._counted = self._counted, 0
-        listener.hold(-counted)
+        self._listener.silent.pop(self, None)
+        self._give_back()
         self._outbox.clear()
         closer, self._closer = self._closer, None
         if closer is not None:

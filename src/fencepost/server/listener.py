@@ -21,7 +21,9 @@ from fencepost.broker.rpcs import KeptRpc
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.open_files import room_for_connections
 from fencepost.server.complaints import Complaints
-from fencepost.server.connection import AWAITING, LARGE_BYTES, SMALL_BYTES, ClientConnection
+from fencepost.server.connection import ClientConnection
+from fencepost.server.connection_state import AWAITING
+from fencepost.server.flow_control import LARGE_BYTES, SMALL_BYTES, FlowControl
 
 # One read takes at most this much.
 SCRATCH_BYTES = 1 << 17
@@ -71,14 +73,14 @@ class Listener:
         self.silent: dict[ClientConnection, float] = {}
         self.held_bytes = 0
         # Connections with a large request that is being read, and the time by which it must be complete.
-        self.arriving: dict[ClientConnection, float] = {}
+        self.arriving: dict[FlowControl, float] = {}
         # Connections that wait for memory, first come, first served.
-        self.starved: dict[ClientConnection, None] = {}
+        self.starved: dict[FlowControl, None] = {}
         self.unsent_bytes = 0
         # Unsent bytes of aborted connections that their transports have not freed yet.
         self.closing_bytes = 0
         # Slow readers, with the time when they last read something.
-        self.slow: dict[ClientConnection, float] = {}
+        self.slow: dict[FlowControl, float] = {}
         self.is_closing = False
         self._tick: asyncio.TimerHandle | None = None
         self._next_idle_check = 0.0

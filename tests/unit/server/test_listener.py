@@ -14,9 +14,10 @@ from fencepost.broker.node import Frame
 from fencepost.broker.rpcs import KEPT_BYTES
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
-from fencepost.server import complaints, connection, listener
+from fencepost.server import complaints, connection, flow_control, listener
 from fencepost.server.complaints import Complaints, guess_protocol
-from fencepost.server.connection import MOVES, ClientConnection, ConnectionState
+from fencepost.server.connection import ClientConnection
+from fencepost.server.connection_state import MOVES, ConnectionState
 from fencepost.server.listener import Listener
 
 KB, MB = 1 << 10, 1 << 20
@@ -318,7 +319,7 @@ async def test_a_deep_pipeline_is_served_in_turns(monkeypatch: pytest.MonkeyPatc
 @in_loop
 async def test_a_turn_ends_early_when_requests_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    for module in (connection, listener):
+    for module in (connection, flow_control, listener):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World()
     transport = world.connect()
@@ -418,7 +419,7 @@ async def test_a_client_that_does_not_read_is_not_served() -> None:
     transport.receive(frame(b"large20000") * 10)
     assert len(world.node.handled) == 2
     read = transport.receive(frame(b"a") * 1_000_000)
-    assert read < 4 * connection.MAX_WAITING_BYTES
+    assert read < 4 * flow_control.MAX_WAITING_BYTES
     assert not transport.is_reading
     transport.drain(1 << 40)
     while not transport.is_reading:
@@ -431,7 +432,7 @@ async def test_a_client_that_waits_is_not_read_from_for_ever() -> None:
     world = World()
     transport = world.connect()
     transport.receive(frame(b"wait"))
-    assert transport.receive(frame(b"a") * 1_000_000) < 4 * connection.MAX_WAITING_BYTES
+    assert transport.receive(frame(b"a") * 1_000_000) < 4 * flow_control.MAX_WAITING_BYTES
     assert not transport.is_reading
     world.node.answer()
     while not transport.is_reading:
@@ -471,7 +472,7 @@ async def test_after_a_large_request_only_the_beginning_of_the_next_is_read_into
     protocol = transport.protocol
     assert len(protocol.get_buffer(-1)) == listener.SCRATCH_BYTES
     transport.receive(frame(bytes(300_000)))
-    assert len(protocol.get_buffer(-1)) == connection.SMALL_BYTES
+    assert len(protocol.get_buffer(-1)) == flow_control.SMALL_BYTES
     transport.receive(frame(bytes(300_000))[:10])
     assert len(protocol.get_buffer(-1)) == 300_004 - 10
     transport.receive(frame(bytes(300_000))[10:] + frame(b"small"))
@@ -516,7 +517,7 @@ async def test_large_requests_wait_in_line_for_memory() -> None:
     for transport in (first, second):
         assert transport.receive(frame(body)[:500_000]) == 500_000
     for transport in (third, fourth):
-        assert transport.receive(frame(body)[:500_000]) <= connection.SMALL_BYTES
+        assert transport.receive(frame(body)[:500_000]) <= flow_control.SMALL_BYTES
         assert not transport.is_reading
     # Small requests are still served.
     bystander = world.connect()
@@ -527,7 +528,7 @@ async def test_large_requests_wait_in_line_for_memory() -> None:
     await settle()
     assert third.is_reading
     assert not fourth.is_reading
-    third.receive(frame(body)[connection.SMALL_BYTES :])
+    third.receive(frame(body)[flow_control.SMALL_BYTES :])
     await settle()
     assert fourth.is_reading
     assert [len(data) for data in world.node.handled] == [1, 1, 1, MB, MB]
@@ -541,15 +542,15 @@ async def test_a_large_request_that_does_not_arrive_gives_its_memory_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    for module in (connection, listener):
+    for module in (connection, flow_control, listener):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(queued_max_request_bytes=str(2 * MB))
     stuck, waiting = world.connect(), world.connect()
     stuck.receive(frame(bytes(8 * MB))[:100_000])
-    waiting.receive(frame(bytes(MB))[: connection.SMALL_BYTES])
+    waiting.receive(frame(bytes(MB))[: flow_control.SMALL_BYTES])
     world.listener._on_tick()
     assert stuck.end is None
-    now[0] = connection.ARRIVAL_S + 3
+    now[0] = flow_control.ARRIVAL_S + 3
     world.listener._on_tick()
     assert stuck.end == "aborted"
     assert "a request of 8388612 bytes is still not there" in world.lines[0]
@@ -560,14 +561,14 @@ async def test_a_large_request_that_does_not_arrive_gives_its_memory_to_others(
 @in_loop
 async def test_less_than_the_length_of_a_request_gives_its_memory_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    for module in (connection, listener):
+    for module in (connection, flow_control, listener):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(queued_max_request_bytes=str(2 * MB))
     stuck, large, waiting = world.connect(), world.connect(), world.connect()
     stuck.receive(frame(b"a")[:2])
     large.receive(frame(bytes(8 * MB))[:100_000])
-    waiting.receive(frame(bytes(MB))[: connection.SMALL_BYTES])
-    now[0] = connection.ARRIVAL_S + 3
+    waiting.receive(frame(bytes(MB))[: flow_control.SMALL_BYTES])
+    now[0] = flow_control.ARRIVAL_S + 3
     world.listener._on_tick()
     assert stuck.end == "aborted"
 
@@ -578,7 +579,7 @@ async def test_requests_of_middling_size_that_do_not_arrive_give_their_memory_to
 ) -> None:
     """They are read like small ones until no memory is left. Then new ones wait, and each holds some memory too."""
     now = [0.0]
-    for module in (connection, listener):
+    for module in (connection, flow_control, listener):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(queued_max_request_bytes=str(MB))
     stuck = [world.connect() for _ in range(40)]
@@ -588,7 +589,7 @@ async def test_requests_of_middling_size_that_do_not_arrive_give_their_memory_to
     client = world.connect()
     sent = client.receive(frame(bytes(20_000)))
     for _ in range(4):
-        now[0] += connection.ARRIVAL_S + 1
+        now[0] += flow_control.ARRIVAL_S + 1
         world.listener._on_tick()
         await settle()
         sent += client.receive(frame(bytes(20_000))[sent:])
@@ -601,7 +602,7 @@ async def test_clients_that_stop_reading_are_closed_when_answers_fill_the_memory
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    for module in (connection, listener):
+    for module in (connection, flow_control, listener):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(queued_max_request_bytes=str(2 * MB))
     slow = [world.connect() for _ in range(3)]
@@ -644,7 +645,7 @@ async def test_a_connection_that_waits_for_memory_is_forgotten_when_it_is_lost()
 @in_loop
 async def test_idle_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    for module in (connection, listener):
+    for module in (connection, flow_control, listener):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(connections_max_idle_ms="5000")
     idle, waiting, active = (world.connect() for _ in range(3))
@@ -661,7 +662,7 @@ async def test_past_the_limit_the_oldest_connection_that_said_nothing_makes_room
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
-    for module in (connection, listener):
+    for module in (connection, flow_control, listener):
         monkeypatch.setattr(module, "monotonic", lambda: now[0])
     world = World(max_connections="2")
     busy, silent = world.connect(), world.connect()

@@ -1,0 +1,187 @@
+"""What one connection holds in memory, and whether its client may send more.
+
+The connection stops reading from a client that does not read its answers, or that keeps sending while an answer is due.
+The memory is that of all connections together, so the counts are kept in `listener.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from enum import Enum
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from fencepost.server.connection_state import AWAITING, CLOSED, READY
+from fencepost.server.inbox import Inbox
+
+if TYPE_CHECKING:
+    from fencepost.server.listener import Listener
+
+# A larger request is read into memory of its own; a smaller one is put together from its pieces.
+LARGE_BYTES = 1 << 16
+# How much a connection may hold while there is no memory left for requests.
+SMALL_BYTES = 1 << 12
+# How much a connection may hold behind a request that is not answered yet.
+MAX_WAITING_BYTES = 1 << 16
+
+# While other connections wait for memory, a large request has this long to arrive.
+ARRIVAL_S, ARRIVAL_BYTES_A_SECOND = 10.0, 4_000_000
+
+
+class Input(Enum):
+    """What the connection does with the bytes that its client sends."""
+
+    READING = "reading"
+    PAUSED = "paused"  # It leaves them to the kernel, whose buffer fills until the client has to stop.
+    ENDED = "ended"  # The client sent its last byte, and not all of its requests are answered.
+
+
+READING, PAUSED, ENDED = Input
+
+
+class FlowControl(asyncio.BufferedProtocol):
+    """`_input` and `_is_writable` (asyncio's flow control) are independent of each other and of `state`.
+
+    `ClientConnection` extends it. As an object of its own it would cost every request another attribute look-up.
+    """
+
+    __slots__ = (
+        "_counted",
+        "_input",
+        "_is_writable",
+        "_listener",
+        "_transport",
+        "_unsent",
+        "inbox",
+        "last_active",
+        "state",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, listener: Listener) -> None:
+        self.state = READY
+        self.inbox = Inbox()
+        self.last_active = monotonic()
+        self._input = READING
+        self._is_writable = True
+        self._listener = listener
+        self._counted = 0  # Bytes of the inbox that the listener counts as held.
+        self._unsent = 0  # Bytes of replies that the listener counts as unsent.
+
+    # --- what `ClientConnection` does -------------------------------------------------------------------------
+
+    @abstractmethod
+    def close(self, reason: str) -> None:
+        """End the connection once the client has read the answers that were sent."""
+
+    @abstractmethod
+    def abort(self, reason: str) -> None:
+        """End the connection now."""
+
+    @abstractmethod
+    def _schedule(self) -> None:
+        """Have the next turn soon, if there is anything to do in it."""
+
+    @abstractmethod
+    def _schedule_turn(self) -> None:
+        """Have the next turn soon."""
+
+    # --- reading, or not ------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        """Count the inbox; then read only while the client's requests can be served and held."""
+        if self.state is CLOSED:
+            return
+        listener = self._listener
+        inbox = self.inbox
+        more_bytes = inbox.held_bytes - self._counted
+        if more_bytes:
+            self._counted += more_bytes
+            listener.hold(more_bytes)
+        if self._input is ENDED and self.state is not AWAITING and not inbox.has_request():
+            self.close("")
+            return
+        is_short = listener.held_bytes >= listener.max_held_bytes
+        if self.state is READY and self._is_writable and inbox.has_request():
+            # The answer to the request before it came after `_serve` had looked.
+            self._schedule_turn()
+        unread = inbox.unread_bytes
+        if self.state is not READY or not self._is_writable:
+            self._read_on(unread < (SMALL_BYTES if is_short else MAX_WAITING_BYTES))
+        elif unread >= 4 and not inbox.large_bytes and inbox.begun_bytes > (SMALL_BYTES if is_short else LARGE_BYTES):
+            if is_short:
+                listener.starved[self] = None
+                self._read_on(False)
+            else:
+                self.read_large()
+        else:
+            self._read_on(True)
+
+    def read_large(self) -> None:
+        """Read the rest of the request that has begun; there is memory for all of it."""
+        listener = self._listener
+        inbox = self.inbox
+        listener.starved.pop(self, None)
+        inbox.begin_large()
+        listener.arriving[self] = monotonic() + ARRIVAL_S + inbox.large_bytes / ARRIVAL_BYTES_A_SECOND
+        listener.hold(inbox.large_bytes - self._counted)
+        self._counted = inbox.large_bytes
+        self._read_on(True)
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether it holds the beginning of a request, could send more, and has not for a while."""
+        is_free = self.state is READY and self._is_writable and self._input is READING
+        is_part = bool(self.inbox.data) and not self.inbox.large_bytes
+        return is_free and is_part and now - self.last_active > ARRIVAL_S
+
+    def _read_on(self, is_wanted: bool) -> None:
+        if is_wanted and self._input is PAUSED:
+            self._input = READING
+            self._transport.resume_reading()
+        elif not is_wanted and self._input is READING:
+            self._input = PAUSED
+            self._transport.pause_reading()
+
+    # --- answers that the client does not read --------------------------------------------------------------
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+        if self.state is not CLOSED:
+            listener = self._listener
+            listener.slow[self] = monotonic()
+            self._unsent = self._transport.get_write_buffer_size()
+            listener.unsent_bytes += self._unsent
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        if self.state is not CLOSED:
+            self._note_sent()
+            self.last_active = monotonic()
+            self._schedule()
+
+    def note_progress(self, now: float) -> None:
+        """See whether a slow reader took anything since the last look."""
+        unsent = self._transport.get_write_buffer_size()
+        if unsent != self._unsent:
+            self._listener.unsent_bytes += unsent - self._unsent
+            self._unsent = unsent
+            self._listener.slow[self] = self.last_active = now
+
+    def _note_sent(self) -> None:
+        self._listener.slow.pop(self, None)
+        self._listener.unsent_bytes -= self._unsent
+        self._unsent = 0
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _give_back(self) -> None:
+        """Give back all memory at once; the transport may take its time."""
+        listener = self._listener
+        listener.starved.pop(self, None)
+        listener.arriving.pop(self, None)
+        self._note_sent()
+        self.inbox.clear()
+        counted, self._counted = self._counted, 0
+        listener.hold(-counted)
