@@ -22,6 +22,7 @@ from enum import Enum
 
 from fencepost.protocol.batch import MAX_SEQUENCE, advance_sequence
 from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.spark.lease.comparing import compare_counts, compare_results
 from fencepost.spark.lease.messages import (
     Busy,
     Effect,
@@ -39,7 +40,7 @@ from fencepost.spark.lease.messages import (
     Ticket,
     Written,
 )
-from fencepost.spark.lease.wording import described, input_name_of, listed, name_of
+from fencepost.spark.lease.wording import input_name_of, name_of
 
 # Among how many tasks the partitions are shared, if there are so many. Fewer tasks with more leases each need fewer
 # messages; more tasks send at the same time. `docs/internals/leases-at-scale.md` has the measurements.
@@ -213,11 +214,6 @@ class LeaseTable:
             self._lose(task, reason, now_ms)
         return self._take()
 
-    def dispute(self, reason: str) -> list[Effect]:
-        """A task got the result of another attempt, and its own rows show that the result is wrong."""
-        self._break(reason)
-        return self._take()
-
     # --- lost tasks, and time -------------------------------------------------------------------------------
 
     def lost(self, task: TaskAttempt, now_ms: int) -> list[Effect]:
@@ -268,6 +264,7 @@ class LeaseTable:
         return self._take()
 
     def break_transaction(self, reason: str, *, is_fatal: bool = False) -> list[Effect]:
+        """For reasons outside these rules: the driver gives up, or a task disputes the result of another attempt."""
         self._break(reason, is_fatal)
         return self._take()
 
@@ -280,10 +277,15 @@ class LeaseTable:
         """
         if self.finished:
             return self.finished, []
-        if not self.broken and (problem := self._problem(list(results), input_partitions or {})):
-            self._break(problem)
+        if not self.broken:
+            inputs = self._inputs.items()
+            written = {input_: of.result for input_, of in inputs if of.result is not None}
+            owners = {input_: of.owner for input_, of in inputs if of.owner is not None}
+            if problem := compare_results(results, written, owners, input_partitions or {}):
+                self._break(problem)
         if self.broken:
             return self.broken, self._take()
+        assert not self._deadlines, "every owner is done, so no lease is out"
         self.finished = Finished({p: o.acknowledged for p, o in self._outputs.items() if o.acknowledged})
         return self.finished, self._take()
 
@@ -399,12 +401,8 @@ class LeaseTable:
     def _complete(self, of: _Input, ask: _Ask) -> None:
         assert ask.counts is not None
         said = {partition: count for partition, count in ask.counts.items() if count}
-        if of.held:
-            return self._break(f"{ask.task} says it is done, but holds {', '.join(map(name_of, sorted(of.held)))}")
-        if said != of.acknowledged:
-            return self._break(
-                f"{ask.task} counted {listed(said)}, but the brokers acknowledged {listed(of.acknowledged)}"
-            )
+        if problem := compare_counts(ask.task, said, of.acknowledged, of.held):
+            return self._break(problem)
         counts = tuple((*partition, count) for partition, count in sorted(said.items()))
         of.result = TaskResult(*ask.task, counts)
         self._owners -= 1
@@ -445,29 +443,6 @@ class LeaseTable:
                 if not ask.is_over:
                     self._reply(ask, LeaseRefused(reason, is_fatal))
             of.parked.clear()
-
-    def _problem(self, results: list[TaskResult], input_partitions: Mapping[int, int]) -> str | None:
-        """The difference between the results that Spark accepted and the records written; None if there is none."""
-        seen: set[InputPartition] = set()
-        for result in results:
-            task = TaskAttempt(*result[:3])
-            if task.input in seen:
-                return f"Spark accepted two results for {input_name_of(task.input)}"
-            seen.add(task.input)
-            of = self._inputs.get(task.input)
-            if of is None or of.result is None:
-                return f"Spark accepted a result of {task}, which never said that it was done"
-            if of.result != result:
-                return f"Spark accepted {described(result)}, but {described(of.result)} was written"
-        for input_, of in self._inputs.items():
-            if of.owner is not None and input_ not in seen:
-                return f"{of.owner} wrote to the transaction, but Spark accepted no result for {input_name_of(input_)}"
-        for write, count in input_partitions.items():
-            missing = [i for i in range(count) if (write, i) not in seen]
-            if missing:
-                return f"Spark accepted no result for {input_name_of((write, missing[0]))} ({len(missing)} of {count})"
-        assert not self._deadlines, "every owner is done, so no lease is out"
-        return None
 
     def _reply(self, ask: _Ask, outcome: Outcome) -> None:
         assert not ask.is_over, "a ticket is answered once"

@@ -218,7 +218,7 @@ class LeaseService:
         elif op == "fail":
             effects = table.fail(task, f"{task}: {message['reason']}", message["fatal"] is True, now_ms)
         elif op == "dispute":
-            effects = table.dispute(f"{task}: {message['reason']}")
+            effects = table.break_transaction(f"{task}: {message['reason']}")
         else:
             raise BadFrame(f"unknown operation {op!r}")
         return self._carry_out(transaction, effects)
