@@ -31,7 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.cli.progress import say
 from fencepost.server.crash import POINTS
-from fencepost.testing.broker import BrokerFailed
+from fencepost.testing import BrokerFailed
 from tests.crash import killing
 from tests.crash.client_process import ClientProcess
 from tests.crash.damage import change_a_byte, spoil_derived, tear_tails

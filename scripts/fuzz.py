@@ -29,8 +29,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from fencepost.broker.api import APIS
 from fencepost.cli.progress import say
 from fencepost.protocol import messages
-from fencepost.testing import Broker
-from fencepost.testing.broker import BrokerFailed
+from fencepost.testing import Broker, BrokerFailed
 from tests.readers.reading import IMPATIENT
 from tests.wire.hostile import TOPICS, HostileFrames, Identity
 

@@ -7,8 +7,7 @@ import signal
 import threading
 import time
 
-from fencepost.testing import Broker
-from fencepost.testing.broker import BrokerFailed
+from fencepost.testing import Broker, BrokerFailed
 
 TOPICS = {"orders": 2, "payments": 2, "shipments": 1}
 INPUT, OUTPUT = "orders", "invoices"

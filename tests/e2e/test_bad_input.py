@@ -644,8 +644,7 @@ def test_sigterm_under_load_loses_nothing_that_was_acknowledged(tmp_path: object
 
 def test_a_second_signal_does_not_hurt() -> None:
     with Broker() as broker:
-        process = broker._process
-        assert process is not None
+        process = broker._process.running()
         while process.poll() is None:
             process.send_signal(signal.SIGTERM)
         assert broker.wait_for_exit(0) == 0

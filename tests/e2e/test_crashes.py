@@ -27,8 +27,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest, EndTxnRequest
-from fencepost.testing import Broker
-from fencepost.testing.broker import BrokerFailed
+from fencepost.testing import Broker, BrokerFailed
 from tests.crash.killing import CHOICES, INPUT, OUTPUT, SETTINGS, TOPICS, kill_while_it_starts
 from tests.crash.ledger import Anomaly, Checker, Ledger, check_pipeline
 from tests.crash.load import Client, Copier, Tv2Client, Tv2Writer, TxnWriter, initialise

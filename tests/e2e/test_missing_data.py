@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.testing.broker import BrokerFailed
+from fencepost.testing import BrokerFailed
 from tests.command_line import run_fencepost
 from tests.crash.load import Tv2Client
 from tests.e2e.test_recovery import COMMITTED, GROUP, OFFSETS_LOG, TXN_ID, TXN_LOG, Left, leave

@@ -29,8 +29,7 @@ from fencepost.protocol.messages import (
     OffsetCommitRequest,
     ProduceRequest,
 )
-from fencepost.testing import Broker
-from fencepost.testing.broker import BrokerFailed
+from fencepost.testing import Broker, BrokerFailed
 from tests.crash.ledger import Checker, Ledger
 from tests.crash.load import Tv2Client, TxnWriter
 from tests.readers.reading import READ_COMMITTED, TIMEOUT_S, committed_offsets, connect, end_offsets, read_all

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from fencepost.testing import Broker, BrokerFailed, OrderRefused, plugin
-from fencepost.testing import broker as testing_broker
+from fencepost.testing import process as testing_process
 from fencepost.testing.child import child_environment
 from tests.e2e.clients.confluent import text_of
 
@@ -122,9 +122,8 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 def test_a_broker_that_died_unnoticed_is_noticed_at_the_end() -> None:
     with pytest.raises(BrokerFailed, match="ended by itself with exit code -9"), Broker() as broker:
-        assert broker._process is not None
-        broker._process.kill()
-        broker._process.wait()
+        os.kill(broker.pid, signal.SIGKILL)
+        broker._process.running().wait()
 
 
 def test_an_error_in_the_block_is_the_one_that_is_raised() -> None:
@@ -145,8 +144,7 @@ def test_the_log_is_kept_over_restarts() -> None:
 def test_a_broker_that_ended_by_itself_can_be_started_and_keeps_its_log() -> None:
     warning = "log.cleaner.delete.retention.ms=1 is shorter"
     with Broker(settings={"log.cleaner.delete.retention.ms": 1}) as broker:
-        ended, log_file = broker._process, broker._stderr
-        assert ended is not None
+        ended, log_file = broker._process.running(), broker._process.stderr
         os.kill(broker.pid, signal.SIGKILL)
         ended.wait()
         broker.start()
@@ -163,7 +161,7 @@ def test_an_answer_that_comes_late_is_not_taken_for_that_of_the_next_order(monke
         fault = broker.faults.drop_on("EndTxn")
         os.kill(broker.pid, signal.SIGSTOP)
         with monkeypatch.context() as patch:
-            patch.setattr(testing_broker, "ORDER_TIMEOUT_S", 0.1)
+            patch.setattr(testing_process, "ORDER_TIMEOUT_S", 0.1)
             with pytest.raises(BrokerFailed, match="no answer to add_fault"):
                 broker.faults.drop_on("AddOffsetsToTxn")
             with pytest.raises(BrokerFailed, match="hits has to wait: no answer to add_fault"):

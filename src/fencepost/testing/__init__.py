@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fencepost.testing.broker import Broker, BrokerFailed
+from fencepost.testing.broker import Broker
 from fencepost.testing.faults import Fault, Faults, OrderRefused
+from fencepost.testing.process import BrokerFailed
 
 __all__ = ["Broker", "BrokerFailed", "Fault", "Faults", "OrderRefused"]

@@ -4,28 +4,24 @@
         Producer({"bootstrap.servers": broker.bootstrap_servers})
 
 The child is `python -m fencepost broker`, the same program that a user runs, so `kill` is a real kill -9 and `restart`
-a real recovery. It ends when its parent ends, in whatever way. Orders that no client can give, such as `faults`, are
-sent to it as JSON over its stdin and stdout.
+a real recovery. It ends when its parent ends, in whatever way. `process.py` starts it, and sends it the orders that no
+client can give, such as `faults`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import select
 import signal
-import subprocess
-import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fencepost.testing.child import child_environment, python_module, start_whole
-from fencepost.testing.faults import Faults, OrderRefused
+from fencepost.testing.child import python_module
+from fencepost.testing.faults import Faults
+from fencepost.testing.process import ORDER_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, BrokerProcess
 
 if TYPE_CHECKING:
     from fencepost.client.admin.answers import DescribedTxn
@@ -33,15 +29,8 @@ if TYPE_CHECKING:
     from fencepost.testing.contents import CommittedRecord
 
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
-ORDER_TIMEOUT_S = 30.0
-LOG_TAIL_CHARS = 4000
 _WARNING = re.compile(r"^\S+Z (?:WARNING|ERROR)\s+(.*)$", re.MULTILINE)
 _TXN = re.compile(r"^\S+Z TXN .*$", re.MULTILINE)
-
-
-class BrokerFailed(Exception):
-    """The broker did not start, ended unexpectedly, or did not stop cleanly."""
 
 
 class Broker:
@@ -66,14 +55,8 @@ class Broker:
         self.topics = dict(topics or {})
         self.log_txns = log_txns
         self.start_timeout_s = start_timeout_s
-        self._process: subprocess.Popen[bytes] | None = None
-        self._exit_code: int | None = None
-        self._stderr: IO[bytes]
-        self._log_before = ""  # The log of the processes that have ended.
-        self.faults = Faults(self._order)
-        self._one_order_at_a_time = threading.Lock()
-        self._unanswered = ""  # The order whose answer has not arrived.
-        self._heard = b""  # From the broker's stdout: the beginning of a line.
+        self._process = BrokerProcess()
+        self.faults = Faults(self._process.order)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -82,16 +65,16 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        return self._running().pid
+        return self._process.running().pid
 
     @property
     def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return self._process.is_running
 
     @property
     def log(self) -> str:
         """Everything that the broker wrote to stderr so far, over all its restarts."""
-        return self._log_before if self._process is None else self._log_before + self._log_now()
+        return self._process.log
 
     @property
     def warnings(self) -> list[str]:
@@ -105,41 +88,23 @@ class Broker:
 
     def start(self) -> None:
         """Start and wait until clients can connect. Raises BrokerFailed, with the broker's log."""
-        assert not self.is_running, f"the broker is running already, as process {self.pid}"
-        if self._process is not None:
-            self._let_go()  # It ended by itself.
-        # A file, not a pipe: a full pipe would block the broker.
-        self._stderr = tempfile.TemporaryFile(prefix="fencepost-broker-")  # noqa: SIM115
-        self._process = start_whole(
-            lambda: subprocess.Popen(
-                self._command(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                env=child_environment(),
-                # Ctrl-C in a terminal is for the test run, which then stops its brokers cleanly.
-                process_group=0,
-            )
-        )
+        self._process.start(self._command())
         try:
-            self._await_ready()
+            self.port = self._process.await_ready(self.start_timeout_s)
         except BaseException:
             self.kill()
             raise
 
     def stop(self) -> None:
         """SIGTERM, and wait. Raises BrokerFailed if the stop was not clean."""
-        self._running().send_signal(signal.SIGTERM)
+        self._process.running().send_signal(signal.SIGTERM)
         exit_code = self.wait_for_exit(STOP_TIMEOUT_S)
         if exit_code != 0:
-            raise BrokerFailed(f"the broker stopped with exit code {exit_code}\n{self._log_tail()}")
+            raise BrokerFailed(f"the broker stopped with exit code {exit_code}\n{self._process.log_tail}")
 
     def kill(self) -> None:
         """SIGKILL, and wait until the process has ended. Does nothing if it has ended already."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._let_go()
+        self._process.kill()
 
     def restart(self) -> None:
         """Start again on the same folder and the same port; a running broker is stopped first."""
@@ -152,17 +117,7 @@ class Broker:
 
         It is -9 if the process was killed. Returns at once if the broker has ended already.
         """
-        if self._process is None:
-            assert self._exit_code is not None, "the broker was never started"
-            return self._exit_code
-        try:
-            exit_code = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise BrokerFailed(
-                f"process {self._process.pid} still runs after {timeout_s} s\n{self._log_tail()}"
-            ) from None
-        self._let_go()
-        return exit_code
+        return self._process.wait(timeout_s)
 
     def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, object] | None = None) -> None:
         """Create a topic; `configs` are its settings, with Kafka's names. Raises OrderRefused, with the reason."""
@@ -195,16 +150,16 @@ class Broker:
 
     def advance_clock(self, ms: int) -> None:
         """Move the broker's clock forward; everything that is due by then is done when this returns."""
-        self._order("advance_clock", ms=ms)
+        self._process.order("advance_clock", ms=ms)
 
     def time_out(self, transactional_id: str) -> None:
         """Let the open transaction time out now: it is aborted, and its producer is fenced."""
-        self._order("time_out", transactional_id=transactional_id)
+        self._process.order("time_out", transactional_id=transactional_id)
 
     def fence(self, transactional_id: str) -> None:
         """Fence the producer of this id, as a second one with the same id would; its open transaction is aborted."""
         deadline = time.monotonic() + ORDER_TIMEOUT_S
-        while (error := self._order("fence", transactional_id=transactional_id)) != "NONE":
+        while (error := self._process.order("fence", transactional_id=transactional_id)) != "NONE":
             if error != "CONCURRENT_TRANSACTIONS" or time.monotonic() > deadline:
                 raise BrokerFailed(f"the producer of {transactional_id!r} could not be fenced: {error}")
             time.sleep(0.02)
@@ -214,7 +169,7 @@ class Broker:
 
         `wait_for_exit` waits for that, and `restart` starts a broker that does not crash.
         """
-        self._order("crash_at", point=point, times=times)
+        self._process.order("crash_at", point=point, times=times)
 
     def __enter__(self) -> Broker:
         self.start()
@@ -224,15 +179,17 @@ class Broker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if self._process is None:
+            if self._process.child is None:
                 return
-            ended_by_itself = self._process.poll()
+            ended_by_itself = self._process.child.poll()
             if error is not None:
                 # The error of the block matters more than how the broker ends.
                 self.kill()
             elif ended_by_itself is not None:
-                self._let_go()
-                raise BrokerFailed(f"the broker ended by itself with exit code {ended_by_itself}\n{self._log_tail()}")
+                self._process.let_go()
+                raise BrokerFailed(
+                    f"the broker ended by itself with exit code {ended_by_itself}\n{self._process.log_tail}"
+                )
             else:
                 self.stop()
         finally:
@@ -251,74 +208,3 @@ class Broker:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{name}={text}"]
         return [*command, "--control-on-stdin"]
-
-    def _await_ready(self) -> None:
-        said = self._next_line(self.start_timeout_s, "not ready")
-        word, _, address = said.partition(" ")
-        assert word == "ready", f"the broker said {said!r}"
-        self.port = int(address.rpartition(":")[2])
-
-    def _order(self, order: str, **given: Any) -> Any:
-        """Send an order to the broker and return its answer. Raises OrderRefused if it cannot be carried out."""
-        with self._one_order_at_a_time:
-            process = self._running()
-            assert process.stdin is not None
-            if self._unanswered:
-                # An earlier order had no answer in time. Its answer comes before ours.
-                self._next_line(ORDER_TIMEOUT_S, f"{order} has to wait: no answer to {self._unanswered}")
-                self._unanswered = ""
-            try:
-                os.write(process.stdin.fileno(), json.dumps({"order": order, **given}).encode() + b"\n")
-            except BrokenPipeError:
-                exit_code = process.wait(STOP_TIMEOUT_S)
-                raise BrokerFailed(f"the broker has ended with exit code {exit_code}\n{self._log_tail()}") from None
-            self._unanswered = order
-            answer = json.loads(self._next_line(ORDER_TIMEOUT_S, f"no answer to {order}"))
-            self._unanswered = ""
-        if "refused" in answer:
-            raise OrderRefused(answer["refused"])
-        return answer["result"]
-
-    def _next_line(self, timeout_s: float, otherwise: str) -> str:
-        """The next line that the broker writes to stdout."""
-        process = self._running()
-        assert process.stdout is not None
-        ready = select.poll()
-        ready.register(process.stdout, select.POLLIN)
-        deadline = time.monotonic() + timeout_s
-        while b"\n" not in self._heard:
-            if not ready.poll(max(deadline - time.monotonic(), 0) * 1000):
-                raise BrokerFailed(f"{otherwise} after {timeout_s} s\n{self._log_tail()}")
-            chunk = os.read(process.stdout.fileno(), 4096)
-            if not chunk:
-                exit_code = process.wait(STOP_TIMEOUT_S)
-                raise BrokerFailed(f"the broker ended with exit code {exit_code}\n{self._log_tail()}")
-            self._heard += chunk
-        said, _, self._heard = self._heard.partition(b"\n")
-        return said.decode().strip()
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            raise BrokerFailed("the broker is not running")
-        return self._process
-
-    def _let_go(self) -> None:
-        """The process has ended and was waited for: keep its log, close our ends of its pipes."""
-        process = self._running()
-        assert process.returncode is not None
-        self._log_before += self._log_now()
-        self._stderr.close()
-        self._process = None
-        self._unanswered, self._heard = "", b""
-        self._exit_code = process.returncode
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.close()
-        process.stdout.close()
-
-    def _log_now(self) -> str:
-        fd = self._stderr.fileno()
-        return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
-
-    def _log_tail(self) -> str:
-        return self.log[-LOG_TAIL_CHARS:] or "It wrote nothing to stderr."
