@@ -24,6 +24,7 @@ from typing import Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.client.admin.offsets import commit_offsets
 from fencepost.client.client import GROUP, TRANSACTION, KafkaClient
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
@@ -101,8 +102,8 @@ def example_broker() -> Iterator[Broker]:
         sinks[1].abort_transaction(TIMEOUT_S)
         hang(broker.bootstrap_servers, "audit", "audit-1")
         with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
-            client.commit("billing", {("orders", 0): 2, ("orders", 1): 0})
-            client.commit("archive", {("audit", 0): 0})
+            commit_offsets(client, "billing", {("orders", 0): 2, ("orders", 1): 0})
+            commit_offsets(client, "archive", {("audit", 0): 0})
         yield broker
 
 
@@ -117,7 +118,7 @@ def hanging_broker() -> Iterator[Broker]:
         plain.produce("audit", "waits behind it")
         assert plain.flush(TIMEOUT_S) == 0
         with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
-            client.commit("archive", {("audit", 0): 0})
+            commit_offsets(client, "archive", {("audit", 0): 0})
         yield broker
 
 

@@ -12,6 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.cli import main
+from fencepost.client.admin.offsets import commit_offsets as commit
 from fencepost.client.client import KafkaClient
 from fencepost.testing import Broker
 from tests.engines.apache_kafka import apache_kafka
@@ -88,4 +89,4 @@ def write(producer: Producer, topic: str, value: str, partitions: tuple[int, ...
 def commit_offsets(servers: str, group_id: str, offsets: Mapping[tuple[str, int], int]) -> None:
     """Commit offsets of a group without members; waits until the coordinator is there."""
     with KafkaClient({"bootstrap.servers": servers}) as client:
-        client.commit(group_id, offsets)
+        commit(client, group_id, offsets)

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.client.admin.offsets import committed_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BadClientSetting, BrokerError, Fenced, Unreachable
 from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Transaction
@@ -102,7 +103,7 @@ def test_several_connections_write_into_one_transaction_and_a_zombie_is_fenced(
         assert produce(task, who, owner.version, topic, 1, 0, b"b") == errors.NONE, "a resent batch is a duplicate"
     owner.commit_offsets(group, [OffsetToCommit(topic, 0, 7, "batch 1")])
     owner.commit()
-    assert client.committed(group, [(topic, 0), (topic, 1)]) == {(topic, 0): (7, "batch 1")}
+    assert committed_offsets(client, group, [(topic, 0), (topic, 1)]) == {(topic, 0): (7, "batch 1")}
     assert sorted(committed_values(bootstrap, topic, 2)) == [b"a", b"b"]
 
     # A late write of a task of the finished transaction.
@@ -113,7 +114,7 @@ def test_several_connections_write_into_one_transaction_and_a_zombie_is_fenced(
     assert produce(client, aborted, owner.version, topic, 0, 0, b"aborted") == errors.NONE
     owner.commit_offsets(group, [OffsetToCommit(topic, 0, 9, "batch 2")])
     owner.abort()
-    assert client.committed(group, [(topic, 0)]) == {(topic, 0): (7, "batch 1")}
+    assert committed_offsets(client, group, [(topic, 0)]) == {(topic, 0): (7, "batch 1")}
 
     successor = Transaction(client, id_, 60_000)
     successor.init()

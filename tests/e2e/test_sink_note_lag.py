@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from fencepost.cli import main
+from fencepost.client.admin.offsets import all_committed_offsets
+from fencepost.client.admin.partitions import end_offset
 from fencepost.client.client import KafkaClient
 from fencepost.spark.driver import owner
 from fencepost.spark.driver.commit_note import note_group, token_group
@@ -36,9 +38,9 @@ def closing(sink: ExactlyOnceSink) -> Iterator[ExactlyOnceSink]:
 def lag(servers: str, group_id: str) -> dict[str, int]:
     """As dashboards compute it: the end of each partition minus the group's offset."""
     with KafkaClient({"bootstrap.servers": servers}) as client:
-        committed = client.all_committed(group_id)
+        committed = all_committed_offsets(client, group_id)
         return {
-            f"{topic}-{partition}": client.end_offset(topic, partition, read_committed=False) - offset
+            f"{topic}-{partition}": end_offset(client, topic, partition, read_committed=False) - offset
             for (topic, partition), (offset, _) in committed.items()
         }
 
@@ -95,7 +97,7 @@ def test_a_pipeline_of_an_older_version_that_died_after_its_commit_is_continued(
             older.setattr(owner, "note_offsets", lambda client, topics, written, n=batch_id: dict.fromkeys(topics, n))
             query.run(sink, batch_id, [f"{batch_id}-{n}" for n in range(5)])
     with KafkaClient({"bootstrap.servers": target.servers}) as client:
-        [(offset, text)] = client.all_committed(note_group(topic)).values()
+        [(offset, text)] = all_committed_offsets(client, note_group(topic)).values()
     assert (offset, json.loads(text)["batch"]) == (1, 1)
 
     # Killed between EndTxn and Spark's commit log: Spark runs micro-batch 1 again.

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 
+from fencepost.client.admin.offsets import commit_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError, OutcomeUnknown
 from fencepost.spark.driver.batch_transaction import BatchTransaction
@@ -99,7 +100,7 @@ def test_a_commit_that_left_its_note_stands_whatever_else_is_in_the_group_of_not
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
     with closing(sink), KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         query.run(sink, 0, ["a"])
-        client.commit(note_group(TRANSACTIONAL_ID), {("other", 0): 5})  # As a tool that resets offsets does.
+        commit_offsets(client, note_group(TRANSACTIONAL_ID), {("other", 0): 5})  # As a tool that resets offsets does.
         broker.faults.inject_error("EndTxn", "UNKNOWN_SERVER_ERROR", at="reply", times=1)
         assert query.run(sink, 1, ["b"]) == "committed"
     assert values(broker) == ["a", "b"]
@@ -112,7 +113,7 @@ def test_commit_notes_count_on_after_one_that_could_not_be_read(broker: Broker, 
         for batch_id in range(3):
             query.run(first, batch_id, [str(batch_id)])
         first.close()
-        client.commit(note_group(TRANSACTIONAL_ID), {("other", 0): 5})
+        commit_offsets(client, note_group(TRANSACTIONAL_ID), {("other", 0): 5})
         second = ExactlyOnceSink(first._given, run_batch=3)
         with closing(second):
             query.restart()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from fencepost.client.connection import BrokerConnection, Disconnected
@@ -17,22 +17,11 @@ from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, 
 from fencepost.client.session import TRANSACTION_VERSION
 from fencepost.client.settings import ClientSettings, parse_settings
 from fencepost.protocol import errors
-from fencepost.protocol.messages import (
-    ConsumerGroupDescribeRequest,
-    DescribeConfigsRequest,
-    DescribeGroupsRequest,
-    FindCoordinatorRequest,
-    ListOffsetsRequest,
-    MetadataRequest,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-)
+from fencepost.protocol.messages import FindCoordinatorRequest, MetadataRequest
 from fencepost.protocol.schema import Message
-from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 
 GROUP, TRANSACTION = 0, 1
-BROKER_RESOURCE = 4
 FIRST_PAUSE_S = 0.02
 LONGEST_PAUSE_S = 1.0
 FAILED_FOR_S = 10.0
@@ -256,131 +245,6 @@ class KafkaClient:
             return response
 
         return retry(attempt, deadline_s, retry_also | COORDINATOR_MOVED)
-
-    # --- questions ----------------------------------------------------------------------------------------
-
-    def committed(self, group_id: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, str]]:
-        """Committed offsets of a group, as (offset, metadata); waits for transactions that still change them to end."""
-        by_topic: dict[str, list[int]] = {}
-        for topic, partition in partitions:
-            by_topic.setdefault(topic, []).append(partition)
-        return self._fetch_offsets(group_id, by_topic)
-
-    def _fetch_offsets(
-        self, group_id: str, by_topic: Mapping[str, list[int]] | None, require_stable: bool = True
-    ) -> dict[TopicPartition, tuple[int, str]]:
-        old, new, group = (
-            OffsetFetchRequest.OffsetFetchRequestTopic,
-            OffsetFetchRequest.OffsetFetchRequestTopics,
-            OffsetFetchRequest.OffsetFetchRequestGroup,
-        )
-        topics = None if by_topic is None else by_topic.items()
-        request = OffsetFetchRequest(
-            group_id=group_id,
-            topics=None if topics is None else [old(t, p) for t, p in topics],
-            groups=[
-                group(group_id, topics=None if topics is None else [new(t, partition_indexes=p) for t, p in topics])
-            ],
-            require_stable=require_stable,
-        )
-
-        def first_error(response: Any) -> int:
-            answer = response.groups[0] if response.groups else response
-            codes = [answer.error_code, *(p.error_code for t in answer.topics for p in t.partitions)]
-            return next((int(code) for code in codes if code), errors.NONE)
-
-        unstable = frozenset({errors.UNSTABLE_OFFSET_COMMIT})
-        response = self.ask_coordinator(group_id, GROUP, request, first_error, at_most=9, retry_also=unstable)
-        if (code := first_error(response)) != errors.NONE:
-            raise BrokerError(code, f"offsets of group {group_id}")
-        answer = response.groups[0] if response.groups else response
-        return {
-            (t.name, p.partition_index): (p.committed_offset, p.metadata or "")
-            for t in answer.topics
-            for p in t.partitions
-            if p.committed_offset >= 0
-        }
-
-    def all_committed(self, group_id: str, *, require_stable: bool = True) -> dict[TopicPartition, tuple[int, str]]:
-        """All committed offsets of a group, as (offset, metadata).
-
-        require_stable: wait for transactions that still change them to end.
-        """
-        return self._fetch_offsets(group_id, None, require_stable)
-
-    def commit(
-        self, group_id: str, offsets: Mapping[TopicPartition, int], deadline_s: float = DEFAULT_DEADLINE_S
-    ) -> None:
-        """Commit offsets of a group outside any transaction. The broker refuses this if the group has members."""
-        topic, entry = OffsetCommitRequest.OffsetCommitRequestTopic, OffsetCommitRequest.OffsetCommitRequestPartition
-        by_topic: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
-        for (name, partition), offset in offsets.items():
-            by_topic.setdefault(name, []).append(entry(partition, offset, -1, ""))
-        request = OffsetCommitRequest(
-            group_id, -1, "", topics=[topic(name, partitions=parts) for name, parts in by_topic.items()]
-        )
-
-        def first_error(response: Any) -> int:
-            return next((int(p.error_code) for t in response.topics for p in t.partitions if p.error_code), errors.NONE)
-
-        response = self.ask_coordinator(group_id, GROUP, request, first_error, at_most=9, deadline_s=deadline_s)
-        if (code := first_error(response)) != errors.NONE:
-            raise BrokerError(code, f"committing offsets of group {group_id}")
-
-    def group_members(self, group_id: str) -> int:
-        """The number of members of a group, with the classic protocol or with KIP-848's."""
-        ask: list[Message] = [DescribeGroupsRequest([group_id])]
-        if self.any_broker().session.max_version(ConsumerGroupDescribeRequest.definition.api_key) >= 0:
-            ask.append(ConsumerGroupDescribeRequest([group_id]))
-        members = 0
-        for request in ask:  # Each request sees only the groups of its own protocol.
-            response = self.ask_coordinator(group_id, GROUP, request, lambda r: r.groups[0].error_code, at_most=5)
-            members += len(response.groups[0].members)
-        return members
-
-    def end_offset(self, topic: str, partition: int, read_committed: bool = True) -> int:
-        request = ListOffsetsRequest(
-            -1,
-            1 if read_committed else 0,
-            [
-                ListOffsetsRequest.ListOffsetsTopic(
-                    topic, [ListOffsetsRequest.ListOffsetsPartition(partition, timestamp=-1)]
-                )
-            ],
-        )
-
-        def attempt() -> int:
-            response = self.send(self.leader(topic, partition), request)
-            found = response.topics[0].partitions[0]
-            if found.error_code:
-                self.topic(topic, fresh=True)
-                raise BrokerError(found.error_code, f"end of {topic}-{partition}")
-            return int(found.offset)
-
-        return retry(attempt, DEFAULT_DEADLINE_S)
-
-    def broker_setting(self, name: str) -> str | None:
-        """The value of a broker's setting, or None if the broker does not show it."""
-        return self.broker_settings([name]).get(name)
-
-    def broker_settings(self, names: Collection[str]) -> dict[str, str]:
-        """The values of settings on one broker. Settings that it does not have or does not show are left out."""
-        return self._broker_settings(min(self.brokers()), names)
-
-    def setting_of_every_broker(self, name: str) -> dict[int, str | None]:
-        """The value of a setting on each broker by its id; None if that broker does not show it."""
-        return {node_id: self._broker_settings(node_id, [name]).get(name) for node_id in sorted(self.brokers())}
-
-    def _broker_settings(self, node_id: int, names: Collection[str]) -> dict[str, str]:
-        wanted = DescribeConfigsRequest.DescribeConfigsResource(BROKER_RESOURCE, str(node_id), list(names))
-        response = self.send(self.broker(node_id), DescribeConfigsRequest([wanted]))
-        return {
-            c.name: c.value
-            for r in response.results
-            if not r.error_code
-            for c in r.configs
-            if c.name in names and c.value is not None
-        }
 
 
 def _advertised_failure(node_id: int, error: Unreachable) -> str:

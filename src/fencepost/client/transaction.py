@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fencepost.client.admin.configs import broker_setting, setting_of_every_broker
 from fencepost.client.client import DEFAULT_DEADLINE_S, GROUP, TRANSACTION, KafkaClient, retry
 from fencepost.client.failures import (
     BadClientSetting,
@@ -78,7 +79,7 @@ class Transaction:
 
     def _check_verification(self, is_verified: bool) -> None:
         """Ask every broker: each of them leads partitions, and some may be older or set up in another way."""
-        enabled = retry(lambda: self._client.setting_of_every_broker(VERIFICATION), DEFAULT_DEADLINE_S)
+        enabled = retry(lambda: setting_of_every_broker(self._client, VERIFICATION), DEFAULT_DEADLINE_S)
         served = {id_: self._client.broker(id_).session.max_version(ADD_PARTITIONS) for id_ in enabled}
         if problem := find_unverified(served, enabled, is_verified):
             raise BadClientSetting(problem)
@@ -129,7 +130,8 @@ class Transaction:
 
     def _longest_timeout(self) -> str:
         try:
-            return self._client.broker_setting("transaction.max.timeout.ms") or "(unknown)"
+            shown = broker_setting(self._client, min(self._client.brokers()), "transaction.max.timeout.ms")
+            return shown or "(unknown)"
         except ClientError:
             return "(unknown)"
 

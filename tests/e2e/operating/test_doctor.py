@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from fencepost.client.admin.offsets import commit_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.testing import Broker
 from tests.e2e.operating.conftest import KINDS, Result, Run
@@ -69,7 +70,7 @@ def test_the_troubles_of_a_cluster_are_found_and_ranked_and_the_exit_code_tells(
     assert stuck.flush(TIMEOUT_S) == 0
     producer_id, _ = hang(servers, "audit", "audit-1")
     with KafkaClient({"bootstrap.servers": servers}) as client:
-        client.commit("billing", {("orders", 0): 0})
+        commit_offsets(client, "billing", {("orders", 0): 0})
 
     ill = run("doctor", "--max-age", "1ms", "--json")
     assert ill.exit_code == 1

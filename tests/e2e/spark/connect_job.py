@@ -33,13 +33,14 @@ def main(remote: str, folder: str, checkpoint: str, settings: str, reached: str 
         transaction.write(frame.selectExpr("upper(value) AS value"))
 
     def hesitate(batches):  # type: ignore[no-untyped-def]
+        from fencepost.client.admin.partitions import end_offset
         from fencepost.client.client import KafkaClient
 
         servers, topic = given["bootstrap.servers"], given["topic"]
         for batch in batches:
             if "file 2 line 0" in batch.column(0).to_pylist():
                 with KafkaClient({"bootstrap.servers": servers}) as client:
-                    while not sum(client.end_offset(topic, p, read_committed=False) for p in range(2)):
+                    while not sum(end_offset(client, topic, p, read_committed=False) for p in range(2)):
                         time.sleep(0.02)
                 Path(reached).touch()
                 time.sleep(60)

@@ -57,6 +57,7 @@ class Held(NamedTuple):
 
 
 def start(spark: Any, held: Held) -> Any:
+    from fencepost.client.admin.partitions import end_offset
     from fencepost.client.client import KafkaClient
     from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink
 
@@ -66,7 +67,7 @@ def start(spark: Any, held: Held) -> Any:
         for batch in batches:
             if "file 4 line 0" in batch.column(0).to_pylist():
                 with KafkaClient({"bootstrap.servers": servers}) as client:
-                    while not any(client.end_offset(topic, p, False) > client.end_offset(topic, p) for p in range(3)):
+                    while not any(end_offset(client, topic, p, False) > end_offset(client, topic, p) for p in range(3)):
                         time.sleep(0.02)
                 held.wait()
             yield batch

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Assignment
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.client.admin.offsets import all_committed_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.sink import ExactlyOnceSink
@@ -120,7 +121,7 @@ def written(bootstrap_servers: str, topic: str) -> int:
 
 def commit_notes(bootstrap_servers: str, transactional_id: str) -> dict[TopicPartition, tuple[int, str]]:
     with KafkaClient({"bootstrap.servers": bootstrap_servers}) as client:
-        return client.all_committed(f"fencepost-marker-{transactional_id}")
+        return all_committed_offsets(client, f"fencepost-marker-{transactional_id}")
 
 
 def wait_for(what: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
@@ -136,12 +137,13 @@ def until_half_written(servers: str, topic: str) -> Callable[[], None]:
     def wait() -> None:
         import time
 
+        from fencepost.client.admin.partitions import end_offset
         from fencepost.client.client import KafkaClient
 
         deadline = time.monotonic() + 30
         with KafkaClient({"bootstrap.servers": servers}) as client:
             partitions = range(len(client.topic(topic).leaders))
-            while all(client.end_offset(topic, p, True) == client.end_offset(topic, p, False) for p in partitions):
+            while all(end_offset(client, topic, p, True) == end_offset(client, topic, p, False) for p in partitions):
                 assert time.monotonic() < deadline, "the other task has written nothing"
                 time.sleep(0.02)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.client.admin.offsets import all_committed_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.spark import check
 from fencepost.spark.driver.commit_note import note_group
@@ -41,7 +42,7 @@ def test_a_pipeline_that_would_run_passes_and_one_that_runs_is_not_fenced(
     assert found["brokers and driver from the executors"][0] == "ok"
     assert written(servers, topic) == before
     with KafkaClient({"bootstrap.servers": servers}) as client:
-        assert client.all_committed(note_group(id_)) == {}
+        assert all_committed_offsets(client, note_group(id_)) == {}
     assert sink.write(frame) == 5
 
 

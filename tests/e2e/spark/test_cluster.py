@@ -13,6 +13,7 @@ from typing import IO
 
 import pytest
 
+from fencepost.client.admin.partitions import end_offset
 from fencepost.client.client import KafkaClient
 from fencepost.testing import Broker
 from tests.e2e.spark.cluster_job import PARTITIONS, ROWS
@@ -84,7 +85,7 @@ def order(broker: Broker, topic: str, folder: Path, scenario: str) -> dict[str, 
 def wait_until_written(broker: Broker, topic: str, folder: Path) -> None:
     """Wait until the last task has written something, and tell the task so."""
     with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
-        wait_for(lambda: client.end_offset(topic, PARTITIONS - 1, read_committed=False) > 0, START_TIMEOUT_S)
+        wait_for(lambda: end_offset(client, topic, PARTITIONS - 1, read_committed=False) > 0, START_TIMEOUT_S)
     (folder / "written").touch()
 
 

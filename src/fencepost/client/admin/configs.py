@@ -6,11 +6,11 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from fencepost.client.admin.asking import DEADLINE_S
-from fencepost.client.client import BROKER_RESOURCE, KafkaClient, retry
+from fencepost.client.client import KafkaClient, retry
 from fencepost.client.failures import BrokerError
 from fencepost.protocol.messages import DescribeConfigsRequest
 
-TOPIC_RESOURCE = 2
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 DYNAMIC_TOPIC = 1  # The source of a setting that was made for the topic itself.
 
 
@@ -39,14 +39,26 @@ def describe_topic_configs(
 
 
 def describe_broker_configs(client: KafkaClient, node_id: int, names: Collection[str]) -> dict[str, str]:
-    """Some settings of one broker. Settings that it does not have or does not show are left out."""
+    """Some settings of one broker, asked for once. Settings that it does not have or does not show are left out.
 
-    def attempt() -> dict[str, str]:
-        wanted = DescribeConfigsRequest.DescribeConfigsResource(BROKER_RESOURCE, str(node_id), list(names))
-        response = client.send(client.broker(node_id), DescribeConfigsRequest([wanted]))
-        [result] = response.results
-        if result.error_code:
-            raise BrokerError(result.error_code, f"the settings of broker {node_id}", result.error_message)
-        return {c.name: c.value for c in result.configs if c.value is not None}
+    Raises BrokerError if it shows none at all, because a permission is missing.
+    """
+    wanted = DescribeConfigsRequest.DescribeConfigsResource(BROKER_RESOURCE, str(node_id), list(names))
+    response = client.send(client.broker(node_id), DescribeConfigsRequest([wanted]))
+    [result] = response.results
+    if result.error_code:
+        raise BrokerError(result.error_code, f"the settings of broker {node_id}", result.error_message)
+    return {c.name: c.value for c in result.configs if c.value is not None}
 
-    return retry(attempt, DEADLINE_S)
+
+def broker_setting(client: KafkaClient, node_id: int, name: str) -> str | None:
+    """The value of a setting on one broker; None if the broker does not have it, or does not show it to us."""
+    try:
+        return describe_broker_configs(client, node_id, [name]).get(name)
+    except BrokerError:
+        return None
+
+
+def setting_of_every_broker(client: KafkaClient, name: str) -> dict[int, str | None]:
+    """The value of a setting on each broker by its id; None if that broker does not show it."""
+    return {node_id: broker_setting(client, node_id, name) for node_id in sorted(client.brokers())}

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from fencepost.client.admin.answers import Answers, NamedPartition
 from fencepost.client.admin.asking import ask, by_value, chunks
-from fencepost.client.client import COORDINATOR_MOVED, KafkaClient
+from fencepost.client.admin.offsets import LAST_WITH_TOPIC_NAMES, offset_fetch_request
+from fencepost.client.client import COORDINATOR_MOVED, GROUP, KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.protocol import errors
 from fencepost.protocol.messages import (
@@ -17,12 +18,11 @@ from fencepost.protocol.messages import (
     ListGroupsRequest,
     OffsetFetchRequest,
 )
-from fencepost.protocol.schema import Malformed
+from fencepost.protocol.schema import Malformed, Message
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 CLASSIC, CONSUMER = "classic", "consumer"
 SEVERAL_GROUPS_IN = 8  # OffsetFetch asks for one group before this version.
-NAMES_IN_OFFSET_FETCH = 9  # Later versions name topics by their id.
 LAST_ASSIGNMENT_VERSION = 3
 # Keeps requests and replies at a few hundred kilobytes.
 GROUPS_PER_REQUEST = 200
@@ -106,6 +106,18 @@ def describe_groups(client: KafkaClient, groups: Collection[ListedGroup]) -> Ans
                     elif found.error_code != errors.GROUP_ID_NOT_FOUND:
                         answers.problems.append(str(BrokerError(found.error_code, f"group {found.group_id}")))
     return answers
+
+
+def count_members(client: KafkaClient, group_id: str) -> int:
+    """The number of members of a group, with the classic protocol or with KIP-848's."""
+    questions: list[Message] = [DescribeGroupsRequest([group_id])]
+    if client.any_broker().session.max_version(ConsumerGroupDescribeRequest.definition.api_key) >= 0:
+        questions.append(ConsumerGroupDescribeRequest([group_id]))
+    members = 0
+    for request in questions:  # Each request sees only the groups of its own protocol.
+        response = client.ask_coordinator(group_id, GROUP, request, lambda r: r.groups[0].error_code, at_most=5)
+        members += len(response.groups[0].members)
+    return members
 
 
 def _describe_on(client: KafkaClient, node_id: int, protocol: str, group_ids: Sequence[str]) -> Sequence[Any]:
@@ -208,25 +220,8 @@ def _fetch_offsets(
     require_stable: bool,
 ) -> tuple[dict[str, Fetched], list[str]]:
     """The offsets of each group, and a line for each group that the broker refused."""
-    by_topic: dict[str, list[int]] | None = None
-    if partitions is not None:
-        by_topic = {}
-        for topic, partition in partitions:
-            by_topic.setdefault(topic, []).append(partition)
-    old, new = OffsetFetchRequest.OffsetFetchRequestTopic, OffsetFetchRequest.OffsetFetchRequestTopics
-    topics = None if by_topic is None else list(by_topic.items())
-    request = OffsetFetchRequest(
-        group_id=group_ids[0],
-        topics=None if topics is None else [old(t, p) for t, p in topics],
-        groups=[
-            OffsetFetchRequest.OffsetFetchRequestGroup(
-                group_id, topics=None if topics is None else [new(t, partition_indexes=p) for t, p in topics]
-            )
-            for group_id in group_ids
-        ],
-        require_stable=require_stable,
-    )
-    response = ask(client, node_id, request, _offsets_loading, at_most=NAMES_IN_OFFSET_FETCH)
+    request = offset_fetch_request(group_ids, partitions, require_stable)
+    response = ask(client, node_id, request, _offsets_loading, at_most=LAST_WITH_TOPIC_NAMES)
     found: dict[str, Fetched] = {}
     refused = []
     for group in response.groups or [response]:

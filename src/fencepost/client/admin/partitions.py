@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from fencepost.client.admin.answers import Answers, NamedPartition, Producer
 from fencepost.client.admin.asking import DEADLINE_S, by_value, chunks
-from fencepost.client.client import KafkaClient, retry
+from fencepost.client.client import DEFAULT_DEADLINE_S, KafkaClient, retry
 from fencepost.client.failures import BrokerError, ClientError, Unreachable
 from fencepost.protocol import errors
 from fencepost.protocol.batch import BatchHeader, Buffer
@@ -64,6 +64,23 @@ def list_offsets(
                 yield NamedPartition(topic.name, p.partition_index), p.error_code, p.offset
 
     return _ask_leaders(client, partitions, request, read, "offsets")
+
+
+def end_offset(client: KafkaClient, topic: str, partition: int, read_committed: bool = True) -> int:
+    """The end of one partition, with the patience of a client: it waits for a leader. Raises ClientError."""
+    wanted = ListOffsetsRequest.ListOffsetsPartition(partition, timestamp=LATEST)
+    isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
+    request = ListOffsetsRequest(-1, isolation_level, [ListOffsetsRequest.ListOffsetsTopic(topic, [wanted])])
+
+    def attempt() -> int:
+        response = client.send(client.leader(topic, partition), request)
+        found = response.topics[0].partitions[0]
+        if found.error_code:
+            client.topic(topic, fresh=True)
+            raise BrokerError(found.error_code, f"end of {topic}-{partition}")
+        return int(found.offset)
+
+    return retry(attempt, DEFAULT_DEADLINE_S)
 
 
 def describe_producers(

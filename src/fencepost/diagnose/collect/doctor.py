@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from fencepost.client.admin.asking import DEADLINE_S
 from fencepost.client.admin.configs import describe_broker_configs, describe_topic_configs
 from fencepost.client.admin.groups import list_groups
 from fencepost.client.admin.topics import TopicLayout, describe_layouts
-from fencepost.client.client import KafkaClient
+from fencepost.client.client import KafkaClient, retry
 from fencepost.client.failures import ClientError
 from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.clock import now_ms
@@ -99,7 +100,8 @@ def _state_topic(client: KafkaClient, layout: TopicLayout, problems: list[str]) 
 def _settings(client: KafkaClient, problems: list[str]) -> DoctorSettings:
     names = (MAX_TIMEOUT, ABORT_CHECK, EXPIRATION, VERIFICATION)
     try:
-        shown = describe_broker_configs(client, min(client.brokers()), names)
+        node_id = min(client.brokers())
+        shown = retry(lambda: describe_broker_configs(client, node_id, names), DEADLINE_S)
     except ClientError as e:
         problems.append(f"the settings of the brokers are unknown: {e}")
         return DoctorSettings()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable
 
 from fencepost.client.admin.answers import Answers, DescribedTxn, NamedPartition, Rpc
+from fencepost.client.admin.configs import describe_broker_configs
 from fencepost.client.admin.groups import GroupOffsets
 from fencepost.client.admin.partitions import describe_producers, partitions_of
 from fencepost.client.admin.transactions import (
@@ -206,7 +207,7 @@ def _partitions_named(txn: DescribedTxn | None, history: Iterable[LogEntry]) -> 
 
 def _settings(client: KafkaClient) -> ClusterSettings:
     try:
-        found = client.broker_settings((MAX_TIMEOUT, ABORT_CHECK, EXPIRATION))
+        found = describe_broker_configs(client, min(client.brokers()), (MAX_TIMEOUT, ABORT_CHECK, EXPIRATION))
     except ClientError:
         return (
             ClusterSettings()

@@ -13,6 +13,8 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 
+from fencepost.client.admin.groups import count_members
+from fencepost.client.admin.offsets import commit_offsets, committed_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.client.settings import parse_address
@@ -75,7 +77,7 @@ class LagGroup:
         """Raises SinkError if the group has members: a transaction would move their position."""
         if self.is_elsewhere:
             return  # Outside a transaction the broker itself refuses the commit.
-        members = self._client.group_members(self.group_id)
+        members = count_members(self._client, self.group_id)
         if members:
             raise SinkError(
                 f"group.id {self.group_id} has {members} members: committing for them would move their position"
@@ -87,7 +89,7 @@ class LagGroup:
         if not consumed:
             return
         try:
-            self._client.commit(self.group_id, consumed, deadline_s=AFTERWARDS_DEADLINE_S)
+            commit_offsets(self._client, self.group_id, consumed, deadline_s=AFTERWARDS_DEADLINE_S)
         except ClientError as e:
             log.warning(
                 "micro-batch %d is committed, but its source offsets could not be committed to group %s in the "
@@ -106,7 +108,7 @@ class LagGroup:
         if otherwise is not None and otherwise not in OTHERWISE:
             raise ValueError(f"otherwise={otherwise!r} is none of {', '.join(OTHERWISE)}")
         partitions = [(t, p) for t in topics for p in range(len(self._client.topic(t, fresh=True).leaders))]
-        committed = self._client.committed(self.group_id, partitions)
+        committed = committed_offsets(self._client, self.group_id, partitions)
         if not committed and otherwise is None and had_a_predecessor:
             raise SinkError(
                 f"group {self.group_id} has no offsets on {', '.join(topics)}, so it does not show where the pipeline "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from fencepost.client.admin.offsets import all_committed_offsets
 from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.client.failures import BrokerError, ClientError, Fenced, OutcomeUnknown, TransactionLost
 from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Transaction
@@ -35,7 +36,7 @@ log = logging.getLogger("fencepost.spark")
 
 def glance_at_note(client: KafkaClient, transactional_id: str) -> CommitNote | UnreadableNote | None:
     """The commit note as it is while another owner may still commit. Good enough to refuse, never to skip or run."""
-    committed = client.all_committed(note_group(transactional_id), require_stable=False)
+    committed = all_committed_offsets(client, note_group(transactional_id), require_stable=False)
     return newest(decode_note(metadata) for _, metadata in committed.values())
 
 
@@ -92,7 +93,7 @@ class TransactionOwner:
     def _read_notes(self) -> list[CommitNote | UnreadableNote]:
         """Always after InitProducerId: until then an older owner may still commit."""
         self._is_settled = False
-        committed = self._client.all_committed(self._note_group)
+        committed = all_committed_offsets(self._client, self._note_group)
         found = [decode_note(metadata) for _, metadata in committed.values()]
         self.note = newest(found)
         self._last_number = max((note.number for note in found if isinstance(note, CommitNote)), default=0)
@@ -102,7 +103,7 @@ class TransactionOwner:
     def read_token_notes(self, token: str) -> list[TokenNote | UnreadableNote]:
         """The notes of a frame that was written with this token: one, with a copy on each topic."""
         group = token_group(self._transaction.transactional_id, token)
-        return [decode_token_note(metadata) for _, metadata in self._client.all_committed(group).values()]
+        return [decode_token_note(metadata) for _, metadata in all_committed_offsets(self._client, group).values()]
 
     def next_note(self, query_id: str, batch_id: int, digest: str) -> CommitNote:
         return CommitNote(query_id, batch_id, digest, self._last_number + 1)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from fencepost.client.admin.configs import setting_of_every_broker
 from fencepost.client.client import KafkaClient
 from fencepost.spark.checkpoint.files import files_of, has_gateway
 from fencepost.spark.checkpoint.offsets import has_state, read_offsets
@@ -201,7 +202,7 @@ class MicroBatchRunner:
         """How long the brokers keep offsets. Needed only if there is no commit note."""
         if self.owner.note is not None:
             return None
-        minutes = patiently(lambda: self._client.setting_of_every_broker("offsets.retention.minutes"))
+        minutes = patiently(lambda: setting_of_every_broker(self._client, "offsets.retention.minutes"))
         known_ms = known_retention_ms(minutes.values(), self._settings.retention_ms)
         if known_ms is None and not self._has_warned:
             self._has_warned = True

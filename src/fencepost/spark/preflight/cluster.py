@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fencepost.client.admin.configs import describe_topic_configs
+from fencepost.client.admin.configs import broker_setting, describe_topic_configs, setting_of_every_broker
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.client.transaction import ADD_PARTITIONS
@@ -49,10 +49,12 @@ def check_cluster(
         topics = [topic for topic, finding in found.items() if finding is None or finding.status == OK]
         findings.append(_check_permissions(client, settings, topics, source_topics))
         findings.append(
-            judge_timeout(settings.timeout_ms, _number(client.broker_setting("transaction.max.timeout.ms")))
+            judge_timeout(
+                settings.timeout_ms, _number(broker_setting(client, min(brokers), "transaction.max.timeout.ms"))
+            )
         )
         retention_ms = known_retention_ms(
-            client.setting_of_every_broker("offsets.retention.minutes").values(), settings.retention_ms
+            setting_of_every_broker(client, "offsets.retention.minutes").values(), settings.retention_ms
         )
         minutes = None if retention_ms is None else retention_ms // MINUTE_MS
         findings.append(judge_retention(minutes, settings.retention_ms is not None))

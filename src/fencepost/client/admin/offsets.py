@@ -1,0 +1,108 @@
+"""The committed offsets of one group, which its coordinator keeps: read, and committed outside any transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fencepost.client.client import DEFAULT_DEADLINE_S, GROUP, KafkaClient
+from fencepost.client.failures import BrokerError
+from fencepost.protocol import errors
+from fencepost.protocol.messages import OffsetCommitRequest, OffsetFetchRequest
+from fencepost.protocol.topic_partition import TopicPartition
+
+# Later versions of OffsetFetch and OffsetCommit name topics by their id.
+LAST_WITH_TOPIC_NAMES = 9
+
+
+def committed_offsets(
+    client: KafkaClient, group_id: str, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, tuple[int, str]]:
+    """Committed offsets of a group, as (offset, metadata); waits for transactions that still change them to end."""
+    return _fetch_offsets(client, group_id, partitions)
+
+
+def all_committed_offsets(
+    client: KafkaClient, group_id: str, *, require_stable: bool = True
+) -> dict[TopicPartition, tuple[int, str]]:
+    """All committed offsets of a group, as (offset, metadata).
+
+    require_stable: wait for transactions that still change them to end.
+    """
+    return _fetch_offsets(client, group_id, None, require_stable)
+
+
+def _fetch_offsets(
+    client: KafkaClient, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool = True
+) -> dict[TopicPartition, tuple[int, str]]:
+    def first_error(response: Any) -> int:
+        answer = response.groups[0] if response.groups else response
+        codes = [answer.error_code, *(p.error_code for t in answer.topics for p in t.partitions)]
+        return next((int(code) for code in codes if code), errors.NONE)
+
+    response = client.ask_coordinator(
+        group_id,
+        GROUP,
+        offset_fetch_request([group_id], partitions, require_stable),
+        first_error,
+        at_most=LAST_WITH_TOPIC_NAMES,
+        retry_also=frozenset({errors.UNSTABLE_OFFSET_COMMIT}),
+    )
+    if (code := first_error(response)) != errors.NONE:
+        raise BrokerError(code, f"offsets of group {group_id}")
+    answer = response.groups[0] if response.groups else response
+    return {
+        (t.name, p.partition_index): (p.committed_offset, p.metadata or "")
+        for t in answer.topics
+        for p in t.partitions
+        if p.committed_offset >= 0
+    }
+
+
+def offset_fetch_request(
+    group_ids: Sequence[str], partitions: Iterable[TopicPartition] | None, require_stable: bool
+) -> OffsetFetchRequest:
+    """Ask for the offsets of some partitions, or of all (None). Old versions ask for the first group only."""
+    by_topic: dict[str, list[int]] | None = None
+    if partitions is not None:
+        by_topic = {}
+        for topic, partition in partitions:
+            by_topic.setdefault(topic, []).append(partition)
+    old, new = OffsetFetchRequest.OffsetFetchRequestTopic, OffsetFetchRequest.OffsetFetchRequestTopics
+    topics = None if by_topic is None else list(by_topic.items())
+    return OffsetFetchRequest(
+        group_id=group_ids[0],
+        topics=None if topics is None else [old(t, p) for t, p in topics],
+        groups=[
+            OffsetFetchRequest.OffsetFetchRequestGroup(
+                group_id, topics=None if topics is None else [new(t, partition_indexes=p) for t, p in topics]
+            )
+            for group_id in group_ids
+        ],
+        require_stable=require_stable,
+    )
+
+
+def commit_offsets(
+    client: KafkaClient,
+    group_id: str,
+    offsets: Mapping[TopicPartition, int],
+    deadline_s: float = DEFAULT_DEADLINE_S,
+) -> None:
+    """Commit offsets of a group outside any transaction. The broker refuses this if the group has members."""
+    topic, entry = OffsetCommitRequest.OffsetCommitRequestTopic, OffsetCommitRequest.OffsetCommitRequestPartition
+    by_topic: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
+    for (name, partition), offset in offsets.items():
+        by_topic.setdefault(name, []).append(entry(partition, offset, -1, ""))
+    request = OffsetCommitRequest(
+        group_id, -1, "", topics=[topic(name, partitions=parts) for name, parts in by_topic.items()]
+    )
+
+    def first_error(response: Any) -> int:
+        return next((int(p.error_code) for t in response.topics for p in t.partitions if p.error_code), errors.NONE)
+
+    response = client.ask_coordinator(
+        group_id, GROUP, request, first_error, at_most=LAST_WITH_TOPIC_NAMES, deadline_s=deadline_s
+    )
+    if (code := first_error(response)) != errors.NONE:
+        raise BrokerError(code, f"committing offsets of group {group_id}")
