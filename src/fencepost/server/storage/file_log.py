@@ -33,7 +33,11 @@ _SMALL_BATCH_BYTES = 128
 
 
 class FileLog:
-    """See `machines.log.interface.Log`."""
+    """See `machines.log.interface.Log`.
+
+    More than 25 methods: most are that protocol. Other ideas have files of their own: the directory (`log_files.py`),
+    the segment that is written to (`active_segment.py`), the aborted transactions (`aborted_index.py`).
+    """
 
     __slots__ = (
         "_aborted",
