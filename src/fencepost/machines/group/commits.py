@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from fencepost.machines.group.classic.group import (
     COMPLETING_REBALANCE,
-    DEAD,
     EMPTY,
     PREPARING_REBALANCE,
     STABLE,
@@ -176,8 +175,6 @@ def _txn_commit_error(group: ClassicGroup | None, committer: Committer) -> int:
     """The checks of a transactional commit, which a plain commit has too."""
     if group is None:
         return errors.NONE if committer.generation_id < 0 else errors.ILLEGAL_GENERATION
-    if group.state is DEAD:
-        return errors.COORDINATOR_NOT_AVAILABLE
     if not committer.claims_membership() or (committer.generation_id < 0 and group.state is EMPTY):
         return errors.NONE
     error = group.member_error(committer.member_id, committer.group_instance_id)

@@ -27,7 +27,7 @@ class OffsetDeletion(NamedTuple):
 
 def delete_group(shard: GroupShard, group_id: str) -> Decision[int]:
     """Answer DeleteGroups: only a group without members goes, and its offsets with it."""
-    group = shard.find_alive(group_id)
+    group = shard.find(group_id)
     if group is None:
         return errors.GROUP_ID_NOT_FOUND
     if not group.is_empty():
@@ -38,7 +38,7 @@ def delete_group(shard: GroupShard, group_id: str) -> Decision[int]:
 
 def delete_offsets(shard: GroupShard, group_id: str, partitions: list[TopicPartition]) -> Decision[OffsetDeletion]:
     """Answer OffsetDelete: offsets stay while consumers of the group read the topic."""
-    group = shard.find_alive(group_id)
+    group = shard.find(group_id)
     if group is None:
         return OffsetDeletion(errors.GROUP_ID_NOT_FOUND)
     if isinstance(group, ClassicGroup) and not group.is_empty() and group.protocol_type != CONSUMER_PROTOCOL_TYPE:

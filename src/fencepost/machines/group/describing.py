@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fencepost.machines.group.classic.group import CONSUMER_PROTOCOL_TYPE, DEAD, STABLE
+from fencepost.machines.group.classic.group import CONSUMER_PROTOCOL_TYPE, STABLE
 from fencepost.machines.group.shard import GroupShard
 
 
@@ -28,7 +28,7 @@ class DescribedGroup(NamedTuple):
 
 def describe_classic(shard: GroupShard, group_id: str) -> DescribedGroup | None:
     group = shard.classic.get(group_id)
-    if group is None or group.state is DEAD:
+    if group is None:
         return None
     protocol = group.protocol if group.state is STABLE else None
     members = tuple(

@@ -10,7 +10,7 @@ The decisions about this state are in `members.py`, `commits.py` and `deletion.p
 
 from __future__ import annotations
 
-from fencepost.machines.group.classic.group import DEAD, ClassicGroup
+from fencepost.machines.group.classic.group import ClassicGroup
 from fencepost.machines.group.classic.requests import GroupChange, GroupRecord
 from fencepost.machines.group.consumer.group import ConsumerGroup, ConsumerRecord, EpochRecord
 from fencepost.machines.group.decision import LogRecord
@@ -31,10 +31,6 @@ class GroupShard:
 
     def find(self, group_id: str) -> AnyGroup | None:
         return self.classic.get(group_id) or self.consumer.get(group_id)
-
-    def find_alive(self, group_id: str) -> AnyGroup | None:
-        group = self.find(group_id)
-        return None if isinstance(group, ClassicGroup) and group.state is DEAD else group
 
     def durable(self) -> Durable:
         """What the log says. Applying its records to a new shard gives an equal value."""

@@ -28,17 +28,16 @@ class GroupState(Enum):
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
     STABLE = "Stable"
-    DEAD = "Dead"
 
 
-EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = GroupState
+EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE = GroupState
 
+# Kafka's state Dead is missing: a group that ends is gone from its shard in the same step.
 LEGAL: Mapping[GroupState, Set[GroupState]] = {
-    EMPTY: {PREPARING_REBALANCE, DEAD},
-    PREPARING_REBALANCE: {EMPTY, COMPLETING_REBALANCE, DEAD},
-    COMPLETING_REBALANCE: {PREPARING_REBALANCE, STABLE, DEAD},
-    STABLE: {PREPARING_REBALANCE, DEAD},
-    DEAD: {DEAD},
+    EMPTY: {PREPARING_REBALANCE},
+    PREPARING_REBALANCE: {EMPTY, COMPLETING_REBALANCE},
+    COMPLETING_REBALANCE: {PREPARING_REBALANCE, STABLE},
+    STABLE: {PREPARING_REBALANCE},
 }
 
 
@@ -82,7 +81,7 @@ class ClassicGroup:
     recorded: GroupRecord | None = None  # The last record in the log. None: there is none.
     # Where the protocol stands: as recorded, or ahead of it.
     state: GroupState = EMPTY
-    previous_state: GroupState = DEAD
+    previous_state: GroupState | None = None
     # When the group came into its state; None after a record of an old layout, which has no such field.
     state_timestamp_ms: int | None = None
     generation: int = 0

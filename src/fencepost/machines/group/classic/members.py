@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from fencepost.machines.group.classic.group import (
     COMPLETING_REBALANCE,
-    DEAD,
     PREPARING_REBALANCE,
     STABLE,
     ClassicGroup,
@@ -82,8 +81,6 @@ def join(
     if not _has_room(group, cmd.member_id, config):
         gone = group.remove(cmd.member_id)
         return [*turn_away(gone), refuse_join(token, "", errors.GROUP_MAX_SIZE_REACHED)]
-    if group.state is DEAD:
-        return [refuse_join(token, cmd.member_id, errors.COORDINATOR_NOT_AVAILABLE)]
     if not group.supports(cmd.protocol_type, cmd.protocols):
         return [refuse_join(token, cmd.member_id, errors.INCONSISTENT_GROUP_PROTOCOL)]
     if cmd.member_id:
@@ -262,8 +259,6 @@ def sync(group: ClassicGroup, cmd: Sync, token: Token, now_ms: int) -> Decision[
 
 
 def _sync_error(group: ClassicGroup, cmd: Sync) -> int:
-    if group.state is DEAD:
-        return errors.COORDINATOR_NOT_AVAILABLE
     error = group.member_error(cmd.member_id, cmd.group_instance_id)
     if error:
         return error
@@ -300,8 +295,6 @@ def _assign(group: ClassicGroup, cmd: Sync, now_ms: int) -> Decision[list[Reply]
 
 def heartbeat(group: ClassicGroup, cmd: Heartbeat, now_ms: int) -> int:
     """Keep the session of a member alive; the error code tells it what to do next."""
-    if group.state is DEAD:
-        return errors.COORDINATOR_NOT_AVAILABLE
     error = group.member_error(cmd.member_id, cmd.group_instance_id)
     if error:
         return error
@@ -313,8 +306,6 @@ def heartbeat(group: ClassicGroup, cmd: Heartbeat, now_ms: int) -> int:
 
 def leave(group: ClassicGroup, leavers: list[Leaver], token: Token, now_ms: int) -> Decision[list[Reply]]:
     """Take members out, each with its own answer, and rebalance once for all of them."""
-    if group.state is DEAD:
-        return [Reply(token, LeaveResult(errors.COORDINATOR_NOT_AVAILABLE))]
     replies: list[Reply] = []
     answers: list[tuple[str, str | None, int]] = []
     for leaver in leavers:
