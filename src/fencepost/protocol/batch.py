@@ -1,8 +1,8 @@
 """The v2 record batch: its header, its checksum, and the few batches that a broker writes itself.
 
 A broker stores a client's batch as the bytes that arrived. It reads the header, verifies the checksum, and stamps base
-offset and leader epoch, which the checksum does not cover. `records.py` reads the records inside. Everything that is
-known about the layout of a batch is here, so that other files need no numbers of their own.
+offset and leader epoch, which the checksum does not cover. `records.py` reads the records inside. The constants of the
+layout of a batch are here, so that other files need no numbers of their own.
 
     Corrupt            the bytes are not a batch; the message names the place, the expected value and the found one
     +-- Truncated      the bytes end too early
@@ -41,6 +41,20 @@ MAX_TIMESTAMP = slice(35, 43)
 PRODUCER_ID = slice(43, 51)
 NO_PRODUCER_ID = b"\xff" * 8  # In place of a producer id, in a batch without a producer.
 MAGIC = 2
+LEAST_LENGTH = HEADER_BYTES - PREFIX_BYTES  # The length field of a batch without records.
+# Of the batches and messages of every magic: the bytes up to the magic, and the smallest length field.
+UP_TO_MAGIC_BYTES = MAGIC_AT + 1
+LEAST_LENGTH_OF_ANY_MAGIC = 14
+
+# Where `HEADER.unpack` puts a field, for loops that are too hot to make a `BatchHeader` of every batch.
+BASE_OFFSET_FIELD = 0
+LENGTH_FIELD = 1
+ATTRIBUTES_FIELD = 5
+LAST_OFFSET_DELTA_FIELD = 6
+MAX_TIMESTAMP_FIELD = 8
+PRODUCER_ID_FIELD = 9
+PRODUCER_EPOCH_FIELD = 10
+RECORD_COUNT_FIELD = 12
 
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
@@ -55,8 +69,15 @@ NO_TIMESTAMP = -1
 MAX_SEQUENCE = 2**31 - 1
 # Length, attributes, timestamp and offset deltas, key and value lengths, header count: a byte each.
 SMALLEST_RECORD_BYTES = 7
+SMALLEST_BATCH_BYTES = HEADER_BYTES + SMALLEST_RECORD_BYTES
+NO_DELTAS = bytes(3)  # Attributes, timestamp delta and offset delta of a batch's first record.
+NEGATIVE = 1  # The sign bit of a varint.
+NULL_LENGTH = 1  # -1 as a varint: the length of a null key or value.
+MARKER_ATTRIBUTES = TRANSACTIONAL | CONTROL
+MARKER_KEY = (
+    b"\x08\0\0\0"  # Of a marker's record: the length of its key, 4, the version and the first byte of the type.
+)
 
-_LEAST_LENGTH = HEADER_BYTES - PREFIX_BYTES
 _UNCHECKED_LENGTH = CHECKED_AT - PREFIX_BYTES  # What the length counts besides the bytes under the checksum.
 _STAMP = struct.Struct(">qii")
 _INT32 = struct.Struct(">i")
@@ -148,8 +169,8 @@ def decode_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     header = BatchHeader._make(HEADER.unpack_from(buf, pos))
     if header.magic != MAGIC:
         raise Corrupt(f"magic is {header.magic}, expected {MAGIC}", at=pos + MAGIC_AT)
-    if header.length < _LEAST_LENGTH:
-        raise Corrupt(f"length is {header.length}, a header alone has {_LEAST_LENGTH}", at=pos + LENGTH_AT)
+    if header.length < LEAST_LENGTH:
+        raise Corrupt(f"length is {header.length}, a header alone has {LEAST_LENGTH}", at=pos + LENGTH_AT)
     return header
 
 
@@ -198,7 +219,6 @@ def stamp_append_time(batch: Buffer, base_offset: int, leader_epoch: int, now_ms
 # length 16, attributes, two deltas; a key of 4 bytes: version 0 and the type; a value of 6: version 0 and
 # the epoch.
 _MARKER = struct.Struct(CHECKED_HEADER.format + "12sib")
-_MARKER_ATTRIBUTES = TRANSACTIONAL | CONTROL
 _MARKER_RECORDS = (b"\x20\0\0\0\x08\0\0\0\0\x0c\0\0", b"\x20\0\0\0\x08\0\0\0\1\x0c\0\0")
 _MARKER_LENGTH = _MARKER.size + _UNCHECKED_LENGTH
 MARKER_BYTES = _MARKER_LENGTH + PREFIX_BYTES
@@ -216,7 +236,7 @@ def encode_marker(
     """The control batch that ends a transaction on one partition."""
     record = _MARKER_RECORDS[commit]
     checked = _MARKER.pack(
-        _MARKER_ATTRIBUTES, 0, now_ms, now_ms, producer_id, producer_epoch, -1, 1, record, coordinator_epoch, 0
+        MARKER_ATTRIBUTES, 0, now_ms, now_ms, producer_id, producer_epoch, -1, 1, record, coordinator_epoch, 0
     )  # fmt: skip
     return UNCHECKED_HEADER.pack(base_offset, _MARKER_LENGTH, leader_epoch, MAGIC, crc32c(checked)) + checked
 

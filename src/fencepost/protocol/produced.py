@@ -20,14 +20,17 @@ from fencepost.protocol.batch import (
     CONTROL,
     HEADER,
     HEADER_BYTES,
+    LEAST_LENGTH_OF_ANY_MAGIC,
     LENGTH_AT,
     LOG_APPEND_TIME,
     MAGIC,
     MAGIC_AT,
     NO_TIMESTAMP,
     PREFIX_BYTES,
+    SMALLEST_BATCH_BYTES,
     SMALLEST_RECORD_BYTES,
     TRANSACTIONAL,
+    UP_TO_MAGIC_BYTES,
     BatchHeader,
     Buffer,
     Corrupt,
@@ -47,13 +50,9 @@ RECORDS_PER_COMPRESSED_BYTE = 4
 # megabytes into a batch that compresses well, not more.
 UNPACKED_BYTES = 32 << 20
 UNPACKED_BYTES_PER_BYTE = 64
-SMALLEST_BATCH_BYTES = HEADER_BYTES + SMALLEST_RECORD_BYTES
 UNCOMMON = CODEC_MASK | LOG_APPEND_TIME | CONTROL
 # Differs: of a batch that it refuses, Kafka examines all records, and names each one that is at fault.
 EXAMINED_RECORDS = 100_000
-# Kafka reads as far as the magic before it takes something for a batch of any version.
-UP_TO_MAGIC_BYTES = MAGIC_AT + 1
-SMALLEST_LENGTH = 14
 
 _INT32 = struct.Struct(">i")
 
@@ -139,7 +138,7 @@ def _refuse_scrap(records: Buffer) -> RefusedBatch:
 def _refuse_shape(records: Buffer, size: int, magic: int) -> RefusedBatch | None:
     """Check size and magic of the batch, and that no other batch follows it."""
     have = len(records)
-    if size < PREFIX_BYTES + SMALLEST_LENGTH:
+    if size < PREFIX_BYTES + LEAST_LENGTH_OF_ANY_MAGIC:
         return RefusedBatch(errors.CORRUPT_MESSAGE, f"the batch says {size} bytes, less than any batch has")
     if not 0 <= magic <= MAGIC:
         return RefusedBatch(errors.CORRUPT_MESSAGE, f"the batch has magic {magic}, expected 2")
@@ -152,7 +151,7 @@ def _refuse_shape(records: Buffer, size: int, magic: int) -> RefusedBatch | None
     rest = have - size
     if rest >= UP_TO_MAGIC_BYTES:
         (length,) = _INT32.unpack_from(records, size + LENGTH_AT)
-        if length < SMALLEST_LENGTH or not 0 <= records[size + MAGIC_AT] <= MAGIC:
+        if length < LEAST_LENGTH_OF_ANY_MAGIC or not 0 <= records[size + MAGIC_AT] <= MAGIC:
             return RefusedBatch(errors.CORRUPT_MESSAGE, f"{rest} bytes follow the batch, and they are not a batch")
         if length + PREFIX_BYTES <= rest:
             return RefusedBatch(errors.INVALID_RECORD, "there is more than one record batch for the partition")
@@ -186,10 +185,8 @@ def most_unpacked_bytes(compressed_bytes: int) -> int:
 
 
 def _refuse_count(records: Buffer, header: BatchHeader) -> RefusedBatch | None:
-    """Refuse a wrong record count, where checking is cheap or the count is implausible.
-
-    Differs: Kafka reads the records of every batch.
-    """
+    """Refuse a wrong record count, where checking is cheap or the count is implausible."""
+    # Differs: Kafka reads the records of every batch. Fencepost counts those of small batches.
     count = header.record_count
     room = header.length + PREFIX_BYTES - HEADER_BYTES
     payload = records

@@ -5,6 +5,7 @@ import struct
 import pytest
 from crc32c import crc32c
 
+from fencepost.protocol import batch as batch_module
 from fencepost.protocol import errors, produced
 from fencepost.protocol.batch import (
     ATTRIBUTES_AT,
@@ -65,6 +66,12 @@ def patched(batch: bytes, at: int, layout: str, value: int) -> bytes:
     struct.pack_into(layout, out, at, value)
     struct.pack_into(">I", out, 17, crc32c(bytes(out[21:])))
     return bytes(out)
+
+
+def test_the_positions_of_unpacked_fields_are_those_of_the_header() -> None:
+    positions = {name: at for name, at in vars(batch_module).items() if name.endswith("_FIELD")}
+    assert len(positions) == 8
+    assert [name for name, at in positions.items() if name != f"{BatchHeader._fields[at].upper()}_FIELD"] == []
 
 
 def with_count(batch: bytes, count: int) -> bytes:

@@ -11,11 +11,20 @@ from typing import NamedTuple
 
 from fencepost.machines.partition.partition import Partition
 from fencepost.protocol.batch import (
+    ATTRIBUTES_FIELD,
+    BASE_OFFSET_FIELD,
     COMMIT_MARKER,
-    CONTROL,
     HEADER,
     HEADER_BYTES,
+    LAST_OFFSET_DELTA_FIELD,
+    LENGTH_FIELD,
+    MARKER_ATTRIBUTES,
+    MARKER_KEY,
+    NO_DELTAS,
+    NULL_LENGTH,
     PREFIX_BYTES,
+    PRODUCER_ID_FIELD,
+    RECORD_COUNT_FIELD,
     TRANSACTIONAL,
     BatchHeader,
     decode_marker,
@@ -26,11 +35,6 @@ READ_BYTES = 1 << 20
 # Is called for every record outside a transaction: its key, the buffer that holds its value (None for a tombstone),
 # and where in the buffer the value begins.
 EachRecord = Callable[[bytes, bytes | None, int], None]
-
-_NO_DELTAS = bytes(3)  # Attributes, timestamp delta and offset delta of a batch's first record.
-_NULL = 1  # -1 as a varint: the length of a null.
-_MARKER = TRANSACTIONAL | CONTROL
-_MARKER_KEY = b"\x08\0\0\0"  # Its length, 4, the version and the first byte of the type.
 
 
 class LatestRecord(NamedTuple):
@@ -102,17 +106,18 @@ def _load_chunk(chunk: bytes, found: LatestRecords, each: EachRecord | None) -> 
         start = pos
         fields = unpack(chunk, pos)
         at = pos + HEADER_BYTES
-        pos += PREFIX_BYTES + fields[1]
-        base_offset, attributes, count = fields[0], fields[5], fields[12]
-        next_offset = base_offset + fields[6] + 1
+        pos += PREFIX_BYTES + fields[LENGTH_FIELD]
+        base_offset, attributes = fields[BASE_OFFSET_FIELD], fields[ATTRIBUTES_FIELD]
+        count = fields[RECORD_COUNT_FIELD]
+        next_offset = base_offset + fields[LAST_OFFSET_DELTA_FIELD] + 1
         if count == 1 and (attributes == 0 or attributes == TRANSACTIONAL):
             while chunk[at] > 127:  # The record's length.
                 at += 1
             key_length = chunk[at + 4]
-            if chunk[at + 1 : at + 4] == _NO_DELTAS and key_length < 128 and key_length != _NULL:
+            if chunk[at + 1 : at + 4] == NO_DELTAS and key_length < 128 and key_length != NULL_LENGTH:
                 key_at = at + 5
                 end = key_at + (key_length >> 1)
-                if chunk[end] != _NULL:
+                if chunk[end] != NULL_LENGTH:
                     if attributes == 0:
                         key = chunk[key_at:end]
                         places[key] = end, base_offset
@@ -121,12 +126,13 @@ def _load_chunk(chunk: bytes, found: LatestRecords, each: EachRecord | None) -> 
                     else:
                         length, value_at = decode_varint(chunk, end)
                         record = LatestRecord(base_offset, chunk[value_at : value_at + length])
-                        pending.setdefault(fields[9], {})[chunk[key_at:end]] = record
+                        pending.setdefault(fields[PRODUCER_ID_FIELD], {})[chunk[key_at:end]] = record
                     continue
         if places:
             _take(chunk, places, found)
-        if attributes == _MARKER and count == 1 and chunk[at + 4 : at + 8] == _MARKER_KEY and chunk[at + 8] < 2:
-            found.end_txn(fields[9], chunk[at + 8] == COMMIT_MARKER)
+        is_marker = attributes == MARKER_ATTRIBUTES and count == 1 and chunk[at + 4 : at + 8] == MARKER_KEY
+        if is_marker and chunk[at + 8] <= COMMIT_MARKER:
+            found.end_txn(fields[PRODUCER_ID_FIELD], chunk[at + 8] == COMMIT_MARKER)
             continue
         _load_batch(BatchHeader._make(fields), chunk[start:pos], found, each)
     _take(chunk, places, found)

@@ -24,12 +24,22 @@ from typing import NamedTuple
 from fencepost.machines.log.interface import AbortedTxn, Log, Rewrite, StorageFailed
 from fencepost.machines.partition.producers import Producer
 from fencepost.protocol.batch import (
+    ATTRIBUTES_FIELD,
+    BASE_OFFSET_FIELD,
     CHECKED_AT,
-    CONTROL,
     HEADER,
     HEADER_BYTES,
+    LAST_OFFSET_DELTA_FIELD,
+    LEAST_LENGTH,
+    LENGTH_FIELD,
+    MARKER_ATTRIBUTES,
     MAX_TIMESTAMP,
+    NEGATIVE,
+    NO_DELTAS,
     PREFIX_BYTES,
+    PRODUCER_EPOCH_FIELD,
+    PRODUCER_ID_FIELD,
+    RECORD_COUNT_FIELD,
     TRANSACTIONAL,
     BatchHeader,
     Corrupt,
@@ -45,10 +55,6 @@ SLICE_RECORDS = 256
 MAX_SEGMENT_OFFSETS = 2**31 - 1
 LONG_KEY_BYTES = 64
 
-_NO_DELTAS = bytes(3)  # Attributes, timestamp delta and offset delta of a batch's first record.
-_NEGATIVE = 1  # The sign bit of a varint; the length of a null key is -1.
-_MARKER = TRANSACTIONAL | CONTROL
-_LEAST_LENGTH = HEADER_BYTES - PREFIX_BYTES  # The length field of a batch without records.
 _UNKNOWN_PRODUCER = (-1, -1)
 
 Work = Generator[None, None, None]
@@ -137,9 +143,10 @@ def _short_key(key: bytes) -> bytes:
 
 def _size_of(fields: tuple[int, ...]) -> int:
     """The size of the batch with this header, which may be damaged: a loop over batches must make progress."""
-    if fields[1] < _LEAST_LENGTH:
-        raise StorageFailed(f"the batch at offset {fields[0]} is damaged: its length is {fields[1]}")
-    return PREFIX_BYTES + fields[1]
+    length = fields[LENGTH_FIELD]
+    if length < LEAST_LENGTH:
+        raise StorageFailed(f"the batch at offset {fields[BASE_OFFSET_FIELD]} is damaged: its length is {length}")
+    return PREFIX_BYTES + length
 
 
 def _max_timestamp(batch: bytes) -> int:
@@ -224,7 +231,8 @@ class _Keys:
         while pos < len(chunk):
             start = pos
             fields = unpack(chunk, pos)
-            base_offset, attributes, count = fields[0], fields[5], fields[12]
+            base_offset, attributes = fields[BASE_OFFSET_FIELD], fields[ATTRIBUTES_FIELD]
+            count = fields[RECORD_COUNT_FIELD]
             if base_offset >= end:
                 return end
             if len(last_offsets) >= self._max_keys:
@@ -232,17 +240,17 @@ class _Keys:
                 return end
             at = pos + HEADER_BYTES
             pos += _size_of(fields)
-            offset = base_offset + fields[6] + 1
+            offset = base_offset + fields[LAST_OFFSET_DELTA_FIELD] + 1
             if count == 1 and (attributes == 0 or (attributes == TRANSACTIONAL and self._aborted.is_empty)):
                 # As coordinators write them: one record. Only its key is decoded.
                 while at < pos and chunk[at] > 127:  # The record's length.
                     at += 1
                 at += 5
                 # A client may have written anything: a record of any other form is decoded in full.
-                if at < pos and chunk[at - 4 : at - 1] == _NO_DELTAS:
+                if at < pos and chunk[at - 4 : at - 1] == NO_DELTAS:
                     key_length = chunk[at - 1]
                     end_of_key = at + (key_length >> 1)
-                    if key_length <= 127 and not key_length & _NEGATIVE and end_of_key < pos:
+                    if key_length <= 127 and not key_length & NEGATIVE and end_of_key < pos:
                         last_offsets[chunk[at:end_of_key]] = base_offset
                         continue
             yield from self._take_batch(BatchHeader._make(fields), chunk[start:pos])
@@ -318,10 +326,10 @@ class _Round:
         while pos < len(chunk):
             start = pos
             fields = unpack(chunk, pos)
-            if fields[0] >= end:
+            if fields[BASE_OFFSET_FIELD] >= end:
                 return end
             pos += _size_of(fields)
-            offset = fields[0] + fields[6] + 1
+            offset = fields[BASE_OFFSET_FIELD] + fields[LAST_OFFSET_DELTA_FIELD] + 1
             is_last = offset == group_end
             if not is_last and self._is_removed(fields):
                 self._is_changed = True
@@ -340,21 +348,22 @@ class _Round:
 
     def _is_removed(self, fields: tuple[int, ...]) -> bool:
         """Whether a batch as coordinators write them (one record, or a marker) is removed, by its header alone."""
-        base_offset, attributes, producer_id = fields[0], fields[5], fields[9]
+        base_offset, attributes = fields[BASE_OFFSET_FIELD], fields[ATTRIBUTES_FIELD]
+        producer_id = fields[PRODUCER_ID_FIELD]
         if attributes == 0 or attributes == TRANSACTIONAL:
             return (
-                fields[12] == 1
-                and fields[6] == 0
+                fields[RECORD_COUNT_FIELD] == 1
+                and fields[LAST_OFFSET_DELTA_FIELD] == 0
                 and base_offset not in self._latest
                 and self._first_dirty_offset <= base_offset < self._until
                 and (producer_id < 0 or self._producers.get(producer_id, _UNKNOWN_PRODUCER)[0] != base_offset)
             )
         return (
-            attributes == _MARKER
+            attributes == MARKER_ATTRIBUTES
             and not self._policy.keeps_markers
             and self._aborted.is_empty
             and producer_id not in self._has_data
-            and self._producers.get(producer_id) != (-1, fields[10])
+            and self._producers.get(producer_id) != (-1, fields[PRODUCER_EPOCH_FIELD])
         )
 
     def _sift_marker(self, header: BatchHeader, batch: bytes, is_last: bool, rewrite: Rewrite) -> bytes | None:

@@ -3,7 +3,8 @@
 Duties: give every accepted batch the next offset; hold producers to their order (`producers.py`); keep the last stable
 offset before the oldest open transaction; name the aborted transactions among the records of a read_committed fetch.
 A change has three steps: decide, append to the log, apply. Recovery (`recovery.py`) is the last step, over the log.
-The records themselves stay unparsed. Follows Kafka's UnifiedLog and LogValidator (KIP-98, KIP-890).
+A stored batch keeps the records that the client sent; `protocol/produced.py` says which of them are read before that.
+Follows Kafka's UnifiedLog and LogValidator (KIP-98, KIP-890).
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ from fencepost.machines.partition.refusals import refuse_by_settings, repeats_ea
 from fencepost.protocol import errors
 from fencepost.protocol.batch import (
     HEADER,
+    LAST_OFFSET_DELTA_FIELD,
     LENGTH_AT,
+    MAX_TIMESTAMP_FIELD,
     NO_TIMESTAMP,
     PREFIX_BYTES,
+    PRODUCER_ID_FIELD,
     TRANSACTIONAL,
     BatchHeader,
     Buffer,
@@ -264,12 +268,12 @@ class Partition:
         fields = HEADER.unpack_from(batch)
         log = self.log
         base_offset = log.end_offset
-        last_offset = base_offset + fields[6]
-        max_timestamp = fields[8]
+        last_offset = base_offset + fields[LAST_OFFSET_DELTA_FIELD]
+        max_timestamp = fields[MAX_TIMESTAMP_FIELD]
         address = log.append(
             stamp(batch, base_offset, self.leader_epochs.current), base_offset, last_offset, max_timestamp
         )
-        if fields[9] >= 0:
+        if fields[PRODUCER_ID_FIELD] >= 0:
             self.apply_data(BatchHeader._make(fields)._replace(base_offset=base_offset), address)
         self.advance()
         return base_offset
