@@ -17,12 +17,14 @@ import click
 import pytest
 
 from fencepost.broker.api import APIS
-from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS
+from fencepost.broker.config import INERT_TOPIC_SETTINGS, OTHER_UNITS, SETTINGS, TOPIC_SETTINGS
+from fencepost.broker.internal_topics import SETTINGS_PREFIX
 from fencepost.cli import fencepost
 from fencepost.machines.group.classic.group import LEGAL as GROUP_MOVES
 from fencepost.machines.txn.states import LEGAL as TXN_MOVES
 from fencepost.protocol import errors
 from fencepost.server.crash import POINTS
+from fencepost.spark.settings import SINK_SETTINGS
 from scripts import diagrams, reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,7 +154,7 @@ def make_targets() -> frozenset[str]:
 
 def is_setting(text: str) -> bool:
     name = text.partition("=")[0]
-    known = {*SETTINGS, *TOPIC_SETTINGS, *INERT_TOPIC_SETTINGS}
+    known = {*SETTINGS, *TOPIC_SETTINGS, *INERT_TOPIC_SETTINGS, *SINK_SETTINGS}
     return name in known or name in CLIENT_SETTINGS or name in FEATURES
 
 
@@ -239,7 +241,7 @@ def without_blocks(text: str) -> str:
 def problems_in(text: str) -> list[str]:
     """What a document names and is not there: in backticks, and files and folders in its plain fenced blocks."""
     spans = set(re.findall(r"`([^`\n]+)`", without_blocks(text)))
-    files_named = set(re.findall(r"(?<![\w/*])(?:[a-z_]+/)*[a-z0-9_]+\.py\b", text)) - PLACEHOLDERS
+    files_named = set(re.findall(r"(?<![\w/*])(?:[a-z_]+/)*\w+\.(?:py|java)\b", text)) - PLACEHOLDERS
     blocks = "\n".join(re.findall(r"^```\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
     folders_named = set(re.findall(r"(?<![\w./*])(?:[a-z_]+/)+(?=\s|$)", blocks))
     problems = [problem_of(span.strip()) for span in spans]
@@ -265,9 +267,9 @@ def test_every_name_in_backticks_exists(document: Path) -> None:
     assert problems_in(document.read_text()) == []
 
 
-def files_in_layout(block: str) -> Iterator[Path]:
-    """The files that a drawn layout names, each in the folder that its place in the drawing gives it."""
-    folders: list[tuple[int, Path]] = []  # The open folders, each with the indentation of its line.
+def lines_of_layout(block: str) -> Iterator[tuple[str, list[Path]]]:
+    """The lines of a drawn layout, each with the folders that are open there: the innermost is the last."""
+    folders: list[tuple[int, Path]] = []  # Each with the indentation of its line.
     for line in block.splitlines():
         indent = len(line) - len(line.lstrip())
         entry = re.match(r"((?:[a-z_]+/)+)(?=\s|$)|[\w/*]+\.\w+", line.lstrip())
@@ -276,15 +278,42 @@ def files_in_layout(block: str) -> Iterator[Path]:
                 folders.pop()
             if entry[1]:
                 folders.append((indent, (folders[-1][1] if folders else ROOT) / entry[1]))
-        for name in set(re.findall(r"(?<![\w*])[\w/]+\.py\b", line)) - PLACEHOLDERS:
-            yield folders[-1][1] / name
+        yield line, [folder for _, folder in folders]
+
+
+def files_in_layout(block: str) -> Iterator[Path]:
+    """The files that a drawn layout names, each in the folder that its place in the drawing gives it."""
+    for line, open_folders in lines_of_layout(block):
+        for name in set(re.findall(r"(?<![\w*])[\w/]+\.(?:py|java)\b", line)) - PLACEHOLDERS:
+            yield open_folders[-1] / name
+
+
+def folders_in_layout(block: str) -> set[Path]:
+    """The folders that a drawn layout names: at the beginning of a line, or further right, beside or in that one."""
+    return {
+        folder / name
+        for line, open_folders in lines_of_layout(block)
+        for name in ["", *re.findall(r"(?<![\w/])[a-z_]+/(?=\s)", line)]
+        for folder in open_folders[-2:]
+    }
+
+
+def layouts() -> dict[str, str]:
+    """The drawn layouts of ARCHITECTURE.md, by the folder that each begins with."""
+    blocks = re.findall(r"^```\n((\w[\w/]*)/\n.*?)^```$", (ROOT / "ARCHITECTURE.md").read_text(), re.M | re.S)
+    return {folder: block for block, folder in blocks}
 
 
 def test_the_layout_shows_every_file_in_its_folder() -> None:
-    [block] = re.findall(r"^```\n(src/fencepost/.*?)^```$", (ROOT / "ARCHITECTURE.md").read_text(), re.M | re.S)
-    named = list(files_in_layout(block))
-    assert len(named) > 60
+    named = [path for block in layouts().values() for path in files_in_layout(block)]
+    assert len(named) > 80
     assert [relative(path) for path in named if not path.exists()] == []
+
+
+@pytest.mark.parametrize(("root", "source"), [("src/fencepost", "*.py"), ("java/fencepost/spark", "*.java")])
+def test_the_layout_shows_every_package(root: str, source: str) -> None:
+    packages = {path.parent for path in (ROOT / root).rglob(source)}
+    assert sorted(relative(path) for path in packages - folders_in_layout(layouts()[root])) == []
 
 
 def test_a_file_in_the_wrong_folder_of_a_layout_is_found() -> None:
@@ -307,6 +336,7 @@ def test_a_file_in_the_wrong_folder_of_a_layout_is_found() -> None:
         "`fencepost txn list --no-such-option`",
         "`src/fencepost/web/`",
         "```\nsrc/\n  nowhere.py  does nothing\n```",
+        "```\njava/\n  Nowhere.java  does nothing\n```",
         "```\nsrc/fencepost/\n  web/  pages\n```",
     ],
 )
@@ -378,6 +408,29 @@ def test_every_setting_that_a_guide_names_exists(guide: Path) -> None:
     assert [span for span in named if not is_setting(span) and span not in POINTS] == []
 
 
+def is_read(name: str) -> bool:
+    """Whether the broker reads a setting: by its name, as the default of a topic's setting, or through another unit."""
+    others = [own for own, fallback in TOPIC_SETTINGS.items() if fallback == name and own != name]
+    others += [base for base, units in OTHER_UNITS.items() for unit, _ in units if unit == name]
+    # The settings of the internal topics are read with the topic's prefix.
+    rests = [name.removeprefix(prefix) for prefix in SETTINGS_PREFIX.values() if name.startswith(prefix)]
+    wanted = [f'"{name}"', *(f"{{prefix}}{rest}" for rest in rests)]
+    return any(text in broker_source() for text in wanted) or any(is_read(other) for other in others)
+
+
+@cache
+def broker_source() -> str:
+    """The source of the broker, without the table of its settings."""
+    folders = (ROOT / "src/fencepost/broker", ROOT / "src/fencepost/server")
+    paths = [path for folder in folders for path in folder.rglob("*.py") if path.name != "config.py"]
+    return "\n".join(path.read_text() for path in paths)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_setting_is_read_or_says_that_it_has_no_effect(name: str) -> None:
+    assert is_read(name) != ("without effect" in SETTINGS[name].doc)
+
+
 def command_lines(text: str) -> Iterator[str]:
     """Every `fencepost …` and `make …` in the prose, and in blocks of shell."""
     yield from re.findall(r"`((?:fencepost|make) [a-z][^`\n]*)`", without_blocks(text))
@@ -415,6 +468,13 @@ REFERENCE_PAGES: Mapping[str, Any] = reference.PAGES
 @pytest.mark.parametrize("page", REFERENCE_PAGES)
 def test_a_reference_page_is_what_the_code_says(page: str) -> None:
     assert (ROOT / page).read_text() == REFERENCE_PAGES[page](), "run: .venv/bin/python -m scripts.reference"
+
+
+def test_every_difference_from_kafka_is_a_comment_which_the_list_is_made_from() -> None:
+    lines = [(path, line) for path in (ROOT / "src").rglob("*.py") for line in path.read_text().splitlines()]
+    wrong = [f"{relative(path)}: {line}" for path, line in lines if "Differs:" in line and "# Differs: " not in line]
+    assert wrong == []
+    assert len(reference.deviations()) == sum("Differs:" in line for _, line in lines)
 
 
 @pytest.mark.parametrize("page", diagrams.pages(), ids=relative)

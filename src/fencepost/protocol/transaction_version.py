@@ -2,7 +2,8 @@
 
 TV0 and TV1 differ in the layout of the state record only (TV1's is flexible). TV2 (KIP-890) gives every transaction
 an epoch of its own and adds partitions with the first Produce. A request says for itself which version its client
-has: EndTxn from v5 on, Produce from v12 on and TxnOffsetCommit from v5 on are TV2, everything else counts as TV0.
+has: EndTxn from v5 on, Produce from v12 on and TxnOffsetCommit from v5 on are TV2. So is AddPartitionsToTxn from v4 on,
+which brokers send. Everything else counts as TV0.
 """
 
 from __future__ import annotations

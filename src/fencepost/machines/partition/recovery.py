@@ -1,6 +1,6 @@
 """Makes a partition from its log: the newest snapshot of its producers, and the batches that came after it.
 
-Every batch goes through the same `apply_data` and `apply_marker` as when it was appended.
+Every batch goes through the same `Producers.apply_batch` or `Partition.apply_marker` as when it was appended.
 """
 
 from __future__ import annotations

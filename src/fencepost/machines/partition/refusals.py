@@ -12,11 +12,9 @@ from fencepost.protocol.records import find_record_without_key
 def refuse_by_settings(
     records: Buffer, header: BatchHeader, partition: str, allowed: tuple[int, int] | None, is_compacted: bool
 ) -> RefusedBatch | None:
-    """Hold a batch against the topic's settings: the range of times that is `allowed`, and keys if it `is_compacted`.
-
-    Differs: Kafka checks the timestamp of every record, and corrects the maximum in the header. Fencepost checks the
-    header, and looks at records only to name those at fault.
-    """
+    """Check a batch against the topic's settings: times in the range `allowed`, and keys if it `is_compacted`."""
+    # Differs: Kafka checks the timestamp of every record, and corrects the maximum in the header. Fencepost checks the
+    # header, and reads records only to name those at fault.
     fault = None
     if allowed is not None:
         early, late = allowed
