@@ -368,7 +368,7 @@ class TxnRules(RuleBasedStateMachine):
 
     @precondition(lambda self: self.flush)
     @rule(kept=st.sets(st.sampled_from(("orders", "payments", "__transaction_state", "__consumer_offsets"))))
-    def power_cut(self, kept: set[str]) -> None:
+    def power_loss(self, kept: set[str]) -> None:
         """Unsynced data is lost, except for the topics in `kept`, which the system had written to disk. Clients die."""
         for producer in self.producers:
             producer.is_broken = True

@@ -20,8 +20,8 @@ from fencepost.broker.node import Node
 from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
 from fencepost.machines.partition import producers
 from fencepost.machines.txn import decisions
-from fencepost.machines.txn.states import MAX_EPOCH
 from fencepost.protocol import errors
+from fencepost.protocol.batch import MAX_PRODUCER_EPOCH
 from fencepost.protocol.messages import EndTxnRequest, InitProducerIdRequest, OffsetFetchRequest
 from fencepost.protocol.records import iter_batches
 from fencepost.protocol.schema import Message
@@ -64,7 +64,7 @@ class World:
         self.dawdling = rng.choice((0, 0.05, 0.3))
         self.txn_timeout_ms = rng.choice((400, 1000, 1000))
         self.flush = rng.random() < 0.4
-        self.last_epoch = rng.choice((5, 9)) if rng.random() < 0.15 else MAX_EPOCH
+        self.last_epoch = rng.choice((5, 9)) if rng.random() < 0.15 else MAX_PRODUCER_EPOCH
         self.timer_lag_ms = rng.choice((0, 1, 5, 30))
         self.disk = Disk(random.Random(seed + 1), has_syncfs=rng.random() < 0.5)
         self.disk.now_ms = lambda: self.clock.now_ms
@@ -415,9 +415,9 @@ class World:
 def ending_epochs(last_epoch: int) -> Iterator[None]:
     """Let the epochs of a producer id run out after a few transactions; otherwise that would take weeks."""
     patches: list[Patch] = [
-        (decisions, "MAX_EPOCH", last_epoch),
+        (decisions, "MAX_PRODUCER_EPOCH", last_epoch),
         (decisions, "EXHAUSTED_EPOCH", last_epoch - 1),
-        (producers, "MAX_EPOCH", last_epoch),
+        (producers, "MAX_PRODUCER_EPOCH", last_epoch),
     ]
     with patched(patches):
         yield

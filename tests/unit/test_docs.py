@@ -531,6 +531,7 @@ SYNONYMS = {
     r"(?-i:\b[Mm]icro ?batch)": "micro-batch",
     r"\bcontrol messages?\b": "marker",
     r"\bstable offset limit\b": "last stable offset",
+    r"\bpower[- ]cut": "power loss",
 }
 
 
@@ -570,7 +571,6 @@ SHARED_NAMES = {
     "Producer",  # A producer that a partition knows: its state, and the answer of DescribeProducers.
     "Reply",  # An answer that was held back: of a group, and of the lease service.
     "TopicInfo",  # A topic as the group coordinator sees it, and as a client does.
-    "Verdict",  # What follows from an answer to Produce, and the verdict of the refunds demo.
     "_Fields",  # Private to two modules.
 }
 # Names for a transaction version, which is a `TransactionVersion` and called that.

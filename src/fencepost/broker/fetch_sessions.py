@@ -15,7 +15,7 @@ from fencepost.machines.rng import Rng
 from fencepost.protocol import errors
 
 FINAL_EPOCH = -1  # The client wants no session, or closes the one it has.
-MAX_EPOCH = 2**31 - 1
+MAX_SESSION_EPOCH = 2**31 - 1
 # Over all sessions of a broker; one partition takes about half a kilobyte.
 MAX_PARTITIONS = 200_000
 
@@ -103,7 +103,7 @@ class FetchSessions:
             return session, errors.INVALID_FETCH_SESSION_EPOCH
         if uses_topic_ids != session.uses_topic_ids:
             return session, errors.FETCH_SESSION_TOPIC_ID_ERROR
-        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
+        session.epoch = 1 if session.epoch == MAX_SESSION_EPOCH else session.epoch + 1
         self._sessions[session_id] = self._sessions.pop(session_id)  # To the end: the session idle longest is first.
         return session, errors.NONE
 

@@ -35,7 +35,7 @@ class Metadata(NamedTuple):
     features_epoch: int = 0
     leader_epoch: int = 0  # Of every partition.
     next_producer_id: int = 0  # All below are claimed.
-    first_producer_id_after_loss: int = 0  # All below were given out before appends were lost, as in a power cut.
+    first_producer_id_after_loss: int = 0  # All below were given out before appends were lost, as in a power loss.
     topics: Mapping[str, TopicMetadata] = {}
 
 

@@ -67,6 +67,7 @@ ABORT_MARKER = 0
 COMMIT_MARKER = 1
 NO_TIMESTAMP = -1
 MAX_SEQUENCE = 2**31 - 1
+MAX_PRODUCER_EPOCH = 2**15 - 1
 # Length, attributes, timestamp and offset deltas, key and value lengths, header count: a byte each.
 SMALLEST_RECORD_BYTES = 7
 SMALLEST_BATCH_BYTES = HEADER_BYTES + SMALLEST_RECORD_BYTES

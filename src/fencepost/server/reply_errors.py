@@ -20,7 +20,7 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
 
-class Reply:
+class ReplyWalk:
     """The parts of a reply's body, and where the walk over them is."""
 
     __slots__ = ("buf", "codes", "pos", "rest")
@@ -49,14 +49,14 @@ class Reply:
         return value
 
 
-Step = Callable[[Reply], None]
+Step = Callable[[ReplyWalk], None]
 
 
 def codes_in(api_key: int, version: int, parts: Sequence[bytes]) -> set[int]:
     """The error codes in the body of a reply, without NONE. `parts` are its bytes, in pieces."""
     if api_key == API_VERSIONS and not APIS[api_key].first <= version <= APIS[api_key].last:
         version = 0  # Kafka: the answer to a version that is unknown.
-    reply = Reply(parts)
+    reply = ReplyWalk(parts)
     for step in scanner(api_key, version):
         step(reply)
     return set(reply.codes)
@@ -122,7 +122,7 @@ def _step(f: Field, version: int, is_flexible: bool) -> Step:
     return _skip_string if f.type == "string" else _skip_bytes
 
 
-def _take_code(reply: Reply) -> None:
+def _take_code(reply: ReplyWalk) -> None:
     code = reply.number(_INT16)
     if code != errors.NONE:
         reply.codes.append(code)
@@ -132,19 +132,19 @@ def _skip(size: int) -> Step:
     return lambda reply: reply.skip(size)
 
 
-def _skip_compact(reply: Reply) -> None:
+def _skip_compact(reply: ReplyWalk) -> None:
     reply.skip(max(reply.uvarint() - 1, 0))
 
 
-def _skip_string(reply: Reply) -> None:
+def _skip_string(reply: ReplyWalk) -> None:
     reply.skip(max(reply.number(_INT16), 0))
 
 
-def _skip_bytes(reply: Reply) -> None:
+def _skip_bytes(reply: ReplyWalk) -> None:
     reply.skip(max(reply.number(_INT32), 0))
 
 
-def _skip_tags(reply: Reply) -> None:
+def _skip_tags(reply: ReplyWalk) -> None:
     if reply.buf[reply.pos] == 0:
         reply.skip(1)
         return
@@ -157,7 +157,7 @@ def _nested(f: Field, version: int, is_flexible: bool) -> Step:
     steps = _steps(f.struct.fields, version, is_flexible, is_element=True)
     is_nullable = version in f.null_versions
 
-    def walk(reply: Reply) -> None:
+    def walk(reply: ReplyWalk) -> None:
         if is_nullable:
             is_null = reply.buf[reply.pos] >= 128
             reply.skip(1)
@@ -180,7 +180,7 @@ def _array(f: Field, version: int, is_flexible: bool) -> Step:
     else:
         steps = [_skip_string if f.type == "string" else _skip_bytes]
 
-    def walk(reply: Reply) -> None:
+    def walk(reply: ReplyWalk) -> None:
         for _ in range(_count(reply, is_flexible)):
             for step in steps:
                 step(reply)
@@ -188,5 +188,5 @@ def _array(f: Field, version: int, is_flexible: bool) -> Step:
     return walk
 
 
-def _count(reply: Reply, is_flexible: bool) -> int:
+def _count(reply: ReplyWalk, is_flexible: bool) -> int:
     return reply.uvarint() - 1 if is_flexible else reply.number(_INT32)

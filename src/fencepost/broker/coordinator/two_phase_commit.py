@@ -5,7 +5,7 @@
     3. append Complete*
     4. answer the client          (after step 1 with fencepost.endtxn.reply=prepare)
 
-With fencepost.flush.on.commit=true a sync separates the steps, so that after a power cut no step is on the disk
+With fencepost.flush.on.commit=true a sync separates the steps, so that after a power loss no step is on the disk
 without the one before it:
 
     sync the partitions' logs (for a commit) -> 1 -> sync the state log -> 2 -> sync the partitions' logs -> 3
@@ -168,7 +168,7 @@ class TwoPhaseCommit:
                 then(errors.NONE)
 
         if self._flushes and not prepared.client_transaction_version.bumps_epoch:
-            # The next transaction has the same epoch. If a power cut lost Complete* and kept data of the next
+            # The next transaction has the same epoch. If a power loss lost Complete* and kept data of the next
             # transaction, recovery would end that one with the markers of this one.
             self._sync(shard, prepared, [shard.log.partition.log], answer)
         else:

@@ -1,8 +1,8 @@
 """What the transaction coordinator does after a start, before it serves clients.
 
 A decided transaction is finished, an expired id is forgotten, and an open transaction stays open until its client
-continues or its timeout ends it (`fencepost.recovery.ongoing=abort` ends it at once). After a power cut, which can lose
-acknowledged records, every id gets a new producer id and every transaction that no coordinator knows is aborted.
+continues or its timeout ends it (`fencepost.recovery.ongoing=abort` ends it at once). After a power loss acknowledged
+records may be gone, so every id gets a new producer id and every transaction that no coordinator knows is aborted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TxnRecovery:
     def finish(self, now_ms: int, then: Callable[[], None]) -> None:
         """Call `then` when every client that may have lost something is fenced."""
         self._abort(self._find_orphans(), now_ms)
-        # Data of an open transaction is not synced yet. If a power cut lost some of it, its client must not commit the
+        # Data of an open transaction is not synced yet. If a power loss lost some of it, its client must not commit the
         # rest.
         lost_appends = self._cluster.storage.may_have_lost_appends
         aborts_ongoing = self._cluster.config["fencepost.recovery.ongoing"] == "abort"
@@ -65,13 +65,13 @@ class TxnRecovery:
                     self._txns.fence(shard, txn, now_ms, lambda error: None)
 
     def _fence_owner(self, shard: TxnShard, transactional_id: str, now_ms: int, then: Callable[[str], None]) -> None:
-        """Keep the producer of an id from continuing after a power cut, whatever the state of the id is.
+        """Keep the producer of an id from continuing after a power loss, whatever the state of the id is.
 
-        The power cut can lose the record that opened a transaction, and any of its data. The client would continue with
+        A power loss can lose the record that opened a transaction, and any of its data. The client would continue with
         the rest. With TV0 and TV1, its commit could also look like a retry of the commit before, and succeed.
 
         First the transaction that is open, if any, is ended under its own producer id. Then the id gets a new one: the
-        power cut can lose the records of the last epochs too, and a later epoch of the same producer id could be one
+        power loss can lose the records of the last epochs too, and a later epoch of the same producer id could be one
         of these.
         """
         txn = shard.txns[transactional_id]
@@ -114,7 +114,7 @@ class TxnRecovery:
         return record
 
     def _find_orphans(self) -> list[Orphan]:
-        """A power cut can keep data and lose the record that announced its partition, or that ended its transaction.
+        """A power loss can keep data and lose the record that announced its partition, or that ended its transaction.
 
         Left alone, an orphan would hold back the last stable offset until the next transaction of the same id, and be
         committed with that one.

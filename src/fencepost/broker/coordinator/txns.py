@@ -127,7 +127,7 @@ class TxnCoordinator:
             return
         granted = record
         if self._flushes:
-            # A power cut must not hand the same epoch out twice.
+            # A power loss must not hand the same epoch out twice.
             self._cluster.sync(
                 [shard.log.partition.log], lambda: reply(errors.NONE, granted.producer_id, granted.producer_epoch)
             )

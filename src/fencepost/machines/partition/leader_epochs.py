@@ -2,7 +2,7 @@
 
 A client that knows an older leader epoch learns from this table that it must fetch metadata again, and where the log of
 that leader ended: records that it read beyond that offset are no longer part of the log (KIP-101, KIP-320). The leader
-epoch of a partition grows after a power cut, because the log may then be shorter than its readers know.
+epoch of a partition grows after a power loss, because the log may then be shorter than its readers know.
 """
 
 from __future__ import annotations

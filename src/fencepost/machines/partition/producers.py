@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fencepost.protocol.batch import MAX_SEQUENCE, Corrupt, Truncated
+from fencepost.protocol.batch import MAX_PRODUCER_EPOCH, MAX_SEQUENCE, Corrupt, Truncated
 from fencepost.protocol.crc import crc32c
 from fencepost.protocol.errors import (
     INVALID_PRODUCER_EPOCH,
@@ -24,7 +24,6 @@ from fencepost.protocol.errors import (
 from fencepost.protocol.transaction_version import TransactionVersion
 
 BATCHES_KEPT = 5
-MAX_EPOCH = 32767
 
 SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
@@ -157,7 +156,7 @@ def decide_marker(
     # transaction, unless no transaction is open: then it is the same marker again (KAFKA-19999). The last epoch
     # cannot be bumped, so its marker has the epoch of the data.
     is_open = producer.txn_first_offset >= 0
-    if transaction_version.bumps_epoch and epoch == producer.epoch and is_open and epoch != MAX_EPOCH:
+    if transaction_version.bumps_epoch and epoch == producer.epoch and is_open and epoch != MAX_PRODUCER_EPOCH:
         return INVALID_PRODUCER_EPOCH
     if coordinator_epoch < producer.coordinator_epoch:
         return TRANSACTION_COORDINATOR_FENCED

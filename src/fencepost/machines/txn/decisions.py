@@ -17,7 +17,6 @@ from fencepost.machines.txn.states import (
     EMPTY,
     EXHAUSTED_EPOCH,
     IDLE,
-    MAX_EPOCH,
     NO_EPOCH,
     NO_ID,
     ONGOING,
@@ -28,6 +27,7 @@ from fencepost.machines.txn.states import (
     TxnState,
 )
 from fencepost.protocol import errors
+from fencepost.protocol.batch import MAX_PRODUCER_EPOCH
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 
@@ -147,7 +147,7 @@ def decide_fence(txn: Txn, finalized_version: TransactionVersion, now_ms: int, a
     assert txn.state is ONGOING, f"{txn.transactional_id} is {txn.state.kafka_name}, only Ongoing can be fenced"
     if finalized_version.bumps_epoch:
         return Decision(record=_prepare_and_bump(txn, PREPARE_ABORT, now_ms, allocate))
-    epoch = min(txn.producer_epoch + 1, MAX_EPOCH)
+    epoch = min(txn.producer_epoch + 1, MAX_PRODUCER_EPOCH)
     return Decision(
         record=txn._replace(
             state=PREPARE_ABORT,
@@ -282,7 +282,7 @@ def decide_end_and_bump(
 
 def _prepare_and_bump(txn: Txn, prepare: TxnState, now_ms: int, allocate: Callable[[], int]) -> Txn:
     # Kafka: an older coordinator may have left the last epoch behind; its transaction is aborted without another bump.
-    epoch = min(txn.producer_epoch + 1, MAX_EPOCH)
+    epoch = min(txn.producer_epoch + 1, MAX_PRODUCER_EPOCH)
     next_producer_id = allocate() if is_exhausted(txn.producer_epoch) else NO_ID
     return txn._replace(
         state=prepare,
@@ -315,7 +315,9 @@ def will_end(txn: Txn, epoch: int) -> bool:
 
     If not, it is the next transaction, which began in the epoch that TV2 gave it.
     """
-    bumped = txn.state in PREPARED and txn.client_transaction_version.bumps_epoch and txn.producer_epoch < MAX_EPOCH
+    bumped = (
+        txn.state in PREPARED and txn.client_transaction_version.bumps_epoch and txn.producer_epoch < MAX_PRODUCER_EPOCH
+    )
     return epoch < txn.producer_epoch if bumped else epoch <= txn.producer_epoch
 
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Set
 from enum import IntEnum
 from typing import NamedTuple
 
+from fencepost.protocol.batch import MAX_PRODUCER_EPOCH
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV0, TransactionVersion
 
-MAX_EPOCH = 32767
-EXHAUSTED_EPOCH = MAX_EPOCH - 1  # Clients never get the last epoch: the final abort needs it.
+EXHAUSTED_EPOCH = MAX_PRODUCER_EPOCH - 1  # Clients never get the last epoch: the final abort needs it.
 NO_ID = -1
 NO_EPOCH = -1
 

@@ -96,7 +96,7 @@ class GroupSync:
             if files.directory_created:
                 files.directory_created = False
                 changed[self._path] = None
-                # After a power cut, half of it could pass for the id of a deleted topic, whose log is removed.
+                # After a power loss, half of it could pass for the id of a deleted topic, whose log is removed.
                 self._open_path(f"{files.directory}/{TOPIC_ID_NAME}", fds, fds, directories)
         for path in changed:
             self._open_path(path, directories, fds, directories)

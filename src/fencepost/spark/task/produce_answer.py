@@ -7,7 +7,7 @@ from enum import Enum
 from fencepost.protocol import errors
 
 
-class Verdict(Enum):
+class ProduceVerdict(Enum):
     WRITTEN = "written"
     AGAIN = "send the same bytes again"
     TOO_LARGE = "the record batch is too large"
@@ -44,12 +44,12 @@ _FATAL = frozenset(
 )
 
 
-def judge(code: int) -> Verdict:
+def judge(code: int) -> ProduceVerdict:
     """The verdict on an error code. An unknown code breaks the transaction: the write may or may not have happened."""
     if code == errors.NONE:
-        return Verdict.WRITTEN
+        return ProduceVerdict.WRITTEN
     if code in _AGAIN:
-        return Verdict.AGAIN
+        return ProduceVerdict.AGAIN
     if code in (errors.MESSAGE_TOO_LARGE, errors.RECORD_LIST_TOO_LARGE):
-        return Verdict.TOO_LARGE
-    return Verdict.FATAL if code in _FATAL else Verdict.BROKEN
+        return ProduceVerdict.TOO_LARGE
+    return ProduceVerdict.FATAL if code in _FATAL else ProduceVerdict.BROKEN

@@ -21,7 +21,7 @@ from fencepost.spark.encode.record_batches import EncodedRecordBatch, finish_rec
 from fencepost.spark.lease.client import LeaseClient
 from fencepost.spark.lease.messages import Lease
 from fencepost.spark.task.plan import WritePlan
-from fencepost.spark.task.produce_answer import Verdict, judge
+from fencepost.spark.task.produce_answer import ProduceVerdict, judge
 from fencepost.spark.task.topics import PinnedTopic
 
 PAUSE_S = 0.02
@@ -68,12 +68,12 @@ class Sender:
             again = ""
             for where, (code, message) in self._produce(left).items():
                 verdict = judge(code)
-                if verdict is Verdict.WRITTEN:
+                if verdict is ProduceVerdict.WRITTEN:
                     del left[where]
-                elif verdict is Verdict.AGAIN:
+                elif verdict is ProduceVerdict.AGAIN:
                     again = f"{where[0]}-{where[1]}: {message}"
                     never_in_doubt.discard(where)
-                elif verdict is Verdict.TOO_LARGE and where in never_in_doubt:
+                elif verdict is ProduceVerdict.TOO_LARGE and where in never_in_doubt:
                     self._send_halves(next(one for one in leased if one.where == where))
                     del left[where]
                 else:
@@ -92,7 +92,7 @@ class Sender:
         if record_batch.record_count == 1:
             size_bytes = record_batch.size_bytes
             message = f"one record has {size_bytes} bytes, more than max.message.bytes of topic {lease.topic} allows"
-            self._give_up(too_large.where, size_bytes, errors.MESSAGE_TOO_LARGE, message, Verdict.FATAL)
+            self._give_up(too_large.where, size_bytes, errors.MESSAGE_TOO_LARGE, message, ProduceVerdict.FATAL)
         first, second = halve_record_batch(record_batch)
         self.send([Leased(first, lease._replace(record_count=first.record_count))])
         rest = lease._replace(
@@ -100,7 +100,9 @@ class Sender:
         )
         self.send([Leased(second, rest)])
 
-    def _give_up(self, where: TopicPartition, size_bytes: int, code: int, message: str, verdict: Verdict) -> None:
+    def _give_up(
+        self, where: TopicPartition, size_bytes: int, code: int, message: str, verdict: ProduceVerdict
+    ) -> None:
         id_, producer_id, epoch = self._plan.identity
         reason = (
             f"{where[0]}-{where[1]} refused {size_bytes} bytes of transaction `{id_}` "
@@ -109,7 +111,7 @@ class Sender:
         )
         # A record batch that is too large, but may have been written, is not fatal: the next attempt learns the size
         # limit before anything is in doubt.
-        self._leases.fail(reason, is_fatal=verdict is Verdict.FATAL)
+        self._leases.fail(reason, is_fatal=verdict is ProduceVerdict.FATAL)
         raise WriteFailed(reason)
 
     # --- requests to each leader ----------------------------------------------------------------------------
@@ -152,7 +154,7 @@ class Sender:
             with suppress(ClientError):
                 if self._client.topic(topic).topic_id == self._topics[topic].topic_id:
                     code = errors.UNKNOWN_TOPIC_OR_PARTITION
-        elif code and judge(code) is Verdict.AGAIN:
+        elif code and judge(code) is ProduceVerdict.AGAIN:
             self._refresh(topic)
         return code, message or errors.name_of(code)
 

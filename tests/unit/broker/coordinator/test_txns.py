@@ -205,7 +205,7 @@ def test_a_topic_deleted_in_the_middle_of_a_transaction_does_not_stop_it() -> No
 
 
 def test_data_whose_coordinator_lost_its_record_is_aborted_at_the_next_start() -> None:
-    """A power cut may keep the data and lose what announced it."""
+    """A power loss may keep the data and lose what announced it."""
     broker = Scene()
     broker.produce(0, "kept")
     broker.commit_offset(5)
@@ -374,7 +374,7 @@ def test_a_power_loss_aborts_what_was_open_under_the_old_producer_id(version: st
     assert not storage.may_have_lost_appends
 
 
-def test_readers_learn_where_a_log_ended_at_a_power_cut() -> None:
+def test_readers_learn_where_a_log_ended_at_a_power_loss() -> None:
     broker = Scene({"fencepost.flush.on.commit": "true"})
     broker.produce(0, "kept")
     broker.epoch = broker.end().response.producer_epoch
@@ -435,7 +435,7 @@ def test_what_the_power_left_of_a_transaction_is_not_committed_with_the_next_of_
 
 
 def without_log(broker: PureBroker, topic: str) -> Any:
-    """What is left when the power cut took all of one topic."""
+    """What is left when the power loss took all of one topic."""
     storage = broker.storage.after_kill()
     for (name, index), (topic_id, _) in list(storage._logs.items()):
         if name == topic:

@@ -11,7 +11,6 @@ from fencepost.machines.log.times import NOT_FOUND
 from fencepost.machines.partition.list_offsets import offset_for
 from fencepost.machines.partition.partition import AppendResult, Partition
 from fencepost.machines.partition.producers import (
-    MAX_EPOCH,
     Producer,
     Producers,
     SentBatch,
@@ -20,7 +19,15 @@ from fencepost.machines.partition.producers import (
 )
 from fencepost.machines.partition.recovery import recover
 from fencepost.protocol import errors
-from fencepost.protocol.batch import MAX_SEQUENCE, Corrupt, assemble, decode_header, encode_batch, encode_record
+from fencepost.protocol.batch import (
+    MAX_PRODUCER_EPOCH,
+    MAX_SEQUENCE,
+    Corrupt,
+    assemble,
+    decode_header,
+    encode_batch,
+    encode_record,
+)
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 
@@ -342,8 +349,8 @@ def test_with_version_2_a_late_marker_cannot_end_the_next_transaction() -> None:
 
 def test_a_marker_of_the_last_epoch_is_taken() -> None:
     p = new_partition()
-    send(p, 0, epoch=MAX_EPOCH)
-    assert end(p, False, epoch=MAX_EPOCH, version=TV2) == errors.NONE
+    send(p, 0, epoch=MAX_PRODUCER_EPOCH)
+    assert end(p, False, epoch=MAX_PRODUCER_EPOCH, version=TV2) == errors.NONE
 
 
 def test_an_old_coordinator_is_fenced() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from fencepost.machines.txn import decisions as machine
 from fencepost.machines.txn.decisions import Decision
-from fencepost.machines.txn.states import MAX_EPOCH, Txn, TxnState
+from fencepost.machines.txn.states import Txn, TxnState
+from fencepost.protocol.batch import MAX_PRODUCER_EPOCH
 from fencepost.protocol.errors import (
     CONCURRENT_TRANSACTIONS,
     INVALID_PRODUCER_ID_MAPPING,
@@ -135,7 +136,7 @@ def test_fencing_takes_an_epoch_that_no_client_has(
     assert record is not None
     found = (record.producer_id, record.producer_epoch, record.next_producer_id, record.last_producer_epoch)
     assert (record.state, found) == (PREPARE_ABORT, prepared)
-    assert record.producer_epoch <= MAX_EPOCH
+    assert record.producer_epoch <= MAX_PRODUCER_EPOCH
     done = machine.complete(record, NOW)
     assert (done.state, done.producer_id, done.producer_epoch) == (COMPLETE_ABORT, *completed)
     assert machine.identity_after(record) == completed

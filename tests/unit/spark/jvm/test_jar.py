@@ -12,7 +12,7 @@ import pytest
 from fencepost.spark import configure
 from fencepost.spark.jvm import jar
 from fencepost.spark.lease.wire import MAX_FRAME_BYTES, PROTOCOL_VERSION
-from fencepost.spark.task.produce_answer import Verdict
+from fencepost.spark.task.produce_answer import ProduceVerdict
 from scripts import build_jar
 from scripts.quietly import TOOLS, StepFailed
 
@@ -67,7 +67,7 @@ def test_both_sides_speak_the_same_version_of_the_lease_protocol() -> None:
 def test_the_verdicts_on_error_codes_have_the_same_names() -> None:
     source = (JAVA / "fencepost/spark/kafka/ErrorCode.java").read_text()
     body = re.sub(r"/\*\*.*?\*/", "", source[source.index("enum Verdict {") + 14 :].partition("}")[0], flags=re.DOTALL)
-    assert {word.strip() for word in body.split(",")} == set(Verdict.__members__)
+    assert {word.strip() for word in body.split(",")} == set(ProduceVerdict.__members__)
 
 
 def test_every_java_class_is_where_its_package_says() -> None:
