@@ -23,6 +23,7 @@ from fencepost.machines.txn.records import encode_key, encode_value
 from fencepost.machines.txn.states import Txn
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.schema import Message
+from tests.memory_storage import after_kill
 from tests.wire.raw_client import CLIENT_ID, decode_reply, encode_frame
 
 START_MS = 1_700_000_000_000
@@ -108,7 +109,7 @@ class PureBroker:
 
     def restart(self, storage: MemoryStorage | None = None) -> None:
         """kill -9 and a new process. It finds all that was appended, or `storage` if that is given."""
-        self.storage = self.storage.after_kill() if storage is None else storage
+        self.storage = after_kill(self.storage) if storage is None else storage
         self._start()
 
     def send(self, request: Message, version: int, client_id: str | None = CLIENT_ID) -> Pending:

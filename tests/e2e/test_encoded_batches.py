@@ -17,7 +17,8 @@ from fencepost.protocol import errors
 from fencepost.protocol.batch import CODECS
 from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.records import Record
-from fencepost.spark.encode.partitioning import murmur2, partitions_for
+from fencepost.spark.encode.columns import Columns
+from fencepost.spark.encode.partitioning import group_rows, murmur2
 from fencepost.spark.encode.record_batches import (
     EncodedRecordBatch,
     encode_rows,
@@ -163,6 +164,15 @@ def test_a_topic_that_allows_less_takes_the_halves_of_a_batch(bootstrap: str) ->
     assert [record.value for record in read_partition(bootstrap, topic, 1, 60)] == values
 
 
+def partitions_of(keys: pa.Array, count: int) -> list[int]:
+    groups = group_rows(Columns.of(pa.table({"key": keys, "value": keys})), "t", lambda _: count)
+    found = [-1] * len(keys)
+    for (_, partition), begin, end in zip(groups.destinations, groups.bounds, groups.bounds[1:]):
+        for row in groups.order[begin:end].tolist():
+            found[row] = partition
+    return found
+
+
 @pytest.mark.java
 def test_keys_go_where_the_java_client_sends_them(tmp_path: Path) -> None:
     rng = random.Random(20_260_101)
@@ -176,5 +186,5 @@ def test_keys_go_where_the_java_client_sends_them(tmp_path: Path) -> None:
     said = run_java(PROGRAMS / "DefaultPartitioner.java", str(file), *map(str, counts)).splitlines()
 
     array = pa.array(keys, pa.binary())
-    columns = [murmur2(array).tolist(), *(partitions_for(array, count).tolist() for count in counts)]
+    columns = [murmur2(array).tolist(), *(partitions_of(array, count) for count in counts)]
     assert [" ".join(map(str, row)) for row in zip(*columns)] == said

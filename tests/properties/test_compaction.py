@@ -28,6 +28,7 @@ from fencepost.protocol import errors
 from fencepost.protocol.batch import advance_sequence, encode_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
+from tests.memory_storage import after_kill
 from tests.readers.isolation import Isolation
 from tests.unit.server.surveyed import SurveyedFolder
 
@@ -295,7 +296,7 @@ class MemoryCompactionRules(CompactionRules):
     storage: MemoryStorage | None = None
 
     def open(self) -> None:
-        self.storage = MemoryStorage() if self.storage is None else self.storage.after_kill()
+        self.storage = MemoryStorage() if self.storage is None else after_kill(self.storage)
         self.partition = recover(self.storage.open_log("t", 0, bytes(range(16)), CONFIG), "t", 0)
         self.partition.compacted = True
 

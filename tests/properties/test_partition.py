@@ -28,6 +28,7 @@ from fencepost.protocol.batch import (
 from fencepost.protocol.produced import RefusedBatch, check_produce_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
+from tests.memory_storage import copy_log
 from tests.readers.isolation import Isolation
 
 NOW = 1_700_000_000_000
@@ -195,7 +196,7 @@ class PartitionRules(RuleBasedStateMachine):
         assert isinstance(log, MemoryLog)
         before = self.partition
         if killed:
-            log = log.copy_until(self.storage, log.end_offset)
+            log = copy_log(log, self.storage, log.end_offset)
         from_snapshot = log.load_snapshot() is not None
         self.partition = after = recover(log, "t", 0)
         assert after.producers.open_txns == before.producers.open_txns

@@ -45,6 +45,7 @@ from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.schema import Message
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
+from tests.memory_storage import after_kill, after_power_loss
 from tests.pure_broker import PureBroker
 from tests.readers.isolation import Isolation
 
@@ -161,7 +162,7 @@ class TxnRules(RuleBasedStateMachine):
                 self.run_syncs()
             return pending.response
         except Crash:
-            self.restart(self.broker.storage.after_kill())
+            self.restart(after_kill(self.broker.storage))
             return None
 
     def run_syncs(self) -> None:
@@ -343,13 +344,13 @@ class TxnRules(RuleBasedStateMachine):
             let_it()
             self.run_syncs()
         except Crash:
-            self.restart(self.broker.storage.after_kill())
+            self.restart(after_kill(self.broker.storage))
             return False
         return True
 
     @rule()
     def kill_and_restart(self) -> None:
-        self.restart(self.broker.storage.after_kill())
+        self.restart(after_kill(self.broker.storage))
 
     @rule(appends=st.integers(1, 6), after=st.booleans())
     def die_at_a_later_append(self, appends: int, after: bool) -> None:
@@ -373,7 +374,7 @@ class TxnRules(RuleBasedStateMachine):
         for producer in self.producers:
             producer.is_broken = True
         self.producers.clear()
-        found, whole = self.broker.storage.after_power_loss(), self.broker.storage.after_kill()
+        found, whole = after_power_loss(self.broker.storage), after_kill(self.broker.storage)
         for place in found._logs:
             if place[0] in kept:
                 found._logs[place] = whole._logs[place]
@@ -392,7 +393,7 @@ class TxnRules(RuleBasedStateMachine):
     def replaying_the_logs_rebuilds_the_state(self) -> None:
         """Compares with the state that the next process would load. `last_producer_epoch` is kept in memory only."""
         live = self.broker.cluster
-        found = self.broker.storage.after_kill()
+        found = after_kill(self.broker.storage)
         document = found.load_metadata()
         assert document is not None
         loaded = Cluster(found, parse(self.settings), random.Random(1))

@@ -222,7 +222,6 @@ def stamp_append_time(batch: Buffer, base_offset: int, leader_epoch: int, now_ms
 _MARKER = struct.Struct(CHECKED_HEADER.format + "12sib")
 _MARKER_RECORDS = (b"\x20\0\0\0\x08\0\0\0\0\x0c\0\0", b"\x20\0\0\0\x08\0\0\0\1\x0c\0\0")
 _MARKER_LENGTH = _MARKER.size + _UNCHECKED_LENGTH
-MARKER_BYTES = _MARKER_LENGTH + PREFIX_BYTES
 
 
 def encode_marker(

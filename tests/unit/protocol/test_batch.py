@@ -19,7 +19,6 @@ from fencepost.protocol.batch import (
     LENGTH_AT,
     MAGIC,
     MAGIC_AT,
-    MARKER_BYTES,
     MAX_SEQUENCE,
     MAX_TIMESTAMP,
     PRODUCER,
@@ -57,6 +56,7 @@ from fencepost.protocol.records import (
 )
 
 NOW = 1_700_000_000_000
+MARKER_BYTES = 78
 CODECS = [0, 1, 2, 3, 4]
 
 

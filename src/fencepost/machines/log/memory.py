@@ -1,7 +1,6 @@
 """Logs in memory, for tests and for brokers without a data folder.
 
 `MemoryStorage` outlives the broker that uses it: opening a log again returns the same log, as after a clean restart.
-`after_kill()` and `after_power_loss()` return the storage that the next process would find.
 """
 
 from __future__ import annotations
@@ -270,26 +269,6 @@ class MemoryLog:
     def close(self) -> None:
         pass
 
-    def copy_until(self, storage: MemoryStorage, end_offset: int) -> MemoryLog:
-        """The log as a crash leaves it: batches below `end_offset`, and aborted transactions below the snapshot."""
-        log = MemoryLog(storage, self._config)
-        kept = bisect_left(self._base_offsets, end_offset)
-        log._batches = self._batches[:kept]
-        for name in ("_base_offsets", "_last_offsets", "_addresses", "_timestamps", "_highest_timestamps"):
-            setattr(log, name, getattr(self, name)[:kept])
-        log.start_offset = min(self.start_offset, end_offset)
-        log.end_offset = log._last_offsets[-1] + 1 if kept else end_offset
-        log.start_address = self.start_address
-        log.end_address = self._address_at(kept)
-        log.clean_offset = min(self.clean_offset, log.end_offset)
-        log._segment_bases = [base for base in self._segment_bases if base <= log.end_offset] or [log.end_offset]
-        log.synced_offset = min(self.synced_offset, log.end_offset)
-        if self._snapshot is not None and self._snapshot[0] <= log.end_offset:
-            log._snapshot = self._snapshot
-        vouched_for = log._snapshot[0] if log._snapshot is not None else 0
-        log._aborted = [entry for entry in self._aborted if entry.last_offset < vouched_for]
-        return log
-
 
 class MemoryRewrite:
     """See `interface.Rewrite`."""
@@ -376,25 +355,6 @@ class MemoryStorage:
 
     def note_recovered(self) -> None:
         self.may_have_lost_appends = False
-
-    def after_kill(self) -> MemoryStorage:
-        """What the next process finds after kill -9: every append, because the page cache survives."""
-        storage = self._copy(lambda log: log.end_offset)
-        storage.may_have_lost_appends = self.may_have_lost_appends
-        return storage
-
-    def after_power_loss(self) -> MemoryStorage:
-        """What the next process finds after a power loss: only appends for which `sync` has called back."""
-        storage = self._copy(lambda log: log.synced_offset)
-        storage.may_have_lost_appends = True
-        return storage
-
-    def _copy(self, end_of: Callable[[MemoryLog], int]) -> MemoryStorage:
-        storage = MemoryStorage(self._later)
-        storage._metadata = self._metadata
-        for name, (topic_id, log) in self._logs.items():
-            storage._logs[name] = (topic_id, log.copy_until(storage, end_of(log)))
-        return storage
 
     @staticmethod
     def _mark_synced(ends: list[tuple[Log, int]]) -> None:

@@ -91,16 +91,6 @@ def _hash_longer(hashes: Words, at: Ints, whole: Words, words: Words, done: int)
         at[row] = end
 
 
-def partitions_for(keys: Any, count: int, *, null_start: int = 0) -> Partitions:
-    """The partition of each key among `count`. Null keys get `null_start`, then the next partition, and so on."""
-    column = keys if isinstance(keys, BinaryColumn) else binary_column(keys, "key")
-    chosen = _hashed(column, np.int32(count))
-    if column.valid is not None:
-        nulls = np.flatnonzero(~column.valid)
-        chosen[nulls] = (null_start + np.arange(len(nulls))) % count
-    return chosen
-
-
 def _hashed(keys: BinaryColumn, count: np.int32 | Partitions) -> Partitions:
     return (murmur2(keys) & np.int32(0x7FFFFFFF)) % count
 

@@ -31,7 +31,7 @@ from fencepost.protocol.batch import (
     decode_header,
 )
 from fencepost.protocol.crc import crc32c
-from fencepost.protocol.records import Record, compress, encode_records, iter_records, uncompressed_records
+from fencepost.protocol.records import Record, compress, encode_records, iter_records
 from fencepost.spark.encode.columns import BadRecord, BinaryColumn, Columns, Ints, binary_column, timestamps_ms
 from fencepost.spark.encode.layout import Part, Taken, constant, lay_out, varint_width, varints, zigzag
 from fencepost.spark.encode.partitioning import RowGroups, group_rows
@@ -54,7 +54,6 @@ class EncodedRecordBatch:
     attributes: int
     base_timestamp: int
     max_timestamp: int
-    uncompressed_bytes: int  # With the header.
     # True for a single record that is larger than the limit, even compressed. Its topic may allow it all the same.
     oversized: bool = False
 
@@ -147,7 +146,6 @@ def encode_record_batches(
             TRANSACTIONAL | used,
             int(first_times[n]),
             int(last_times[n]),
-            HEADER_BYTES + len(plain),
             oversized=HEADER_BYTES + len(payload) > max_record_batch_bytes,
         )
 
@@ -203,7 +201,6 @@ def _encoded_again(batch: EncodedRecordBatch, records: list[Record]) -> EncodedR
         header.attributes,
         header.base_timestamp,
         header.max_timestamp,
-        HEADER_BYTES + len(uncompressed_records(header, encoded)),
     )
 
 

@@ -27,6 +27,7 @@ from fencepost.protocol.messages import (
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
+from tests.memory_storage import after_kill, after_power_loss
 from tests.pure_broker import Pending, PureBroker
 
 CRASH_POINTS = [
@@ -218,9 +219,9 @@ def test_data_whose_coordinator_lost_its_record_is_aborted_at_the_next_start() -
 def test_what_cannot_be_aborted_at_the_start_is_aborted_as_soon_as_the_disk_lets_it() -> None:
     broker = Scene({"fencepost.flush.on.commit": "true"})
     broker.produce(0, "kept")
-    storage = broker.storage.after_power_loss()
+    storage = after_power_loss(broker.storage)
     storage.may_have_lost_appends = False  # The kernel does not tell one boot from another.
-    storage._logs["orders", 0] = broker.storage.after_kill()._logs["orders", 0]
+    storage._logs["orders", 0] = after_kill(broker.storage)._logs["orders", 0]
     with patch.object(Partition, "write_marker", return_value=errors.KAFKA_STORAGE_ERROR):
         broker.restart(storage)
         broker.advance(1_000)
@@ -238,7 +239,7 @@ def test_what_cannot_be_aborted_at_the_start_is_aborted_as_soon_as_the_disk_lets
 def test_a_transaction_that_was_open_when_the_power_went_cannot_be_committed_in_part() -> None:
     broker = Scene({"fencepost.recovery.ongoing": "keep"})
     broker.produce(0, "gone")
-    lost, kept = broker.storage.after_power_loss(), broker.storage.after_kill()
+    lost, kept = after_power_loss(broker.storage), after_kill(broker.storage)
     for where in kept._logs:
         if where[0] == "__transaction_state":
             lost._logs[where] = kept._logs[where]
@@ -252,7 +253,7 @@ def test_a_commit_that_was_lost_with_the_power_is_not_taken_for_a_retry_of_the_o
     """TV1: both have the same epoch, and nothing is left of the second but the client that asks for it."""
     broker = Scene({"fencepost.flush.on.commit": "true"})
     commit = broker.commit_and_begin_again_with_tv1()
-    broker.restart(broker.storage.after_power_loss())
+    broker.restart(after_power_loss(broker.storage))
     assert broker.call(commit, 3).error_code == errors.PRODUCER_FENCED
 
 
@@ -262,9 +263,9 @@ def test_a_client_whose_commit_was_decided_before_the_power_went_must_not_take_i
     broker = Scene({"fencepost.flush.on.commit": "true"})
     broker.produce(0)
     assert broker.end().response.error_code == errors.NONE  # This reply does not arrive.
-    broker.restart(broker.storage.after_power_loss())
+    broker.restart(after_power_loss(broker.storage))
     assert broker.end().response.error_code == errors.PRODUCER_FENCED
-    broker.restart(broker.storage.after_kill())
+    broker.restart(after_kill(broker.storage))
     assert broker.end().response.error_code == errors.PRODUCER_FENCED
     broker.init()
     assert broker.end().response.error_code == errors.PRODUCER_FENCED
@@ -277,7 +278,7 @@ def test_a_client_cannot_go_on_with_a_transaction_whose_beginning_was_lost_with_
     reply = broker.end().response
     broker.epoch = reply.producer_epoch
     broker.produce(0, "gone")
-    broker.restart(broker.storage.after_power_loss())
+    broker.restart(after_power_loss(broker.storage))
     assert broker.produce(1) == errors.INVALID_PRODUCER_EPOCH
     assert broker.end().response.error_code == errors.PRODUCER_FENCED
     broker.producer_id, broker.epoch = broker.init()
@@ -290,12 +291,12 @@ def test_a_start_after_a_power_loss_that_was_cut_short_is_made_again_in_full() -
     broker.produce(0)
     broker.epoch = broker.end().response.producer_epoch
     broker.produce(0, "gone")
-    broker.restart(broker.storage.after_power_loss().after_kill())
+    broker.restart(after_kill(after_power_loss(broker.storage)))
     assert broker.produce(1) == errors.INVALID_PRODUCER_EPOCH
     # That one was not cut short, so the next kill is one like any other.
     broker.producer_id, broker.epoch = broker.init()
     broker.produce(0)
-    broker.restart(broker.storage.after_kill())
+    broker.restart(after_kill(broker.storage))
     assert broker.end().response.error_code == errors.NONE
 
 
@@ -303,7 +304,7 @@ def test_no_client_goes_on_before_it_could_be_fenced_after_a_power_loss() -> Non
     """The disk is full, so its transactional id cannot get another producer id yet."""
     broker = Scene({"fencepost.flush.on.commit": "true"})
     commit = broker.commit_and_begin_again_with_tv1()
-    lost = broker.storage.after_power_loss()
+    lost = after_power_loss(broker.storage)
     with patch.object(lost, "save_metadata"):
         lost.full = True
         broker.restart(lost)
@@ -317,8 +318,8 @@ def test_no_client_goes_on_before_it_could_be_fenced_after_a_power_loss() -> Non
 
 def lose_the_end_of_the_state_log(broker: Scene, kept: MemoryStorage) -> MemoryStorage:
     """A power loss took the records of `__transaction_state` that came after `kept`, and kept all data."""
-    storage = broker.storage.after_power_loss()
-    whole = broker.storage.after_kill()
+    storage = after_power_loss(broker.storage)
+    whole = after_kill(broker.storage)
     for where in whole._logs:
         storage._logs[where] = (kept if where[0] == "__transaction_state" else whole)._logs[where]
     return storage
@@ -327,7 +328,7 @@ def lose_the_end_of_the_state_log(broker: Scene, kept: MemoryStorage) -> MemoryS
 @pytest.mark.parametrize("reply", ["complete", "prepare"])
 def test_no_producer_id_and_epoch_is_given_out_twice_when_the_records_of_some_epochs_are_lost(reply: str) -> None:
     broker = Scene({"fencepost.endtxn.reply": reply})
-    first = broker.storage.after_kill()
+    first = after_kill(broker.storage)
     given = {(broker.producer_id, broker.epoch)} | {broker.init() for _ in range(3)}
     broker.restart(lose_the_end_of_the_state_log(broker, first))
     after = {broker.init() for _ in range(4)}
@@ -337,7 +338,7 @@ def test_no_producer_id_and_epoch_is_given_out_twice_when_the_records_of_some_ep
 
 def test_an_old_producer_cannot_commit_after_the_record_of_its_epoch_was_lost() -> None:
     broker = Scene()
-    first = broker.storage.after_kill()
+    first = after_kill(broker.storage)
     old = broker.init()
     broker.restart(lose_the_end_of_the_state_log(broker, first))
     broker.producer_id, broker.epoch = broker.init()
@@ -360,7 +361,7 @@ def test_a_power_loss_aborts_what_was_open_under_the_old_producer_id(version: st
         add = AddPartitionsToTxnRequest((), "t1", broker.producer_id, broker.epoch, [kind("orders", [0])])
         broker.call(add, 3)
     assert broker.produce(0, "open") == errors.NONE
-    storage = broker.storage.after_kill()
+    storage = after_kill(broker.storage)
     storage.may_have_lost_appends = True
     broker.restart(storage)
     broker.advance(1_000)
@@ -379,9 +380,9 @@ def test_readers_learn_where_a_log_ended_at_a_power_loss() -> None:
     broker.produce(0, "kept")
     broker.epoch = broker.end().response.producer_epoch
     broker.produce(0, "gone")
-    broker.restart(broker.storage.after_kill())
+    broker.restart(after_kill(broker.storage))
     assert broker.end_of_epoch(0, current=0) == (errors.NONE, 0, 3)
-    broker.restart(broker.storage.after_power_loss())
+    broker.restart(after_power_loss(broker.storage))
     broker.producer_id, broker.epoch = broker.init()
     broker.produce(0, "another")
     broker.produce(0, "and another", sequence=1)
@@ -390,7 +391,7 @@ def test_readers_learn_where_a_log_ended_at_a_power_loss() -> None:
     # It is known for good, whatever the snapshots say.
     broker.end()
     broker.cluster.stop()
-    broker.restart(broker.storage.after_power_loss())
+    broker.restart(after_power_loss(broker.storage))
     assert broker.end_of_epoch(0, current=2) == (errors.NONE, 0, 2)
     assert broker.end_of_epoch(1, current=2) == (errors.NONE, 1, 6)  # The markers of "kept" were written again.
 
@@ -398,7 +399,7 @@ def test_readers_learn_where_a_log_ended_at_a_power_loss() -> None:
 def test_a_loss_that_is_found_when_a_log_is_opened_counts_as_a_power_loss() -> None:
     broker = Scene()
     broker.produce(0, "open")
-    storage = broker.storage.after_kill()
+    storage = after_kill(broker.storage)
     open_log = storage.open_log
 
     def find_loss(topic: str, *args: Any) -> Any:
@@ -410,7 +411,7 @@ def test_a_loss_that_is_found_when_a_log_is_opened_counts_as_a_power_loss() -> N
     assert broker.end_of_epoch(0, current=0) == (errors.FENCED_LEADER_EPOCH, -1, -1)
     assert broker.end_of_epoch(0, current=1) == (errors.NONE, 0, 1)
     assert broker.end().response.error_code == errors.PRODUCER_FENCED
-    broker.restart(broker.storage.after_kill())
+    broker.restart(after_kill(broker.storage))
     assert broker.end_of_epoch(0, current=1) == (errors.NONE, 0, 1), "the epoch is in the document"
 
 
@@ -422,7 +423,7 @@ def test_what_the_power_left_of_a_transaction_is_not_committed_with_the_next_of_
     broker.epoch = broker.end().response.producer_epoch
     broker.produce(0, "kept")
     broker.produce(1, "lost")
-    storage, whole = broker.storage.after_power_loss(), broker.storage.after_kill()
+    storage, whole = after_power_loss(broker.storage), after_kill(broker.storage)
     storage._logs["orders", 0] = whole._logs["orders", 0]
     broker.restart(storage)
     assert broker.is_stable()
@@ -436,7 +437,7 @@ def test_what_the_power_left_of_a_transaction_is_not_committed_with_the_next_of_
 
 def without_log(broker: PureBroker, topic: str) -> Any:
     """What is left when the power loss took all of one topic."""
-    storage = broker.storage.after_kill()
+    storage = after_kill(broker.storage)
     for (name, index), (topic_id, _) in list(storage._logs.items()):
         if name == topic:
             del storage._logs[name, index]

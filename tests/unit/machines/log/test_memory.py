@@ -9,6 +9,7 @@ import pytest
 from fencepost.machines.log.interface import AbortedTxn, LogConfig, StorageFailed
 from fencepost.machines.log.memory import SNAPSHOT_BATCHES, MemoryLog, MemoryStorage
 from fencepost.protocol.batch import encode_batch, encode_marker, stamp
+from tests.memory_storage import after_kill, after_power_loss
 
 TOPIC_ID = bytes(range(16))
 
@@ -120,10 +121,10 @@ def test_kill_keeps_every_append_and_power_loss_what_was_synced() -> None:
     put(log)
     storage.save_metadata(b"{}")
 
-    killed = storage.after_kill().open_log("orders", 0, TOPIC_ID, LogConfig())
+    killed = after_kill(storage).open_log("orders", 0, TOPIC_ID, LogConfig())
     assert killed.end_offset == 2
     assert killed.aborted(0, 2) == []  # No snapshot covers it: a replay appends it again.
-    lost = storage.after_power_loss()
+    lost = after_power_loss(storage)
     assert lost.open_log("orders", 0, TOPIC_ID, LogConfig()).end_offset == 1
     assert lost.load_metadata() == b"{}"
 

@@ -13,6 +13,7 @@ from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.recovery import recover
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
+from tests.memory_storage import after_kill
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -104,7 +105,7 @@ def test_a_log_without_writes_becomes_empty_and_keeps_its_offsets() -> None:
     write(partition, 5, NOW, producer_id=7)
     assert apply_retention(partition, Retention(HOUR), NOW + 2 * HOUR)
     assert (partition.log.start_offset, partition.log.end_offset) == (5, 5)
-    recovered = recover(storage.after_kill().open_log("t", 0, bytes(16), LogConfig()), "t", 0)
+    recovered = recover(after_kill(storage).open_log("t", 0, bytes(16), LogConfig()), "t", 0)
     assert (recovered.log.start_offset, recovered.log.end_offset) == (5, 5)
     assert not apply_retention(recovered, Retention(HOUR), NOW + 9 * HOUR)
     # Its producers are still known: the next batch has the next sequence.
@@ -147,7 +148,7 @@ def test_records_are_deleted_up_to_an_offset_within_a_batch() -> None:
     assert partition.fetch(3, 1000).records
     assert offset_for(partition, 0).offset == 3
     assert delete_records(partition, 1) == (errors.NONE, 3), "it does not go back"
-    recovered = recover(storage.after_kill().open_log("t", 0, bytes(16), LogConfig()), "t", 0)
+    recovered = recover(after_kill(storage).open_log("t", 0, bytes(16), LogConfig()), "t", 0)
     assert recovered.log.start_offset == 3
 
 
@@ -178,7 +179,7 @@ def test_the_last_stable_offset_is_never_before_the_start() -> None:
     assert delete_records(partition, 4) == (errors.NONE, 4)
     assert partition.last_stable_offset == 4
     assert woken == [4]
-    recovered = recover(storage.after_kill().open_log("t", 0, bytes(16), LogConfig()), "t", 0)
+    recovered = recover(after_kill(storage).open_log("t", 0, bytes(16), LogConfig()), "t", 0)
     assert recovered.last_stable_offset == 4
     for p in (partition, recovered):
         p.write_marker(7, 0, False, 0, NOW)

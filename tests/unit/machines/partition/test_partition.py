@@ -30,6 +30,7 @@ from fencepost.protocol.batch import (
 )
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
+from tests.memory_storage import copy_log
 
 NOW = 1_700_000_000_000
 PID = 1000
@@ -561,7 +562,7 @@ def test_replay_rebuilds_producers_transactions_and_the_aborted_index() -> None:
     send(p, 0, pid=3)
     end(p, False, pid=2)
     p.append(batch(b"a"), NOW)
-    log = p.log.copy_until(storage, p.log.end_offset)
+    log = copy_log(p.log, storage, p.log.end_offset)
     assert log.aborted(0, 100) == []  # Nothing vouches for the index after kill -9.
     q = recover(log, "orders", 0)
     assert q.producers.by_id == p.producers.by_id

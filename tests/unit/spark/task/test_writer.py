@@ -63,7 +63,7 @@ def writer_with(leases: Leases) -> TaskWriter:
 
 
 def batches(partitions: range, each: int = 1) -> list[EncodedRecordBatch]:
-    return [EncodedRecordBatch("t", partition, 10, b"", 0, 0, 0, 0) for partition in partitions for _ in range(each)]
+    return [EncodedRecordBatch("t", partition, 10, b"", 0, 0, 0) for partition in partitions for _ in range(each)]
 
 
 @pytest.mark.parametrize("at_once", [None, 1])
