@@ -1,4 +1,4 @@
-"""Who may import whom. The table is the architecture; this test keeps it true."""
+"""Which layer may import which, what each package says of itself, and how long a file may be."""
 
 from __future__ import annotations
 
@@ -147,6 +147,17 @@ def test_an_import_from_another_room_is_found() -> None:
     assert len(forbidden_rooms(source, "fencepost.machines.log.memory")) == 1
     assert forbidden_rooms(source, "fencepost.machines.partition.partition") == []
     assert len(forbidden_rooms("from fencepost.broker.node import Node", "fencepost.broker.coordinator.txns")) == 1
+
+
+def test_every_package_says_what_it_holds() -> None:
+    packages = [path for path in ALL_FILES if path.name == "__init__.py"]
+    assert [name_of(path) for path in packages if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_a_file_has_at_most_500_lines_unless_its_docstring_says_why() -> None:
+    texts = {name_of(path): path.read_text() for path in ALL_FILES}
+    long = {name: text for name, text in texts.items() if len(text.splitlines()) > 500}
+    assert [name for name, text in long.items() if "500 lines" not in (ast.get_docstring(ast.parse(text)) or "")] == []
 
 
 @pytest.mark.parametrize("path", PURE_FILES, ids=name_of)

@@ -1,0 +1,1 @@
+"""Requests in, replies out: the cluster, its settings and topics, and a handler for each API. Pure."""

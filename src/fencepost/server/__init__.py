@@ -1,0 +1,1 @@
+"""The shell of the broker: sockets, files, threads and the clock around the pure core."""

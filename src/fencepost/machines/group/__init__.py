@@ -1,0 +1,1 @@
+"""The groups and offsets of one partition of `__consumer_offsets`: state, records and decisions."""

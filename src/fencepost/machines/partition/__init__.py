@@ -1,0 +1,1 @@
+"""One partition: appends and fetches, producers, the last stable offset, recovery, deletion and compaction."""

@@ -1,0 +1,1 @@
+"""The classic group protocol: members join, a leader assigns, and members fetch their assignment."""
