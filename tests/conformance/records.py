@@ -1,4 +1,4 @@
-"""What a broker wrote, without what cannot be the same on two: times, and the numbers of producers, topics and members.
+"""The records that a broker wrote, without times and ids of producers, topics and members, which differ by broker.
 
     LogReader(stage).states()     of `__transaction_state`
     LogReader(stage).groups()     of `__consumer_offsets`
@@ -134,7 +134,7 @@ def decoded(kind: Any, value: bytes | None) -> tuple[int, Any] | None:
 
 
 class LogReader:
-    """What a broker wrote during a transcript, without what cannot be the same: times, and numbers of producers."""
+    """The records that a broker wrote during a transcript, without times and producer ids, which differ by broker."""
 
     def __init__(self, stage: Stage) -> None:
         self._target = stage.target

@@ -1,4 +1,4 @@
-"""A disk without room: what needs it is refused, what was acknowledged stays, and all goes on when there is room.
+"""A full disk: requests that need space are refused, acknowledged data stays, and work resumes when there is space.
 
 Two ways to run out of room, both without being root. A limit on the size of the broker's files, set from outside
 while it runs, refuses whole writes and can be lifted again. A small file system of its own, where the system lets us

@@ -1,4 +1,4 @@
-"""Apache Kafka with ACLs: `alice` may do what a test has granted, and whoever comes without a password may do anything.
+"""Apache Kafka with ACLs: `alice` may do what a test has granted, and a client without a password may do anything.
 
 with guarded_kafka() as kafka:
     kafka.grant(Grant("topic", "orders", "Write"))

@@ -66,7 +66,7 @@ def test_a_request_in_its_own_memory_is_answered_and_stored_like_a_copy(frames: 
             assert answer(in_place, memory) == answer(copied, frame)
             if stored(in_place) == before and not is_full:
                 assert memory == frame, "a request that was refused has changed"
-            # Nobody refers to the memory after the answer.
+            # The broker holds no reference to the memory after the answer.
             spoil(memory)
         assert stored(in_place) == stored(copied)
 

@@ -32,12 +32,12 @@ from fencepost.server.storage import (
     index_file,
     last_stop,
     log_files,
-    mending,
     missing,
     open_files,
     recovery,
     rewriting,
     segment,
+    skipped_offsets,
     snapshots,
     syncing,
 )
@@ -46,8 +46,8 @@ from tests.simulation.patching import Patch, patched
 ROOT = "/data"
 OPEN_FLAGS = {name: getattr(os, name) for name in dir(os) if name.startswith("O_")}
 MODULES = (
-    checkpoints, cuts, deleting, file_log, folder, group_sync, identity, index_file, last_stop, log_files, mending,
-    missing, open_files, recovery, rewriting, segment, snapshots, syncing,
+    checkpoints, cuts, deleting, file_log, folder, group_sync, identity, index_file, last_stop, log_files, missing,
+    open_files, recovery, rewriting, segment, skipped_offsets, snapshots, syncing,
 )  # fmt: skip
 
 

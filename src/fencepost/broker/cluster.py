@@ -175,7 +175,7 @@ class Cluster:
         now_ms: int,
         opened: dict[TopicPartition, Partition] | None = None,
     ) -> dict[TopicPartition, Partition]:
-        """Open the logs that the document `after` has more than the cluster, into `opened`."""
+        """Open the logs that the document `after` has and the cluster does not have yet, into `opened`."""
         opened = {} if opened is None else opened
         for name in names:
             wanted = after.topics.get(name)

@@ -98,7 +98,7 @@ SETTINGS: Mapping[str, Setting] = {
     "fencepost.endtxn.reply": Setting("complete|prepare", "complete", "When EndTxn is answered: after all markers (complete), or after the decision as in Apache Kafka (prepare)."),
     "fencepost.state.clean.bytes": Setting("int", 262_144, "Compact a partition of an internal topic when this many bytes of it are dirty.", 1024),
     "fencepost.recovery.ongoing": Setting("keep|abort", "keep", "Whether a restart keeps or aborts open transactions."),
-    "fencepost.recovery.missing": Setting("refuse|accept", "refuse", "What a start does if the data folder has less than its own records say: refuse, or accept the loss and go on."),
+    "fencepost.recovery.missing": Setting("refuse|accept", "refuse", "What a start does if the data folder has less than its own records say: refuse, or accept the loss and start."),
     "fencepost.crash.at": Setting("str", "", "Kill the process at this crash point, for tests and demos."),
 }  # fmt: skip
 

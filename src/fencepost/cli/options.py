@@ -44,7 +44,7 @@ WITHOUT_EFFECT = frozenset(
 SECRET = ("password", "jaas")
 EXIT_CODES = {
     0: "the command succeeded and found no problem; also Ctrl-C during --watch",
-    1: "the command failed, found a problem, was refused, or what it was asked for does not exist",
+    1: "the command failed, found a problem, was refused, or its subject (a topic, a group, an id) does not exist",
     2: "the command was called with wrong arguments",
     3: "the cluster could not be reached, did not answer, or did not answer in full: there may be a problem",
     130: "Ctrl-C",

@@ -65,7 +65,7 @@ class StartType(click.ParamType):  # type: ignore[type-arg]  # In older versions
     help="earliest, latest, an OFFSET, -N (N offsets before the end of each partition), a duration such as 5m (since "
     "then), or a time such as 2026-03-01T12:00:00Z (UTC unless it says otherwise).",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on with the records that arrive, until Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Keep printing records as they arrive, until Ctrl-C.")
 @click.option("--full", is_flag=True, help="Show long keys and values whole. JSON always has them whole.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @cluster_options

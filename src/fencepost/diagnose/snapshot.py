@@ -122,7 +122,7 @@ class LsoSnapshot:
     rpcs: Mapping[str, tuple[Rpc, ...]] = field(default_factory=dict)
     # The offsets of consumer groups on the partitions where readers wait, and offsets in transactions.
     groups: Mapping[str, GroupOffsets] = field(default_factory=dict)
-    # What is not known about groups. It does not make the rest doubtful, so that it is no problem.
+    # Gaps in the answers about groups. The rest of the snapshot holds without them, so they are not problems.
     warnings: tuple[str, ...] = ()
     # Coordinators that did not answer: one of them may know a producer that the others do not know.
     unanswered_coordinators: tuple[str, ...] = ()
@@ -228,7 +228,7 @@ class TxnSnapshot:
     similar: tuple[str, ...] = ()
     # The offsets of consumer groups on the partitions that it holds, and offsets in transactions.
     groups: Mapping[str, GroupOffsets] = field(default_factory=dict)
-    # What is not known about groups. It does not make the rest doubtful, so that it is no problem.
+    # Gaps in the answers about groups. The rest of the snapshot holds without them, so they are not problems.
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 

@@ -120,5 +120,5 @@ class Faults:
 
     def _add(self, action: str, at: str, **given: Any) -> Fault:
         number = self._order("add_fault", action=action, at=at, **given)
-        whom = given.get("api") or f"client {given['client_id']}"
-        return Fault(self._order, number, f"{action} at the {at} of {whom}")
+        target = given.get("api") or f"client {given['client_id']}"
+        return Fault(self._order, number, f"{action} at the {at} of {target}")

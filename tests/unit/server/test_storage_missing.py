@@ -15,8 +15,8 @@ from fencepost.protocol.batch import decode_batch, decode_header, encode_batch, 
 from fencepost.protocol.records import iter_batches
 from fencepost.server.storage import DataFolder, FileLog
 from fencepost.server.storage.last_stop import Trust
-from fencepost.server.storage.mending import encode_filler
 from fencepost.server.storage.missing import DataMissing, FoundLog, LogRecords, Proof, proven_end
+from fencepost.server.storage.skipped_offsets import encode_filler
 from tests.unit.server.surveyed import TOPIC_ID, SurveyedFolder
 
 SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
@@ -184,7 +184,7 @@ def test_the_hint_speaks_of_damage_only_if_there_is_some(tmp_path: Path) -> None
     assert "damaged" not in str(refused.value)
     last = logs(tmp_path / "copy")[-1]
     last.write_bytes(last.read_bytes()[:-1] + b"?" * 100)
-    with pytest.raises(DataMissing, match="which keeps what is behind a damaged batch"):
+    with pytest.raises(DataMissing, match="which keeps the records behind a damaged batch"):
         SurveyedFolder(str(tmp_path / "copy"), boot=same_boot)
 
 

@@ -50,7 +50,7 @@ class Shard(Protocol[RecordIn]):
         ...
 
     def apply_marker(self, producer_id: int, commit: bool) -> None:
-        """The producer's transaction ended: what is pending of it counts from now on, or never did."""
+        """The producer's transaction ended: its pending records count from now on (commit) or are dropped (abort)."""
         ...
 
 
@@ -97,7 +97,7 @@ class StateLog(Generic[Record]):
         try:
             offset = self.partition.append_internal(batch)
         except StorageFailed:
-            return errors.NOT_COORDINATOR  # Kafka: what it makes of KAFKA_STORAGE_ERROR; clients try again.
+            return errors.NOT_COORDINATOR  # Kafka: stands for KAFKA_STORAGE_ERROR; clients try again.
         pending_id = None if writer is None else producer_id
         for delta, record in enumerate(records):
             self._apply(record, offset + delta, pending_id)

@@ -32,7 +32,7 @@ def fetch_partitions(
     isolation_level: int,
     max_wait_ms: int,
 ) -> dict[int, FetchedPartition]:
-    """Ask the leader of some partitions for what comes at their positions. Raises Unreachable.
+    """Fetch records from the leader of some partitions, from their positions on. Raises Unreachable.
 
     Brokers since Apache Kafka 3.1 are asked by the id of the topic, so that a topic of the same name that was created
     later is never taken for it.

@@ -1,7 +1,7 @@
-"""Reads a topic for `fencepost tail`: first what is there, then, if wanted, what arrives.
+"""Reads a topic for `fencepost tail`: first the stored records, then, with `--follow`, new ones.
 
-What is there below the last stable offset comes with the aborted index. The rest, up to the high watermark, is read
-twice: once for the markers, once for the records. What arrives later is read uncommitted, as it is written.
+Records below the last stable offset come with the aborted index. The rest, up to the high watermark, is read twice:
+once for the markers, once for the records. New records are read uncommitted, as they are written.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def diagnose_copies(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
 
 
 def diagnose_memory(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
-    """Settings with which the cluster forgets ids, and with them whom it has fenced."""
+    """Settings with which the cluster forgets transactional ids, and with them which producers are fenced."""
     findings = []
     topic, expiration_ms = snapshot.state_topic, snapshot.settings.expiration_ms
     if topic is not None and topic.delete_retention_ms is not None and topic.delete_retention_ms < HOUR_MS:

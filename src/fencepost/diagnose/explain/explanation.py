@@ -84,7 +84,7 @@ def diagnose_txn(snapshot: TxnSnapshot) -> Explanation:
 
 
 def _with(hanging: Findings, duel: Findings, of_state: Findings) -> Findings:
-    """A duel is told after the state, but to stop it is what to do first: whatever else is done, it goes on."""
+    """The findings of a duel come after those of the state, its actions first: no other action ends a duel."""
     return Findings(
         hanging.findings + of_state.findings + duel.findings,
         duel.actions + hanging.actions + of_state.actions,

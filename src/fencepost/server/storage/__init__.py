@@ -6,7 +6,7 @@ the folder      folder.py; identity.py its lock and its cluster; last_stop.py ho
 a log           file_log.py appends and reads; log_files.py its directory; active_segment.py when it rolls;
                 aborted_index.py; places.py addresses for the next reads; snapshots.py; recovery.py opens it;
                 rewriting.py replaces segments; cuts.py keeps what recovery cuts off, salvage.py reads that;
-                mending.py skips offsets that are lost
+                skipped_offsets.py skips offsets that are lost
 a segment       segment.py; segment_indexes.py and index_file.py its indexes; heads.py the batch headers in it
 the disk        open_files.py descriptors; syncing.py fsync; deferring.py the other thread; checkpoints.py small files
 """

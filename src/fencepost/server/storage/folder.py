@@ -38,12 +38,12 @@ from fencepost.server.storage.formats import refuse_later_checkpoints
 from fencepost.server.storage.group_sync import GroupSync, call_all
 from fencepost.server.storage.identity import current_boot, make_folder, open_meta, take_lock, write_meta
 from fencepost.server.storage.last_stop import LastStop, Trust, write_clean_stop
-from fencepost.server.storage.mending import mend_gap
 from fencepost.server.storage.missing import DataMissing, LogsIn, Survey, survey_folder
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
-from fencepost.server.storage.open_files import At, OpenFiles, PWrite, go_on
+from fencepost.server.storage.open_files import At, OpenFiles, PWrite, never_crash
 from fencepost.server.storage.recovery import Report, open_file_log
 from fencepost.server.storage.rewriting import FileRewrite
+from fencepost.server.storage.skipped_offsets import skip_gap
 from fencepost.server.storage.syncing import FolderSync
 
 METADATA_NAME = "fencepost.metadata"
@@ -78,7 +78,7 @@ class DataFolder:
         defer: Defer = run_at_once,
         stop: Stop = _raise,
         report: Report = lambda line: None,
-        at: At = go_on,
+        at: At = never_crash,
         missing: str = "refuse",
         logs_in: LogsIn | None = None,
         cluster_id: str | None = None,
@@ -163,7 +163,7 @@ class DataFolder:
         self._note_proven_ends({part.name: survey.ends[part.name] for part in survey.missing})
         self._last_stop.distrust()
         for part in survey.missing:
-            kept = "".join([mend_gap(part.name, gap) for gap in part.gaps])
+            kept = "".join([skip_gap(part.name, gap) for gap in part.gaps])
             self._report(f"{part}: accepted{kept}, offsets below {survey.ends[part.name]} are not used again")
 
     def _accept_found_loss(self, name: str, end_offset: int) -> None:

@@ -1,4 +1,4 @@
-"""What a data folder must have by its own records, and what of it is missing. Reads only.
+"""Compares a data folder with its own records and finds the data that is missing. Reads only.
 
 Which records prove something depends on how the last process ended:
 
@@ -97,10 +97,10 @@ class DataMissing(DataFolderUnusable):
     """The folder has less than its own records say. `is_damaged`: because a batch is damaged."""
 
     def __init__(self, folder: str, lines: Iterable[str], is_damaged: bool) -> None:
-        kept = ", which keeps what is behind a damaged batch for `fencepost salvage`" if is_damaged else ""
+        kept = ", which keeps the records behind a damaged batch for `fencepost salvage`" if is_damaged else ""
         super().__init__(
             "\n".join([f"the data folder {folder} has less than its own records say", *lines]),
-            f"restore the folder from a copy, or go on without what is missing with --set {SETTING}=accept{kept}",
+            f"restore the folder from a copy, or accept the loss with --set {SETTING}=accept{kept}",
         )
 
 

@@ -26,12 +26,14 @@ class OnDisk(Protocol):
     used: bool
 
 
-def go_on(point: str) -> None:
-    """The crash hook of a process that does not crash."""
+def never_crash(point: str) -> None:
+    """The crash hook of a process without crash points."""
 
 
 class OpenFiles:
-    def __init__(self, limit: int, pwrite: PWrite = os.pwrite, at: At = go_on, *, is_read_only: bool = False) -> None:
+    def __init__(
+        self, limit: int, pwrite: PWrite = os.pwrite, at: At = never_crash, *, is_read_only: bool = False
+    ) -> None:
         self.pwrite = pwrite
         self._mode = os.O_RDONLY if is_read_only else os.O_RDWR
         self.at = at

@@ -28,12 +28,12 @@ from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.heads import BadBatch
 from fencepost.server.storage.last_stop import Trust
 from fencepost.server.storage.log_files import LogFiles
-from fencepost.server.storage.mending import skip_to
 from fencepost.server.storage.missing import DataMissing
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.rewriting import finish_swaps
 from fencepost.server.storage.segment import CorruptLog, Segment, is_numbered
 from fencepost.server.storage.segment_indexes import SUFFIXES
+from fencepost.server.storage.skipped_offsets import skip_to
 from fencepost.server.storage.syncing import sync_directory
 
 # A torn batch makes one index entry invalid. If this many are invalid, the whole index is rebuilt.

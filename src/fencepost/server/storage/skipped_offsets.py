@@ -42,8 +42,8 @@ def skip_to(segment: Segment, position: int, next_offset: int) -> None:
     segment.size = position + len(filler)
 
 
-def mend_gap(log: str, gap: Gap) -> str:
-    """Let the segment end where the next one begins. Return what became of its damaged end, in words."""
+def skip_gap(log: str, gap: Gap) -> str:
+    """Let the segment end where the next one begins. Return a text that says where its damaged end was kept."""
     kept = ""
     if gap.position < gap.segment.size:
         kept = keep_cut(log, gap.segment, BadBatch(gap.position, "no whole batch"), gap.end_offset, ())

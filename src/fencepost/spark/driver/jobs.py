@@ -61,7 +61,7 @@ class Jobs:
             self._session.removeTag(self._tag)
 
     def cancel_soon(self) -> None:
-        """Cancel the jobs of a broken transaction. Their tasks get no lease any more, and need not go on until then."""
+        """Cancel the jobs of a broken transaction. Their tasks get no more leases, so their work is in vain."""
         time.sleep(CANCEL_AFTER_S)
         if self._is_over:
             return

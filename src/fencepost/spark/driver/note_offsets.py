@@ -1,4 +1,4 @@
-"""The offsets under which commit notes are stored. Tools that compute lag must find none.
+"""The offsets under which commit notes are stored. Tools that compute lag must find a lag of 0.
 
 A note is the metadata of an offset, and its text alone counts. The offset is the end that the partition will have when
 the transaction is committed, so that end minus offset is 0. Until a version before, it was the number of the

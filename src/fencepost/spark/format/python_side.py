@@ -126,7 +126,7 @@ def _frame(context: Any, frame: Any) -> Any:
 
 
 def _answer(work: Callable[[], BatchProgress | None]) -> str:
-    """Do the work; what came of it, as JSON."""
+    """Do the work and return its result, or its error, as JSON."""
     try:
         progress = work()
     except QueryStopped:

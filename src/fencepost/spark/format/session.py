@@ -43,7 +43,7 @@ def configure(builder_or_session: Any) -> Any:
 
 def _configure_builder(builder: Any) -> Any:
     jar = str(jar_path())
-    # PySpark's builder has no question for what it was told.
+    # PySpark's builder has no method that returns the options set so far.
     jars = [given for given in str(getattr(builder, "_options", {}).get(JARS, "")).split(",") if given]
     create = builder.getOrCreate
 

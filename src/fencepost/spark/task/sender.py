@@ -32,7 +32,7 @@ MAX_REQUEST_BYTES = 16 << 20
 
 
 class WriteFailed(Exception):
-    """The task cannot go on. It has reported the error to the driver, which decides about another attempt."""
+    """The task cannot continue. It has reported the error to the driver, which decides about another attempt."""
 
 
 class Leased(NamedTuple):

@@ -79,7 +79,7 @@ public class Groups {
         say(name, "records", read + " read, " + values.size() + " different");
     }
 
-    /** A member with a name of its own goes and comes back before its session ends: nobody notices. */
+    /** A member with a name of its own leaves and returns before its session ends: there is no rebalance. */
     static void staticMember(String name, Map<String, String> config) throws Exception {
         create(name);
         Member stays = new Member(name, with(config, "group.instance.id", "stays"));

@@ -29,7 +29,7 @@ def samples(families: Iterable[Metric]) -> Samples:
 
 
 def reading(**changes: Any) -> ExporterReading:
-    """`orders-sink` is open for 12 s; on orders-0 it holds 10 offsets, on payments-3 nobody has written yet."""
+    """`orders-sink` is open for 12 s; on orders-0 it holds 10 offsets, payments-3 has no records yet."""
     txn = described(partitions=(ORDERS,))
     listed = (ListedTxn("orders-sink", 1, 7, "Ongoing"), ListedTxn("idle", 2, 8, "CompleteCommit"))
     fields: dict[str, Any] = {

@@ -87,7 +87,7 @@ def _complete_join(group: ClassicGroup, now_ms: int) -> Decision[list[Reply]]:
         yield from _record_empty(group, now_ms)
         return []
     if not _elect_joined_leader(group):
-        # Only static members are left and none has joined: the end of their sessions will end this.
+        # Only static members are left and none has joined. The rebalance ends when one joins or their sessions end.
         retry_ms = max(group.rebalance_timeout_ms(), SHORTEST_REBALANCE_RETRY_MS)
         group.join_deadline_ms = now_ms + retry_ms
         return []
