@@ -68,7 +68,7 @@ def _encode_partitions(partitions: frozenset[TopicPartition], version: int) -> b
     value = TransactionLogValue(
         transaction_partitions=[schema(topic, ids) for topic, ids in group_by_topic(partitions).items()]
     )
-    # The value has only defaults besides, so the partitions are what is between the fixed fields.
+    # All other fields have their defaults, so the bytes between the fixed fields are the partitions.
     tail = _TIMES.size + (1 if version else 0)
     return value.encode(version)[_HEAD.size - 2 : -tail]
 

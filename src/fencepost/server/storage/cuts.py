@@ -146,7 +146,7 @@ def keep_cut(log: str, segment: Segment, bad: BadBatch, end_offset: int, later: 
         if segment.size > bad.position:
             kept.append(_keep_rest(log, segment, bad, end_offset, cut))
             note = read_note(f"{directory}/{kept[0]}")
-            cut = note.cut if note is not None and note.cut else cut  # A cut that was interrupted goes on.
+            cut = note.cut if note is not None and note.cut else cut  # An interrupted cut continues.
     except OSError as error:
         refused = f", {segment.size - bad.position} of them not kept: {error.strerror or error}"
     for other in later:

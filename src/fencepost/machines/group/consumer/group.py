@@ -60,7 +60,7 @@ class TopicLookup(Protocol):
 
 class MemberState(IntEnum):
     STABLE = 0
-    UNREVOKED_PARTITIONS = 1  # It must give up partitions before it goes on.
+    UNREVOKED_PARTITIONS = 1  # It must give up partitions before it gets others.
     UNRELEASED_PARTITIONS = 2  # Others still hold partitions of its target.
 
 
