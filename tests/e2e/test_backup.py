@@ -23,11 +23,12 @@ VALUES = [f"value {number}" for number in range(20)]
 class Backup(NamedTuple):
     copy: Path
     client: Tv2Client
+    late_client: Tv2Client
 
 
 @pytest.fixture(scope="module")
 def backup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backup]:
-    """A copy of a stopped broker's folder, and a client that went on after the copy was made."""
+    """A copy of a stopped broker's folder, a client that went on after the copy was made, and one that began then."""
     data, copy = tmp_path_factory.mktemp("backup") / "data", tmp_path_factory.mktemp("backup") / "copy"
     with Broker(data=data) as broker:
         create_topic(broker, "orders")
@@ -40,11 +41,19 @@ def backup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backup]:
         shutil.copytree(data, copy)
         broker.start()
         assert client.produce({("orders", 0): ["after the copy"]}) == errors.NONE
-        yield Backup(copy, client)
+        late_client = Tv2Client(broker.bootstrap_servers, "orders-2")
+        late_client.init()
+        yield Backup(copy, client, late_client)
 
 
 def copied(backup: Backup, tmp_path: Path) -> Path:
     return Path(shutil.copytree(backup.copy, tmp_path / "data"))
+
+
+def said_to_be_restored(data: Path) -> Path:
+    (data / ".kafka_cleanshutdown").unlink()
+    (data / "boot-id").write_text("restored")
+    return data
 
 
 def test_a_good_copy_is_whole(backup: Backup) -> None:
@@ -79,16 +88,23 @@ def test_a_restored_copy_serves_what_was_copied(backup: Backup, tmp_path: Path) 
 
 
 def test_clients_that_went_on_after_the_copy_are_fenced_if_the_copy_says_so(backup: Backup, tmp_path: Path) -> None:
-    data = copied(backup, tmp_path)
-    (data / ".kafka_cleanshutdown").unlink()
-    (data / "boot-id").write_text("restored")
-    with Broker(data=data) as broker:
+    with Broker(data=said_to_be_restored(copied(backup, tmp_path))) as broker:
         client = backup.client.moved_to(broker.bootstrap_servers)
         assert client.produce({("orders", 0): ["continued"]}) == errors.INVALID_PRODUCER_EPOCH
         client.init()
         assert client.produce({("orders", 0): ["anew"]}) == errors.NONE
         assert client.end(True) == errors.NONE
         assert [seen.value for seen in read_all(broker.bootstrap_servers, ["orders"])] == [*VALUES, "anew"]
+
+
+def test_no_producer_id_of_the_time_after_the_copy_is_given_out_again(backup: Backup, tmp_path: Path) -> None:
+    with Broker(data=said_to_be_restored(copied(backup, tmp_path))) as broker:
+        for transactional_id in ("orders-1", "orders-2", "orders-3"):
+            client = Tv2Client(broker.bootstrap_servers, transactional_id)
+            client.init()
+            assert client.producer_id > backup.late_client.producer_id
+        late_client = backup.late_client.moved_to(broker.bootstrap_servers)
+        assert late_client.produce({("orders", 0): ["continued"]}) == errors.INVALID_PRODUCER_EPOCH
 
 
 def test_a_folder_of_a_later_version_is_refused_and_stays_as_it_is(backup: Backup, tmp_path: Path) -> None:

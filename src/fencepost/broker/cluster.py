@@ -32,10 +32,21 @@ from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TransactionVersion
 
 PRODUCER_ID_BLOCK = 1000
+# After a loss, producer ids go on at a number made from the clock: this many for each millisecond since 1970, more than
+# a broker can give out. Below 2^53 until the year 2248, so that programs that read JSON numbers as doubles keep them.
+_PRODUCER_IDS_PER_MS = 1024
 
 
 class DataFolderMismatch(Exception):
     """The data folder was made with settings that cannot be changed afterwards."""
+
+
+def first_producer_id_after_loss(next_producer_id: int, now_ms: int) -> int:
+    """A producer id above all that were given out, also by a process whose document is lost.
+
+    A restored copy of a data folder has the document of an earlier time, and may be restored more than once.
+    """
+    return max(next_producer_id, now_ms * _PRODUCER_IDS_PER_MS)
 
 
 class BrokerAddress(NamedTuple):
@@ -108,16 +119,17 @@ class Cluster:
 
     def _restore(self, found: Metadata, now_ms: int) -> None:
         self._check_fixed_counts(found.topics)
-        self._next_producer_id = found.next_producer_id
         opened = self._open_partitions(found, found.topics, now_ms)
         if self.storage.may_have_lost_appends:  # Opening a log may find that out.
             # A reader may be further than the log now is. The new epoch tells it so, even when the log has grown again.
+            first_id = first_producer_id_after_loss(found.next_producer_id, now_ms)
             found = found._replace(
-                leader_epoch=found.leader_epoch + 1, first_producer_id_after_loss=found.next_producer_id
+                leader_epoch=found.leader_epoch + 1, next_producer_id=first_id, first_producer_id_after_loss=first_id
             )
             for partition in opened.values():
                 partition.leader_epochs.begin(found.leader_epoch, partition.log.end_offset)
             self._save(found)
+        self._next_producer_id = found.next_producer_id
         self._apply(found, found.topics, opened, now_ms)
 
     def _check_fixed_counts(self, topics: Mapping[str, TopicMetadata]) -> None:
