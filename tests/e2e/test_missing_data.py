@@ -39,16 +39,12 @@ LOSSES: dict[str, Callable[[Path], object]] = {
     "the state of a transaction": lambda data: shutil.rmtree(data / TXN_LOG),
     "a group's offsets": lambda data: unlink(*logs(data, OFFSETS_LOG)),
 }
-# Neither was synced nor noted when the process was killed: a small log leaves no trace.
-UNPROVEN = {("kill", "the state of a transaction"), ("kill", "a group's offsets")}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_loss_is_refused_with_both_values_and_accepted_on_demand(
     loss: str, left: Left, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    if (request.node.callspec.params["left"], loss) in UNPROVEN:
-        pytest.skip("the folder has no record of a small log when its process is killed")
     with left.copied_to(tmp_path / "data") as broker:
         data = tmp_path / "data"
         LOSSES[loss](data)

@@ -22,6 +22,7 @@ from typing import Any
 
 from fencepost.protocol.batch import Buffer
 from fencepost.server.storage import (
+    begun_logs,
     checkpoints,
     cuts,
     deleting,
@@ -46,8 +47,8 @@ from tests.simulation.patching import Patch, patched
 ROOT = "/data"
 OPEN_FLAGS = {name: getattr(os, name) for name in dir(os) if name.startswith("O_")}
 MODULES = (
-    checkpoints, cuts, deleting, file_log, folder, group_sync, identity, index_file, last_stop, log_files, missing,
-    open_files, recovery, rewriting, segment, skipped_offsets, snapshots, syncing,
+    begun_logs, checkpoints, cuts, deleting, file_log, folder, group_sync, identity, index_file, last_stop, log_files,
+    missing, open_files, recovery, rewriting, segment, skipped_offsets, snapshots, syncing,
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ LOGS = ("orders-0", "t-0")
 
 
 class SurveyedFolder(DataFolder):
-    def __init__(self, path: str, **options: Any) -> None:
-        super().__init__(path, logs_in=lambda document: [(name, TOPIC_ID) for name in LOGS], **options)
+    def __init__(self, path: str, topic_id: bytes = TOPIC_ID, **options: Any) -> None:
+        super().__init__(path, logs_in=lambda document: [(name, topic_id) for name in LOGS], **options)
         if self.load_metadata() is None:
             self.save_metadata(b"{}")

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from fencepost.machines.log.interface import LogConfig
+from fencepost.machines.log.interface import LogConfig, StorageFailed
 from fencepost.protocol.batch import decode_batch, decode_header, encode_batch, stamp
 from fencepost.protocol.records import iter_batches
 from fencepost.server.storage import DataFolder, FileLog
@@ -23,6 +23,7 @@ SMALL = LogConfig(segment_bytes=300, index_interval_bytes=100)
 BATCH_BYTES = len(encode_batch([(None, b"value")], 0))
 PER_SEGMENT = 300 // BATCH_BYTES
 RECORDS = 14
+OTHER_TOPIC_ID = bytes(range(16, 32))
 POINT = "recovery-point-offset-checkpoint"
 
 
@@ -355,6 +356,155 @@ def test_the_document_is_missed_too(tmp_path: Path) -> None:
     SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept").close()
 
 
+# --- a log that no record but `logs-of-this-boot` names -----------------------------------------------------------
+
+
+def begun(tmp_path: Path) -> None:
+    """A small log: no recovery point, no snapshot, no index. Its process was killed."""
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    put(open_log(folder))
+    folder.abandon()
+
+
+SMALL_LOSSES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "the folder": (lambda path: shutil.rmtree(path / "orders-0"), "there is no such folder"),
+    "the .log file": (lambda path: unlink(*logs(path)), "there is no .log file"),
+    "the content of the folder": (lambda path: unlink(*(path / "orders-0").iterdir()), "there is no .log file"),
+}
+
+
+@pytest.mark.parametrize("starts", [0, 2])
+@pytest.mark.parametrize("loss", SMALL_LOSSES)
+def test_a_small_log_is_missed_after_a_kill_until_its_loss_is_accepted(loss: str, starts: int, tmp_path: Path) -> None:
+    begun(tmp_path)
+    for _ in range(starts):  # The note outlives processes that only read the log.
+        folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+        open_log(folder)
+        folder.abandon()
+    lose, found = SMALL_LOSSES[loss]
+    lose(tmp_path)
+    before = content(tmp_path)
+    for _ in range(2):
+        with pytest.raises(DataMissing) as refused:
+            SurveyedFolder(str(tmp_path), boot=same_boot)
+        assert f"\norders-0: {found}; by logs-of-this-boot it had one\n" in str(refused.value)
+        assert content(tmp_path) == before, "a refused start changes nothing"
+    lines: list[str] = []
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept", report=lines.append)
+    assert lines == [f"orders-0: {found}; by logs-of-this-boot it had one: accepted, its offsets are used again"]
+    assert open_log(folder).end_offset == 0
+    assert folder.may_have_lost_appends, "readers get a new leader epoch"
+    folder.note_recovered()
+    folder.abandon()
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    put(open_log(folder))
+    folder.abandon()
+    assert offsets(open_log(SurveyedFolder(str(tmp_path), boot=same_boot))) == [0]
+
+
+def test_a_small_log_is_missed_after_a_second_kill_in_another_boot(tmp_path: Path) -> None:
+    begun(tmp_path)
+    folder = SurveyedFolder(str(tmp_path), boot=other_boot)
+    open_log(folder)
+    folder.note_recovered()
+    folder.abandon()
+    shutil.rmtree(tmp_path / "orders-0")
+    with pytest.raises(DataMissing, match="by logs-of-this-boot it had one"):
+        SurveyedFolder(str(tmp_path), boot=other_boot)
+
+
+@pytest.mark.parametrize("loss", SMALL_LOSSES)
+def test_a_power_loss_may_take_a_small_log_and_keep_its_note(loss: str, tmp_path: Path) -> None:
+    begun(tmp_path)
+    SMALL_LOSSES[loss][0](tmp_path)
+    folder = SurveyedFolder(str(tmp_path), boot=other_boot)
+    assert open_log(folder).end_offset == 0
+    folder.note_recovered()
+    folder.abandon()
+    SurveyedFolder(str(tmp_path), boot=other_boot)
+
+
+def test_a_start_that_counts_as_one_after_another_boot_does_not_believe_the_note(tmp_path: Path) -> None:
+    begun(tmp_path)
+    shutil.rmtree(tmp_path / "orders-0")
+    (tmp_path / "boot-id").write_text("restored")
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    assert open_log(folder).end_offset == 0
+    folder.note_recovered()
+    folder.abandon()
+    SurveyedFolder(str(tmp_path), boot=same_boot)
+
+
+@pytest.mark.parametrize("torn", [1, 2, 31, 32])
+def test_a_note_that_was_not_written_to_its_end_proves_nothing_and_hides_nothing(torn: int, tmp_path: Path) -> None:
+    begun(tmp_path)
+    note = tmp_path / "logs-of-this-boot"
+    whole = note.read_bytes()
+    note.write_bytes(whole + b"\nt-0 " + TOPIC_ID.hex().encode()[:-torn])
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    put(folder.open_log("t", 0, TOPIC_ID, SMALL))
+    folder.abandon()
+    shutil.rmtree(tmp_path / "t-0")
+    with pytest.raises(DataMissing, match="\nt-0: there is no such folder"):
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+
+
+@pytest.mark.parametrize("end", ["close", "abandon"])
+def test_a_start_on_a_whole_folder_does_not_change_the_note(end: str, tmp_path: Path) -> None:
+    leave(tmp_path, end)
+    before = (tmp_path / "logs-of-this-boot").read_bytes()
+    open_log(SurveyedFolder(str(tmp_path), boot=same_boot))
+    assert (tmp_path / "logs-of-this-boot").read_bytes() == before
+
+
+def test_the_note_does_not_grow_with_every_topic_that_was_deleted(tmp_path: Path) -> None:
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot)
+    put(open_log(folder))
+    for number in range(3000):
+        put(folder.open_log("t", 0, number.to_bytes(16, "big"), SMALL))
+        folder.delete_log("t", 0)
+    folder.abandon()
+    assert len((tmp_path / "logs-of-this-boot").read_text().splitlines()) < 1500
+    shutil.rmtree(tmp_path / "orders-0")
+    with pytest.raises(DataMissing, match="by logs-of-this-boot it had one"):
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+
+
+@pytest.mark.parametrize("point", ["segment.roll", "pwrite"])
+def test_a_process_that_dies_before_its_first_record_leaves_nothing_to_miss(point: str, tmp_path: Path) -> None:
+    """Whatever it left of the folder, the note is not before it."""
+
+    def die(*_: object) -> int:
+        raise InterruptedError
+
+    def die_at(reached: str) -> None:
+        if reached == point:
+            raise InterruptedError
+
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot, at=die_at, pwrite=die)
+    with pytest.raises(StorageFailed):
+        put(open_log(folder))
+    folder.abandon()
+    assert open_log(SurveyedFolder(str(tmp_path), boot=same_boot)).end_offset == 0
+
+
+def test_a_kernel_without_a_boot_id_has_no_note(tmp_path: Path) -> None:
+    folder = SurveyedFolder(str(tmp_path), boot=lambda: None)
+    put(open_log(folder))
+    folder.abandon()
+    assert not (tmp_path / "logs-of-this-boot").exists()
+    shutil.rmtree(tmp_path / "orders-0")
+    SurveyedFolder(str(tmp_path), boot=lambda: None)
+
+
+def test_a_deleted_topic_leaves_nothing_to_miss(tmp_path: Path) -> None:
+    begun(tmp_path)
+    folder = SurveyedFolder(str(tmp_path), topic_id=OTHER_TOPIC_ID, boot=same_boot)
+    assert folder.open_log("orders", 0, OTHER_TOPIC_ID, SMALL).end_offset == 0
+    folder.abandon()
+    SurveyedFolder(str(tmp_path), topic_id=OTHER_TOPIC_ID, boot=same_boot)
+
+
 # --- no false alarm -------------------------------------------------------------------------------------------
 
 
@@ -439,9 +589,10 @@ def test_a_topic_that_was_made_anew_under_the_same_name_is_whole(tmp_path: Path)
     folder = log.files.folder
     assert isinstance(folder, DataFolder)
     folder.delete_log("orders", 0)
-    open_log(folder)
+    folder.open_log("orders", 0, OTHER_TOPIC_ID, SMALL)
     folder.abandon()
-    assert open_log(SurveyedFolder(str(tmp_path), boot=same_boot)).end_offset == 0
+    folder = SurveyedFolder(str(tmp_path), topic_id=OTHER_TOPIC_ID, boot=same_boot)
+    assert folder.open_log("orders", 0, OTHER_TOPIC_ID, SMALL).end_offset == 0
 
 
 @pytest.mark.parametrize("end", BOOTS)

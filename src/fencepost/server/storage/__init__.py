@@ -1,8 +1,9 @@
 """Logs on disk, in Kafka's layout. `DataFolder` is the storage of a broker.
 
 the folder      folder.py; identity.py its lock and its cluster; last_stop.py how the last process ended;
-                offset_files.py one offset per log; deleting.py; group_sync.py for commits; checkpointing.py;
-                formats.py which versions of files are known; missing.py what is not there any more; checking.py
+                offset_files.py one offset per log; begun_logs.py which logs have files; deleting.py;
+                group_sync.py for commits; checkpointing.py; formats.py which versions of files are known;
+                missing.py what is not there any more; checking.py
 a log           file_log.py appends and reads; log_files.py its directory; active_segment.py when it rolls;
                 aborted_index.py; places.py addresses for the next reads; snapshots.py; recovery.py opens it;
                 rewriting.py replaces segments; cuts.py keeps what recovery cuts off, salvage.py reads that;

@@ -91,6 +91,8 @@ class ActiveSegment:
             with suppress(OSError):  # The entries wait in memory, at worst until recovery derives them again.
                 old.indexes.seal()
         segment = self._files.create_segment(base_offset)
+        if old is None and self._files.folder is not None:
+            self._files.folder.log_begun(self._files.name, self._topic_id)
         self.segment = segment
         self.above_offset = base_offset + _MAX_RELATIVE_OFFSET
         self.has_rolled = old is not None

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 
 from fencepost.broker.metadata import logs_in
+from fencepost.server.storage.begun_logs import BegunLogs
 from fencepost.server.storage.checkpoints import START_OFFSETS_NAME, read_file
 from fencepost.server.storage.folder import METADATA_NAME
 from fencepost.server.storage.formats import refuse_later_checkpoints
@@ -53,12 +54,14 @@ def check_folder(folder: str) -> FolderCheck:
         )
     refuse_later_checkpoints(folder)
     logs = list(logs_in(document))
+    boot = current_boot()
     found = survey_folder(
         folder,
         logs,
-        LastStop(folder, current_boot()),
+        LastStop(folder, boot),
         RecoveryPoints(folder),
         OffsetsFile(f"{folder}/{START_OFFSETS_NAME}"),
+        BegunLogs(folder, boot),
     )
     open_files = OpenFiles(1, is_read_only=True)
     files = batches = size = 0

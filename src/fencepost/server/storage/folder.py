@@ -4,6 +4,7 @@
     meta.properties                      the cluster that the folder belongs to (Kafka's layout)
     fencepost.metadata                   the cluster's document: topics and settings
     .kafka_cleanshutdown, boot-id        how the last process ended: `last_stop.py`
+    logs-of-this-boot                    the logs that have files: `begun_logs.py`
     *-offset-checkpoint                  one offset for each log: `offset_files.py`
     <topic>-<partition>/                 one log; renamed to end in `-delete` while it is removed: `deleting.py`
 
@@ -22,6 +23,7 @@ from threading import Lock
 from typing import cast
 
 from fencepost.machines.log.interface import Log, LogConfig, LogTailUnknown, StorageFailed
+from fencepost.server.storage.begun_logs import BegunLogs
 from fencepost.server.storage.checkpointing import Checkpointing
 from fencepost.server.storage.checkpoints import (
     CLEAN_OFFSETS_NAME,
@@ -126,6 +128,7 @@ class DataFolder:
             if _LOG_DIRECTORY.fullmatch(name) and os.path.exists(f"{self.path}/{name}/{TOPIC_ID_NAME}")
         }
         last_stop = self._last_stop = LastStop(self.path, boot)
+        self._begun_logs = BegunLogs(self.path, boot)
         self._is_loss_accepted = is_loss_accepted
         # The recovery points that `_note_proven_ends` replaced: this start checks everything behind them.
         self._synced_ends: dict[str, int | None] = {}
@@ -135,6 +138,8 @@ class DataFolder:
             self._accept_loss(survey)
         else:
             last_stop.begin()
+        if last_stop.trust is Trust.OTHER_BOOT:
+            self._begun_logs.begin_anew()
         self.may_have_lost_appends = last_stop.may_have_lost_appends
         self._note_boot()
         self._deletion.remove_left_over(names)
@@ -152,7 +157,9 @@ class DataFolder:
                 raise DataMissing(self.path, [f"{line} ...)" if len(named) > 1 else f"{line})"], is_damaged=False)
             return Survey([], {})
         logs = self._logs_in(document)
-        survey = survey_folder(self.path, logs, self._last_stop, self._recovery_points, self._start_offsets)
+        survey = survey_folder(
+            self.path, logs, self._last_stop, self._recovery_points, self._start_offsets, self._begun_logs
+        )
         if survey.missing and not self._is_loss_accepted:
             is_damaged = any(part.is_damaged for part in survey.missing)
             raise DataMissing(self.path, map(str, survey.missing), is_damaged)
@@ -164,7 +171,9 @@ class DataFolder:
         self._last_stop.distrust()
         for part in survey.missing:
             kept = "".join([skip_gap(part.name, gap) for gap in part.gaps])
-            self._report(f"{part}: accepted{kept}, offsets below {survey.ends[part.name]} are not used again")
+            end_offset = survey.ends[part.name]
+            unused = f"offsets below {end_offset} are not used again" if end_offset else "its offsets are used again"
+            self._report(f"{part}: accepted{kept}, {unused}")
 
     def _accept_found_loss(self, name: str, end_offset: int) -> None:
         """The same for a loss that only the opening of a log finds. Called before the log is changed."""
@@ -246,6 +255,8 @@ class DataFolder:
         log.clean_offset = clean_offset if clean_offset <= log.end_offset else 0
         log.files.folder = self
         self._logs[name] = log
+        if log.files.segments and not self._recovery_points.get(name):
+            self._begun_logs.add(name, topic_id)  # There is no other record of it.
         self._note_opened(name)
         return log
 
@@ -276,6 +287,7 @@ class DataFolder:
         self._deletion.delete(topic, partition)
         name = f"{topic}-{partition}"
         self._last_stop.clean_ends.pop(name, None)
+        self._begun_logs.forget(name)
         self._note_opened(name)
 
     # The cluster's document.
@@ -297,6 +309,9 @@ class DataFolder:
             then()
             return
         self._syncs.add([cast(FileLog, log) for log in logs], then)
+
+    def log_begun(self, name: str, topic_id: bytes) -> None:
+        self._begun_logs.add(name, topic_id)
 
     def snapshot_saved(self, log: FileLog, rolled: bool) -> None:
         """Recovery after a power loss begins at a snapshot: make everything before it durable."""

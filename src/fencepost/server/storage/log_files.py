@@ -32,6 +32,10 @@ _address = attrgetter("address")
 class LogFolder(Protocol):
     """What a log asks of the folder that it is in."""
 
+    def log_begun(self, name: str, topic_id: bytes) -> None:
+        """Note that the log `name` has files from now on."""
+        ...
+
     def snapshot_saved(self, log: FileLog, rolled: bool) -> None: ...
 
     def start_moved(self, name: str, start_offset: int) -> None:

@@ -4,7 +4,8 @@ Which records prove something depends on how the last process ended:
 
     clean          the end offset and the size of every log, which the stop noted; and all of the next line
     same boot      the page cache is intact: recovery point, log start offset, newest snapshot, the index of a newer
-                   segment, the indexes of the last one where both agree; segments follow one another
+                   segment, the indexes of the last one where both agree; segments follow one another; a log that
+                   is noted in `logs-of-this-boot` has files
     other boot     unsynced writes may be lost, so only the recovery point, which is noted after a sync, and that
                    segments below it follow one another
 
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
+from fencepost.server.storage.begun_logs import BEGUN_NAME, BegunLogs
 from fencepost.server.storage.checkpoints import TOPIC_ID_NAME, decode_topic_id, read_file
 from fencepost.server.storage.formats import refuse_later_topic_id
 from fencepost.server.storage.heads import BadBatch, walk
@@ -44,6 +46,7 @@ class LogRecords(NamedTuple):
     clean_end: tuple[int, int] | None = None  # End offset and size at the clean stop.
     recovery_point: int = 0
     start_offset: int = 0
+    is_begun: bool = False  # It had files in this boot of the machine.
 
 
 class FoundLog(NamedTuple):
@@ -132,7 +135,9 @@ def find_missing(name: str, records: LogRecords, found: FoundLog) -> MissingPart
     gaps = find_gaps(found.segments, proof.end_offset if records.trust is Trust.OTHER_BOOT else None)
     if not found.segments:
         if not proof.end_offset:
-            return None  # A topic without records.
+            if not records.is_begun or records.trust is Trust.OTHER_BOOT:
+                return None  # A topic without records.
+            recorded = f"by {BEGUN_NAME} it had one"
         there = "there is no .log file" if found.has_directory else "there is no such folder"
         return MissingPart(name, there, recorded, gaps)
     if clean_end is not None and found.size < clean_end[1]:
@@ -276,6 +281,7 @@ def survey_folder(
     last_stop: LastStop,
     recovery_points: RecoveryPoints,
     start_offsets: OffsetsFile,
+    begun_logs: BegunLogs,
 ) -> Survey:
     """`logs`: the names and topic ids of the logs that the cluster's document has."""
     open_files = OpenFiles(1, is_read_only=True)
@@ -283,7 +289,11 @@ def survey_folder(
     ends = {}
     for name, topic_id in logs:
         recorded = LogRecords(
-            last_stop.trust, last_stop.clean_ends.get(name), recovery_points.get(name) or 0, start_offsets.get(name)
+            last_stop.trust,
+            last_stop.clean_ends.get(name),
+            recovery_points.get(name) or 0,
+            start_offsets.get(name),
+            begun_logs.has(name, topic_id),
         )
         found = survey(f"{folder}/{name}", topic_id, open_files)
         part = find_missing(name, recorded, found)
