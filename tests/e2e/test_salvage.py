@@ -195,7 +195,7 @@ def test_a_file_without_record_batches_is_refused(command: str, tmp_path: Path) 
 
 def test_a_folder_without_side_files_says_so(tmp_path: Path) -> None:
     done = run_fencepost("salvage", "list", "--data", tmp_path, "--json")
-    assert (done.returncode, json.loads(done.stdout)) == (0, {"files": []})
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"files": [], "problems": []})
     assert "nothing was cut off" in done.stderr
     done = run_fencepost("salvage", "list", "--data", tmp_path / "none")
     assert (done.returncode, "cannot read" in done.stderr) == (1, True)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fencepost.cli.output import Block
     from fencepost.protocol.records import Record
     from fencepost.server.storage.checking import FolderCheck
-    from fencepost.server.storage.salvage import SalvagedBatch
+    from fencepost.server.storage.salvage import Salvaged, SalvagedBatch
 
 
 _HINT = "`fencepost salvage list --data DIR` lists the side files of a data folder"
@@ -50,6 +50,7 @@ class FileReport:
 @dataclass(frozen=True, slots=True)
 class FolderReport:
     files: tuple[FileReport, ...]
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class BatchReport:
 class ContentReport:
     files: tuple[FileReport, ...]
     batches: tuple[BatchReport, ...]
+    problems: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class RestoreReport:
     records: int
     aborted_left_out: int
     unknown_left_out: int
+    problems: tuple[str, ...]
 
 
 @click.group(cls=HelpfulGroup)
@@ -150,10 +153,13 @@ def list_(data: str, as_json: bool) -> None:
         fencepost salvage list --data ./brew-data --json
     """
     from fencepost.cli.output import write
+    from fencepost.server.storage.salvage import salvage as find
     from fencepost.server.storage.salvage import side_files_in
 
     with _readable(data):
-        document = FolderReport(tuple(_report(path) for path in side_files_in(data)))
+        found = {path: find([path]) for path in side_files_in(data)}
+        files = tuple(_report(path, salvaged.batches) for path, salvaged in found.items())
+    document = FolderReport(files, tuple(problem for salvaged in found.values() for problem in salvaged.problems))
     write(document, _list, as_json)
     if not document.files:
         print(f"nothing was cut off the logs in {data}", file=sys.stderr)
@@ -174,10 +180,13 @@ def show(files: tuple[str, ...], as_json: bool) -> None:
         fencepost salvage show ./brew-data/orders-0/*.cut-1 --json
     """
     from fencepost.cli.output import write
+    from fencepost.server.storage.salvage import with_outcomes
 
-    batches = _salvaged(files)
+    found = _salvaged(files)
     with _readable(files[0]):
-        document = ContentReport(tuple(_report(path) for path in files), tuple(_batch(batch) for batch in batches))
+        alone = {path: with_outcomes([batch for batch in found.batches if batch.path == path]) for path in files}
+        reports = tuple(_report(path, batches) for path, batches in alone.items())
+    document = ContentReport(reports, tuple(_batch(batch) for batch in found.batches), tuple(found.problems))
     write(document, _show, as_json)
 
 
@@ -193,7 +202,10 @@ def export(files: tuple[str, ...]) -> None:
     Example:
         fencepost salvage export ./brew-data/orders-0/00000000000000000000.log.cut-1 > records.jsonl
     """
-    for batch in _salvaged(files):
+    found = _salvaged(files)
+    for problem in found.problems:
+        print(f"warning: {problem}", file=sys.stderr)
+    for batch in found.batches:
         if batch.record_count:
             for record in _records(batch):
                 fields = {
@@ -244,18 +256,14 @@ def restore(
     """
     from fencepost.cli.output import write
     from fencepost.cli.restoring import INTERNAL_TOPICS, write_batches
-    from fencepost.server.storage.salvage import Outcome
+    from fencepost.server.storage.salvage import choose
 
     if topic in INTERNAL_TOPICS:
         raise WrongUse(f"{topic} belongs to the broker", "its records cannot be restored; `export` prints them")
     if partition is None:
         partition = _partition_of(files[0])
-    restored = {Outcome.PLAIN, Outcome.COMMITTED} | ({Outcome.UNKNOWN} if includes_unknown else set())
-    batches = [batch for batch in _salvaged(files) if batch.record_count]
-    chosen = [batch for batch in batches if batch.outcome in restored]
-    left_out = [batch for batch in batches if batch not in chosen]
-    aborted = sum(batch.record_count for batch in left_out if batch.outcome is Outcome.ABORTED)
-    unknown = sum(batch.record_count for batch in left_out if batch.outcome is Outcome.UNKNOWN)
+    found = _salvaged(files)
+    chosen, aborted, unknown = choice = choose(found.batches, includes_unknown)
     if not chosen:
         raise Failure(
             f"there is no record to restore: {aborted} of aborted transactions, {unknown} of unknown outcome",
@@ -263,7 +271,7 @@ def restore(
         )
     with cluster.connect() as client:
         write_batches(client, topic, partition, ((batch.header, _records(batch)) for batch in chosen))
-    document = RestoreReport(topic, partition, sum(batch.record_count for batch in chosen), aborted, unknown)
+    document = RestoreReport(topic, partition, choice.record_count, aborted, unknown, tuple(found.problems))
     write(document, _restored, as_json)
 
 
@@ -279,18 +287,18 @@ def _readable(path: str) -> Iterator[None]:
         raise Failure(problem, _HINT) from None
 
 
-def _salvaged(paths: tuple[str, ...]) -> list[SalvagedBatch]:
+def _salvaged(paths: tuple[str, ...]) -> Salvaged:
     from fencepost.server.storage.cuts import read_note
     from fencepost.server.storage.salvage import salvage as find
 
     with _readable(paths[0]):
-        batches = find(paths)
-        found = {batch.path for batch in batches}
-        for path in paths:
+        found = find(paths)
+        with_batches = {batch.path for batch in found.batches}
+        for path in () if found.problems else paths:
             # A side file may have no whole batch, and a log no batch at all.
-            if path not in found and os.stat(path).st_size and read_note(path) is None:
+            if path not in with_batches and os.stat(path).st_size and read_note(path) is None:
                 raise Failure(f"there is no whole record batch in {path}", _HINT)
-    return batches
+    return found
 
 
 def _records(batch: SalvagedBatch) -> list[Record]:
@@ -312,13 +320,11 @@ def _partition_of(path: str) -> int:
     return int(index)
 
 
-def _report(path: str) -> FileReport:
+def _report(path: str, batches: list[SalvagedBatch]) -> FileReport:
     from fencepost.server.storage.cuts import read_note
     from fencepost.server.storage.salvage import Outcome
-    from fencepost.server.storage.salvage import salvage as find
 
     note = read_note(path)
-    batches = find([path])
     counts = dict.fromkeys(Outcome, 0)
     for batch in batches:
         counts[batch.outcome] += batch.record_count

@@ -9,9 +9,21 @@ from pathlib import Path
 import pytest
 
 from fencepost.machines.log.interface import LogConfig
-from fencepost.protocol.batch import HEADER_BYTES, encode_batch, stamp
-from fencepost.server.storage import DataFolder, FileLog
-from fencepost.server.storage.cuts import KEPT_TORN_WRITES, cut_of, read_note, side_files, whole_batches
+from fencepost.protocol.batch import (
+    CHECKED_HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    PREFIX_BYTES,
+    UNCHECKED_HEADER,
+    encode_batch,
+    stamp,
+)
+from fencepost.protocol.crc import crc32c
+from fencepost.server.storage import DataFolder, FileLog, searching
+from fencepost.server.storage.cuts import KEPT_TORN_WRITES, cut_of, read_note, side_files
+from fencepost.server.storage.range_crc import BLOCK_BYTES, RangeCrc
+from fencepost.server.storage.searching import TooManyHeaders, whole_batches
+from fencepost.server.storage.segment import LOOKUP_CHUNK_BYTES
 from tests.simulation.disk import ROOT, Disk, mounted
 
 TOPIC_ID = bytes(range(16))
@@ -148,9 +160,67 @@ GARBAGE = random.Random(3).randbytes(300_000)
 )
 def test_whole_batches_are_found_behind_any_damage(damage: bytes) -> None:
     parts = [damage, batch_at(8, b"x" * 300_000), damage, batch_at(9), batch_at(10), damage]
-    data = b"".join(parts)
+    read = Reader(b"".join(parts))
+    assert [placed[2] for placed in whole_batches(read, 0, len(read.data))] == [8, 9, 10]
 
-    def read(position: int, size: int) -> bytes:
-        return data[position : position + size]
 
-    assert [placed[2] for placed in whole_batches(read, 0, len(data))] == [8, 9, 10]
+class Reader:
+    """Counts the bytes that are read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.read_bytes = 0
+
+    def __call__(self, position: int, size: int) -> bytes:
+        self.read_bytes += size
+        return self.data[position : position + size]
+
+
+def false_header(room: int) -> bytes:
+    """Of a batch that would fill the room, with another checksum."""
+    return UNCHECKED_HEADER.pack(0, room - PREFIX_BYTES, 0, MAGIC, 1) + CHECKED_HEADER.pack(0, 0, 0, 0, -1, -1, -1, 1)
+
+
+@pytest.mark.parametrize("between", [b"", batch_at(1)], ids=["nothing", "a batch"])
+def test_the_length_that_a_false_header_claims_costs_nothing(between: bytes) -> None:
+    """Each header claims everything behind it; between two there may be a whole batch."""
+    size = 1 << 19
+    each = HEADER_BYTES + len(between)
+    count = size // each
+    parts = [false_header(size - number * each) + between for number in range(count)]
+    read = Reader(b"".join(parts).ljust(size, b"\0"))
+    assert len(list(whole_batches(read, 0, size))) == (count if between else 0)
+    # The rest of a block at both ends, and the chunks in which the search goes on after a whole batch.
+    at_once = 2 * BLOCK_BYTES + (2 * LOOKUP_CHUNK_BYTES + len(between) if between else 0)
+    assert read.read_bytes <= 3 * size + count * at_once
+
+
+def test_the_search_gives_up_after_so_many_false_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "MOST_FALSE_HEADERS", 100)
+    read = Reader(b"\x02\0\0" * 1000 + batch_at(1))
+    with pytest.raises(TooManyHeaders, match="ended at position 299: up to there, 100 places look like the header"):
+        list(whole_batches(read, 0, len(read.data)))
+
+
+def test_a_cut_in_which_the_search_gave_up_is_kept_as_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A torn write is removed after a while, and there may be whole batches in this one."""
+    monkeypatch.setattr(searching, "MOST_FALSE_HEADERS", 100)
+    left_by_kill(tmp_path, 1)
+    with (tmp_path / "orders-0" / FIRST).open("ab") as file:
+        file.write(b"\xff" + b"\x02\0\0" * 1000)
+    after_power_loss(tmp_path)
+    note = read_note(str(tmp_path / "orders-0" / f"{FIRST}.cut-1"))
+    assert note is not None
+    assert note.kind == "damaged"
+
+
+@pytest.mark.parametrize("begin", [0, 1, BLOCK_BYTES, 12345])
+def test_the_checksum_of_a_part_is_that_of_its_bytes(begin: int) -> None:
+    rng = random.Random(begin)
+    crcs = RangeCrc(Reader(GARBAGE), begin)
+    for _ in range(200):
+        first, last = sorted(rng.randint(begin, len(GARBAGE)) for _ in range(2))
+        assert crcs.crc(first, last) == crc32c(GARBAGE[first:last])
+    for blocks in range(5):
+        first, last = begin + BLOCK_BYTES, begin + blocks * BLOCK_BYTES
+        assert crcs.crc(first, max(first, last)) == crc32c(GARBAGE[first : max(first, last)])

@@ -11,8 +11,9 @@ import pytest
 from fencepost.protocol.batch import decode_header, encode_batch, encode_marker, stamp
 from fencepost.protocol.filtering import keep_no_records
 from fencepost.protocol.records import Record, encode_records
+from fencepost.server.storage import searching
 from fencepost.server.storage.cuts import CutNote
-from fencepost.server.storage.salvage import Outcome, records_of, salvage
+from fencepost.server.storage.salvage import Outcome, SalvagedBatch, choose, records_of, salvage
 
 # One letter for each batch: data of producer 1 or 2 in a transaction, plain data, markers, and damage.
 # a, b: data of producers 1 and 2; p: data in no transaction; A, B: they commit; x, y: they abort; e: producer 1
@@ -74,18 +75,18 @@ def test_an_outcome_does_not_cross_from_one_cut_to_another(cuts: tuple[str | Non
         if cut is not None:
             write_note(path, cut)
         paths.append(str(path))
-    assert [batch.outcome.name for batch in salvage(paths)] == ["UNKNOWN", "MARKER"]
+    assert [batch.outcome.name for batch in salvage(paths).batches] == ["UNKNOWN", "MARKER"]
 
 
 def test_an_outcome_crosses_the_segments_of_one_log(tmp_path: Path) -> None:
     paths = [tmp_path / f"{offset:020d}.log" for offset in range(2)]
     for offset, path in enumerate(paths):
         path.write_bytes(batch_of("aA"[offset], offset))
-    assert [batch.outcome.name for batch in salvage(map(str, paths))] == ["COMMITTED", "MARKER"]
+    assert [batch.outcome.name for batch in salvage(map(str, paths)).batches] == ["COMMITTED", "MARKER"]
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     paths[1] = paths[1].rename(elsewhere / paths[1].name)
-    assert [batch.outcome.name for batch in salvage(map(str, paths))] == ["UNKNOWN", "MARKER"]
+    assert [batch.outcome.name for batch in salvage(map(str, paths)).batches] == ["UNKNOWN", "MARKER"]
 
 
 @pytest.mark.parametrize("files", [1, 2])
@@ -98,7 +99,7 @@ def test_the_outcome_is_known_only_if_no_marker_can_be_missing(story: str, files
         path.write_bytes(b"".join(batch_of(story[offset], offset) for offset in part))
         write_note(path, cut="one")
         paths.append(str(path))
-    found = [batch.outcome.name.lower() for batch in salvage(paths) if batch.outcome is not Outcome.MARKER]
+    found = [batch.outcome.name.lower() for batch in salvage(paths).batches if batch.outcome is not Outcome.MARKER]
     assert " ".join(found) == STORIES[story]
 
 
@@ -107,7 +108,7 @@ def test_offsets_that_go_back_are_another_story(tmp_path: Path) -> None:
     for number, story in enumerate(("ab", "aA")):
         path = tmp_path / f"0.log.cut-{number}"
         path.write_bytes(b"".join(batch_of(letter, offset) for offset, letter in enumerate(story)))
-    found = salvage([str(tmp_path / "0.log.cut-0"), str(tmp_path / "0.log.cut-1")])
+    found = salvage([str(tmp_path / "0.log.cut-0"), str(tmp_path / "0.log.cut-1")]).batches
     assert [batch.outcome.name for batch in found] == ["UNKNOWN", "UNKNOWN", "COMMITTED", "MARKER"]
 
 
@@ -119,6 +120,49 @@ def test_records_come_back_as_they_were(codec: int, tmp_path: Path) -> None:
     ]
     path = tmp_path / "0.log.cut-1"
     path.write_bytes(b"\0" * 33 + stamp(encode_records(records, codec), 7, 0) + b"\x02")
-    (batch,) = salvage([str(path)])
+    (batch,) = salvage([str(path)]).batches
     assert batch.position == 33
     assert records_of(batch) == records
+
+
+@pytest.mark.parametrize(
+    ("includes_unknown", "chosen", "left_out"),
+    [(False, "committed plain", (2, 1)), (True, "committed plain unknown", (2, 0))],
+)
+def test_a_restore_takes_what_is_committed_and_counts_the_rest(
+    includes_unknown: bool, chosen: str, left_out: tuple[int, int], tmp_path: Path
+) -> None:
+    path = tmp_path / "0.log.cut-1"
+    path.write_bytes(b"".join(batch_of(letter, offset) for offset, letter in enumerate("aAaaxpa")))
+    choice = choose(salvage([str(path)]).batches, includes_unknown)
+    assert " ".join(batch.outcome.name.lower() for batch in choice.batches) == chosen
+    assert (choice.aborted, choice.unknown) == left_out
+    assert choice.record_count == len(choice.batches)
+
+
+def test_what_to_restore_is_chosen_without_comparing_batches_with_each_other(tmp_path: Path) -> None:
+    compared = 0
+
+    class Position(int):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return super().__eq__(other)
+
+        __hash__ = int.__hash__
+
+    header = decode_header(batch_of("p", 0))
+    batches = [SalvagedBatch("f", Position(at), header, None, "", Outcome.PLAIN) for at in range(2000)]
+    assert choose(batches, False).batches == batches
+    assert compared <= len(batches)
+
+
+def test_what_was_found_before_the_search_gave_up_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "MOST_FALSE_HEADERS", 10)
+    path = tmp_path / "0.log.cut-1"
+    hostile = batch_of("p", 7)[:-1] + b"\xff"
+    path.write_bytes(batch_of("p", 0) + hostile * 12 + batch_of("p", 1))
+    found = salvage([str(path)])
+    assert [batch.header.base_offset for batch in found.batches] == [0]
+    (problem,) = found.problems
+    assert problem.startswith(f"{path}: the search for whole batches ended at position ")

@@ -7,7 +7,8 @@ the folder      folder.py; identity.py its lock and its cluster; last_stop.py ho
 a log           file_log.py appends and reads; log_files.py its directory; active_segment.py when it rolls;
                 aborted_index.py; places.py addresses for the next reads; snapshots.py; recovery.py opens it;
                 rewriting.py replaces segments; cuts.py keeps what recovery cuts off, salvage.py reads that;
-                skipped_offsets.py skips offsets that are lost
+                searching.py finds whole batches in it, range_crc.py their checksums; skipped_offsets.py skips lost
+                offsets
 a segment       segment.py; segment_indexes.py and index_file.py its indexes; heads.py the batch headers in it
 the disk        open_files.py descriptors; syncing.py fsync; deferring.py the other thread; checkpoints.py small files
 """

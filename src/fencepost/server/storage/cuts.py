@@ -15,16 +15,16 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from fencepost.protocol.batch import HEADER, HEADER_BYTES, MAGIC, MAGIC_AT, PREFIX_BYTES
 from fencepost.protocol.crc import crc32c
 from fencepost.server.storage.checkpoints import read_file, replace_file
-from fencepost.server.storage.heads import BadBatch, Placed, Read, walk
-from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, Segment
+from fencepost.server.storage.heads import BadBatch
+from fencepost.server.storage.searching import TooManyHeaders, whole_batches
+from fencepost.server.storage.segment import Segment
 from fencepost.server.storage.syncing import sync_directory
 
 KEPT_TORN_WRITES = 4
@@ -32,7 +32,6 @@ NOTE_SUFFIX = ".json"
 
 _NAME = re.compile(r"(\d{20}\.log)\.cut-(\d+)")
 _COPIED_BYTES = 1 << 20
-_MOST_ATTRIBUTES = 0x7F
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,48 +84,6 @@ def read_note(path: str) -> CutNote | None:
         return CutNote(**json.loads(read_file(path + NOTE_SUFFIX) or b""))
     except (ValueError, TypeError):
         return None
-
-
-# --- finding whole batches ------------------------------------------------------------------------------------
-
-
-def whole_batches(read: Read, position: int, end: int) -> Iterator[Placed]:
-    """Every whole batch with the right checksum, wherever it begins."""
-    while position < end:
-        try:
-            for placed in walk(read, position, end, SCAN_CHUNK_BYTES, check_crc=True):
-                yield placed
-                position = placed[0] + placed[1]
-        except BadBatch as bad:
-            position = _next_header(read, bad.position + 1, end)
-
-
-def _next_header(read: Read, position: int, end: int) -> int:
-    """The next position at which there may be the header of a whole batch; `end` if there is none."""
-    while end - position >= HEADER_BYTES:
-        buf = read(position, min(SCAN_CHUNK_BYTES, end - position))
-        magic_at = buf.find(MAGIC, MAGIC_AT)
-        while 0 <= magic_at <= len(buf) - (HEADER_BYTES - MAGIC_AT):
-            at = magic_at - MAGIC_AT
-            if _may_be_header(buf, at, end - position - at):
-                return position + at
-            magic_at = buf.find(MAGIC, magic_at + 1)
-        if len(buf) < HEADER_BYTES:
-            break
-        position += len(buf) - HEADER_BYTES + 1
-    return end
-
-
-def _may_be_header(buf: bytes, at: int, room: int) -> bool:
-    base_offset, length, _, _, _, attributes, delta, _, _, producer_id, epoch, _, count = HEADER.unpack_from(buf, at)
-    return bool(
-        base_offset >= 0
-        and HEADER_BYTES <= length + PREFIX_BYTES <= room
-        and 0 <= attributes <= _MOST_ATTRIBUTES
-        and 0 <= count <= delta + 1
-        and producer_id >= -1
-        and epoch >= -1
-    )
 
 
 # --- keeping --------------------------------------------------------------------------------------------------
@@ -184,8 +141,7 @@ def _keep_rest(log: str, segment: Segment, bad: BadBatch, end_offset: int, cut: 
         finally:
             os.close(fd)
         # A batch whose length fits and whose content does not is damage: an unfinished write is shorter.
-        is_damaged = bad.is_whole or next(whole_batches(segment.read, bad.position, segment.size), None) is not None
-        kind = "damaged" if is_damaged else "torn"
+        kind = "damaged" if bad.is_whole or _may_have_batch(segment, bad.position) else "torn"
         _write_note(log, name, path, kind, bad.position, size, end_offset, bad.why, cut)
         os.rename(path + ".tmp", path)
     except OSError:
@@ -195,6 +151,13 @@ def _keep_rest(log: str, segment: Segment, bad: BadBatch, end_offset: int, cut: 
         raise
     sync_directory(directory)
     return os.path.basename(path)
+
+
+def _may_have_batch(segment: Segment, position: int) -> bool:
+    try:
+        return any(True for _ in whole_batches(segment.read, position, segment.size))
+    except TooManyHeaders:
+        return True
 
 
 def _keep_segment(log: str, segment: Segment, end_offset: int, cut: str) -> str:

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 from fencepost.protocol.batch import BatchHeader, decode_header, decode_marker
 from fencepost.protocol.records import Record, iter_records
-from fencepost.server.storage.cuts import cut_of, side_files, whole_batches
+from fencepost.server.storage.cuts import cut_of, side_files
 from fencepost.server.storage.heads import Read
+from fencepost.server.storage.searching import TooManyHeaders, whole_batches
 
 
 class Outcome(Enum):
@@ -41,6 +42,25 @@ class SalvagedBatch(NamedTuple):
         return 0 if self.header.is_control else self.header.record_count
 
 
+class Salvaged(NamedTuple):
+    """`problems`: files of which a part was not searched."""
+
+    batches: list[SalvagedBatch]
+    problems: list[str]
+
+
+class Choice(NamedTuple):
+    """What to restore, and the numbers of records that are left out."""
+
+    batches: list[SalvagedBatch]
+    aborted: int
+    unknown: int
+
+    @property
+    def record_count(self) -> int:
+        return sum(batch.record_count for batch in self.batches)
+
+
 @contextmanager
 def _reader(path: str) -> Iterator[tuple[Read, int]]:
     """A function that reads the file, and its size."""
@@ -51,18 +71,27 @@ def _reader(path: str) -> Iterator[tuple[Read, int]]:
         os.close(fd)
 
 
-def salvage(paths: Iterable[str]) -> list[SalvagedBatch]:
+def salvage(paths: Iterable[str]) -> Salvaged:
     """The whole batches of these files, in the order of the files, with their outcomes. Raises OSError."""
-    found = []
+    found: list[SalvagedBatch] = []
+    problems = []
     for path in paths:
-        cut = cut_of(path)
-        with _reader(path) as (read, size):
-            for placed in whole_batches(read, 0, size):
-                position, size_bytes, *_, buf, at = placed
-                header = decode_header(buf, at)
-                marker = decode_marker(read(position, size_bytes)) if header.is_control else None
-                found.append(SalvagedBatch(path, position, header, None if marker is None else marker.commit, cut))
-    return with_outcomes(found)
+        try:
+            for batch in _batches_in(path):
+                found.append(batch)  # noqa: PERF402: those before an exception count.
+        except TooManyHeaders as error:
+            problems.append(f"{path}: {error}")
+    return Salvaged(with_outcomes(found), problems)
+
+
+def _batches_in(path: str) -> Iterator[SalvagedBatch]:
+    cut = cut_of(path)
+    with _reader(path) as (read, size):
+        for placed in whole_batches(read, 0, size):
+            position, size_bytes, *_, buf, at = placed
+            header = decode_header(buf, at)
+            marker = decode_marker(read(position, size_bytes)) if header.is_control else None
+            yield SalvagedBatch(path, position, header, None if marker is None else marker.commit, cut)
 
 
 def with_outcomes(batches: Sequence[SalvagedBatch]) -> list[SalvagedBatch]:
@@ -87,6 +116,17 @@ def with_outcomes(batches: Sequence[SalvagedBatch]) -> list[SalvagedBatch]:
         else:
             outcomes.append(Outcome.PLAIN)
     return [batch._replace(outcome=outcome) for batch, outcome in zip(batches, outcomes, strict=True)]
+
+
+def choose(batches: Sequence[SalvagedBatch], includes_unknown: bool) -> Choice:
+    """The batches to restore: those in no transaction, committed ones, and perhaps those of unknown outcome."""
+    restored = {Outcome.PLAIN, Outcome.COMMITTED} | ({Outcome.UNKNOWN} if includes_unknown else set())
+    with_records = [batch for batch in batches if batch.record_count]
+    chosen = [batch for batch in with_records if batch.outcome in restored]
+    left_out = [batch for batch in with_records if batch.outcome not in restored]
+    aborted = sum(batch.record_count for batch in left_out if batch.outcome is Outcome.ABORTED)
+    unknown = sum(batch.record_count for batch in left_out if batch.outcome is Outcome.UNKNOWN)
+    return Choice(chosen, aborted, unknown)
 
 
 def records_of(batch: SalvagedBatch) -> list[Record]:
