@@ -33,6 +33,7 @@ from fencepost.server.storage import (
     index_file,
     last_stop,
     log_files,
+    losses,
     missing,
     open_files,
     recovery,
@@ -48,7 +49,7 @@ ROOT = "/data"
 OPEN_FLAGS = {name: getattr(os, name) for name in dir(os) if name.startswith("O_")}
 MODULES = (
     begun_logs, checkpoints, cuts, deleting, file_log, folder, group_sync, identity, index_file, last_stop, log_files,
-    missing, open_files, recovery, rewriting, segment, skipped_offsets, snapshots, syncing,
+    losses, missing, open_files, recovery, rewriting, segment, skipped_offsets, snapshots, syncing,
 )  # fmt: skip
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from fencepost.broker.metadata import logs_in
 from fencepost.server.storage.begun_logs import BegunLogs
 from fencepost.server.storage.checkpoints import START_OFFSETS_NAME, read_file
-from fencepost.server.storage.folder import METADATA_NAME
 from fencepost.server.storage.formats import refuse_later_checkpoints
 from fencepost.server.storage.heads import BadBatch
 from fencepost.server.storage.identity import DataFolderUnusable, current_boot
 from fencepost.server.storage.last_stop import LastStop
+from fencepost.server.storage.losses import METADATA_NAME
 from fencepost.server.storage.missing import survey, survey_folder
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
 from fencepost.server.storage.open_files import OpenFiles

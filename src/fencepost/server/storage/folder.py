@@ -16,10 +16,9 @@ from __future__ import annotations
 import os
 import re
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from threading import Lock
 from typing import cast
 
 from fencepost.machines.log.interface import Log, LogConfig, LogTailUnknown, StorageFailed
@@ -40,15 +39,14 @@ from fencepost.server.storage.formats import refuse_later_checkpoints
 from fencepost.server.storage.group_sync import GroupSync, call_all
 from fencepost.server.storage.identity import current_boot, make_folder, open_meta, take_lock, write_meta
 from fencepost.server.storage.last_stop import LastStop, Trust, write_clean_stop
-from fencepost.server.storage.missing import DataMissing, LogsIn, Survey, survey_folder
+from fencepost.server.storage.losses import METADATA_NAME, Losses
+from fencepost.server.storage.missing import LogsIn, Survey
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
 from fencepost.server.storage.open_files import At, OpenFiles, PWrite, never_crash
 from fencepost.server.storage.recovery import Report, open_file_log
 from fencepost.server.storage.rewriting import FileRewrite
-from fencepost.server.storage.skipped_offsets import skip_gap
+from fencepost.server.storage.swaps import Swaps
 from fencepost.server.storage.syncing import FolderSync
-
-METADATA_NAME = "fencepost.metadata"
 
 MAX_OPEN_SEGMENTS = 256
 
@@ -100,9 +98,7 @@ class DataFolder:
         self._syncs = GroupSync(self.path, self._open_files, self._disk, defer, stop)
         self._logs: dict[str, FileLog] = {}
         self._is_closed = False
-        # Cleaned segments that are being synced and swapped in. Once the folder is closed, no swap is committed.
-        self._swaps: dict[FileRewrite, None] = {}
-        self._swap_lock = Lock()
+        self._swaps = Swaps(defer, stop)
 
         make_folder(self.path)
         self._lock = take_lock(self.path)
@@ -129,13 +125,10 @@ class DataFolder:
         }
         last_stop = self._last_stop = LastStop(self.path, boot)
         self._begun_logs = BegunLogs(self.path, boot)
-        self._is_loss_accepted = is_loss_accepted
-        # The recovery points that `_note_proven_ends` replaced: this start checks everything behind them.
-        self._synced_ends: dict[str, int | None] = {}
+        self._losses = Losses(self.path, is_loss_accepted, last_stop, self._recovery_points, self._disk, self._report)
         survey = self._survey()
-        self._proven_ends = dict(survey.ends)
         if survey.missing:
-            self._accept_loss(survey)
+            self._losses.accept(survey)
         else:
             last_stop.begin()
         if last_stop.trust is Trust.OTHER_BOOT:
@@ -145,55 +138,18 @@ class DataFolder:
         self._deletion.remove_left_over(names)
 
     def _survey(self) -> Survey:
-        """Compare the folder with its records. Raises DataMissing, unless that is accepted; changes nothing."""
+        """What is missing. Raises DataMissing, unless that is accepted; changes nothing."""
         document = self.load_metadata()
-        if self._logs_in is None:
-            return Survey([], {})
-        if document is None:
-            named = sorted({*self._last_stop.clean_ends, *self._recovery_points.names()})
-            # With logs and without a document, the caller refuses the folder in any case.
-            if named and not self._unopened and not self._is_loss_accepted:
-                line = f"{METADATA_NAME}: there is no such file; by other files there are {len(named)} logs ({named[0]}"
-                raise DataMissing(self.path, [f"{line} ...)" if len(named) > 1 else f"{line})"], is_damaged=False)
-            return Survey([], {})
-        logs = self._logs_in(document)
-        survey = survey_folder(
-            self.path, logs, self._last_stop, self._recovery_points, self._start_offsets, self._begun_logs
-        )
-        if survey.missing and not self._is_loss_accepted:
-            is_damaged = any(part.is_damaged for part in survey.missing)
-            raise DataMissing(self.path, map(str, survey.missing), is_damaged)
-        return survey
-
-    def _accept_loss(self, survey: Survey) -> None:
-        """Go on as after a power loss: readers and producers learn that the logs may be shorter than they know."""
-        self._note_proven_ends({part.name: survey.ends[part.name] for part in survey.missing})
-        self._last_stop.distrust()
-        for part in survey.missing:
-            kept = "".join([skip_gap(part.name, gap) for gap in part.gaps])
-            end_offset = survey.ends[part.name]
-            unused = f"offsets below {end_offset} are not used again" if end_offset else "its offsets are used again"
-            self._report(f"{part}: accepted{kept}, {unused}")
+        if self._logs_in is not None and document is not None:
+            return self._losses.look(document, self._logs_in, self._start_offsets, self._begun_logs)
+        # With logs and without a document, the caller refuses the folder in any case.
+        if self._logs_in is not None and not self._unopened:
+            self._losses.look_for_document()
+        return Survey([], {})
 
     def _accept_found_loss(self, name: str, end_offset: int) -> None:
-        """The same for a loss that only the opening of a log finds. Called before the log is changed."""
-        self._note_proven_ends({name: end_offset})
-        self._last_stop.distrust()
+        self._losses.accept_found(name, end_offset)
         self.may_have_lost_appends = True
-
-    def _note_proven_ends(self, ends: Mapping[str, int]) -> None:
-        """Make these ends recovery points, durably. Raises OSError.
-
-        Only other records prove them, and these are about to be changed. If the process dies before it has opened
-        these logs, the next start must not use their lost offsets again.
-        """
-        directories = [path for name in ends if os.path.isdir(path := f"{self.path}/{name}")]
-        # A recovery point says that everything below it is on disk.
-        self._disk.sync_paths([entry.path for path in directories for entry in os.scandir(path)], directories)
-        for name, end_offset in ends.items():
-            self._synced_ends.setdefault(name, self._recovery_points.get(name))
-            self._recovery_points.set(name, end_offset)
-        self._recovery_points.store(dict)
 
     def note_cluster(self, cluster_id: str, node_id: int = 1) -> None:
         """Have `meta.properties` say what the cluster's document says; the document decides."""
@@ -227,7 +183,7 @@ class DataFolder:
                 self._deletion.before_reuse(name)
         except OSError as error:
             raise StorageFailed(str(error)) from error
-        point = self._synced_ends.pop(name, self._recovery_points.get(name))
+        point = self._losses.take_synced_end(name)
         last_stop = self._last_stop
         clean_end = last_stop.clean_ends.pop(name, None)
         start = self._start_offsets.get(name)
@@ -241,8 +197,8 @@ class DataFolder:
             point,
             start,
             self._report,
-            self._proven_ends.pop(name, 0),
-            self._accept_found_loss if self._is_loss_accepted else None,
+            self._losses.take_proven_end(name),
+            self._accept_found_loss if self._losses.is_accepted else None,
         )
         if start > log.start_offset:
             # A power loss kept the note of the start and lost the records before it. As the log grows again, the note
@@ -336,34 +292,18 @@ class DataFolder:
         self._defer(work, lambda error: None)
 
     def swap(self, rewrite: FileRewrite, done: Done) -> None:
-        self._swaps[rewrite] = None
-
-        def work() -> None:
-            with self._swap_lock:
-                if not self._is_closed:
-                    rewrite.commit()
-
-        def committed(error: BaseException | None) -> None:
-            if rewrite not in self._swaps:
-                return  # The folder was closed meanwhile.
-            del self._swaps[rewrite]
-            try:
-                done(error)
-            except OSError as error:
-                self._stop(LogTailUnknown(f"a cleaned segment cannot take its place: {error}"))
-
-        self._defer(work, committed)
+        self._swaps.begin(rewrite, done)
 
     # The end.
 
     def close(self) -> None:
         if self._is_closed:
             return
-        with self._swap_lock:
-            self._close_workers()
+        self._swaps.close()
+        self._close_workers()
         paths: list[str] = []
         directories = {self.path}
-        half_swapped = self._install_swaps()
+        half_swapped = self._swaps.install()
         settled: list[str] = []
         for name, log in self._logs.items():
             if not log.files.settle():
@@ -393,21 +333,10 @@ class DataFolder:
         finally:
             os.close(self._lock)
 
-    def _install_swaps(self) -> set[str]:
-        """Put the cleaned segments that are on disk in their place; return the logs in which that failed."""
-        swaps, self._swaps = self._swaps, {}
-        failed = set()
-        for rewrite in swaps:
-            try:
-                if rewrite.is_committed:
-                    rewrite.install()
-            except OSError:
-                failed.add(rewrite.log_name)
-        return failed
-
     def abandon(self) -> None:
         """Let go of the folder as kill -9 would: nothing more is written. For tests within one process."""
         if not self._is_closed:
+            self._swaps.abandon()
             self._close_workers()
             self._syncs.close()
             self._recovery_points.is_closed = True
