@@ -6,6 +6,7 @@ from fencepost.broker.cluster import PRODUCER_ID_BLOCK, first_producer_id_after_
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.protocol import errors
 from fencepost.protocol.messages import EndTxnRequest, InitProducerIdRequest
+from tests.memory_storage import after_kill
 from tests.pure_broker import START_MS, PureBroker
 
 
@@ -17,7 +18,7 @@ def register(broker: PureBroker, transactional_id: str | None) -> int:
 
 def restored(copy: MemoryStorage) -> MemoryStorage:
     """As the guide on backups says: the start is to be one after a power loss."""
-    storage = copy.after_kill()
+    storage = after_kill(copy)
     storage.may_have_lost_appends = True
     return storage
 
@@ -25,7 +26,7 @@ def restored(copy: MemoryStorage) -> MemoryStorage:
 def test_a_copy_that_is_restored_twice_gives_out_no_producer_id_again() -> None:
     broker = PureBroker()
     given = {register(broker, None)}
-    copy = broker.storage.after_kill()
+    copy = after_kill(broker.storage)
     for _ in range(3):
         broker.advance(1)
         given_now = [register(broker, None) for _ in range(PRODUCER_ID_BLOCK + 1)]
@@ -37,7 +38,7 @@ def test_a_copy_that_is_restored_twice_gives_out_no_producer_id_again() -> None:
 def test_a_producer_of_the_lost_time_is_fenced_and_not_mistaken_for_its_successor() -> None:
     broker = PureBroker()
     register(broker, "other")
-    copy = broker.storage.after_kill()
+    copy = after_kill(broker.storage)
     broker.restart()
     old = register(broker, "t1")
     broker.advance(1)
