@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -83,6 +83,11 @@ _DURATION = re.compile(r"\b\d+(\.\d+)? (ms|s|m|h|d)\b( \d+ (s|m|h)\b)?")
 _SHARE = re.compile(r"\b\d+ %")
 _ADDRESS = re.compile(r"127\.0\.0\.1:\d+")
 _TOPIC_ID = re.compile(r"\btopic id [\w-]{22}\b")
+
+
+class Identity(NamedTuple):
+    producer_id: int
+    producer_epoch: int
 
 
 @contextmanager
@@ -151,8 +156,18 @@ def hang(bootstrap_servers: str, topic: str, transactional_id: str, ago_ms: int 
             assert who.error_code in errors.RETRIABLE, f"InitProducerId: {errors.name_of(who.error_code)}"
             assert time.monotonic() < deadline
             time.sleep(0.05)
+    identity = Identity(who.producer_id, who.producer_epoch)
+    return identity.producer_id, write_unknown(bootstrap_servers, topic, transactional_id, identity, ago_ms)
+
+
+def write_unknown(
+    bootstrap_servers: str, topic: str, transactional_id: str, producer: Identity, ago_ms: int = 0
+) -> int:
+    """Write one record to partition 0, in a transaction that its coordinator does not know: its offset."""
+    deadline = time.monotonic() + TIMEOUT_S
+    with connect(bootstrap_servers) as client:
         written_ms = time.time_ns() // 1_000_000 - ago_ms
-        batch = encode_batch([(b"k", b"never ended")], written_ms, who.producer_id, who.producer_epoch, 0, True)
+        batch = encode_batch([(b"k", b"never ended")], written_ms, *producer, 0, True)
         data = [ProduceRequest.PartitionProduceData(0, batch)]
         topics = [ProduceRequest.TopicProduceData(topic, partition_data=data)]
         produce = ProduceRequest(transactional_id, -1, 30_000, topics)
@@ -160,7 +175,7 @@ def hang(bootstrap_servers: str, topic: str, transactional_id: str, ago_ms: int 
             [topic_reply] = client.call(produce, version=BEFORE_IMPLICIT_ADD).responses
             [written] = topic_reply.partition_responses
             if written.error_code == errors.NONE:
-                return who.producer_id, written.base_offset
+                return int(written.base_offset)
             # Apache Kafka may not have made its leader yet.
             assert written.error_code in errors.RETRIABLE, errors.name_of(written.error_code)
             assert time.monotonic() < deadline

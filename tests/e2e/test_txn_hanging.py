@@ -12,9 +12,14 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.examples import hang, hang_offset
+from fencepost.diagnose.collect import state_log
+from fencepost.diagnose.collect.transactions import ENTRIES_FOR_A_STORY
+from fencepost.testing import Broker
+from tests.examples import Identity, hang, hang_offset, write_unknown
 from tests.readers.reading import TIMEOUT_S, read_all
-from tests.txn_tools import BOTH, Run, cluster, commit_offsets, create_topic, producer_of, runner, write
+from tests.txn_tools import BOTH, SETTINGS, Run, cluster, commit_offsets, create_topic, producer_of, runner, write
+
+DAY_MS = 86_400_000
 
 
 @pytest.fixture(scope="module", params=BOTH)
@@ -76,6 +81,61 @@ def test_the_commands_lead_from_the_alarm_to_the_cure(
     cured = run("txn", "explain", transactional_id, "--json")
     assert (cured.exit_code, cured.document["cause"], cured.document["hanging"]) == (0, "registered", [])
     assert read_all(servers, [topic]) == []
+
+
+def test_what_an_earlier_producer_of_the_id_left_is_no_all_clear_after_a_thousand_commits(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The id expired and got a new producer id; the records with the old one are too far back to be read."""
+    monkeypatch.setattr(state_log, "FIRST_WINDOW", 8)
+    with Broker(settings=SETTINGS) as broker:
+        run = runner(broker.bootstrap_servers, capsys, monkeypatch)
+        create_topic(broker.bootstrap_servers, "audit")
+        hang(broker.bootstrap_servers, "audit", "audit-1")
+        broker.advance_clock(8 * DAY_MS)
+        deadline = time.monotonic() + TIMEOUT_S
+        while run("txn", "describe", "audit-1").exit_code == 0:
+            assert time.monotonic() < deadline, "the id expires"
+        producer = producer_of(broker.bootstrap_servers, "audit-1")
+        for _ in range(ENTRIES_FOR_A_STORY // 2):
+            write(producer, "audit", "an order", partitions=(1,))
+            producer.commit_transaction(TIMEOUT_S)
+        explained = run("txn", "explain", "audit-1")
+        assert explained.exit_code == 1, "this is no all-clear"
+        assert "blocks no reader" not in explained.out
+        assert "nothing to do" not in explained.out
+        assert "hang on audit-0 (producer 0)" in explained.out
+        assert "fencepost txn hanging" in explained.out
+
+
+def test_what_hangs_under_no_known_id_is_no_all_clear_for_any_id(
+    servers: str, run: Run, topic: str, unique: Callable[[str], str]
+) -> None:
+    transactional_id = unique("auditor")
+    producer = producer_of(servers, transactional_id)
+    write(producer, topic, "an order", partitions=(1,))
+    producer.commit_transaction(TIMEOUT_S)
+    while run("txn", "describe", transactional_id, "--json").document["state"] != "CompleteCommit":
+        pass  # Apache Kafka answers before the markers are written.
+    stranger = Identity(4_711_000_000, 0)
+    write_unknown(servers, topic, transactional_id, stranger)
+    where = f"hang on {topic}-0 (producer {stranger.producer_id})"
+    explained = run("txn", "explain", transactional_id)
+    assert explained.exit_code == 1
+    assert where in explained.out
+    assert "nothing to do" not in explained.out
+    assert run("txn", "explain", transactional_id, "--json").document["cause"] == "hanging_nameless"
+    asked = run("txn", "fence", transactional_id)
+    assert asked.exit_code == 2, "there is no terminal to confirm it"
+    assert where in asked.err
+    fenced = run("txn", "fence", transactional_id, "--yes")
+    assert fenced.exit_code == 1
+    assert "is fenced" in fenced.out
+    assert where in fenced.err
+    assert "`fencepost txn hanging`" in fenced.err
+    arguments = ["--topic", topic, "--partition", "0", "--producer-id", str(stranger.producer_id)]
+    assert run("txn", "abort", *arguments, "--yes").exit_code == 0
+    assert run("txn", "explain", transactional_id).exit_code == 0
 
 
 def test_before_it_fences_it_says_that_this_does_not_help(

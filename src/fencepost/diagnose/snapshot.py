@@ -219,7 +219,8 @@ class TxnSnapshot:
     ends: Mapping[NamedPartition, Ends] = field(default_factory=dict)
     # The same partitions; of the others in the cluster, those where readers wait.
     producers: Mapping[NamedPartition, tuple[Producer, ...]] = field(default_factory=dict)
-    # If the id is unknown: transactions whose producer id no coordinator knows, so that one of them may be of this id.
+    # Transactions whose producer id no coordinator knows: one of them may be of an earlier producer of this id, whose
+    # records are no longer among those that were read.
     nameless: tuple[OpenTxn, ...] = ()
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     # Its last requests; None if the brokers do not remember requests.

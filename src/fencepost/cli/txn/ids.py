@@ -9,7 +9,7 @@ import click
 
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Duration, as_json_option, cluster_options, watch_options
-from fencepost.cli.txn.showing import require_answers, show, unknown_id, where_all_ids_are, write
+from fencepost.cli.txn.showing import maybe_hanging, require_answers, show, unknown_id, where_all_ids_are, write
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
 
@@ -194,11 +194,11 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
 
     Says what happened, why, which readers and consumer groups wait, and what happens next. Searches every partition of
     the cluster for transactions of the id, because one may hang on a partition that its coordinator does not know. The
-    exit code is 1 if one hangs, or if no coordinator knows the id.
+    exit code is 1 if one hangs that is or may be of the id, or if no coordinator knows the id.
 
-    With --json, `cause` is a code: hanging, duel, open, overdue, markers_under_way, markers_missing, committed,
-    aborted, aborted_by_client, aborted_by_timeout, aborted_by_takeover, aborted_by_client_or_takeover, registered,
-    expired or unknown_id. `deadline_ms` is when the coordinator aborts an open transaction.
+    With --json, `cause` is a code: hanging, hanging_nameless, duel, open, overdue, markers_under_way, markers_missing,
+    committed, aborted, aborted_by_client, aborted_by_timeout, aborted_by_takeover, aborted_by_client_or_takeover,
+    registered, expired or unknown_id. `deadline_ms` is when the coordinator aborts an open transaction.
 
     \b
     Example:
@@ -218,4 +218,6 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
         raise Failure(f"a transaction of `{transactional_id}` hangs on {places}", "end it with the commands above")
     if document.state is None:
         raise unknown_id(cluster, transactional_id)
+    if document.hanging_nameless:
+        raise Failure(*maybe_hanging(cluster, document.hanging_nameless))
     require_answers(document.problems)

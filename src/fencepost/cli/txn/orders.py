@@ -11,11 +11,12 @@ import click
 from fencepost.cli.confirming import confirm
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cluster_options
-from fencepost.cli.txn.showing import unknown_id, write
+from fencepost.cli.txn.showing import maybe_hanging, unknown_id, write
 
 if TYPE_CHECKING:
     from fencepost.client.client import KafkaClient
     from fencepost.diagnose.hanging import HangingTxn
+    from fencepost.diagnose.snapshot import OpenTxn
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
@@ -32,7 +33,7 @@ def fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: bo
     continue, and from then on the brokers refuse the previous producer (PRODUCER_FENCED).
 
     This does not end a transaction that hangs: one that is open on a partition and that its coordinator does not know.
-    If the id has one, the exit code is 1, and the command that ends it is printed.
+    If the id has or may have one, the exit code is 1, and the command that ends it is printed.
 
     \b
     Example:
@@ -56,11 +57,12 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
             raise unknown_id(cluster, transactional_id)
         snapshot = collect_txn(client, transactional_id, ENTRIES_FOR_THE_LATEST)
         hanging = cluster.pasteable(hanging_of(snapshot))
+        stuck = _stuck_anyway(cluster, hanging, snapshot.nameless)
         if must_be_open and not is_open(found.state):
             anyway = f"to fence its producer anyway: `{cluster.command('txn', 'fence', transactional_id)}`"
             raise Failure(
                 f"`{transactional_id}` has no open transaction that its coordinator knows: it is {found.state}",
-                _how_to_end(hanging) if hanging else anyway,
+                stuck[1] if stuck is not None else anyway,
             )
         if is_decided(found.state):
             raise Failure(
@@ -69,28 +71,32 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
             )
         aborts = "aborts its open transaction and " if is_open(found.state) else ""
         producer = f"producer {found.producer_id} (epoch {found.producer_epoch})"
-        warning = f" But {_does_not_help(hanging)}" if hanging else ""
+        warning = f" But {stuck[0]}." if stuck is not None else ""
         confirm(f"This {aborts}fences {producer} of `{transactional_id}`.{warning}", yes)
         document = order_fence(client, found, hanging)
     for problem in snapshot.problems:
         print(f"warning: it is not known whether a transaction hangs: {problem}", file=sys.stderr)
     write(document, text.ended, as_json)
-    if hanging:
-        raise Failure(_does_not_help(hanging), _how_to_end(hanging))
+    if stuck is not None:
+        raise Failure(*stuck)
+    if snapshot.problems:
+        raise Unanswered("it is fenced, but a transaction of it may hang", "the warnings above say what is not known")
 
 
-def _does_not_help(hanging: Sequence[HangingTxn]) -> str:
+def _stuck_anyway(
+    cluster: ClusterOptions, hanging: Sequence[HangingTxn], nameless: Sequence[OpenTxn]
+) -> tuple[str, str] | None:
+    """Why fencing does not help all readers, and what does; None if nothing hangs."""
     from fencepost.diagnose.words import listed
 
-    places = listed(h.where for h in hanging)
-    return (
-        f"readers of {places} stay stuck: a transaction hangs there that its coordinator does not know, and fencing "
-        "does not end it"
-    )
-
-
-def _how_to_end(hanging: Sequence[HangingTxn]) -> str:
-    return "this ends it: " + " && ".join(h.abort_command for h in hanging)
+    if hanging:
+        places = listed(h.where for h in hanging)
+        problem = (
+            f"readers of {places} stay stuck: a transaction hangs there that its coordinator does not know, and "
+            "fencing does not end it"
+        )
+        return problem, "this ends it: " + " && ".join(h.abort_command for h in hanging)
+    return maybe_hanging(cluster, nameless) if nameless else None
 
 
 @click.command()

@@ -10,6 +10,7 @@ from fencepost.cli.options import ClusterOptions, Unanswered
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
+    from fencepost.diagnose.snapshot import OpenTxn
 
 D = TypeVar("D")
 
@@ -44,6 +45,18 @@ def require_answers(problems: Sequence[str]) -> None:
     """An incomplete answer must not be taken for an all-clear."""
     if problems:
         raise Unanswered("not all brokers answered", "the warnings above say which")
+
+
+def maybe_hanging(cluster: ClusterOptions, nameless: Iterable[OpenTxn]) -> tuple[str, str]:
+    """The problem and the hint about transactions that hang under no transactional id that is known."""
+    from fencepost.diagnose.words import listed
+
+    places = listed(f"{open_.where} (producer {open_.producer_id})" for open_ in nameless)
+    problem = (
+        f"transactions hang on {places} under no transactional id that is known: they may be of this id, and fencing "
+        "it does not end them"
+    )
+    return problem, f"`{cluster.command('txn', 'hanging')}` shows them, and how to end them"
 
 
 def unknown_id(cluster: ClusterOptions, transactional_id: str, similar: Iterable[str] = ()) -> Failure:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Set
 
-from fencepost.client.admin.answers import Answers, DescribedTxn, NamedPartition, Rpc
+from fencepost.client.admin.answers import Answers, DescribedTxn, NamedPartition, Producer, Rpc
 from fencepost.client.admin.configs import describe_broker_configs
 from fencepost.client.admin.groups import GroupOffsets
 from fencepost.client.admin.partitions import describe_producers, partitions_of
@@ -131,19 +131,13 @@ def collect_txn(
         _, txn_now = _describe(client, transactional_id)
         txns_now = {suspect.producer_id: txn_now for suspect in suspects} if txn_now is not None else {}
         settled = settled_since(client, suspects, txns_now)
+    mine = producer_ids_of(txn, history or ())
     nameless: set[OpenTxn] = set()
-    if txn is None and everywhere:
-        txns, unanswered = txns_of(client, producers.found)
+    if everywhere:
+        nameless, unanswered = _nameless(client, _of_others(producers.found, mine))
         problems += unanswered
-        orphans = {open_ for open_ in uncoordinated(producers.found, txns) if open_.producer_id not in txns}
-        nameless = orphans - settled_since(client, orphans, txns) if not unanswered else set()
     open_ = without(producers.found, settled)
-    held = {
-        where
-        for where, found in open_.items()
-        for p in found
-        if p.txn_start_offset >= 0 and p.producer_id in producer_ids_of(txn, history or ())
-    }
+    held = {where for where, found in open_.items() for p in found if p.txn_start_offset >= 0 and p.producer_id in mine}
     groups = offsets_on(client, held) if everywhere else Answers[str, GroupOffsets]()
     return TxnSnapshot(
         now_ms=now_ms(),
@@ -189,6 +183,23 @@ def _describe(client: KafkaClient, transactional_id: str) -> tuple[int | None, D
 def _rpcs_of(client: KafkaClient, transactional_id: str) -> tuple[Rpc, ...] | None:
     found = describe_rpcs(client, [transactional_id])
     return None if found is None else found.get(transactional_id, ())
+
+
+def _of_others(
+    producers: Mapping[NamedPartition, tuple[Producer, ...]], mine: Set[int]
+) -> dict[NamedPartition, tuple[Producer, ...]]:
+    return {where: tuple(p for p in found if p.producer_id not in mine) for where, found in producers.items()}
+
+
+def _nameless(
+    client: KafkaClient, producers: Mapping[NamedPartition, tuple[Producer, ...]]
+) -> tuple[set[OpenTxn], tuple[str, ...]]:
+    """The transactions whose producer id no coordinator knows, and the coordinators that did not answer."""
+    txns, unanswered = txns_of(client, producers)
+    if unanswered:
+        return set(), unanswered
+    orphans = {open_ for open_ in uncoordinated(producers, txns) if open_.producer_id not in txns}
+    return orphans - settled_since(client, orphans, txns), ()
 
 
 def _waits(ends: Ends | None) -> bool:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from fencepost.diagnose.affected import AffectedGroup, affected_groups
 from fencepost.diagnose.explain.closed import explain_closed
 from fencepost.diagnose.explain.decided import explain_decided
-from fencepost.diagnose.explain.findings import Action, Cause, Finding, Findings
+from fencepost.diagnose.explain.findings import NO_FINDINGS, NOTHING_TO_DO, Action, Cause, Finding, Findings
 from fencepost.diagnose.explain.ongoing import deadline_ms, explain_ongoing
 from fencepost.diagnose.explain.readers import Blocked, what_it_blocks, which_groups
-from fencepost.diagnose.explain.suspicions import explain_duel, explain_hanging
+from fencepost.diagnose.explain.suspicions import explain_duel, explain_hanging, explain_nameless
 from fencepost.diagnose.explain.unknown import explain_unknown
 from fencepost.diagnose.hanging import HangingTxn, hanging_of
 from fencepost.diagnose.history import RpcRow, rpc_row
-from fencepost.diagnose.snapshot import TxnSnapshot, is_decided
+from fencepost.diagnose.snapshot import OpenTxn, TxnSnapshot, is_decided
 from fencepost.diagnose.txns import age_of
 from fencepost.machines.txn.states import ONGOING
 
@@ -38,6 +38,8 @@ class Explanation:
     findings: tuple[Finding, ...]
     blocks: tuple[Blocked, ...]
     hanging: tuple[HangingTxn, ...]
+    # Transactions that hang under no transactional id that is known: they may be of this one.
+    hanging_nameless: tuple[OpenTxn, ...]
     affected_groups: tuple[AffectedGroup, ...]
     actions: tuple[Action, ...]
     # What is not known about groups.
@@ -52,16 +54,17 @@ def diagnose_txn(snapshot: TxnSnapshot) -> Explanation:
     groups = affected_groups(snapshot.groups, snapshot.ends, {b.where for b in blocks})
     # What hangs comes first: readers wait for it for ever.
     found = explain_hanging(hanging, blocks)
+    nameless = explain_nameless(snapshot)
     duel = explain_duel(snapshot)
     if txn is None:
-        found += explain_unknown(snapshot)
+        found = _with(found, NO_FINDINGS, explain_unknown(snapshot), nameless)
     elif txn.state == ONGOING.kafka_name:
-        found = _with(found, duel, explain_ongoing(snapshot, txn, blocks))
+        found = _with(found, duel, explain_ongoing(snapshot, txn, blocks), nameless)
     elif is_decided(txn.state):
-        found = _with(found, duel, explain_decided(snapshot, txn, blocks))
+        found = _with(found, duel, explain_decided(snapshot, txn, blocks), nameless)
     else:
-        is_all_well = not hanging and not duel.findings
-        found = _with(found, duel, explain_closed(snapshot, txn, is_all_well))
+        is_all_well = not hanging and not nameless.findings and not duel.findings
+        found = _with(found + nameless, duel, explain_closed(snapshot, txn, is_all_well))
     findings = (*found.findings, *which_groups(groups))
     return Explanation(
         now_ms=snapshot.now_ms,
@@ -76,6 +79,7 @@ def diagnose_txn(snapshot: TxnSnapshot) -> Explanation:
         findings=findings,
         blocks=blocks,
         hanging=hanging,
+        hanging_nameless=snapshot.nameless,
         affected_groups=groups,
         actions=found.actions,
         warnings=snapshot.warnings,
@@ -83,10 +87,11 @@ def diagnose_txn(snapshot: TxnSnapshot) -> Explanation:
     )
 
 
-def _with(hanging: Findings, duel: Findings, of_state: Findings) -> Findings:
+def _with(hanging: Findings, duel: Findings, of_state: Findings, nameless: Findings = NO_FINDINGS) -> Findings:
     """The findings of a duel come after those of the state, its actions first: no other action ends a duel."""
+    urgent = duel.actions + hanging.actions + nameless.actions
     return Findings(
-        hanging.findings + of_state.findings + duel.findings,
-        duel.actions + hanging.actions + of_state.actions,
-        hanging.causes + duel.causes + of_state.causes,
+        hanging.findings + of_state.findings + duel.findings + nameless.findings,
+        urgent + tuple(action for action in of_state.actions if action is not NOTHING_TO_DO or not urgent),
+        hanging.causes + duel.causes + of_state.causes + nameless.causes,
     )

@@ -17,6 +17,7 @@ class Cause(Enum):
     """Why a transaction is as it is, for programs; the name in lower case is the code in JSON."""
 
     HANGING = "it is open on a partition and unknown to its coordinator, so that no timeout ends it"
+    HANGING_NAMELESS = "what hangs in the cluster has no transactional id, and may be of an earlier producer of this id"
     DUEL = "producers register the id again and again: probably two processes share it"
     OPEN = "its producer has neither committed nor aborted it yet"
     OVERDUE = "its timeout has passed, and its coordinator has not aborted it"
@@ -58,4 +59,5 @@ class Findings:
         return Findings(self.findings + other.findings, self.actions + other.actions, self.causes + other.causes)
 
 
+NO_FINDINGS = Findings()
 NOTHING_TO_DO = Action(advice="there is nothing to do")

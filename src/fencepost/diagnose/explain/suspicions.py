@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fencepost.diagnose.commands import command
 from fencepost.diagnose.duels import find_duel
 from fencepost.diagnose.explain.findings import HANGING, SUSPICION, Action, Cause, Finding, Findings
 from fencepost.diagnose.explain.readers import HOLDS_OFFSETS, Blocked, offsets_behind
@@ -31,6 +32,19 @@ def explain_hanging(hanging: Sequence[HangingTxn], blocks: Sequence[Blocked]) ->
         for h in hanging
     )
     return Findings((Finding(HANGING, text),), actions, (Cause.HANGING,))
+
+
+def explain_nameless(snapshot: TxnSnapshot) -> Findings:
+    """Transactions of nobody: they may be of this id, whose earlier producer ids its log no longer shows."""
+    if not snapshot.nameless:
+        return Findings()
+    places = listed(f"{open_.where} (producer {open_.producer_id})" for open_ in snapshot.nameless)
+    text = (
+        f"Transactions hang on {places} under producer ids that no transactional id has: they may be of an earlier "
+        "producer of this id."
+    )
+    action = Action(advice="see what hangs, and how to end it", command=command("txn", "hanging"))
+    return Findings((Finding(HANGING, text),), (action,), (Cause.HANGING_NAMELESS,))
 
 
 def explain_duel(snapshot: TxnSnapshot) -> Findings:

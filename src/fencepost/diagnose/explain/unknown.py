@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.diagnose.commands import command
-from fencepost.diagnose.explain.findings import HANGING, SIMILAR, WHAT_HAPPENED, WHY, Action, Cause, Finding, Findings
+from fencepost.diagnose.explain.findings import SIMILAR, WHAT_HAPPENED, WHY, Action, Cause, Finding, Findings
 from fencepost.diagnose.snapshot import TxnSnapshot
 from fencepost.diagnose.words import duration, instant, listed
 
@@ -16,13 +16,6 @@ def explain_unknown(snapshot: TxnSnapshot) -> Findings:
     why, cause = _why_unknown(snapshot)
     findings = [Finding(WHAT_HAPPENED, unknown), Finding(WHY, why)]
     actions = []
-    # Those of producer ids that the log of the id shows are explained before.
-    nameless = [open_ for open_ in snapshot.nameless if open_.producer_id not in snapshot.producer_ids]
-    if nameless:
-        places = listed(f"{open_.where} (producer {open_.producer_id})" for open_ in nameless)
-        text = f"Transactions hang on {places} under producer ids that no transactional id has: they may be of this id."
-        findings.append(Finding(HANGING, text))
-        actions.append(Action(advice="see what hangs, and how to end it", command=command("txn", "hanging")))
     if snapshot.similar:
         findings.append(Finding(SIMILAR, f"These ids look like it: {listed(f'`{s}`' for s in snapshot.similar)}."))
         likely = command("txn", "explain", snapshot.similar[0])

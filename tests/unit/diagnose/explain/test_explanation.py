@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fencepost.client.admin.answers import NamedPartition
@@ -375,7 +377,28 @@ def test_beside_an_open_transaction_a_hanging_one_is_told_apart() -> None:
 def test_an_unknown_id_may_have_left_what_hangs_under_an_unknown_producer_id() -> None:
     explanation = diagnose_txn(txn_snapshot(None, nameless=(OpenTxn(ORDERS, 12, 0, 40),)))
     assert "Transactions hang on orders-0 (producer 12)" in explanation.paragraph
+    assert explanation.causes == (Cause.UNKNOWN_ID, Cause.HANGING_NAMELESS)
     assert commands(explanation)[0] == "fencepost txn hanging"
+
+
+def test_what_hangs_under_no_known_id_takes_the_all_clear_from_an_id_that_is_closed() -> None:
+    """An earlier producer of the id may have left it, whose records are too old to be read."""
+    explanation = diagnose_txn(txn_snapshot(described("CompleteCommit"), nameless=(OpenTxn(ORDERS, 0, 0, 40),)))
+    assert "Transactions hang on orders-0 (producer 0)" in explanation.paragraph
+    assert "may be of an earlier producer of this id" in explanation.paragraph
+    assert "blocks no reader" not in explanation.paragraph
+    assert "nothing to do" not in advice(explanation)
+    assert commands(explanation) == ["fencepost txn hanging"]
+    assert explanation.causes == (Cause.HANGING_NAMELESS, Cause.COMMITTED)
+    assert diagnose_txn(txn_snapshot(described(), nameless=(OpenTxn(ORDERS, 0, 0, 40),))).cause is Cause.OPEN
+
+
+def test_what_hangs_under_no_known_id_takes_the_all_clear_from_an_id_that_has_just_completed() -> None:
+    history = (entry(PREPARE_COMMIT, -40, start_ms=-12_000), entry(COMPLETE_COMMIT, -5))
+    just_completed = txn_snapshot(described("PrepareCommit"), history=history)
+    assert advice(diagnose_txn(just_completed)) == "there is nothing to do"
+    explanation = diagnose_txn(replace(just_completed, nameless=(OpenTxn(ORDERS, 0, 0, 40),)))
+    assert advice(explanation) == "see what hangs, and how to end it"
 
 
 def test_an_id_that_has_expired_may_have_left_a_transaction_that_hangs() -> None:
@@ -386,7 +409,6 @@ def test_an_id_that_has_expired_may_have_left_a_transaction_that_hangs() -> None
             history=(entry(EMPTY, -9_000), LogEntry(offset=9, timestamp_ms=NOW_MS - 1000, txn=None)),
             ends={ORDERS: ends(40, 90)},
             producers={ORDERS: (producer(40),)},
-            nameless=(OpenTxn(ORDERS, 7, 4, 40),),
         )
     )
     assert explanation.causes == (Cause.HANGING, Cause.EXPIRED)
