@@ -114,6 +114,8 @@ class LsoSnapshot:
     now_ms: int
     ends: Mapping[NamedPartition, Ends]
     producers: Mapping[NamedPartition, tuple[Producer, ...]] = field(default_factory=dict)
+    # Partitions whose producers this user may not see.
+    denied: Set[NamedPartition] = frozenset()
     # The transactions of these producers, by producer id.
     txns: Mapping[int, DescribedTxn] = field(default_factory=dict)
     # The timestamp at the last stable offset, for transactions that no coordinator knows.

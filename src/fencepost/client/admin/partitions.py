@@ -142,6 +142,8 @@ def _ask_leaders(
                         problems.pop(where, None)
                         continue
                     problems[where] = str(BrokerError(code, f"the {what} of {where} are unknown"))
+                    if code == errors.TOPIC_AUTHORIZATION_FAILED:
+                        answers.denied.add(where)
                     again += [where] if code in errors.RETRIABLE else ()
         left[:] = again
         if again:

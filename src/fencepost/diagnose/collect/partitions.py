@@ -55,6 +55,7 @@ def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None, with_g
         now_ms=now_ms(),
         ends=ends.found,
         producers=open_,
+        denied=frozenset(producers.denied),
         txns=txns,
         first_record_ms=first_record_ms,
         rpcs=describe_rpcs(client, {txn.transactional_id for txn in txns.values()}) or {} if txns else {},

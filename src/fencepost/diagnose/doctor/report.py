@@ -23,11 +23,13 @@ from fencepost.diagnose.doctor.transactions import (
     diagnose_stalls,
     diagnose_timeouts,
     diagnose_undelivered,
+    diagnose_unseen,
     open_count,
 )
 
 CHECKS: tuple[Callable[[DoctorSnapshot], list[DoctorFinding]], ...] = (
     diagnose_hangs,
+    diagnose_unseen,
     diagnose_timeouts,
     diagnose_undelivered,
     diagnose_duels,

@@ -50,6 +50,28 @@ def diagnose_stalls(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> l
     ]
 
 
+def diagnose_unseen(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
+    """Partitions where readers wait for a transaction that cannot be found out, so that it may hang."""
+    lso = snapshot.lso
+    unseen = sorted(where for where, ends in lso.ends.items() if ends.gap > 0 and where not in lso.producers)
+    return [
+        DoctorFinding(
+            check="unseen",
+            severity=Severity.PROBLEM,
+            summary=f"readers of {where} wait, and it is not known for which transaction",
+            detail=f"{counted(lso.ends[where].gap, 'offset')} cannot be read with read_committed. "
+            + (
+                f"This user may not see the producers: READ on topic {where.topic} is missing."
+                if where in lso.denied
+                else "The leader of the partition did not say who writes there."
+            ),
+            command=command("txn", "producers", f"{where.topic}:{where.partition}"),
+            partitions=(where,),
+        )
+        for where in unseen
+    ]
+
+
 def diagnose_hangs(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
     """Transactions that no coordinator will end."""
     return [

@@ -122,6 +122,17 @@ def test_a_transaction_that_its_coordinator_does_not_know_hangs_and_is_no_stall(
     assert diagnose_stalls(seen) == []
 
 
+@pytest.mark.parametrize("is_denied", [True, False])
+def test_readers_that_wait_for_an_unknown_transaction_are_a_problem(is_denied: bool) -> None:
+    denied = frozenset({ORDERS}) if is_denied else frozenset()
+    lso = LsoSnapshot(now_ms=NOW_MS, ends={ORDERS: ends(40, 50), PAYMENTS: ends(7, 7)}, denied=denied)
+    report = diagnose_doctor(snapshot(lso=lso))
+    found = one(list(report.findings))
+    assert (found.check, found.severity, report.problem_count) == ("unseen", PROBLEM, 1)
+    assert found.summary == "readers of orders-0 wait, and it is not known for which transaction"
+    assert ("READ on topic orders is missing" in found.detail) is is_denied
+
+
 @pytest.mark.parametrize(
     ("open_ms", "severity"),
     [(47_000, None), (49_000, RISK), (70_000, RISK), (90_000, PROBLEM)],
