@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from fencepost.cli import main
+from fencepost.cli.groups import ReaderGone
 from fencepost.cli.options import EXIT_CODES, NEVER, WHEN_1
 from fencepost.testing import Broker
+from tests.command_line import start_fencepost
 from tests.examples import example_broker
+from tests.readers.reading import TIMEOUT_S
 
+# The transaction that hangs.
+ABORT = "txn abort --topic audit --partition 0 --yes"
 OK, ONE, WRONG_USE, UNANSWERED = 0, 1, 2, 3
 # On the broker of the examples: `orders-sink-3` has an open transaction, `audit-1` one that hangs.
 ON_THE_BROKER = [
@@ -39,20 +44,24 @@ ON_THE_BROKER = [
     ("txn producers nosuch", ONE),
     ("txn producers orders:9", ONE),
     ("txn producers orders:x", WRONG_USE),
+    ("txn producers zz*", ONE),  # A name that no topic can have.
     ("txn lso", OK),
     ("txn lso nosuch", ONE),
+    ("txn lso zz*", ONE),
     ("txn lso --max-age 1d", OK),
     ("txn lso --max-age 1ms", ONE),
     ("txn lso --max-age soon", WRONG_USE),
     ("txn hanging orders", OK),
     ("txn hanging", ONE),
     ("txn hanging nosuch", ONE),
+    ("txn hanging zz*", ONE),
     ("txn fence orders-sink-1", WRONG_USE),  # There is no terminal to confirm it.
     ("txn fence orders-sink-1 --yes", OK),
     ("txn fence nosuch --yes", ONE),
     ("txn fence audit-1 --yes", ONE),
     ("txn abort orders-sink-1 --yes", ONE),
     ("txn abort --topic nosuch --partition 0 --yes", ONE),
+    ("txn abort --topic zz* --partition 0 --yes", ONE),
     ("txn abort --topic orders --partition 0 --yes", ONE),
     ("txn abort", WRONG_USE),
     ("group list", OK),
@@ -65,15 +74,19 @@ ON_THE_BROKER = [
     ("tail orders", OK),
     ("tail nosuch", ONE),
     ("tail orders:9", ONE),
+    ("tail zz*", ONE),
     ("tail orders --from soon", WRONG_USE),
     ("topic list", OK),
     ("topic describe orders", OK),
     ("topic describe nosuch", ONE),
+    ("topic describe zz*", ONE),
     ("topic create orders", ONE),
     ("topic create orders --if-not-exists", OK),
     ("topic delete orders", WRONG_USE),  # There is no terminal to confirm it.
     ("topic delete nosuch --yes", ONE),
     ("topic delete nosuch --if-exists --yes", OK),
+    ("topic delete zz* --yes", ONE),
+    ("topic delete zz* --if-exists --yes", OK),
 ]
 WITHOUT_A_BROKER = [
     ("txn list", UNANSWERED),
@@ -123,6 +136,37 @@ def test_without_a_cluster_a_command_ends_with(command: str, code: int, monkeypa
         assert time.monotonic() - began < 7, "an operator soon learns that nothing listens"
 
 
+@pytest.mark.parametrize(
+    ("command", "api", "error", "code"),
+    [
+        # An order that is refused has failed.
+        ("txn fence orders-sink-1 --yes", "InitProducerId", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", ONE),
+        ("txn fence orders-sink-1 --yes", "DescribeTransactions", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", ONE),
+        (ABORT, "WriteTxnMarkers", "CLUSTER_AUTHORIZATION_FAILED", ONE),
+        # A question that is refused leaves the answer open.
+        ("txn describe orders-sink-1", "DescribeTransactions", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", UNANSWERED),
+        ("txn hanging", "DescribeProducers", "TOPIC_AUTHORIZATION_FAILED", UNANSWERED),
+        # It is fenced, but it is not known whether a transaction of it hangs.
+        ("txn fence orders-sink-1 --yes", "DescribeProducers", "TOPIC_AUTHORIZATION_FAILED", UNANSWERED),
+        # Readers wait, whoever it is that they wait for.
+        ("doctor", "DescribeProducers", "TOPIC_AUTHORIZATION_FAILED", ONE),
+    ],
+)
+def test_without_a_permission_a_command_ends_with(
+    command: str, api: str, error: str, code: int, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FENCEPOST_BOOTSTRAP", broker.bootstrap_servers)
+    with broker.faults.inject_error(api, error, times=None):
+        assert main(command.split()) == code
+
+
+def test_a_command_whose_reader_has_gone_ends_with_141(broker: Broker) -> None:
+    with start_fencepost("txn", "list", "--bootstrap", broker.bootstrap_servers) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(TIMEOUT_S) == ReaderGone.exit_code == 141
+
+
 def test_a_broker_that_cannot_start_ends_with_1(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file in the place of the folder")
     assert main(["broker", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "data")]) == ONE
@@ -130,8 +174,8 @@ def test_a_broker_that_cannot_start_ends_with_1(tmp_path: Path) -> None:
 
 def test_the_table_has_an_example_of_every_code_and_of_every_command_s_code_1() -> None:
     tried = [*ON_THE_BROKER, *WITHOUT_A_BROKER]
-    # Ctrl-C is tried with the commands that run until then.
-    assert {code for _, code in tried} == EXIT_CODES.keys() - {130}
+    # A closed pipe is tried above, Ctrl-C with the commands that run until then.
+    assert {code for _, code in tried} == EXIT_CODES.keys() - {ReaderGone.exit_code, 130}
     with_one = [command for command, code in tried if code == ONE]
     missing = {name for name in WHEN_1 if not any(f"{command} ".startswith(f"{name} ") for command in with_one)}
     assert {name for name in missing if WHEN_1[name].startswith(NEVER)} == {"group list", "topic list"}

@@ -19,7 +19,7 @@ from fencepost.cli.demo import demo
 from fencepost.cli.doctor import doctor
 from fencepost.cli.error import error
 from fencepost.cli.exporter import exporter
-from fencepost.cli.groups import HelpfulGroup
+from fencepost.cli.groups import ReaderGone, RootGroup
 from fencepost.cli.salvage import salvage
 from fencepost.cli.spark import spark, spark_jar
 from fencepost.cli.tail import tail
@@ -27,7 +27,7 @@ from fencepost.cli.topic import topic
 from fencepost.cli.txn import txn
 
 
-@click.group(cls=HelpfulGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fencepost", message="%(prog)s %(version)s")
 def fencepost() -> None:
     """Exactly once, for Kafka, from Python and Spark
@@ -58,16 +58,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = fencepost.main(args=arguments, prog_name="fencepost", standalone_mode=False)
         sys.stdout.flush()
+    except (ReaderGone, BrokenPipeError):
+        # Without this, Python reports the closed pipe again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ReaderGone.exit_code
     except click.ClickException as error:
         print(f"error: {_message(error)}", file=sys.stderr)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader of our output has closed the pipe, as `head` does. Without this, Python reports it again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     return code if isinstance(code, int) else 0
 
 

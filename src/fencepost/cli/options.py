@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from fencepost.cli.errors import Failure, WrongUse
+from fencepost.cli.groups import ReaderGone
 
 if TYPE_CHECKING:
     from fencepost.client.client import KafkaClient
@@ -43,11 +44,13 @@ WITHOUT_EFFECT = frozenset(
 # Words in the names of settings whose values must not be printed.
 SECRET = ("password", "jaas")
 EXIT_CODES = {
-    0: "the command succeeded and found no problem; also Ctrl-C during --watch",
+    0: "the command succeeded and found no problem; also Ctrl-C where a command runs until then: `broker`, `exporter`, "
+    "`tail --follow` and `--watch`",
     1: "the command failed, found a problem, was refused, or its subject (a topic, a group, an id) does not exist",
     2: "the command was called with wrong arguments",
     3: "the cluster could not be reached, did not answer, or did not answer in full: there may be a problem",
-    130: "Ctrl-C",
+    130: "Ctrl-C before the command was done",
+    ReaderGone.exit_code: "the reader of its output closed the pipe, as `head` does; shells use the same number",
 }
 NEVER = "never"
 # When a command ends with 1. A test has an example for each row.
@@ -188,11 +191,11 @@ def _is_secret(name: str) -> bool:
 
 def failure_of(error: Exception) -> Failure:
     """The failure of the command for an error of the client."""
+    from fencepost.client.admin.topics import NO_SUCH_TOPIC
     from fencepost.client.failures import BrokerError
     from fencepost.client.session import Unsupported
-    from fencepost.protocol import errors
 
-    if isinstance(error, BrokerError) and error.code == errors.UNKNOWN_TOPIC_OR_PARTITION:
+    if isinstance(error, BrokerError) and error.code in NO_SUCH_TOPIC:
         # The cluster has answered, and there is nothing to try again.
         return Failure(str(error), "is the name right, and is --bootstrap the right cluster?")
     if isinstance(error, BrokerError):

@@ -85,9 +85,9 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
         fencepost tail orders --from earliest --json | jq 'select(.outcome == "aborted")'
     """
     from fencepost.cli.topic import unknown_topic
+    from fencepost.client.admin.topics import NO_SUCH_TOPIC
     from fencepost.client.failures import BrokerError
     from fencepost.diagnose.collect.tail import DamagedBatch, TopicGone, TopicTail
-    from fencepost.protocol import errors
     from fencepost.protocol.batch import Corrupt
 
     topic, partition = parse_place(place)
@@ -97,7 +97,7 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
         try:
             reading = TopicTail(client, topic, partition)
         except BrokerError as e:
-            if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION:
+            if e.code not in NO_SUCH_TOPIC:
                 raise
             if partition is None:
                 raise unknown_topic(client, topic) from None

@@ -142,6 +142,9 @@ NAMES: dict[int, str] = {
     value: name for name, value in list(globals().items()) if name.isupper() and isinstance(value, int)
 }
 
+# The user lacks a permission.
+DENIALS = frozenset(code for code, name in NAMES.items() if name.endswith("_AUTHORIZATION_FAILED"))
+
 RETRIABLE = frozenset(
     {
         CORRUPT_MESSAGE,

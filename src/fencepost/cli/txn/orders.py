@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -50,7 +51,7 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
     from fencepost.diagnose.orders import order_fence
     from fencepost.diagnose.snapshot import is_decided, is_open
 
-    with cluster.connect() as client:
+    with cluster.connect() as client, _order("DESCRIBE and WRITE on the transactional id"):
         found = collect_settled(client, transactional_id)
         # InitProducerId creates an id that does not exist.
         if found is None:
@@ -81,6 +82,24 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
         raise Failure(*stuck)
     if snapshot.problems:
         raise Unanswered("it is fenced, but a transaction of it may hang", "the warnings above say what is not known")
+
+
+@contextmanager
+def _order(needs: str) -> Iterator[None]:
+    """A block that gives an order: if a broker refuses it, the command has failed, and did not lack an answer."""
+    from fencepost.client.admin.topics import NO_SUCH_TOPIC
+    from fencepost.client.failures import BrokerError
+    from fencepost.protocol import errors
+
+    try:
+        yield
+    except BrokerError as e:
+        if e.is_retriable or e.code in NO_SUCH_TOPIC:
+            raise
+        hint = f"`fencepost error {e.code}` explains this error"
+        if e.code in errors.DENIALS:
+            hint = f"this user may not do this: it needs {needs}"
+        raise Failure(str(e), hint) from None
 
 
 def _stuck_anyway(
@@ -142,7 +161,10 @@ def abort(
     from fencepost.cli.txn import text
     from fencepost.diagnose.orders import order_abort
 
-    with cluster.connect() as client:
+    with (
+        cluster.connect() as client,
+        _order("READ on the topic, and ALTER on the cluster (CLUSTER_ACTION before Kafka 4.0)"),
+    ):
         found = _hanging_on(cluster, client, topic, partition, producer_id, start_offset)
         what = ", ".join(f"producer {h.producer_id} from offset {h.start_offset} ({h.why})" for h in found)
         confirm(f"This writes an abort marker on {topic}-{partition} for {what}.", yes)

@@ -15,6 +15,8 @@ from fencepost.protocol.messages import CreateTopicsRequest, DeleteTopicsRequest
 ORDER_TIMEOUT_MS = 30_000
 CLUSTER_DEFAULT = -1
 NAMES_IN_DELETE = 5  # Later versions may name topics by their id.
+# The second answers a name that no topic can have.
+NO_SUCH_TOPIC = frozenset({errors.UNKNOWN_TOPIC_OR_PARTITION, errors.INVALID_TOPIC_EXCEPTION})
 
 
 class PartitionLayout(NamedTuple):
@@ -54,7 +56,7 @@ def _ask_layouts(client: KafkaClient, topics: Iterable[str] | None) -> dict[str,
     response = client.send(client.any_broker(), MetadataRequest(wanted, allow_auto_topic_creation=False))
     found = {}
     for topic in response.topics:
-        if topic.error_code == errors.UNKNOWN_TOPIC_OR_PARTITION:
+        if topic.error_code in NO_SUCH_TOPIC:
             continue
         if topic.error_code:
             raise BrokerError(topic.error_code, f"topic {topic.name}")
