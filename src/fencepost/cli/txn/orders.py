@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fencepost.diagnose.hanging import HangingTxn
     from fencepost.diagnose.snapshot import OpenTxn
 
+TO_ABORT = "READ on the topic, and ALTER on the cluster (CLUSTER_ACTION before Kafka 4.0)"
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
@@ -163,7 +164,7 @@ def abort(
 
     with (
         cluster.connect() as client,
-        _order("READ on the topic, and ALTER on the cluster (CLUSTER_ACTION before Kafka 4.0)"),
+        _order(TO_ABORT),
     ):
         found = _hanging_on(cluster, client, topic, partition, producer_id, start_offset)
         what = ", ".join(f"producer {h.producer_id} from offset {h.start_offset} ({h.why})" for h in found)
