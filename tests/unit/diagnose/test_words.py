@@ -15,7 +15,11 @@ from fencepost.diagnose.words import counted, duration, instant, listed, percent
         (999, "999 ms"),
         (1000, "1 s"),
         (2540, "2.5 s"),
-        (12_900, "12 s"),
+        (9_949, "9.9 s"),
+        (9_960, "10 s"),
+        (12_400, "12 s"),
+        (12_900, "13 s"),
+        (59_999, "1 m"),  # A timeout of a minute after `txn fence`.
         (60_000, "1 m"),
         (200_000, "3 m 20 s"),
         (7_500_000, "2 h 5 m"),

@@ -172,7 +172,7 @@ def test_a_past_timeout_is_explained() -> None:
         entry(PREPARE_ABORT, -25_000, epoch=5, start_ms=-90_000),
         entry(COMPLETE_ABORT, -24_900, epoch=5, start_ms=-90_000),
     )
-    assert "its last transaction was aborted 24 s ago" in explanation.paragraph
+    assert "its last transaction was aborted 25 s ago" in explanation.paragraph
     assert "after 1 m 5 s of a timeout of 1 m, was decided by its coordinator, because it" in explanation.paragraph
     assert "transaction.timeout.ms longer" in advice(explanation)
     assert commands(explanation) == ["fencepost txn history orders-sink"]
