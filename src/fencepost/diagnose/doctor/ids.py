@@ -19,6 +19,12 @@ _STREAMS = re.compile(rf".+-{_UUID}-\d+", re.IGNORECASE)
 _RANDOM = re.compile(
     rf"{_UUID}|(?<![0-9a-f])(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{{16,}}(?![0-9a-f])", re.IGNORECASE
 )
+# The name of a Docker container: 12 hexadecimal digits. Fewer digits or letters may be a number or a word.
+_CONTAINER = re.compile(r"(?<![0-9a-z])(?=(?:[a-f]*\d){2})(?=(?:\d*[a-f]){2})[0-9a-f]{12}(?![0-9a-z])")
+# A ULID of this century begins with 01; a number of as many digits is none.
+_ULID = re.compile(r"(?<![0-9a-z])(?=\d*[a-z])01[0-9a-hjkmnp-tv-z]{24}(?![0-9a-z])", re.IGNORECASE)
+# The time in milliseconds, from 2014 to 2033.
+_EPOCH_MS = re.compile(r"(?<![0-9a-z])1[4-9]\d{11}(?![0-9a-z])", re.IGNORECASE)
 # The names that Kubernetes gives to the pods of a Deployment: two random parts of its own alphabet.
 _SAFE = "[bcdfghjklmnpqrstvwxz2456789]"
 _POD = re.compile(rf"(?:^|.*[-_.]){_SAFE}{{8,10}}-{_SAFE}{{5}}(?:[-_.]\d+)?")
@@ -29,7 +35,9 @@ GUIDE = "docs/guides/transactional-ids.md"
 
 
 def looks_random(transactional_id: str) -> bool:
-    return _RANDOM.search(transactional_id) is not None and _STREAMS.fullmatch(transactional_id) is None
+    """Whether an id has a part that another start of the process would not repeat."""
+    is_new = any(kind.search(transactional_id) is not None for kind in (_RANDOM, _CONTAINER, _ULID, _EPOCH_MS))
+    return is_new and _STREAMS.fullmatch(transactional_id) is None
 
 
 def looks_like_a_pod(transactional_id: str) -> bool:
