@@ -59,7 +59,8 @@ def doctor(max_age_ms: int, cluster: ClusterOptions, as_json: bool) -> None:
         if count
     ]
     if found:
-        raise Failure(f"{' and '.join(found)} found", "the first is the most urgent: run its command")
+        first = "run its command" if document.findings[0].command is not None else "it says what to do"
+        raise Failure(f"{' and '.join(found)} found", f"the first is the most urgent: {first}")
     require_answers(document.problems)
     print(f"nothing is wrong: {_looked_at(document)}", file=sys.stderr)
 

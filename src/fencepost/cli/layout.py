@@ -19,7 +19,7 @@ from itertools import zip_longest
 GAP = "  "
 # A column of prose is not made narrower than this.
 LEAST_PROSE = 24
-COMMAND = "fencepost "
+COMMANDS = ("fencepost ", "kafka-configs ")
 ABBREVIATIONS = ("LSO",)
 
 
@@ -61,7 +61,7 @@ def wrapped(text: str, width: int) -> list[str]:
         for line in text.splitlines()
         for part in (
             [line]
-            if line.lstrip().startswith(COMMAND)
+            if line.lstrip().startswith(COMMANDS)
             else textwrap.wrap(
                 line, width, subsequent_indent=_indent(line), break_long_words=False, break_on_hyphens=False
             )

@@ -19,8 +19,34 @@ class Command(str):
     __slots__ = ()
 
 
+class KafkaTool(Command):
+    """A line for one of Kafka's own tools, such as `kafka-configs`."""
+
+    __slots__ = ()
+
+
+# Kafka's tools do not read this variable, so it is in the line.
+EXPORTED = '"$FENCEPOST_BOOTSTRAP"'
+
+
 def command(*words: str) -> Command:
     return Command(shlex.join(("fencepost", *words)))
+
+
+def alter_config(entity: Sequence[str], setting: str) -> KafkaTool:
+    """Change a setting of a topic or of all brokers, while they run."""
+    words = shlex.join((*entity, "--alter", "--add-config", setting))
+    return KafkaTool(f"kafka-configs --bootstrap-server {EXPORTED} {words}")
+
+
+def _of_kafka(line: KafkaTool, options: Sequence[str]) -> KafkaTool:
+    given = dict(zip(options[::2], options[1::2], strict=True))
+    found = str(line)
+    if "--bootstrap" in given:
+        found = found.replace(EXPORTED, shlex.quote(given["--bootstrap"]))
+    if "--command-config" in given:
+        found += f" --command-config {shlex.quote(given['--command-config'])}"
+    return KafkaTool(found)
 
 
 def for_cluster(value: T, options: Sequence[str]) -> T:
@@ -28,7 +54,9 @@ def for_cluster(value: T, options: Sequence[str]) -> T:
     found: Any = value
     if not options:
         return value
-    if isinstance(found, Command):
+    if isinstance(found, KafkaTool):
+        found = _of_kafka(found, options)
+    elif isinstance(found, Command):
         found = Command(f"{found} {shlex.join(options)}")
     elif dataclasses.is_dataclass(found) and not isinstance(found, type):
         fields = {f.name: for_cluster(getattr(found, f.name), options) for f in dataclasses.fields(found)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.diagnose.commands import command, for_cluster
+from fencepost.diagnose.commands import alter_config, command, for_cluster
 from fencepost.diagnose.explain.findings import Action
 
 
@@ -17,3 +17,11 @@ def test_every_command_of_a_document_gets_the_options_of_the_cluster_and_other_t
         (command("doctor", "--bootstrap", "b:2"), None, 3),
     )
     assert for_cluster(document, []) is document
+
+
+def test_a_line_for_a_tool_of_kafka_names_the_cluster_in_the_words_of_that_tool() -> None:
+    line = alter_config(("--entity-type", "brokers", "--entity-default"), "a.b=true")
+    words = "--entity-type brokers --entity-default --alter --add-config a.b=true"
+    assert line == f'kafka-configs --bootstrap-server "$FENCEPOST_BOOTSTRAP" {words}'
+    given = ["--bootstrap", "b:2", "--command-config", "user.properties", "--set", "request.timeout.ms=5"]
+    assert for_cluster(line, given) == f"kafka-configs --bootstrap-server b:2 {words} --command-config user.properties"

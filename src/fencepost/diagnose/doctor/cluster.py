@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.diagnose.commands import command
+from fencepost.diagnose.commands import alter_config, command
 from fencepost.diagnose.doctor.findings import DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.snapshot import TXN_TOPIC
@@ -16,6 +16,9 @@ USUAL_TIMEOUT_MS = 60_000
 SAFE_REPLICATION = 3
 SAFE_MIN_ISR = 2
 DESCRIBE = command("topic", "describe", TXN_TOPIC, "--all-settings")
+ALL_BROKERS = ("--entity-type", "brokers", "--entity-default")
+STATE_TOPIC = ("--entity-type", "topics", "--entity-name", TXN_TOPIC)
+RESTART = "Brokers read it when they start."
 
 
 def diagnose_max_timeout(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
@@ -26,15 +29,17 @@ def diagnose_max_timeout(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
         summary = f"transaction.max.timeout.ms is {duration(limit_ms)}"
         detail = (
             "A producer may ask for that much and die: readers of its partitions then wait that long. Lower it to what "
-            "the slowest transaction needs."
+            f"the slowest transaction needs. {RESTART}"
         )
     else:
         summary = f"transaction.max.timeout.ms is {duration(limit_ms)}, less than the default timeout of clients"
         detail = (
             f"Producers that leave transaction.timeout.ms at {duration(USUAL_TIMEOUT_MS)} are refused with "
-            "INVALID_TRANSACTION_TIMEOUT."
+            f"INVALID_TRANSACTION_TIMEOUT. {RESTART}"
         )
-    return [DoctorFinding(check="max-timeout", severity=Severity.RISK, summary=summary, detail=detail)]
+    # It shows what part of its timeout each transaction needs.
+    needed = command("txn", "list", "--state", "Ongoing")
+    return [DoctorFinding(check="max-timeout", severity=Severity.RISK, summary=summary, detail=detail, command=needed)]
 
 
 def diagnose_copies(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
@@ -77,7 +82,7 @@ def diagnose_copies(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                 severity=Severity.RISK,
                 summary=f"{TXN_TOPIC} has min.insync.replicas={topic.min_insync_replicas}",
                 detail="A commit may be acknowledged by one broker alone, and lost with it. Two are usual.",
-                command=DESCRIBE,
+                command=alter_config(STATE_TOPIC, f"min.insync.replicas={SAFE_MIN_ISR}"),
             )
         )
     return findings
@@ -95,7 +100,7 @@ def diagnose_memory(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                 summary=f"{TXN_TOPIC} keeps tombstones for {duration(topic.delete_retention_ms)} (delete.retention.ms)",
                 detail="A broker that was away for longer may miss that an id has expired, and bring it back with an "
                 "old epoch.",
-                command=DESCRIBE,
+                command=alter_config(STATE_TOPIC, f"delete.retention.ms={DAY_MS}"),
             )
         )
     if topic is not None and topic.cleanup_policy is not None and topic.cleanup_policy != "compact":
@@ -105,7 +110,7 @@ def diagnose_memory(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                 severity=Severity.PROBLEM,
                 summary=f"{TXN_TOPIC} has cleanup.policy={topic.cleanup_policy}, not compact",
                 detail="Records of ids are deleted by age: open transactions and fencing are forgotten.",
-                command=DESCRIBE,
+                command=alter_config(STATE_TOPIC, "cleanup.policy=compact"),
             )
         )
     if topic is not None and topic.unclean_leader_election:
@@ -115,7 +120,7 @@ def diagnose_memory(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                 severity=Severity.RISK,
                 summary=f"{TXN_TOPIC} has unclean.leader.election.enable=true",
                 detail="A broker that missed decisions may become the coordinator: commits can be lost.",
-                command=DESCRIBE,
+                command=alter_config(STATE_TOPIC, "unclean.leader.election.enable=false"),
             )
         )
     if expiration_ms is not None and expiration_ms < DAY_MS:
@@ -125,7 +130,8 @@ def diagnose_memory(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                 severity=Severity.RISK,
                 summary=f"transactional.id.expiration.ms is {duration(expiration_ms)}",
                 detail="An id that is not used for so long is forgotten, and with it which producers were fenced. "
-                "Seven days are usual.",
+                f"Seven days are usual. {RESTART}",
+                command=command("txn", "list", "--idle", "1m"),
             )
         )
     return findings
@@ -140,6 +146,9 @@ def diagnose_verification(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
             severity=Severity.RISK,
             summary="transaction.partition.verification.enable is false",
             detail="A late write of an older client may open a transaction that no coordinator knows, and hang for "
-            "ever (KIP-890).",
+            "ever (KIP-890)." + (f" {RESTART}" if snapshot.is_fencepost else ""),
+            command=command("txn", "hanging")
+            if snapshot.is_fencepost
+            else alter_config(ALL_BROKERS, "transaction.partition.verification.enable=true"),
         )
     ]

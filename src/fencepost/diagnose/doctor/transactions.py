@@ -10,7 +10,7 @@ from fencepost.diagnose.commands import command
 from fencepost.diagnose.doctor.findings import GROUP_CANNOT_START, GROUP_WAITS, HANGING, DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.duels import find_duel
-from fencepost.diagnose.hanging import diagnose_hanging
+from fencepost.diagnose.hanging import HangingTxn, diagnose_hanging
 from fencepost.diagnose.lso import LsoReport, Pin, diagnose_lso
 from fencepost.diagnose.snapshot import is_decided, is_open
 from fencepost.diagnose.txns import age_of, share_of_timeout
@@ -78,7 +78,7 @@ def diagnose_hangs(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
         DoctorFinding(
             check=HANGING,
             severity=Severity.PROBLEM,
-            summary=f"a transaction of producer {h.producer_id} hangs on {h.where} since offset {h.start_offset}",
+            summary=f"a transaction of {_owner(h)} hangs on {h.where} since offset {h.start_offset}",
             detail=f"Readers wait for it for ever: {h.why}.",
             command=h.abort_command,
             transactional_ids=(h.transactional_id,) if h.transactional_id is not None else (),
@@ -87,6 +87,11 @@ def diagnose_hangs(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
         )
         for h in diagnose_hanging(snapshot.hanging).hanging
     ]
+
+
+def _owner(hanging: HangingTxn) -> str:
+    producer = f"producer {hanging.producer_id}"
+    return f"`{hanging.transactional_id}` ({producer})" if hanging.transactional_id is not None else producer
 
 
 def diagnose_timeouts(snapshot: DoctorSnapshot) -> list[DoctorFinding]:

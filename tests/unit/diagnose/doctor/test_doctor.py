@@ -264,9 +264,12 @@ def test_brokers_that_do_not_verify_are_a_risk_and_those_that_do_not_say_are_non
         "orders-3F2B8F0E-5A0F-4B62-9D0E-0C9F2D3F4A11",
         "sink-5a0f4b629d0e0c9f",
         "a3f09c77b1d2e4f5a6b7c8d9e0f10213",
+        "orders-3f2b8f0e5a0f",  # The host name of a Docker container.
+        "orders-01JCTA7Z5N3V8Q2X4M6R9W1E0K",  # A ULID.
+        "orders-1794905446123",  # The time of the start in milliseconds.
     ],
 )
-def test_an_id_with_a_uuid_or_many_hexadecimal_digits_looks_random(id_: str) -> None:
+def test_an_id_that_another_start_would_not_repeat_looks_random(id_: str) -> None:
     assert looks_random(id_)
 
 
@@ -277,6 +280,11 @@ def test_an_id_with_a_uuid_or_many_hexadecimal_digits_looks_random(id_: str) -> 
         "refunds-20261116",
         "billing-0000000000000042",
         "deadbeefdeadbeef-words-only",
+        "orders-000000000012",
+        "orders-deadbeefcafe",
+        "orders-20261116093000",
+        "orders-9781794905446",
+        "orders-01234567890123456789012345",
         # Kafka Streams keeps its UUID on disk, so that it stays the same.
         "shop-3f2b8f0e-5a0f-4b62-9d0e-0c9f2d3f4a11-2",
     ],
@@ -322,6 +330,30 @@ def test_ids_that_crowd_on_one_partition_are_information_and_many_ids_by_chance_
     )
     assert diagnose_spread(snapshot(txns=ids(*(f"orders-sink-{n}" for n in range(2000))))) == []
     assert diagnose_spread(snapshot(txns=ids(*crowd[:20]))) == []
+
+
+@pytest.mark.parametrize("is_fencepost", [True, False])
+def test_every_problem_and_every_risk_has_a_command(is_fencepost: bool) -> None:
+    topic = StateTopic(
+        partition_count=50,
+        replication_factor=1,
+        min_insync_replicas=1,
+        delete_retention_ms=1000,
+        cleanup_policy="delete",
+        unclean_leader_election=True,
+    )
+    settings = DoctorSettings(max_timeout_ms=86_400_000, expiration_ms=1000, verifies_partitions=False)
+    unseen = LsoSnapshot(now_ms=NOW_MS, ends={ORDERS: ends(40, 50)})
+    ill = snapshot(
+        state_topic=topic,
+        settings=settings,
+        lso=unseen,
+        is_fencepost=is_fencepost,
+        txns=ids("3f2b8f0e-5a0f-4b62-9d0e-0c9f2d3f4a11", "orders-sink-7d4b9c6f5d-x2k8p"),
+    )
+    findings = [f for f in diagnose_doctor(ill).findings if f.severity is not INFORMATION]
+    assert {f.check for f in findings} >= {"verification", "max-timeout", "expiration", "replication", "min-isr"}
+    assert [f.check for f in findings if f.command is None] == []
 
 
 def test_the_worst_comes_first_and_among_equals_the_oldest() -> None:
