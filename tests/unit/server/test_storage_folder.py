@@ -51,6 +51,13 @@ def test_a_folder_of_another_program_is_refused(tmp_path: Path) -> None:
     DataFolder(str(tmp_path)).close()  # The lock of the refused attempt is free again.
 
 
+def test_the_lock_has_the_process_id_while_the_folder_is_open_and_nothing_after_a_stop(tmp_path: Path) -> None:
+    folder = DataFolder(str(tmp_path))
+    assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+    folder.close()
+    assert (tmp_path / ".lock").read_text() == ""
+
+
 @pytest.mark.parametrize(
     "name",
     [

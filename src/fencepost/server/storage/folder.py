@@ -1,6 +1,6 @@
 """The data folder of a broker: its lock, its logs, its metadata, and when they are on disk.
 
-    .lock                                held while a broker runs; its pid inside
+    .lock                                held while a broker runs; its pid inside, empty after a stop
     meta.properties                      the cluster that the folder belongs to (Kafka's layout)
     fencepost.metadata                   the cluster's document: topics and settings
     .kafka_cleanshutdown, boot-id        how the last process ended: `last_stop.py`
@@ -37,7 +37,7 @@ from fencepost.server.storage.deleting import LogDeletion
 from fencepost.server.storage.file_log import FileLog
 from fencepost.server.storage.formats import refuse_later_checkpoints
 from fencepost.server.storage.group_sync import GroupSync, call_all
-from fencepost.server.storage.identity import current_boot, make_folder, open_meta, take_lock, write_meta
+from fencepost.server.storage.identity import current_boot, drop_lock, make_folder, open_meta, take_lock, write_meta
 from fencepost.server.storage.last_stop import LastStop, Trust, write_clean_stop
 from fencepost.server.storage.losses import METADATA_NAME, Losses
 from fencepost.server.storage.missing import LogsIn, Survey
@@ -105,7 +105,7 @@ class DataFolder:
         try:
             self._open_folder(cluster_id, node_id, boot(), missing == "accept")
         except BaseException:
-            os.close(self._lock)
+            drop_lock(self._lock)
             raise
 
     def _open_folder(self, cluster_id: str | None, node_id: int, boot: str | None, is_loss_accepted: bool) -> None:
@@ -331,7 +331,7 @@ class DataFolder:
             # The next start recovers, as after a crash.
             self._report(f"the stop is not clean: {error}")
         finally:
-            os.close(self._lock)
+            drop_lock(self._lock)
 
     def abandon(self) -> None:
         """Let go of the folder as kill -9 would: nothing more is written. For tests within one process."""

@@ -6,6 +6,7 @@ import fcntl
 import os
 import uuid
 from base64 import urlsafe_b64encode
+from contextlib import suppress
 
 from fencepost.server.storage.checkpoints import read_file, replace_file
 
@@ -60,6 +61,13 @@ def take_lock(folder: str) -> int:
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
+
+
+def drop_lock(fd: int) -> None:
+    """Let go of the folder. The file is empty then: it has no process id that another process may get."""
+    with suppress(OSError):
+        os.ftruncate(fd, 0)
+    os.close(fd)
 
 
 def open_meta(folder: str, cluster_id: str | None, node_id: int) -> str:
