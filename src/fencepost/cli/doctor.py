@@ -86,5 +86,8 @@ def _report(document: DoctorReport) -> Iterator[Block]:
         lines = [finding.summary, finding.detail, *([f"  {finding.command}"] if finding.command is not None else [])]
         # One width, so that the findings stand below each other.
         yield Fields([(f"{finding.severity.name:<11}", "\n".join(map(safe_text, lines)))])
-    if not document.findings:
+    for problem in document.problems:
+        # The warnings on stderr have the causes.
+        yield Fields([(f"{'NOT KNOWN':<11}", safe_text(problem.partition(": ")[0]))])
+    if not document.findings and not document.problems:
         yield Paragraph("no findings")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fencepost.diagnose.doctor.cluster import (
@@ -26,6 +26,7 @@ from fencepost.diagnose.doctor.transactions import (
     diagnose_unseen,
     open_count,
 )
+from fencepost.diagnose.words import listed
 
 CHECKS: tuple[Callable[[DoctorSnapshot], list[DoctorFinding]], ...] = (
     diagnose_hangs,
@@ -78,5 +79,16 @@ def diagnose_doctor(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> D
         findings=tuple(sorted(findings, key=rank)),
         problem_count=sum(finding.severity is Severity.PROBLEM for finding in findings),
         risk_count=sum(finding.severity is Severity.RISK for finding in findings),
-        problems=tuple(dict.fromkeys(snapshot.problems)),
+        problems=one_per_cause(snapshot.problems),
+    )
+
+
+def one_per_cause(problems: Sequence[str]) -> tuple[str, ...]:
+    """One line for each cause: a broker that does not answer leaves several questions open."""
+    questions: dict[str, dict[str, None]] = {}
+    for problem in problems:
+        question, _, cause = problem.partition(": ")
+        questions.setdefault(cause or question, {})[question] = None
+    return tuple(
+        cause if cause in unanswered else f"{listed(unanswered)}: {cause}" for cause, unanswered in questions.items()
     )

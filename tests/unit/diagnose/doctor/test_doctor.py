@@ -356,6 +356,14 @@ def test_every_problem_and_every_risk_has_a_command(is_fencepost: bool) -> None:
     assert [f.check for f in findings if f.command is None] == []
 
 
+def test_questions_without_an_answer_are_told_once_for_each_cause() -> None:
+    problems = ("the offsets of a-0 are unknown: gone: at b:1", "broker 1 could not list: gone: at b:1", "no leader")
+    assert diagnose_doctor(snapshot(problems=problems)).problems == (
+        "the offsets of a-0 are unknown and broker 1 could not list: gone: at b:1",
+        "no leader",
+    )
+
+
 def test_the_worst_comes_first_and_among_equals_the_oldest() -> None:
     def finding(severity: Severity, age_ms: int | None) -> DoctorFinding:
         return DoctorFinding(check="c", severity=severity, summary=f"{severity} {age_ms}", detail="", age_ms=age_ms)
