@@ -61,8 +61,8 @@ def list_(waiting: bool, every_ms: int | None, cluster: ClusterOptions, as_json:
         return
     require_answers(found.problems)
     if not found.groups:
-        which = "waits" if waiting else "is there"
-        print(f"no group {which}: {counted(found.total, 'consumer group')}", file=sys.stderr)
+        none = f"none of {counted(found.total, 'consumer group')} waits"
+        print(none if found.total else "the cluster has no consumer groups", file=sys.stderr)
 
 
 @group.command()

@@ -11,6 +11,7 @@ Only a word that is longer than the line reaches beyond its end.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ GAP = "  "
 LEAST_PROSE = 24
 COMMANDS = ("fencepost ", "kafka-configs ")
 ABBREVIATIONS = ("LSO",)
+NO_BREAK = "\N{NO-BREAK SPACE}"
+_DURATION = re.compile(r"\b\d+(\.\d+)? (ms|s|m|h|d)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +62,15 @@ def wrapped(text: str, width: int) -> list[str]:
     return [
         part
         for line in text.splitlines()
-        for part in (
-            [line]
-            if line.lstrip().startswith(COMMANDS)
-            else textwrap.wrap(
-                line, width, subsequent_indent=_indent(line), break_long_words=False, break_on_hyphens=False
-            )
-        )
+        for part in ([line] if line.lstrip().startswith(COMMANDS) else _broken_at_spaces(line, width))
     ]
+
+
+def _broken_at_spaces(line: str, width: int) -> list[str]:
+    # textwrap does not break at this space, so that a number stays with its unit.
+    whole = _DURATION.sub(lambda found: found[0].replace(" ", NO_BREAK), line)
+    lines = textwrap.wrap(whole, width, subsequent_indent=_indent(line), break_long_words=False, break_on_hyphens=False)
+    return [part.replace(NO_BREAK, " ") for part in lines]
 
 
 def _indent(line: str) -> str:

@@ -60,11 +60,11 @@ def write(document: D, blocks: Blocks[D], as_json: bool) -> None:
         from rich.console import Console
 
         console = Console(highlight=False)
-        for block in blocks(document):
+        for block in shown(blocks(document)):
             # A word that is longer than the line is left to the terminal, which does not cut it when it is copied.
             console.print(drawn(block), soft_wrap=True)
-    else:
-        print(as_text(blocks(document)), flush=True)
+    elif text := as_text(blocks(document)):
+        print(text, flush=True)
 
 
 def _warn(document: object) -> None:
@@ -122,9 +122,9 @@ def _watch_live(collect: Callable[[], D], blocks: Blocks[D], every_ms: int, is_e
                 document = _attempt(collect)
                 if not isinstance(document, Failure) and is_enough(document):
                     break
-                shown = [Paragraph(str(document))] if isinstance(document, Failure) else blocks(document)
+                found = [Paragraph(str(document))] if isinstance(document, Failure) else shown(blocks(document))
                 warnings = [Paragraph(f"warning: {problem}") for problem in _problems(document)]
-                live.update(Group(*map(drawn, [*warnings, *shown])), refresh=True)
+                live.update(Group(*map(drawn, [*warnings, *found])), refresh=True)
                 time.sleep(every_ms / 1000)
     except KeyboardInterrupt:
         return None
@@ -163,8 +163,13 @@ def plain(value: Any) -> Any:
 # --- text -------------------------------------------------------------------------------------------------
 
 
+def shown(blocks: Iterable[Block]) -> list[Block]:
+    """The blocks without tables that have no rows: a header alone says nothing."""
+    return [block for block in blocks if not isinstance(block, Table) or block.rows]
+
+
 def as_text(blocks: Iterable[Block]) -> str:
-    return "\n\n".join("\n".join("".join(text for text, _ in line) for line in _lines(b)) for b in blocks)
+    return "\n\n".join("\n".join("".join(text for text, _ in line) for line in _lines(b)) for b in shown(blocks))
 
 
 def drawn(block: Block) -> Text:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fencepost.cli import consumer_groups
 from fencepost.cli.error import list_text
-from fencepost.cli.layout import Table, fit
+from fencepost.cli.layout import Table, fit, wrapped
 from fencepost.cli.output import Block, Fields, as_text, drawn
 from fencepost.cli.txn import text
 from fencepost.client.admin.answers import DescribedTxn, ListedTxn, NamedPartition, Producer, Rpc
@@ -217,3 +217,8 @@ def test_a_command_is_never_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     command = "    fencepost txn abort --topic orders --partition 0 --producer-id 4711"
     assert as_text([Fields([("what to do", f"- end it:\n{command}")])]).splitlines()[1] == " " * 12 + command
+
+
+def test_a_number_is_not_parted_from_its_unit() -> None:
+    assert wrapped("it waits for 2 h 5 m", 14) == ["it waits for", "2 h 5 m"]
+    assert wrapped("it waits for 2 h 5 m", 16) == ["it waits for 2 h", "5 m"]

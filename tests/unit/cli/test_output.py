@@ -117,3 +117,7 @@ def test_a_terminal_shows_the_same_lines_as_a_pipe(monkeypatch: pytest.MonkeyPat
     assert isinstance(console.file, io.StringIO)
     shown = [line.rstrip() for line in console.file.getvalue().splitlines()]
     assert shown == [*as_text([fields]).splitlines(), ""]
+
+
+def test_a_table_without_rows_is_not_shown() -> None:
+    assert as_text([Table(("A", "B"), []), Paragraph("none")]) == "none"

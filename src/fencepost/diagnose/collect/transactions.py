@@ -47,6 +47,7 @@ from fencepost.diagnose.snapshot import (
 )
 from fencepost.protocol.messages import DescribeTransactionsRequest
 
+SIMILAR_IDS = 3
 ENTRIES_FOR_A_STORY = 50
 ENTRIES_FOR_THE_LATEST = 1
 MAX_TIMEOUT = "transaction.max.timeout.ms"
@@ -115,7 +116,7 @@ def collect_txn(
     similar: tuple[str, ...] = ()
     if txn is None:
         known = list_transactions(client)
-        similar = tuple(difflib.get_close_matches(transactional_id, known.found, n=3))
+        similar = similar_to(transactional_id, known.found)
     named = partitions = _partitions_named(txn, history or ())
     if everywhere:
         existing = set(partitions_of(client))
@@ -155,6 +156,13 @@ def collect_txn(
         warnings=tuple(groups.problems),
         problems=(*problems, *ends.problems, *producers.problems),
     )
+
+
+def similar_to(transactional_id: str, known: Iterable[str], at_most: int = SIMILAR_IDS) -> tuple[str, ...]:
+    """Ids that may have been meant: first those that begin with the given text."""
+    ids = sorted(known)
+    longer = [id_ for id_ in ids if id_.startswith(transactional_id)]
+    return tuple(dict.fromkeys([*longer, *difflib.get_close_matches(transactional_id, ids, n=at_most)]))[:at_most]
 
 
 def collect_settled(client: KafkaClient, transactional_id: str) -> DescribedTxn | None:
