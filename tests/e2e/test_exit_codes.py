@@ -48,6 +48,9 @@ ON_THE_BROKER = [
     ("txn lso", OK),
     ("txn lso nosuch", ONE),
     ("txn lso zz*", ONE),
+    ("txn lso orders:0", OK),
+    ("txn lso orders:9", ONE),
+    ("txn lso orders:x", WRONG_USE),
     ("txn lso --max-age 1d", OK),
     ("txn lso --max-age 1ms", ONE),
     ("txn lso --max-age soon", WRONG_USE),
@@ -55,6 +58,9 @@ ON_THE_BROKER = [
     ("txn hanging", ONE),
     ("txn hanging nosuch", ONE),
     ("txn hanging zz*", ONE),
+    ("txn hanging orders:0", OK),
+    ("txn hanging audit:0", ONE),
+    ("txn hanging orders:9", ONE),
     ("txn fence orders-sink-1", WRONG_USE),  # There is no terminal to confirm it.
     ("txn fence orders-sink-1 --yes", OK),
     ("txn fence nosuch --yes", ONE),
@@ -124,6 +130,27 @@ def test_on_a_cluster_a_command_ends_with(
 ) -> None:
     monkeypatch.setenv("FENCEPOST_BOOTSTRAP", broker.bootstrap_servers)
     assert main(command.split()) == code
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (
+            "txn abort --topic audit --partition 7 --yes",
+            "UNKNOWN_TOPIC_OR_PARTITION (3): the topic has 1 partition",
+        ),
+        ("topic describe nosuch", "`fencepost topic list --bootstrap {servers}` lists the topics"),
+        ("topic delete nosuch --yes", "`fencepost topic list --bootstrap {servers}` lists the topics"),
+        ("tail nosuch", "`fencepost topic list --bootstrap {servers}` lists the topics"),
+        ("topic create orders", "`fencepost topic describe orders --bootstrap {servers}` shows it"),
+        ("topic create t --config a=b", "`fencepost topic describe TOPIC --all-settings --bootstrap {servers}` shows"),
+    ],
+)
+def test_what_does_not_exist_is_named_and_the_hint_can_be_pasted(
+    command: str, said: str, broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), "--bootstrap", broker.bootstrap_servers]) == ONE
+    assert said.format(servers=broker.bootstrap_servers) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("command", "code"), WITHOUT_A_BROKER)

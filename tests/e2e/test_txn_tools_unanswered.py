@@ -21,7 +21,7 @@ from tests.readers.reading import TIMEOUT_S
 
 Answer = Callable[[int, int, int], bytes]
 SOMETHING_ELSE = "answered ApiVersionsRequest with something else"
-ASKED = "error: not all brokers answered\n\nhint: the warnings above say which\n"
+ASKED = "error: this user may not ask all questions\n\nhint: the warnings above say which\n"
 
 
 @pytest.fixture(scope="module")

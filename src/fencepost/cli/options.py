@@ -78,10 +78,10 @@ WHEN_1 = {
     "txn describe": "no coordinator knows the id",
     "txn explain": "no coordinator knows the id, or a transaction hangs that is or may be of the id",
     "txn fence": "the order was refused or not confirmed, or a transaction hangs that is or may be of the id",
-    "txn hanging": "a transaction hangs, or there is no such topic",
+    "txn hanging": "a transaction hangs, or there is no such topic or partition",
     "txn history": "no coordinator knows the id, or --rpc asks brokers that do not remember requests",
     "txn list": "no id matches --id; other filters that leave nothing give 0",
-    "txn lso": "readers wait for longer than --max-age, or there is no such topic",
+    "txn lso": "readers wait for longer than --max-age, or there is no such topic or partition",
     "txn producers": "there is no such topic or partition",
 }
 

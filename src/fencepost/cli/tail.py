@@ -100,7 +100,7 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
             if e.code not in NO_SUCH_TOPIC:
                 raise
             if partition is None:
-                raise unknown_topic(client, topic) from None
+                raise unknown_topic(cluster, client, topic) from None
             raise Failure(str(e), f"`{cluster.command('topic', 'describe', topic)}` shows its partitions") from None
         try:
             is_empty = True

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from fencepost.diagnose.topics import TopicChange, TopicChanges, TopicDescription, TopicList
 
 MOST_PARTITIONS = 2**31 - 1  # In a request. Clusters allow fewer.
-LIST = "`fencepost topic list` lists the topics"
 
 
 @click.group(cls=HelpfulGroup)
@@ -94,13 +93,13 @@ def create(
                 replication_factor=made.replication_factor if made.replication_factor > 0 else None,
             )
 
-        changes, failure = _order_each(client, dict.fromkeys(names), make)
+        changes, failure = _order_each(cluster, client, dict.fromkeys(names), make)
     warnings = differences(changes, partitions, replication_factor)
     _write_changes(TopicChanges(topics=changes, warnings=warnings), failure, as_json)
 
 
 def _order_each(
-    client: KafkaClient, names: Iterable[str], order: Callable[[str], TopicChange]
+    cluster: ClusterOptions, client: KafkaClient, names: Iterable[str], order: Callable[[str], TopicChange]
 ) -> tuple[tuple[TopicChange, ...], Failure | None]:
     """Order a change of each topic: what became of it, and the first failure. A refusal does not stop the others."""
     from fencepost.client.failures import BrokerError, ClientError
@@ -113,7 +112,7 @@ def _order_each(
             changes.append(order(name))
         except BrokerError as e:
             changes.append(TopicChange(topic=name, result="refused", problem=str(e)))
-            failures.append(_refusal(e, name, client))
+            failures.append(_refusal(e, name, cluster, client))
         except ClientError as e:
             # The cluster does not answer, and would not answer for the next topic either.
             failures.append(failure_of(e))
@@ -191,7 +190,7 @@ def describe(name: str, all_settings: bool, cluster: ClusterOptions, as_json: bo
     with cluster.connect() as client:
         snapshot = collect_topic(client, name)
         if snapshot is None:
-            raise unknown_topic(client, name)
+            raise unknown_topic(cluster, client, name)
     document = diagnose_topic(snapshot, all_settings)
     write(document, _description, as_json)
     require_answers(document.problems)
@@ -220,7 +219,7 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, cluster: ClusterO
         there = describe_layouts(client, wanted)
         missing = [name for name in wanted if name not in there]
         if missing and not if_exists:
-            raise unknown_topic(client, missing[0])
+            raise unknown_topic(cluster, client, missing[0])
         partition_count = sum(len(layout.partitions) for layout in there.values())
         if there:
             what = f"This deletes {listed(there)} ({counted(partition_count, 'partition')}) and all records in them."
@@ -232,28 +231,31 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, cluster: ClusterO
             delete_topic(client, name)
             return TopicChange(topic=name, result="deleted")
 
-        changes, failure = _order_each(client, wanted, remove)
+        changes, failure = _order_each(cluster, client, wanted, remove)
     _write_changes(TopicChanges(topics=changes), failure, as_json)
 
 
-def unknown_topic(client: KafkaClient, name: str) -> Failure:
+def unknown_topic(cluster: ClusterOptions, client: KafkaClient, name: str) -> Failure:
     from fencepost.diagnose.collect.topics import collect_similar
 
     near = next(iter(collect_similar(client, name)), None)
-    return Failure(f"topic {name} does not exist", f"did you mean {near}?" if near is not None else LIST)
+    every = f"`{cluster.command('topic', 'list')}` lists the topics"
+    return Failure(f"topic {name} does not exist", f"did you mean {near}?" if near is not None else every)
 
 
-def _refusal(error: BrokerError, name: str, client: KafkaClient) -> Failure:
+def _refusal(error: BrokerError, name: str, cluster: ClusterOptions, client: KafkaClient) -> Failure:
     """The failure of the command, with a hint for the usual mistakes."""
     from fencepost.diagnose.words import counted
     from fencepost.protocol import errors
 
     hints = {
-        errors.TOPIC_ALREADY_EXISTS: f"`fencepost topic describe {name}` shows it; --if-not-exists accepts it",
+        errors.TOPIC_ALREADY_EXISTS: f"`{cluster.command('topic', 'describe', name)}` shows it; "
+        "--if-not-exists accepts it",
         errors.INVALID_TOPIC_EXCEPTION: "a name has 1 to 249 letters, digits, dots, hyphens and underscores; "
         "a dot and an underscore count as the same",
         errors.INVALID_PARTITIONS: "--partitions is at least 1, and the cluster may have a limit",
-        errors.INVALID_CONFIG: "`fencepost topic describe TOPIC --all-settings` shows the settings of a topic",
+        errors.INVALID_CONFIG: f"`{cluster.command('topic', 'describe', 'TOPIC', '--all-settings')}` shows the "
+        "settings of a topic",
         errors.POLICY_VIOLATION: "a policy of the cluster forbids it: its operators know more. "
         "Without any, a request may create 10000 partitions",
         errors.TOPIC_AUTHORIZATION_FAILED: "this user may not do this: it needs CREATE or DELETE on the topic",

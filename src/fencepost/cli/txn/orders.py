@@ -190,7 +190,7 @@ def _hanging_on(
         return producer_id in (None, producer) and start_offset in (None, offset)
 
     where = NamedPartition(topic, partition)
-    snapshot = collect_hanging(client, [topic])
+    snapshot = collect_hanging(client, [topic], partition)
     report = diagnose_hanging(snapshot)
     found = [h for h in report.hanging if h.where == where and is_meant(h.producer_id, h.start_offset)]
     if found:

@@ -9,7 +9,7 @@ import click
 
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Duration, Unanswered, as_json_option, cluster_options, watch_options
-from fencepost.cli.txn.showing import require_answers, show, write
+from fencepost.cli.txn.showing import require_answers, show, what_is_missing, write
 from fencepost.client.numbers import whole_number
 
 if TYPE_CHECKING:
@@ -53,8 +53,16 @@ def parse_place(place: str) -> tuple[str, int | None]:
     return topic, number
 
 
+def _wanted(place: str | None) -> tuple[list[str] | None, int | None]:
+    """The topics to look at (None: all), and the partition."""
+    if place is None:
+        return None, None
+    topic, partition = parse_place(place)
+    return [topic], partition
+
+
 @click.command()
-@click.argument("topic", required=False)
+@click.argument("place", metavar="[TOPIC[:PARTITION]]", required=False)
 @click.option(
     "--max-age",
     "max_age_ms",
@@ -68,7 +76,7 @@ def parse_place(place: str) -> tuple[str, int | None]:
 @cluster_options
 @as_json_option
 def lso(
-    topic: str | None,
+    place: str | None,
     max_age_ms: int | None,
     shows_all: bool,
     every_ms: int | None,
@@ -78,7 +86,7 @@ def lso(
     """Show the transactions that read_committed readers wait for
 
     Lists each partition whose last stable offset is behind its high watermark, with the transaction that pins it.
-    With TOPIC, lists all partitions of that topic.
+    With TOPIC, lists all partitions of that topic, with TOPIC:PARTITION that one.
 
     \b
     Example:
@@ -91,11 +99,12 @@ def lso(
     from fencepost.diagnose.lso import diagnose_lso
     from fencepost.diagnose.words import counted, duration
 
+    topics, partition = _wanted(place)
     with cluster.connect() as client:
         found = show(
             lambda: cluster.pasteable(
                 diagnose_lso(
-                    collect_lso(client, None if topic is None else [topic]), max_age_ms, shows_all or topic is not None
+                    collect_lso(client, topics, partition=partition), max_age_ms, shows_all or topics is not None
                 )
             ),
             text.lso,
@@ -125,14 +134,14 @@ def _what_next(cluster: ClusterOptions, pin: Pin) -> str:
 
 
 @click.command()
-@click.argument("topic", required=False)
+@click.argument("place", metavar="[TOPIC[:PARTITION]]", required=False)
 @cluster_options
 @as_json_option
-def hanging(topic: str | None, cluster: ClusterOptions, as_json: bool) -> None:
+def hanging(place: str | None, cluster: ClusterOptions, as_json: bool) -> None:
     """Find transactions that no coordinator will end
 
-    Searches all partitions of the cluster, or of TOPIC, for transactions that are open there but unknown to their
-    coordinator. Readers wait for them for ever. The exit code is 1 if there is one.
+    Searches all partitions of the cluster, those of TOPIC or one, for transactions that are open there but unknown to
+    their coordinator. Readers wait for them for ever. The exit code is 1 if there is one.
 
     \b
     Example:
@@ -143,8 +152,9 @@ def hanging(topic: str | None, cluster: ClusterOptions, as_json: bool) -> None:
     from fencepost.diagnose.hanging import diagnose_hanging
     from fencepost.diagnose.words import counted
 
+    topics, partition = _wanted(place)
     with cluster.connect() as client:
-        document = cluster.pasteable(diagnose_hanging(collect_hanging(client, None if topic is None else [topic])))
+        document = cluster.pasteable(diagnose_hanging(collect_hanging(client, topics, partition)))
     write(document, text.hanging, as_json)
     open_ = counted(document.open_count, "open transaction")
     looked_at = f"{counted(document.partition_count, 'partition')}, {open_} with a coordinator"
@@ -153,5 +163,5 @@ def hanging(topic: str | None, cluster: ClusterOptions, as_json: bool) -> None:
             f"{counted(len(document.hanging), 'transaction')} will never end", "abort them with the commands above"
         )
     if document.undecided_count or document.problems:
-        raise Unanswered(f"not all brokers answered ({looked_at})", "the warnings above say which")
+        raise Unanswered(f"{what_is_missing(document.problems)} ({looked_at})", "the warnings above say which")
     print(f"no transaction hangs: {looked_at}", file=sys.stderr)

@@ -44,7 +44,14 @@ def write(document: D, blocks: Callable[[D], Iterable[Block]], as_json: bool) ->
 def require_answers(problems: Sequence[str]) -> None:
     """An incomplete answer must not be taken for an all-clear."""
     if problems:
-        raise Unanswered("not all brokers answered", "the warnings above say which")
+        raise Unanswered(what_is_missing(problems), "the warnings above say which")
+
+
+def what_is_missing(problems: Sequence[str]) -> str:
+    """Why an answer is not complete. The text of an error of a broker has the name of its code."""
+    if problems and all("_AUTHORIZATION_FAILED" in problem for problem in problems):
+        return "this user may not ask all questions"
+    return "not all brokers answered"
 
 
 def maybe_hanging(cluster: ClusterOptions, nameless: Iterable[OpenTxn]) -> tuple[str, str]:

@@ -33,12 +33,15 @@ from fencepost.diagnose.snapshot import (
     uncoordinated,
     without,
 )
+from fencepost.diagnose.words import counted
 from fencepost.protocol import errors
 
 
-def collect_lso(client: KafkaClient, topics: Iterable[str] | None = None, with_groups: bool = True) -> LsoSnapshot:
+def collect_lso(
+    client: KafkaClient, topics: Iterable[str] | None = None, with_groups: bool = True, partition: int | None = None
+) -> LsoSnapshot:
     """How far readers get in each partition, the transactions that readers wait for, and the groups that wait."""
-    ends = ends_of(client, partitions_of(client, topics))
+    ends = ends_of(client, _places(client, topics, partition))
     waiting = [where for where, end in ends.found.items() if end.gap > 0]
     producers = describe_producers(client, waiting)
     txns, unanswered = txns_of(client, producers.found)
@@ -144,16 +147,19 @@ def _first_record_ms(client: KafkaClient, where: NamedPartition, producer: Produ
     return -1
 
 
+def _places(client: KafkaClient, topics: Iterable[str] | None, partition: int | None) -> list[NamedPartition]:
+    """The partitions of some topics (None: of all), or one partition of each. Raises BrokerError if one is missing."""
+    found = partitions_of(client, topics)
+    wanted = [where for where in found if partition in (None, where.partition)]
+    if partition is not None and not wanted:
+        there = counted(len(found), "partition")
+        raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"{found[0].topic}-{partition}", f"the topic has {there}")
+    return wanted
+
+
 def collect_producers(client: KafkaClient, topic: str, partition: int | None = None) -> ProducersSnapshot:
     """The producers that the partitions of a topic remember."""
-    partitions = partitions_of(client, [topic])
-    if partition is not None:
-        if NamedPartition(topic, partition) not in partitions:
-            raise BrokerError(
-                errors.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}", f"the topic has {len(partitions)} partitions"
-            )
-        partitions = [NamedPartition(topic, partition)]
-    producers = describe_producers(client, partitions)
+    producers = describe_producers(client, _places(client, [topic], partition))
     ids = {p.producer_id for found in producers.found.values() for p in found}
     listed: Answers[str, ListedTxn] = list_transactions(client, producer_ids=ids) if ids else Answers()
     return ProducersSnapshot(
@@ -164,9 +170,11 @@ def collect_producers(client: KafkaClient, topic: str, partition: int | None = N
     )
 
 
-def collect_hanging(client: KafkaClient, topics: Iterable[str] | None = None) -> HangingSnapshot:
+def collect_hanging(
+    client: KafkaClient, topics: Iterable[str] | None = None, partition: int | None = None
+) -> HangingSnapshot:
     """The transactions that are open on partitions, the answers of their coordinators, and what is open after that."""
-    ends = ends_of(client, partitions_of(client, topics))
+    ends = ends_of(client, _places(client, topics, partition))
     before = describe_producers(client, [where for where, end in ends.found.items() if end.gap > 0])
     txns, unanswered = txns_of(client, before.found)
     after = describe_producers(
