@@ -88,6 +88,8 @@ def main() -> int:
                 leave_open(client, "audit-hanging", 1, LEAVES_PARTITION_OUT)
             print(
                 f"\nThe broker is at {address}, with the transactions above. Two more are not ended:\n"
+                f"  fencepost doctor --bootstrap {address}                   what is wrong, the worst first\n"
+                f"  fencepost tail {TOPIC} --bootstrap {address}               their records, each with its outcome\n"
                 f"  fencepost txn lso --bootstrap {address}                  who waits for which transaction\n"
                 f"  fencepost txn explain audit-open --bootstrap {address}   one that is open\n"
                 f"  fencepost txn hanging --bootstrap {address}              one that its coordinator does not know\n"

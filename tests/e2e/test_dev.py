@@ -47,6 +47,8 @@ def test_one_transaction_is_open_and_one_hangs(tmp_path: Path) -> None:
                 assert line, said
                 said += line
             address = re.findall(r"The broker is at (\S+),", said)[0]
+            assert f"fencepost doctor --bootstrap {address}" in said
+            assert f"fencepost tail audit --bootstrap {address}" in said
             listed = run_fencepost("txn", "list", "--bootstrap", address, "--state", "Ongoing", "--json")
             assert "audit-open" in json.dumps(json.loads(listed.stdout))
             hanging = run_fencepost("txn", "hanging", "--bootstrap", address, "--json")

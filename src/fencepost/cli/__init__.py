@@ -34,6 +34,7 @@ def fencepost() -> None:
 
     \b
     Example:
+        fencepost doctor --bootstrap localhost:9092
         fencepost demo brew
         fencepost broker --data ./brew-data
     """

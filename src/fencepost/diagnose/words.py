@@ -15,8 +15,8 @@ def duration(ms: int) -> str:
     ms = max(ms, 0)
     if ms < 1000:
         return f"{ms} ms"
-    if ms < 9_950 and ms % 1000:
-        return f"{ms / 1000:.1f} s"
+    if ms < 9_950:
+        return f"{(ms + 50) // 100 / 10:g} s"
     ms = (ms + 500) // 1000 * 1000
     for (name, size), (next_name, next_size) in pairwise(_UNITS):
         if ms >= size:

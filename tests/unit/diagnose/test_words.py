@@ -15,6 +15,7 @@ from fencepost.diagnose.words import counted, duration, instant, listed, percent
         (999, "999 ms"),
         (1000, "1 s"),
         (2540, "2.5 s"),
+        (3_960, "4 s"),
         (9_949, "9.9 s"),
         (9_960, "10 s"),
         (12_400, "12 s"),
