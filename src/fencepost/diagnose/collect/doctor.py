@@ -7,7 +7,7 @@ from fencepost.client.admin.configs import describe_broker_configs, describe_top
 from fencepost.client.admin.groups import list_groups
 from fencepost.client.admin.topics import TopicLayout, describe_layouts
 from fencepost.client.client import KafkaClient, retry
-from fencepost.client.failures import ClientError
+from fencepost.client.failures import BrokerError, ClientError
 from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.collect.partitions import collect_hanging, collect_lso
@@ -32,7 +32,11 @@ def collect_doctor(client: KafkaClient, progress: Progress = no_progress) -> Doc
     """One snapshot. Questions that the cluster does not answer become lines in `problems`."""
     problems: list[str] = []
     lso, hanging, txns = collect_lso(client), collect_hanging(client), collect_txns(client)
-    layout = describe_layouts(client, [TXN_TOPIC]).get(TXN_TOPIC)
+    layout: TopicLayout | None = None
+    try:
+        layout = describe_layouts(client, [TXN_TOPIC]).get(TXN_TOPIC)
+    except BrokerError as e:  # Not every user is allowed to see the topic.
+        problems.append(f"the log of transactions is not known: {e}")
     memory: StateMemory | None = None
     state_topic: StateTopic | None = None
     if layout is not None:

@@ -35,7 +35,7 @@ def explain_hanging(hanging: Sequence[HangingTxn], blocks: Sequence[Blocked]) ->
 
 
 def explain_nameless(snapshot: TxnSnapshot) -> Findings:
-    """Transactions of nobody: they may be of this id, whose earlier producer ids its log no longer shows."""
+    """Transactions under no known id: they may be of this one, whose earlier producer ids its log no longer shows."""
     if not snapshot.nameless:
         return Findings()
     places = listed(f"{open_.where} (producer {open_.producer_id})" for open_ in snapshot.nameless)

@@ -200,7 +200,7 @@ def test_a_commit_leaves_nothing_to_do() -> None:
         entry(COMPLETE_COMMIT, -8_990, epoch=6, start_ms=-10_000),
         state="CompleteCommit",
     )
-    assert "its last transaction was committed 9.0 s ago" in explanation.paragraph
+    assert "its last transaction was committed 9 s ago" in explanation.paragraph
     assert "abort" not in explanation.paragraph, "the earlier abort does not matter any more"
     assert advice(explanation) == "there is nothing to do"
 
