@@ -97,19 +97,23 @@ def skip_without_java(version: str = KAFKA_VERSION) -> Path:
     return home
 
 
-def java_command(*arguments: str | Path, options: Sequence[str] = (), version: str = KAFKA_VERSION) -> list[str]:
-    """The command line of a Java program with Kafka's jars on its class path. Skips without Java."""
+def java_command(
+    *arguments: str | Path, options: Sequence[str] = (), version: str = KAFKA_VERSION, class_path: str | None = None
+) -> list[str]:
+    """The command line of a Java program, with Kafka's jars if no class path is given. Skips without Java."""
     home = skip_without_java(version)
-    command = [str(home / "bin" / "java"), *QUIET, *options, "-cp", str(kafka_jars(version) / "*")]
+    command = [str(home / "bin" / "java"), *QUIET, *options, "-cp", class_path or str(kafka_jars(version) / "*")]
     return command + [str(argument) for argument in arguments]
 
 
-def start_java(source: Path, *arguments: str) -> subprocess.Popen[str]:
+def start_java(
+    source: Path, *arguments: str, options: Sequence[str] = (), class_path: str | None = None
+) -> subprocess.Popen[str]:
     """Start the program in one `.java` file; its stdout and stderr are pipes. The caller ends it."""
     if reason := why_no_compiler():
         pytest.skip(reason)
     return subprocess.Popen(
-        java_command(source, *arguments, options=quick_start(SHORT_LIVED)),
+        java_command(source, *arguments, options=quick_start([*SHORT_LIVED, *options]), class_path=class_path),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -117,9 +121,15 @@ def start_java(source: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def run_java(source: Path, *arguments: str, timeout_s: float = 90) -> str:
+def run_java(
+    source: Path,
+    *arguments: str,
+    timeout_s: float = 90,
+    options: Sequence[str] = (),
+    class_path: str | None = None,
+) -> str:
     """Run the program in one `.java` file to its end and return its stdout. Fails if it fails."""
-    program = start_java(source, *arguments)
+    program = start_java(source, *arguments, options=options, class_path=class_path)
     try:
         stdout, stderr = program.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:

@@ -1,36 +1,80 @@
 package fencepost.spark.encode;
 
 import java.util.ArrayDeque;
+import java.util.stream.Stream;
 
-/** Buffers that the tasks of this JVM use again and again: large arrays are expensive for Java's memory management. */
+/**
+ * Buffers that the tasks of this JVM use again and again: large arrays are expensive for Java's memory management.
+ *
+ * Their sizes are powers of two, so that a buffer that is used again is never much larger than what is asked for.
+ */
 public final class Buffers {
+    /** Smaller ones are not kept: Java makes them quickly. */
     private static final int SMALLEST = 1 << 14;
     /** Those of unusually large record batches are not kept. */
     private static final int LARGEST = 2 << 20;
 
     private static final long MOST_KEPT_BYTES = Runtime.getRuntime().maxMemory() / 16;
-    private static final ArrayDeque<byte[]> free = new ArrayDeque<>();
+    private static final Size[] sizes =
+            Stream.iterate(SMALLEST, bytes -> bytes <= LARGEST, bytes -> 2 * bytes).map(Size::new).toArray(Size[]::new);
     private static long keptBytes;
+
+    /** The buffers of one size that nobody uses. */
+    private record Size(int bytes, ArrayDeque<byte[]> free) {
+        Size(int bytes) {
+            this(bytes, new ArrayDeque<>());
+        }
+
+        long keptBytes() {
+            return (long) bytes * free.size();
+        }
+    }
 
     private Buffers() {}
 
-    static byte[] take() {
-        synchronized (free) {
-            if (free.isEmpty()) {
-                return new byte[SMALLEST];
-            }
-            keptBytes -= free.peek().length;
-            return free.pop();
+    /** A buffer of at least so many bytes, and less than twice as many. */
+    static byte[] take(int bytes) {
+        if (bytes > LARGEST) {
+            return new byte[bytes];
         }
+        int rounded = bytes <= 1 ? 1 : 2 * Integer.highestOneBit(bytes - 1);
+        if (rounded >= SMALLEST) {
+            synchronized (sizes) {
+                byte[] kept = sizes[indexOf(rounded)].free.poll();
+                if (kept != null) {
+                    keptBytes -= kept.length;
+                    return kept;
+                }
+            }
+        }
+        return new byte[rounded];
     }
 
     /** The caller does not use the buffer any more. */
     public static void giveBack(byte[] buffer) {
-        synchronized (free) {
-            if (buffer.length <= LARGEST && keptBytes + buffer.length <= MOST_KEPT_BYTES) {
-                keptBytes += buffer.length;
-                free.push(buffer);
+        int bytes = buffer.length;
+        if (bytes < SMALLEST || bytes > LARGEST || Integer.bitCount(bytes) != 1) {
+            return;
+        }
+        synchronized (sizes) {
+            sizes[indexOf(bytes)].free.push(buffer);
+            keptBytes += bytes;
+            while (keptBytes > MOST_KEPT_BYTES) {
+                // The size that has the most: otherwise those of an earlier job could keep out those of this one.
+                keptBytes -= most().free.pop().length;
             }
         }
+    }
+
+    private static int indexOf(int bytes) {
+        return Integer.numberOfTrailingZeros(bytes) - Integer.numberOfTrailingZeros(SMALLEST);
+    }
+
+    private static Size most() {
+        Size most = sizes[0];
+        for (Size size : sizes) {
+            most = size.keptBytes() > most.keptBytes() ? size : most;
+        }
+        return most;
     }
 }

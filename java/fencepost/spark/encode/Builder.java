@@ -1,13 +1,14 @@
 package fencepost.spark.encode;
 
 import fencepost.spark.kafka.TopicPartition;
-import java.util.Arrays;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** The next record batch of one partition, which grows record by record. */
 final class Builder {
     private static final int MAX_RECORD_BYTES = 1 << 28; // No Kafka accepts a record of this size.
+    /** Of the first buffer. Most of many partitions may get only a few records. */
+    private static final int LEAST_BYTES = 1 << 10;
 
     final TopicPartition where;
     private final int laterLimit;
@@ -34,8 +35,13 @@ final class Builder {
         return count == 0 ? 0 : end;
     }
 
-    /** Appends the record and returns by how much the record batch has grown; 0: the record has no room in it. */
-    int append(Row row, Headers headers) {
+    /** The memory that the record batch takes, which is more than its size. */
+    int heldBytes() {
+        return buffer == null ? 0 : buffer.length;
+    }
+
+    /** Appends the record. False: it has no room in the record batch. */
+    boolean append(Row row, Headers headers) {
         if (count == 0) {
             nowMs = System.currentTimeMillis();
         }
@@ -47,15 +53,13 @@ final class Builder {
             throw new BadRecord("row " + row.number() + " has " + size + " bytes: more than can be encoded");
         }
         if (count > 0 && end + size > limit) {
-            return 0;
+            return false;
         }
         if (count == 0) {
-            buffer = Buffers.take();
             end = RecordBatch.HEADER_BYTES;
             baseTimestamp = timestamp;
             maxTimestamp = timestamp;
         }
-        int began = count == 0 ? 0 : end;
         reserve((int) size);
         maxTimestamp = Math.max(maxTimestamp, timestamp);
         int at = Varint.write(buffer, end, body);
@@ -66,7 +70,7 @@ final class Builder {
         at = write(at, row.value);
         end = headers.copyTo(buffer, at);
         count++;
-        return end - began;
+        return true;
     }
 
     /** The record batch; the builder is empty then. */
@@ -95,9 +99,14 @@ final class Builder {
     }
 
     private void reserve(int more) {
-        if (end + more > buffer.length) {
-            int doubled = Math.min(2 * buffer.length, limit);
-            buffer = Arrays.copyOf(buffer, Math.max(doubled, end + more));
+        int held = heldBytes();
+        if (end + more > held) {
+            byte[] larger = Buffers.take(Math.max(end + more, Math.max(LEAST_BYTES, Math.min(2 * held, limit))));
+            if (buffer != null) {
+                System.arraycopy(buffer, 0, larger, 0, end);
+                Buffers.giveBack(buffer);
+            }
+            buffer = larger;
         }
     }
 }

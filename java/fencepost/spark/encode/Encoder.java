@@ -15,8 +15,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 /**
  * The rows of a task as record batches: chooses the partition of each row and appends it to the partition's batch.
  *
- * A record batch is passed on when the next record has no room in it. If all open ones together hold more than
- * `mostOpenBytes`, the largest are passed on, so the memory does not grow with the number of partitions.
+ * A record batch is passed on when the next record has no room in it. If the buffers of all open ones together
+ * take more than `mostOpenBytes`, the largest are passed on, so the memory does not grow with the number of partitions.
  */
 public final class Encoder {
     private static final int LEAST_FIRST_BATCH_BYTES = 256 << 10;
@@ -60,12 +60,12 @@ public final class Encoder {
         headers.encode(row.headers);
         Outputs of = outputs();
         Builder builder = of.builders[of.partitionOf(row)];
-        int grown = builder.append(row, headers);
-        if (grown == 0) {
-            pass(builder);
-            grown = builder.append(row, headers);
+        openBytes -= builder.heldBytes();
+        if (!builder.append(row, headers)) {
+            passOn.accept(builder.take(codec));
+            builder.append(row, headers);
         }
-        openBytes += grown;
+        openBytes += builder.heldBytes();
         if (openBytes > mostOpenBytes) {
             passLargest();
         }
@@ -99,7 +99,7 @@ public final class Encoder {
     }
 
     private void pass(Builder builder) {
-        openBytes -= builder.size();
+        openBytes -= builder.heldBytes();
         passOn.accept(builder.take(codec));
     }
 

@@ -21,7 +21,7 @@ final class Outbox {
     private final long mostBytes;
     private final BooleanSupplier isKilled;
     private final Map<TopicPartition, ArrayDeque<RecordBatch>> waiting = new LinkedHashMap<>();
-    private long bytes; // Of the record batches that wait or are on their way.
+    private long bytes; // Of the buffers of record batches that wait or are on their way.
     private boolean isComplete;
     private RuntimeException failure;
 
@@ -38,7 +38,7 @@ final class Outbox {
             await();
         }
         check();
-        bytes += batch.size();
+        bytes += batch.bytes().length;
         waiting.computeIfAbsent(batch.where, where -> new ArrayDeque<>()).add(batch);
         notifyAll();
     }
@@ -110,7 +110,7 @@ final class Outbox {
     }
 
     synchronized void acknowledged(RecordBatch batch) {
-        bytes -= batch.size();
+        bytes -= batch.bytes().length;
         notifyAll();
     }
 
