@@ -381,7 +381,7 @@ def test_rows_that_an_attempt_never_saw_are_not_lost_with_its_executor(broker: B
         rows = [pa.RecordBatch.from_pydict({"value": pa.array([value.encode()])}) for value in frame.values]
         if len(attempts) == 1:
             write_rows(plan, TaskAttempt(0, 0, 1), rows[:1], 0)
-        result, _ = write_rows(plan, TaskAttempt(0, 0, 2), rows, 1)
+        result = write_rows(plan, TaskAttempt(0, 0, 2), rows, 1)
         transaction.results.append(result)
         transaction.input_partitions[0] = 1
 
@@ -399,8 +399,8 @@ def test_an_attempt_that_lost_its_rows_with_its_executor_does_not_dispute_the_re
     def write(frame: Any, transaction: BatchTransaction) -> None:
         plan = transaction._plan._replace(topic=OUTPUT, topics={OUTPUT: transaction._pin_once(OUTPUT)})
         rows = [pa.RecordBatch.from_pydict({"value": pa.array([value.encode()])}) for value in frame.values]
-        result, _ = write_rows(plan, TaskAttempt(0, 0, 1), rows, 0)
-        assert write_rows(plan, TaskAttempt(0, 0, 2), rows[:1], 1)[0] == result  # A copy on a dying executor.
+        result = write_rows(plan, TaskAttempt(0, 0, 1), rows, 0)
+        assert write_rows(plan, TaskAttempt(0, 0, 2), rows[:1], 1) == result  # A copy on a dying executor.
         transaction.results.append(result)
         transaction.input_partitions[0] = 1
 

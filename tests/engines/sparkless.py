@@ -98,7 +98,7 @@ def write_values(frame: Any, transaction: BatchTransaction) -> None:
     topics = {frame.topic: transaction._pin_once(frame.topic)}
     plan = transaction._plan._replace(write_number=number, topic=frame.topic, topics=topics)
     rows = [pa.RecordBatch.from_pydict({"value": pa.array([value.encode() for value in frame.values])})]
-    result, _ = write_rows(plan, TaskAttempt(number, 0, uuid.uuid4().int >> 70), rows, 0)
+    result = write_rows(plan, TaskAttempt(number, 0, uuid.uuid4().int >> 70), rows, 0)
     transaction.results.append(result)
     transaction.input_partitions[number] = 1
 

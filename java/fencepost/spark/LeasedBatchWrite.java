@@ -42,8 +42,7 @@ final class LeasedBatchWrite implements BatchWrite {
     public void commit(WriterCommitMessage[] messages) {
         try (WriteReport report = new WriteReport(forDriver, writeNumber)) {
             for (WriterCommitMessage message : messages) {
-                TaskWriter.Written written = (TaskWriter.Written) message;
-                report.add(written.result(), written.topics());
+                report.add(((TaskWriter.Written) message).result());
             }
             report.finish(messages.length);
         }

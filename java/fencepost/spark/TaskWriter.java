@@ -15,10 +15,8 @@ import fencepost.spark.lease.TaskResult;
 import fencepost.spark.lease.WritePlan;
 import fencepost.spark.send.Sender;
 import fencepost.spark.send.WriteFailed;
-import java.util.HashMap;
 import java.util.Map;
 import java.util.Objects;
-import java.util.UUID;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
@@ -32,8 +30,7 @@ final class TaskWriter implements DataWriter<InternalRow> {
     private static final long MOST_OPEN_BYTES = 16 << 20;
     private static final long MOST_SENDING_BYTES = 8 << 20;
 
-    /** The result of the task, and the ids of its topics. */
-    record Written(TaskResult result, Map<String, UUID> topics) implements WriterCommitMessage {}
+    record Written(TaskResult result) implements WriterCommitMessage {}
 
     private final TaskAttempt task;
     private final LeaseClient leases;
@@ -94,15 +91,13 @@ final class TaskWriter implements DataWriter<InternalRow> {
             leases.dispute(reason);
             throw new WriteFailed(reason, null);
         }
-        Map<String, UUID> ids = new HashMap<>();
-        topics.forEach((name, topic) -> ids.put(name, topic.topicId()));
-        return new Written(result, ids);
+        return new Written(result);
     }
 
     private TaskResult finish() {
         try {
             encoder.finish();
-            TaskResult result = leases.done(sender.finish());
+            TaskResult result = leases.done(sender.finish(), topics);
             isDone = true;
             return result;
         } catch (AlreadyWritten e) {

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Assignment
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from fencepost.client.admin.offsets import all_committed_offsets
 from fencepost.client.client import KafkaClient
@@ -58,6 +58,19 @@ def create_anew(bootstrap_servers: str, topic: str) -> None:
         return True
 
     wait_for(is_created)
+
+
+def grow(bootstrap_servers: str, topic: str, partitions: int) -> None:
+    """Returns when the topic has so many partitions. Also for tasks."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    if partition_count(bootstrap_servers, topic) < partitions:
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+    wait_for(lambda: partition_count(bootstrap_servers, topic) == partitions)
+
+
+def partition_count(bootstrap_servers: str, topic: str) -> int:
+    with KafkaClient({"bootstrap.servers": bootstrap_servers}) as client:
+        return len(client.topic(topic).leaders)
 
 
 def read(bootstrap_servers: str, topic: str) -> list[Read]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from fencepost.client.failures import BadClientSetting
 from fencepost.protocol import errors
@@ -31,9 +31,11 @@ from tests.e2e.spark.streams import (
     Lines,
     MakeSink,
     create_topic,
+    grow,
     is_free,
     is_soon_free,
     outcomes,
+    partition_count,
     read,
     run,
     settings,
@@ -470,15 +472,13 @@ def test_a_topic_that_grows_in_the_middle_of_a_batch_is_used_as_it_was_until_the
 ) -> None:
     topic = create_topic(target.servers, unique("grows"), 2)
     sink = sinks(target.servers, unique("grows"), topic=topic)
-    admin = AdminClient({"bootstrap.servers": target.servers, "log_level": 0})
 
     @sink.batch
     def write(frame: Any, transaction: BatchTransaction) -> None:
         keyed = frame.selectExpr("value AS key", "value")
         transaction.write(keyed)
         if transaction.batch_id == 0:
-            admin.create_partitions([NewPartitions(topic, 5)])[topic].result(30)
-            wait_for(lambda: len(admin.list_topics(topic).topics[topic].partitions) == 5)
+            grow(target.servers, topic, 5)
         transaction.write(keyed)
 
     first = lines.add_batch()
@@ -493,6 +493,38 @@ def test_a_topic_that_grows_in_the_middle_of_a_batch_is_used_as_it_was_until_the
     assert {where[0] for line, where in places.items() if line in first} == {0, 1}
     assert {where[0] for line, where in places.items() if line in second} == {0, 1, 2, 3, 4}
     assert is_soon_free(target.servers, topic)
+
+
+def test_a_topic_that_grows_between_the_tasks_of_a_write_breaks_the_batch_so_that_a_key_keeps_its_partition(
+    spark: Any, target: Target, unique: Unique, sinks: MakeSink
+) -> None:
+    servers = target.servers
+    topic = create_topic(servers, unique("grows"), 2)
+    sink = sinks(servers, unique("grows"))
+    wait = until_half_written(servers, topic)
+
+    def growing(batches: Rows) -> Rows:
+        """The second task makes the topic larger when the first has written to it, and finds it larger."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is not None and context.partitionId() == 1 and partition_count(servers, topic) == 2:
+            wait()
+            grow(servers, topic, 5)
+        yield from batches
+
+    # Both tasks have the same keys. The rows name the topic, so each task looks it up.
+    rows = spark.range(0, 80, 1, 2).selectExpr("cast(id % 40 AS string) AS value")
+    named = rows.mapInArrow(growing, "value string").selectExpr(f"'{topic}' AS topic", "value AS key", "value")
+    assert sink.write(named) == 80
+
+    assert sink.recent_progress[-1].attempts == 2
+    places: dict[bytes | None, list[int]] = {}
+    for record in read(servers, topic):
+        places.setdefault(record.key, []).append(record.partition)
+    assert len(places) == 40
+    assert all(len(where) == 2 and len(set(where)) == 1 for where in places.values()), "a key keeps its partition"
+    assert is_soon_free(servers, topic)
 
 
 @pytest.mark.parametrize("point", ["txn.prepare.before", "txn.prepare.after", "txn.marker.after:2"])

@@ -2,6 +2,7 @@ package fencepost.spark.lease;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import fencepost.spark.kafka.PinnedTopic;
 import fencepost.spark.kafka.TopicPartition;
 import java.io.EOFException;
 import java.net.SocketException;
@@ -92,10 +93,17 @@ public final class LeaseClient implements AutoCloseable {
         connection.tell(withNumbers("release", "records", records).put("bytes", bytes));
     }
 
-    /** Reports the number of records written. Returns the result to report, which may be that of another attempt. */
-    public TaskResult done(Map<TopicPartition, Long> counts) {
+    /**
+     * Reports the number of records written, and the topics as the task found them. Returns the result to report, which may
+     * be that of another attempt.
+     */
+    public TaskResult done(Map<TopicPartition, Long> counts, Map<String, PinnedTopic> topics) {
         try {
-            ask(withNumbers("done", "counts", counts));
+            ObjectNode message = withNumbers("done", "counts", counts);
+            ObjectNode found = message.putObject("topics");
+            topics.forEach((name, topic) ->
+                    found.putArray(name).add(topic.topicId().toString()).add(topic.partitionCount()));
+            ask(message);
         } catch (AlreadyWritten e) {
             return e.result;
         }

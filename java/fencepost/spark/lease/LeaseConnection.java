@@ -20,7 +20,7 @@ import jdk.net.ExtendedSocketOptions;
  * `lease/wire.py`.
  */
 final class LeaseConnection implements AutoCloseable {
-    static final int PROTOCOL_VERSION = 3;
+    static final int PROTOCOL_VERSION = 4;
     static final ObjectMapper JSON = new ObjectMapper();
 
     private static final int CONNECT_TIMEOUT_MS = 10_000;

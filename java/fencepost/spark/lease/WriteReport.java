@@ -2,8 +2,6 @@ package fencepost.spark.lease;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.util.Map;
-import java.util.UUID;
 
 /** Tells the driver's Python process which results Spark accepted for a write, one frame for each task. */
 public final class WriteReport implements AutoCloseable {
@@ -14,13 +12,10 @@ public final class WriteReport implements AutoCloseable {
         connection.greet(LeaseConnection.JSON.createObjectNode().put("write", writeNumber));
     }
 
-    /** topics: the ids of the topics that the task wrote to. */
-    public void add(TaskResult result, Map<String, UUID> topics) {
+    public void add(TaskResult result) {
         try {
             ObjectNode message = LeaseConnection.JSON.createObjectNode().put("op", "result");
             message.set("result", LeaseConnection.JSON.readTree(result.json()));
-            ObjectNode ids = message.putObject("topics");
-            topics.forEach((name, id) -> ids.put(name, id.toString()));
             connection.tell(message);
         } catch (JsonProcessingException e) {
             throw new IllegalArgumentException(e);

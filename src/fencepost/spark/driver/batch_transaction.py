@@ -39,7 +39,7 @@ class BatchTransaction:
         self.input_partitions: dict[int, int] = {}
         self._writes = 0
         self._pinned: dict[str, PinnedTopic] = {}
-        self._topic_ids: dict[str, set[bytes]] = {}
+        self._found: dict[str, set[PinnedTopic]] = {}
         self._computed: list[Any] = []
 
     def write(self, frame: Any, topic: str | None = None) -> int:
@@ -82,15 +82,17 @@ class BatchTransaction:
         rows = select_columns(frame, topic)
         # Each write has a number of its own. Otherwise tasks of a failed write would pass for tasks of the next one.
         number, self._writes = self._writes, self._writes + 1
-        topics = {} if topic is None else {topic: self._pin_once(topic)}
-        plan = self._plan._replace(write_number=number, topic=topic, topics=topics)
+        if topic is not None:
+            self._pin_once(topic)
+        plan = self._plan._replace(write_number=number, topic=topic, topics=dict(self._pinned))
         accepted = self._plane.write(rows, plan)
-        for task in accepted:
-            self.results.append(task.result)
-            for name, topic_id in task.topics.items():
-                self._topic_ids.setdefault(name, set()).add(topic_id)
+        self.results += accepted
+        for name, topic_id, partition_count in (found for result in accepted for found in result.topics):
+            pinned = PinnedTopic(topic_id, partition_count)
+            self._pinned.setdefault(name, pinned)
+            self._found.setdefault(name, set()).add(pinned)
         self.input_partitions[number] = len(accepted)
-        return sum(n for task in accepted for _, _, n in task.result.counts)
+        return sum(n for result in accepted for _, _, n in result.counts)
 
     def _pin_once(self, topic: str) -> PinnedTopic:
         """Until the end of the transaction a topic keeps its size, even if it grows: a key keeps its partition."""
@@ -99,10 +101,19 @@ class BatchTransaction:
         return self._pinned[topic]
 
     def check(self) -> None:
-        """Raises BatchBroken if a topic was replaced by another one of the same name."""
-        for topic, ids in self._topic_ids.items():
+        """Raises BatchBroken if tasks did not write to the same topic, or wrote as if it had different sizes.
+
+        Where the rows name their topics, each task of the first write looks them up for itself.
+        """
+        for topic, found in self._found.items():
             # Brokers do not notice it if the requests name topics by name and not by id.
-            if ids != {self._pin(topic).topic_id}:
+            if {one.topic_id for one in found} != {self._pin(topic).topic_id}:
                 raise BatchBroken(
                     f"topic {topic} was deleted and created again while the micro-batch was written to it"
+                )
+            sizes = sorted(one.partition_count for one in found)
+            if len(sizes) > 1:
+                raise BatchBroken(
+                    f"topic {topic} grew from {sizes[0]} to {sizes[-1]} partitions while the micro-batch was written: a "
+                    "key may be in two of them"
                 )

@@ -7,7 +7,6 @@ PythonPlane    `task/run.py`, by mapInArrow: everywhere, and slower, because the
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -17,8 +16,9 @@ from fencepost.client.settings import parse_settings
 from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.failures import BatchBroken
 from fencepost.spark.jvm.jar import SINK_CLASS, why_no_jar
-from fencepost.spark.lease.messages import AcceptedTask, TaskResult
+from fencepost.spark.lease.messages import TaskResult
 from fencepost.spark.lease.server import LeaseServer
+from fencepost.spark.lease.wire import encode_topics
 from fencepost.spark.settings import AUTO, JVM, PYTHON
 from fencepost.spark.task.plan import WritePlan
 from fencepost.spark.task.run import RESULT_SCHEMA, spark_task
@@ -27,7 +27,7 @@ log = logging.getLogger("fencepost.spark")
 
 
 class Plane(Protocol):
-    def write(self, rows: Any, plan: WritePlan) -> list[AcceptedTask]:
+    def write(self, rows: Any, plan: WritePlan) -> list[TaskResult]:
         """Run a Spark job that writes the rows. Returns the result of each input partition that Spark accepted."""
         ...
 
@@ -36,24 +36,24 @@ class PythonPlane:
     def __init__(self, leases: LeaseServer) -> None:
         self._leases = leases
 
-    def write(self, rows: Any, plan: WritePlan) -> list[AcceptedTask]:
+    def write(self, rows: Any, plan: WritePlan) -> list[TaskResult]:
         # The function of the job is stored in files of Spark, so it has no secrets but the token.
         self._leases.offer(plan.write_number, {"settings": {name: str(value) for name, value in plan.settings.items()}})
         plan = plan._replace(settings={})
         return [_accepted(row) for row in rows.mapInArrow(spark_task(plan), RESULT_SCHEMA).collect()]
 
 
-def _accepted(row: Any) -> AcceptedTask:
+def _accepted(row: Any) -> TaskResult:
     counts = tuple((c[0], c[1], c[2]) for c in row["counts"])
-    topics = {name: bytes(topic_id) for name, topic_id in row["topics"].items()}
-    return AcceptedTask(TaskResult(row["write"], row["input"], row["attempt"], counts), topics)
+    topics = tuple((t[0], bytes(t[1]), t[2]) for t in row["topics"])
+    return TaskResult(row["write"], row["input"], row["attempt"], counts, topics)
 
 
 class JvmPlane:
     def __init__(self, leases: LeaseServer) -> None:
         self._leases = leases
 
-    def write(self, rows: Any, plan: WritePlan) -> list[AcceptedTask]:
+    def write(self, rows: Any, plan: WritePlan) -> list[TaskResult]:
         # The plan has secrets, and Spark shows the options of a write. Tasks fetch the plan with their token, which
         # Spark hides by its name.
         self._leases.offer(plan.write_number, plan_as_json(plan))
@@ -74,9 +74,7 @@ def plan_as_json(plan: WritePlan) -> Mapping[str, object]:
         "identity": list(plan.identity),
         "produce_version": plan.produce_version,
         "topic": plan.topic,
-        "topics": {
-            name: [str(uuid.UUID(bytes=topic.topic_id)), topic.partition_count] for name, topic in plan.topics.items()
-        },
+        "topics": encode_topics((name, *topic) for name, topic in plan.topics.items()),
         "compression": plan.compression,
         "max_record_batch_bytes": plan.max_record_batch_bytes,
     }

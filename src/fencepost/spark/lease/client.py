@@ -21,6 +21,7 @@ from fencepost.spark.lease.wire import (
     PROTOCOL_VERSION,
     encode_frame,
     encode_numbers,
+    encode_topics,
     keep_alive,
     leases_of,
     result_of,
@@ -148,11 +149,14 @@ class LeaseClient:
         records = encode_numbers((lease.topic, lease.partition, lease.record_count) for lease in leases)
         self._tell({"op": "release", "records": records, "bytes": size_bytes})
 
-    def done(self, counts: Mapping[TopicPartition, int]) -> TaskResult:
-        """Report the number of records written. Returns the result to yield, which may be that of another attempt."""
+    def done(self, counts: Mapping[TopicPartition, int], topics: Iterable[tuple[str, bytes, int]] = ()) -> TaskResult:
+        """Report the number of records written, and the topics: name, id and number of partitions.
+
+        Returns the result to yield, which may be that of another attempt.
+        """
         try:
             written = encode_numbers((*partition, count) for partition, count in counts.items())
-            self._ask({"op": "done", "counts": written})
+            self._ask({"op": "done", "counts": written, "topics": encode_topics(topics)})
         except AlreadyWritten as e:
             return e.result
         raise LeaseError("the driver gave no result for a task that is done")

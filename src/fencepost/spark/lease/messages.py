@@ -11,6 +11,7 @@ from typing import NamedTuple
 from fencepost.protocol.topic_partition import TopicPartition
 
 Ticket = Hashable
+Topics = tuple[tuple[str, bytes, int], ...]  # The name, the id and the number of partitions of each.
 InputPartition = tuple[int, int]  # The number of the write, and the partition of its DataFrame.
 
 
@@ -39,13 +40,7 @@ class TaskResult(NamedTuple):
     partition_id: int
     task_attempt_id: int
     counts: tuple[tuple[str, int, int], ...]  # Topic, partition and number of records, in order.
-
-
-class AcceptedTask(NamedTuple):
-    """The result of an input partition that Spark accepted, and the ids of the topics that were written to."""
-
-    result: TaskResult
-    topics: Mapping[str, bytes]
+    topics: Topics = ()  # As the owner found them.
 
 
 class ReportedWrite(NamedTuple):

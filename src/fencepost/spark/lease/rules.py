@@ -38,6 +38,7 @@ from fencepost.spark.lease.messages import (
     TaskAttempt,
     TaskResult,
     Ticket,
+    Topics,
     Written,
 )
 from fencepost.spark.lease.wording import input_name_of, name_of
@@ -61,6 +62,7 @@ class _Ask:
     task: TaskAttempt
     wants: Mapping[TopicPartition, int] | None
     counts: Mapping[TopicPartition, int] | None = None
+    topics: Topics = ()
     leases: list[Lease] = field(default_factory=list)  # Granted in this call of the table, which ends with the answer.
     is_over: bool = False  # Answered, or its task is gone. A queue drops such entries when it reaches them.
 
@@ -200,10 +202,15 @@ class LeaseTable:
         return self._take()
 
     def done(
-        self, ticket: Ticket, task: TaskAttempt, counts: Mapping[TopicPartition, int], now_ms: int
+        self,
+        ticket: Ticket,
+        task: TaskAttempt,
+        counts: Mapping[TopicPartition, int],
+        now_ms: int,
+        topics: Topics = (),
     ) -> list[Effect]:
         """A task has no more rows, and wrote this many. It must not yield its result before the reply."""
-        self._admit(_Ask(ticket, task, None, counts), now_ms)
+        self._admit(_Ask(ticket, task, None, counts, topics), now_ms)
         return self._take()
 
     def fail(self, task: TaskAttempt, reason: str, is_fatal: bool, now_ms: int) -> list[Effect]:
@@ -404,7 +411,7 @@ class LeaseTable:
         if problem := compare_counts(ask.task, said, of.acknowledged, of.held):
             return self._break(problem)
         counts = tuple((*partition, count) for partition, count in sorted(said.items()))
-        of.result = TaskResult(*ask.task, counts)
+        of.result = TaskResult(*ask.task, counts, ask.topics)
         self._owners -= 1
         self._reply(ask, Written(of.result))
         for waiting in of.parked:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from fencepost.open_files import room_for_connections
 from fencepost.spark.lease.client import LeaseAddress
-from fencepost.spark.lease.messages import AcceptedTask, Finished, MustAbort, TaskResult
+from fencepost.spark.lease.messages import Finished, MustAbort, TaskResult
 from fencepost.spark.lease.port import listen
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.service import LeaseService, OnFirstTouch, OnMustAbort
@@ -81,7 +81,7 @@ class LeaseServer:
         """Give the tasks of a write that run in Spark's JVM their plan, when they connect."""
         self._in_loop(self._service.offer(write_number, plan))
 
-    def accepted(self, write_number: int) -> list[AcceptedTask] | None:
+    def accepted(self, write_number: int) -> list[TaskResult] | None:
         """The tasks of a write that Spark accepted, as its JVM reported them; None if it did not."""
         return self._in_loop(self._service.accepted(write_number))
 

@@ -20,7 +20,6 @@ from typing import Any
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.lease.connections import Connections, TaskConnection
 from fencepost.spark.lease.messages import (
-    AcceptedTask,
     Effect,
     Finished,
     FirstTouch,
@@ -34,12 +33,13 @@ from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.wire import (
     PROTOCOL_VERSION,
     BadFrame,
-    accepted_of,
     encode_frame,
     encode_outcome,
     encode_refusal,
     integer_of,
     numbers_of,
+    result_of,
+    topics_of,
 )
 
 log = logging.getLogger(__name__)
@@ -63,8 +63,8 @@ class OpenTransaction:
     # By the number of the write: the greeting of its tasks in Spark's JVM with their plan, and the tasks that Spark
     # accepted, while they are being reported and when all are there.
     greetings: dict[int, bytes] = field(default_factory=dict)
-    reports: dict[int, list[AcceptedTask]] = field(default_factory=dict)
-    accepted: dict[int, list[AcceptedTask]] = field(default_factory=dict)
+    reports: dict[int, list[TaskResult]] = field(default_factory=dict)
+    accepted: dict[int, list[TaskResult]] = field(default_factory=dict)
     to_add: list[TopicPartition] = field(default_factory=list)
     adding: asyncio.Task[None] | None = None
     failure: Exception | None = None
@@ -103,7 +103,7 @@ class LeaseService:
     async def offer(self, write_number: int, plan: Mapping[str, object]) -> None:
         self.current().greetings[write_number] = encode_frame({"ok": True, "plan": plan})
 
-    async def accepted(self, write_number: int) -> list[AcceptedTask] | None:
+    async def accepted(self, write_number: int) -> list[TaskResult] | None:
         return self.current().accepted.get(write_number)
 
     async def finish(
@@ -214,7 +214,7 @@ class LeaseService:
         elif op == "release":
             effects = table.release(task, numbers_of(message["records"]), now_ms, integer_of(message["bytes"]))
         elif op == "done":
-            effects = table.done(connection, task, numbers_of(message["counts"]), now_ms)
+            effects = table.done(connection, task, numbers_of(message["counts"]), now_ms, topics_of(message["topics"]))
         elif op == "fail":
             effects = table.fail(task, f"{task}: {message['reason']}", message["fatal"] is True, now_ms)
         elif op == "dispute":
@@ -263,7 +263,7 @@ class LeaseService:
     ) -> None:
         reported = transaction.reports.setdefault(write.write_number, [])
         if message["op"] == "result":
-            reported.append(accepted_of(message))
+            reported.append(result_of(message["result"]))
         elif message["op"] == "results" and integer_of(message["count"]) == len(reported):
             transaction.accepted[write.write_number] = reported
             connection.send({"ok": True})

@@ -2,7 +2,8 @@
 
 A frame is four bytes of length and a JSON object. A task asks one question at a time: `hello`, `acquire` and `done`
 have an answer; `release`, `fail` and `dispute` have none. One number for each partition is written as an object:
-{"topic": [partition, number, partition, number ...]}. A task in Spark's JVM gets the plan of its write with the
+{"topic": [partition, number, partition, number ...]}. `done` also tells which topics the task found, as
+{"topic": ["uuid", number of partitions]}. A task in Spark's JVM gets the plan of its write with the
 answer to `hello`. When Spark has accepted its tasks, the driver's JVM connects and tells: a `result` for each of them,
 then `results`, which has an answer.
 """
@@ -19,17 +20,17 @@ from typing import Any
 
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.lease.messages import (
-    AcceptedTask,
     Busy,
     Granted,
     Lease,
     LeaseRefused,
     Outcome,
     TaskResult,
+    Topics,
     Written,
 )
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 LENGTH = struct.Struct(">I")
 MAX_FRAME_BYTES = 4 << 20
 # A peer whose machine is gone is noticed after about half a minute.
@@ -121,24 +122,32 @@ def leases_of(answer: Mapping[str, Any], wants: Mapping[TopicPartition, int]) ->
 
 
 def encode_result(result: TaskResult) -> list[object]:
-    return [*result[:3], encode_numbers(result.counts)]
+    return [*result[:3], encode_numbers(result.counts), encode_topics(result.topics)]
 
 
 def result_of(value: Sequence[Any]) -> TaskResult:
     """The inverse of `encode_result`."""
-    write_number, partition_id, task_attempt_id, counts = value
+    write_number, partition_id, task_attempt_id, counts, topics = value
     return TaskResult(
         integer_of(write_number),
         integer_of(partition_id),
         integer_of(task_attempt_id),
         tuple((*where, count) for where, count in numbers_of(counts).items()),
+        topics_of(topics),
     )
 
 
-def accepted_of(message: Mapping[str, Any]) -> AcceptedTask:
-    """A task whose result Spark accepted, from the frame `result`."""
-    return AcceptedTask(
-        result_of(message["result"]), {name: uuid.UUID(id_).bytes for name, id_ in message["topics"].items()}
+def encode_topics(topics: Iterable[tuple[str, bytes, int]]) -> dict[str, list[object]]:
+    """Name, id and number of partitions: {"topic": ["uuid", partitions]}."""
+    return {name: [str(uuid.UUID(bytes=topic_id)), partitions] for name, topic_id, partitions in topics}
+
+
+def topics_of(value: object) -> Topics:
+    """The inverse of `encode_topics`, in the order of the names."""
+    if not isinstance(value, dict):
+        raise BadFrame(f"expected topics by name, found {value!r}")
+    return tuple(
+        (name, uuid.UUID(id_).bytes, integer_of(partitions)) for name, (id_, partitions) in sorted(value.items())
     )
 
 

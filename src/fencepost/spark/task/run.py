@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -13,23 +13,23 @@ from fencepost.spark.lease.client import AlreadyWritten, LeaseClient
 from fencepost.spark.lease.messages import TaskAttempt, TaskResult
 from fencepost.spark.task.plan import WritePlan
 from fencepost.spark.task.sender import WriteFailed
-from fencepost.spark.task.topics import PinnedTopic
 from fencepost.spark.task.worker import reused
 from fencepost.spark.task.writer import TaskWriter
 
 # The result of a task as Spark's SQL types and as Arrow's.
 RESULT_SCHEMA = (
-    "write int, input int, attempt long, topics map<string,binary>, "
-    "counts array<struct<topic:string,partition:int,records:long>>"
+    "write int, input int, attempt long, counts array<struct<topic:string,partition:int,records:long>>, "
+    "topics array<struct<topic:string,id:binary,partitions:int>>"
 )
 _COUNT = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("records", pa.int64())])
+_TOPIC = pa.struct([("topic", pa.string()), ("id", pa.binary()), ("partitions", pa.int32())])
 _RESULT = pa.schema(
     [
         ("write", pa.int32()),
         ("input", pa.int32()),
         ("attempt", pa.int64()),
-        ("topics", pa.map_(pa.string(), pa.binary())),
         ("counts", pa.list_(_COUNT)),
+        ("topics", pa.list_(_TOPIC)),
     ]
 )
 # The task gathers about this much before it encodes the rows, so that record batches get large.
@@ -46,27 +46,27 @@ def spark_task(plan: WritePlan) -> Any:
         assert context is not None
         task = TaskAttempt(plan.write_number, context.partitionId(), context.taskAttemptId())
         with reused():
-            result, topics = write_rows(plan, task, rows, context.attemptNumber())
-        yield encode_result(result, topics)
+            result = write_rows(plan, task, rows, context.attemptNumber())
+        yield encode_result(result)
 
     return run
 
 
-def encode_result(result: TaskResult, topics: Mapping[str, PinnedTopic]) -> pa.RecordBatch:
+def encode_result(result: TaskResult) -> pa.RecordBatch:
     row = {
         "write": result.write_number,
         "input": result.partition_id,
         "attempt": result.task_attempt_id,
-        "topics": [(name, topic.topic_id) for name, topic in topics.items()],
         "counts": [{"topic": t, "partition": p, "records": n} for t, p, n in result.counts],
+        "topics": [{"topic": t, "id": i, "partitions": n} for t, i, n in result.topics],
     }
     return pa.RecordBatch.from_pylist([row], schema=_RESULT)
 
 
 def write_rows(
     plan: WritePlan, task: TaskAttempt, rows: Iterable[pa.RecordBatch], attempt_number: int | None = None
-) -> tuple[TaskResult, Mapping[str, PinnedTopic]]:
-    """Write all rows of one input partition. Returns its result (of this or another attempt) and its topics."""
+) -> TaskResult:
+    """Write all rows of one input partition. Returns its result, of this or another attempt."""
     with LeaseClient(plan.address, task, attempt_number, wants_plan=not plan.settings) as leases:
         if leases.plan is not None:
             plan = plan._replace(settings=leases.plan["settings"])
@@ -75,7 +75,7 @@ def write_rows(
         try:
             for table in _gather(counted):
                 writer.write(table)
-            return leases.done(writer.counts), writer.topics
+            return leases.done(writer.counts, ((name, *topic) for name, topic in writer.topics.items()))
         except AlreadyWritten as e:
             counted.exhaust()
             written = sum(count for _, _, count in e.result.counts)
@@ -87,7 +87,7 @@ def write_rows(
                 reason = f"an earlier attempt at {name} wrote {written} records, but there are {counted.rows} rows"
                 leases.dispute(reason)
                 raise WriteFailed(reason) from None
-            return e.result, writer.topics
+            return e.result
         except BadRecord as e:
             leases.fail(str(e), is_fatal=True)
             raise WriteFailed(str(e)) from None

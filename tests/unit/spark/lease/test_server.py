@@ -31,7 +31,6 @@ from fencepost.spark.lease.client import (
     RefusedByDriver,
 )
 from fencepost.spark.lease.messages import (
-    AcceptedTask,
     Effect,
     Finished,
     Lease,
@@ -450,20 +449,20 @@ def test_a_task_in_the_jvm_gets_the_plan_of_its_write_with_its_greeting(batch: M
 def test_the_driver_has_the_tasks_that_spark_accepted_when_all_are_reported(batch: MicroBatch) -> None:
     id_ = uuid.uuid4()
     results: list[dict[str, object]] = [
-        {"op": "result", "result": [1, n, 100 + n, {"refunds": [0, 5 + n]}], "topics": {"refunds": str(id_)}}
+        {"op": "result", "result": [1, n, 100 + n, {"refunds": [0, 5 + n]}, {"refunds": [str(id_), 3]}]}
         for n in range(2)
     ]
     assert batch.server.accepted(1) is None
     assert ask(batch.address, {"write": 1}, *results, {"op": "results", "count": 2}) == [{"ok": True}] * 2
     assert batch.server.accepted(1) == [
-        AcceptedTask(TaskResult(1, n, 100 + n, (("refunds", 0, 5 + n),)), {"refunds": id_.bytes}) for n in range(2)
+        TaskResult(1, n, 100 + n, (("refunds", 0, 5 + n),), (("refunds", id_.bytes, 3),)) for n in range(2)
     ]
     assert batch.server.accepted(2) is None
     assert batch.server.broken is None, "the end of a report is not the loss of a task"
 
 
 def test_a_report_that_is_not_complete_is_not_taken(batch: MicroBatch) -> None:
-    result: dict[str, object] = {"op": "result", "result": [1, 0, 100, []], "topics": {}}
+    result: dict[str, object] = {"op": "result", "result": [1, 0, 100, {}, {}]}
     assert ask(batch.address, {"write": 1}, result, {"op": "results", "count": 2}) == [{"ok": True}]
     assert batch.server.accepted(1) is None
 
@@ -533,6 +532,8 @@ def test_a_client_that_breaks_the_protocol_is_disconnected_and_the_others_stay(b
         {"op": "release", "records": {"refunds": [1]}, "bytes": 1},
         {"op": "release", "records": {"refunds": [1, 2]}},
         {"op": "done"},
+        {"op": "done", "counts": {}, "topics": []},
+        {"op": "done", "counts": {}, "topics": {"refunds": ["no id", 1]}},
         {"op": "dance"},
         {},
     ],
