@@ -114,6 +114,6 @@ class BatchTransaction:
             sizes = sorted(one.partition_count for one in found)
             if len(sizes) > 1:
                 raise BatchBroken(
-                    f"topic {topic} grew from {sizes[0]} to {sizes[-1]} partitions while the micro-batch was written: a "
-                    "key may be in two of them"
+                    f"topic {topic} grew from {sizes[0]} to {sizes[-1]} partitions while the micro-batch was written: "
+                    "a key may be in two of them"
                 )
