@@ -17,7 +17,8 @@ from tests.e2e.spark.streams import create_topic, read
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 
-GUIDE = Path(__file__).resolve().parents[3] / "docs" / "guides" / "spark.md"
+ROOT = Path(__file__).resolve().parents[3]
+GUIDE = ROOT / "docs" / "guides" / "spark.md"
 
 
 class Reader:
@@ -35,14 +36,24 @@ class Reader:
 
     def run(self, then: str = "") -> dict[str, Any]:
         """Run the next program until its query has nothing left to do; `then` runs at its end."""
-        text = self.programs[self._next].replace("kafka:9092", self._servers)
-        text = text.replace("/checkpoints/", f"{self._folder}/")
         self._next += 1
+        return self._run(self.programs[self._next - 1] + then, f"program {self._next} of {GUIDE.name}")
+
+    def run_readme(self) -> None:
+        """The lines for a Spark job, in a program that has imported PySpark and computed `refunds`."""
+        from pyspark.sql import SparkSession
+
+        section = (ROOT / "README.md").read_text().partition("\n## Two lines for a Spark job\n")[2]
+        self._names["SparkSession"] = SparkSession
+        self._run(section.partition("```python\n")[2].partition("```")[0], "README.md")
+
+    def _run(self, text: str, source: str) -> dict[str, Any]:
+        text = text.replace("kafka:9092", self._servers).replace("/checkpoints/", f"{self._folder}/")
         names = self._names
         names.pop("query", None)
         names.pop("sink", None)
         try:
-            exec(compile(text + then, f"program {self._next} of {GUIDE.name}", "exec"), names)
+            exec(compile(text, source, "exec"), names)
             if "query" in names:
                 names["query"].processAllAvailable()
         finally:
@@ -88,8 +99,11 @@ def test_the_programs_of_the_guide(kafka_source: Any, servers: str, numbers: Any
     guide.run()  # With Spark's own sink.
     assert keys("refunds-emitted") == settlements(10)
 
-    numbers(5)
+    numbers(3)
     guide.run()  # With our format. The checkpoint is kept.
+    assert keys("refunds-emitted") == settlements(13)
+    numbers(2)
+    guide.run_readme()  # The same.
     assert keys("refunds-emitted") == settlements(15)
     assert {(record.value or b"")[:10] for record in read(servers, "refunds-emitted")} == {b"SETTLEMENT"}
 
