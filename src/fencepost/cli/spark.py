@@ -55,6 +55,7 @@ def spark() -> None:
 @click.option(
     "--source-topic", "sources", metavar="TOPIC", multiple=True, help="A topic that the query reads. Repeatable."
 )
+@click.option("--token", metavar="TOKEN", help="A token of write(token=...), for its permission.")
 @click.option("--master", metavar="URL", help="The Spark cluster. Default: that of Spark's own configuration.")
 @click.option("--conf", "confs", metavar="NAME=VALUE", multiple=True, help="One setting of Spark. Repeatable.")
 @click.option("--no-spark", is_flag=True, help="Check the Kafka cluster only, without starting a Spark session.")
@@ -65,6 +66,7 @@ def check(
     topics: tuple[str, ...],
     group_id: str | None,
     sources: tuple[str, ...],
+    token: str | None,
     master: str | None,
     confs: tuple[str, ...],
     no_spark: bool,
@@ -94,7 +96,7 @@ def check(
     settings |= {"group.id": group_id} if group_id is not None else {}
     session = None if no_spark else _start_session(master, confs)
     try:
-        report = check_pipeline(session, settings, topics=topics, source_topics=sources)
+        report = check_pipeline(session, settings, topics=topics, source_topics=sources, token=token)
     except BadClientSetting as e:
         raise WrongUse(*with_hint(str(e), "the settings are those of the sink")) from None
     finally:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from fencepost.client.admin.configs import broker_setting, describe_topic_configs, setting_of_every_broker
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
-from fencepost.client.transaction import ADD_PARTITIONS
+from fencepost.client.transaction import ADD_PARTITIONS, VERIFICATION, find_unverified
 from fencepost.protocol import errors
 from fencepost.spark.driver.access import DENIED, find_missing
 from fencepost.spark.driver.decision import known_retention_ms
@@ -18,6 +18,7 @@ from fencepost.spark.driver.permissions import (
     to_commit,
     to_move_group,
     to_own,
+    to_use_token,
     to_write,
     without_implied,
 )
@@ -31,7 +32,7 @@ PATIENCE_S = 1.0
 
 
 def check_cluster(
-    settings: SinkSettings, topics: Sequence[str], source_topics: Sequence[str]
+    settings: SinkSettings, topics: Sequence[str], source_topics: Sequence[str], token: str | None = None
 ) -> tuple[list[Checked], dict[int, tuple[str, int]]]:
     """What was found, and the addresses of the brokers. Raises ClientError if the cluster cannot be reached."""
     with KafkaClient(settings.client, PATIENCE_S) as client:
@@ -39,15 +40,14 @@ def check_cluster(
         for node_id in brokers:
             client.broker(node_id)
         reached = ", ".join(f"{host}:{port}" for host, port in brokers.values())
-        is_verifying = all(client.broker(id_).session.max_version(ADD_PARTITIONS) >= 4 for id_ in brokers)
         findings = [
             Checked("brokers from the driver", OK, reached),
-            judge_versions(client.any_broker().session.features, is_verifying),
+            judge_versions(client.any_broker().session.features, _unverified(client, settings.is_verified)),
         ]
         found = {topic: _check_topic(client, topic) for topic in topics}
         findings += [finding for finding in found.values() if finding is not None]
         topics = [topic for topic, finding in found.items() if finding is None or finding.status == OK]
-        findings.append(_check_permissions(client, settings, topics, source_topics))
+        findings.append(_check_permissions(client, settings, topics, source_topics, token))
         findings.append(
             judge_timeout(
                 settings.timeout_ms, _number(broker_setting(client, min(brokers), "transaction.max.timeout.ms"))
@@ -65,6 +65,12 @@ def check_cluster(
     return findings, brokers
 
 
+def _unverified(client: KafkaClient, is_verified: bool) -> str | None:
+    """Why late writes could do harm without transaction.version 2, as the sink itself asks when it starts."""
+    served = {id_: client.broker(id_).session.max_version(ADD_PARTITIONS) for id_ in client.brokers()}
+    return find_unverified(served, client.setting_of_every_broker(VERIFICATION), is_verified)
+
+
 def _check_topic(client: KafkaClient, topic: str) -> Checked | None:
     """None: the cluster does not say, because a permission is missing."""
     subject = f"topic {topic}"
@@ -78,10 +84,15 @@ def _check_topic(client: KafkaClient, topic: str) -> Checked | None:
 
 
 def _check_permissions(
-    client: KafkaClient, settings: SinkSettings, topics: Iterable[str], source_topics: Iterable[str]
+    client: KafkaClient,
+    settings: SinkSettings,
+    topics: Iterable[str],
+    source_topics: Iterable[str],
+    token: str | None,
 ) -> Checked:
     id_ = settings.transactional_id
     needed = [*to_own(id_), *to_commit(id_), *to_write(topics, is_noted=True)]
+    needed += to_use_token(id_, token) if token is not None else []
     if settings.group_id is not None and settings.source_client is None:
         needed += to_move_group(settings.group_id, source_topics)
     return _judge_permissions("permissions", client, settings.bootstrap_servers, needed)

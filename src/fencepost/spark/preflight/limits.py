@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fencepost.spark.preflight.report import OK, PROBLEM, UNKNOWN, WARNING, Checked
+from fencepost.spark.preflight.report import OK, PROBLEM, UNKNOWN, WARNING, Checked, from_message
 
 DAY_MINUTES = 24 * 60
 
 
-def judge_versions(features: Mapping[str, int], is_verifying: bool) -> Checked:
-    """features: the finalized ones. is_verifying: brokers can verify that a write belongs to an open transaction."""
+def judge_versions(features: Mapping[str, int], unverified: str | None) -> Checked:
+    """features: the finalized ones. unverified: why a late write could do harm; transaction.version 2 prevents it."""
     subject = "Kafka version"
     shown = {"transaction.version": 0, **features}
     text = ", ".join(f"{name} {shown[name]}" for name in ("metadata.version", "transaction.version") if name in shown)
     if features.get("transaction.version", 0) >= 2:
         return Checked(subject, OK, text)
-    if not is_verifying:
-        return Checked(
-            subject,
-            PROBLEM,
-            f"{text}; a broker cannot verify that a write belongs to an open transaction (KIP-890)",
-            "Apache Kafka 3.6 or later can",
-        )
+    if unverified is not None:
+        return from_message(subject, f"{text}; {unverified}")
     hint = "each micro-batch costs two requests less with transaction.version 2, which Apache Kafka 4.0 or later has"
     return Checked(subject, OK, text, hint)
 

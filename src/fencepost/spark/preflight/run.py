@@ -25,17 +25,19 @@ def check(
     topics: Iterable[str] = (),
     source_topics: Iterable[str] = (),
     tasks: int | None = None,
+    token: str | None = None,
 ) -> CheckReport:
     """Check brokers, permissions and limits from here, and ports and packages from the executors of the session.
 
     settings: those of the sink. topics: outputs beside the setting `topic`. source_topics: what the query reads, for
-    the permissions that group.id needs. spark: None leaves out the executors.
+    the permissions that group.id needs. token: one of `write(token=...)`, for the permission that it needs.
+    spark: None leaves out the executors.
     Neither takes the transactional.id over nor writes. Raises BadClientSetting.
     """
     parsed = parse_sink_settings(settings)
     outputs = sorted({*topics, *([parsed.topic] if parsed.topic else [])})
     try:
-        findings, brokers = check_cluster(parsed, outputs, sorted(source_topics))
+        findings, brokers = check_cluster(parsed, outputs, sorted(source_topics), token)
     except ClientError as e:
         return CheckReport((from_message("brokers from the driver", str(e)),))
     if spark is not None:

@@ -18,9 +18,13 @@ PROBE = Path(__file__).resolve().parents[4] / "src" / "fencepost" / "spark" / "p
 @pytest.mark.parametrize(
     ("finding", "status", "said"),
     [
-        (judge_versions({"transaction.version": 2, "metadata.version": 30}, True), OK, "metadata.version 30, tra"),
-        (judge_versions({}, True), OK, "transaction.version 0"),
-        (judge_versions({"transaction.version": 1}, False), PROBLEM, "cannot verify"),
+        (
+            judge_versions({"transaction.version": 2, "metadata.version": 30}, "unverified"),
+            OK,
+            "metadata.version 30, tra",
+        ),
+        (judge_versions({}, None), OK, "transaction.version 0"),
+        (judge_versions({"transaction.version": 1}, "late writes\n\nhint: verify"), PROBLEM, "1; late writes"),
         (judge_timeout(300_000, 900_000), OK, "300000, of at most 900000"),
         (judge_timeout(900_001, 900_000), PROBLEM, "900001 is more than transaction.max.timeout.ms=900000"),
         (judge_timeout(1, None), UNKNOWN, "do not show transaction.max.timeout.ms"),
