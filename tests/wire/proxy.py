@@ -11,6 +11,7 @@ on a connection.
 from __future__ import annotations
 
 import queue
+import select
 import socket
 import struct
 import threading
@@ -25,6 +26,8 @@ from fencepost.protocol.schema import Message
 _LENGTH = struct.Struct(">i")
 _HEADER = struct.Struct(">hhi")
 TIMEOUT_S = 60.0
+# How long a request waits for others on its connection, where the proxy wants several.
+COMPANY_S = 0.5
 
 
 class Lost(Exception):
@@ -67,6 +70,12 @@ class _Trap(NamedTuple):
     on_reply: Callable[[bytes, int], bytes]
 
 
+class _Cut(NamedTuple):
+    api_key: int
+    executed: int
+    answered: int
+
+
 def _lose(*_: object) -> Any:
     raise Lost
 
@@ -88,6 +97,7 @@ class Proxy:
         self.bootstrap_servers = f"127.0.0.1:{self.port}"
         self._lock = threading.Lock()
         self._traps: list[_Trap] = []
+        self._cuts: list[_Cut] = []
         self._sockets: set[socket.socket] = set()
 
     def __enter__(self) -> Self:
@@ -125,6 +135,14 @@ class Proxy:
         self._set(kind, on_request, on_reply)
         return held
 
+    def cut(self, kind: type[Message], *, executed: int, answered: int) -> None:
+        """The connection ends when more requests of this kind than `executed` are on their way on it.
+
+        The broker gets the first `executed` of them, and the client the replies to the first `answered`.
+        """
+        with self._lock:
+            self._cuts.append(_Cut(kind.definition.api_key, executed, answered))
+
     def change_reply(self, kind: type[Message], change: Callable[[Any], None]) -> None:
         """The broker executes the next request of this kind, and the client gets a changed reply."""
         reply_kind = getattr(messages, kind.definition.name.removesuffix("Request") + "Response")
@@ -160,7 +178,7 @@ class Proxy:
     def unsprung(self) -> int:
         """How many of these faults have not happened yet."""
         with self._lock:
-            return len(self._traps)
+            return len(self._traps) + len(self._cuts)
 
     def _set(
         self,
@@ -204,6 +222,8 @@ class Proxy:
     def _pass_on(self, client: socket.socket, broker: socket.socket) -> None:
         request = _receive_frame(client)
         api_key, version, _ = _HEADER.unpack_from(request)
+        if cut := self._next_cut(api_key):
+            return self._pass_several(cut, request, client, broker)
         trap = self._spring(api_key) or _Trap(api_key, _pass_request, _pass_reply)
         reply = trap.on_request(request, version, client.getpeername()[1])
         if reply is None:
@@ -213,6 +233,27 @@ class Proxy:
                 if kind.definition.api_key == api_key:
                     reply = _changed(kind, reply, version, self._put_our_address)
         client.sendall(_LENGTH.pack(len(reply)) + reply)
+        return None
+
+    def _next_cut(self, api_key: int) -> _Cut | None:
+        with self._lock:
+            return next((cut for cut in self._cuts if cut.api_key == api_key), None)
+
+    def _pass_several(self, cut: _Cut, first: bytes, client: socket.socket, broker: socket.socket) -> None:
+        """All that the client sends before it waits for a reply. The connection is cut if they are enough."""
+        requests = [first]
+        while len(requests) <= cut.executed and select.select([client], [], [], COMPANY_S)[0]:
+            requests.append(_receive_frame(client))
+        is_cut = len(requests) > cut.executed
+        for number, request in enumerate(requests[: cut.executed] if is_cut else requests):
+            broker.sendall(_LENGTH.pack(len(request)) + request)
+            reply = _receive_frame(broker)
+            if number < cut.answered or not is_cut:
+                client.sendall(_LENGTH.pack(len(reply)) + reply)
+        if is_cut:
+            with self._lock:
+                self._cuts.remove(cut)
+            raise Lost
 
     def _put_our_address(self, response: Any) -> None:
         is_metadata = isinstance(response, MetadataResponse)
