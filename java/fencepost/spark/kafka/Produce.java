@@ -6,8 +6,10 @@ import fencepost.spark.kafka.ErrorCode.Verdict;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.UUID;
 
 /**
@@ -52,9 +54,9 @@ public final class Produce {
             try {
                 byLeader.computeIfAbsent(cluster.leader(where), leader -> new ArrayList<>()).add(where);
             } catch (BrokerError e) {
-                answers.put(where, lost(where, e.code, e));
+                answers.put(where, new Answer(e.code, e.getMessage()));
             } catch (Unreachable e) {
-                answers.put(where, lost(where, ErrorCode.NETWORK_EXCEPTION, e));
+                answers.put(where, lost(e));
             }
         }
         List<Sent> sent = new ArrayList<>();
@@ -73,6 +75,7 @@ public final class Produce {
                 answers.putAll(said);
             });
         }
+        refresh(answers);
         answers.replaceAll(this::judged);
         return answers;
     }
@@ -112,10 +115,7 @@ public final class Produce {
             exchange.run();
         } catch (Unreachable e) {
             cluster.drop(leader);
-            Map<String, Answer> lost = new HashMap<>();
-            for (TopicPartition where : partitions) {
-                answers.put(where, lost.computeIfAbsent(where.topic(), topic -> lost(where, ErrorCode.NETWORK_EXCEPTION, e)));
-            }
+            partitions.forEach(where -> answers.put(where, lost(e)));
         }
     }
 
@@ -177,30 +177,32 @@ public final class Produce {
         throw new IllegalArgumentException("topic id " + topicId);
     }
 
-    private Answer judged(TopicPartition where, Answer answer) {
-        if (answer.code == ErrorCode.UNKNOWN_TOPIC_ID) {
-            // Either the broker does not know a new topic yet, or the topic was deleted. If its id is still the same,
-            // the topic exists, and the task sends the record batch again.
-            refresh(where.topic());
-            if (topics.get(where.topic()).topicId().equals(cluster.currentId(where.topic()))) {
-                return new Answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, answer.message);
+    private static Answer lost(Unreachable problem) {
+        return new Answer(ErrorCode.NETWORK_EXCEPTION, problem.getMessage());
+    }
+
+    /** Asks for the topics whose record batches will be sent again: once each, because a broker that hangs may be asked. */
+    private void refresh(Map<TopicPartition, Answer> answers) {
+        Set<String> stale = new LinkedHashSet<>();
+        answers.forEach((where, answer) -> {
+            if (answer.code == ErrorCode.UNKNOWN_TOPIC_ID || ErrorCode.of(answer.code).verdict() == Verdict.AGAIN) {
+                stale.add(where.topic());
             }
-        } else if (answer.code != ErrorCode.NETWORK_EXCEPTION && ErrorCode.of(answer.code).verdict() == Verdict.AGAIN) {
-            refresh(where.topic());
+        });
+        for (String topic : stale) {
+            try {
+                cluster.refresh(topic);
+            } catch (BrokerError | Unreachable e) {
+                // The next request reports the problem.
+            }
         }
-        return answer;
     }
 
-    private Answer lost(TopicPartition where, int code, ClientError problem) {
-        refresh(where.topic());
-        return new Answer(code, problem.getMessage());
-    }
-
-    private void refresh(String topic) {
-        try {
-            cluster.refresh(topic);
-        } catch (BrokerError | Unreachable e) {
-            // The next request reports the problem.
-        }
+    private Answer judged(TopicPartition where, Answer answer) {
+        // Either the broker does not know a new topic yet, or the topic was deleted. If its id is still the same,
+        // the topic exists, and the task sends the record batch again.
+        boolean exists = answer.code == ErrorCode.UNKNOWN_TOPIC_ID
+                && topics.get(where.topic()).topicId().equals(cluster.currentId(where.topic()));
+        return exists ? new Answer(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, answer.message) : answer;
     }
 }
