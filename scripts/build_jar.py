@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from inspect import getfile
 from pathlib import Path
 
 from fencepost.protocol import errors
@@ -93,7 +94,8 @@ def build(jar: Path = JAR) -> None:
 
 def is_fresh(jar: Path) -> bool:
     """Is the jar newer than everything that it was made from?"""
-    made_from = [*SOURCES.rglob("*.java"), Path(__file__), Path(errors.__file__ or ""), ROOT / "uv.lock"]
+    tables = [Path(errors.__file__ or ""), Path(getfile(judge))]
+    made_from = [*SOURCES.rglob("*.java"), Path(__file__), *tables, ROOT / "uv.lock"]
     return jar.is_file() and all(path.stat().st_mtime <= jar.stat().st_mtime for path in made_from)
 
 
@@ -108,7 +110,8 @@ def main() -> int:
             raise StepFailed("there is no Java")
         build(jar)
     except (StepFailed, OSError, subprocess.SubprocessError) as failure:
-        say(f"{'error' if is_needed else 'note'}: no fencepost-spark.jar, so Spark's tasks run in Python: {failure}")
+        so = "" if is_needed else ", so Spark's tasks run in Python"
+        say(f"{'error' if is_needed else 'note'}: no fencepost-spark.jar{so}: {failure}")
         return 1 if is_needed else 0
     return 0
 
