@@ -35,7 +35,8 @@ TRANSACTIONAL_ID = "sparkless-1"
 
 class Session:
     def __init__(self, query_id: str) -> None:
-        query = SimpleNamespace(id=query_id, runId=str(uuid.uuid4()))
+        plan = "== Physical Plan ==\nFileScan text [value#1]"
+        query = SimpleNamespace(id=query_id, runId=str(uuid.uuid4()), explain=lambda: print(plan))
         self.streams = SimpleNamespace(active=[query])
         self.conf = SimpleNamespace(get=lambda name, default=None: default)
 

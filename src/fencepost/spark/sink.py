@@ -24,8 +24,8 @@ the commit.
 Spark Connect (tested with 4.0.5): the server runs foreachBatch functions in a process beside it. The sink is sent
 there, and that process owns the transaction and serves the leases. It has no SparkContext, with these consequences:
 - The sink needs the query's checkpointLocation as fencepost.checkpoint.location, and refuses to work without it.
-- The sink cannot see whether Spark ran a stage twice, so it refuses a frame behind a shuffle, unless the server runs
-  with spark.stage.maxConsecutiveAttempts=1.
+- The sink cannot see whether Spark ran a stage twice, so it refuses rows behind a shuffle, unless the server runs with
+  spark.stage.maxConsecutiveAttempts=1. It does not run a micro-batch again whose stream has a shuffle.
 - Progress is in the log of that process (the server's), and at fencepost.metrics.port.
 """
 

@@ -1,8 +1,9 @@
-"""A client of Spark Connect in a process of its own: REMOTE FOLDER CHECKPOINT SETTINGS [REACHED] [PARTITIONS].
+"""A client of Spark Connect in a process of its own: REMOTE FOLDER CHECKPOINT SETTINGS [REACHED] [PARTITIONS] [WHERE].
 
 SETTINGS are JSON. It writes the lines of a folder to a topic until there are no more. If the query fails, it prints
 the error and exits with code 1. With REACHED it stops the query in the middle of a micro-batch: after one input
-partition is written, when the other creates that file. With PARTITIONS there is a shuffle before the writes.
+partition is written, when the other creates that file. With PARTITIONS there is a shuffle before the writes:
+in the function, or with WHERE=stream before foreachBatch. With WHERE=broken too, and the first attempt is broken.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import time
 from pathlib import Path
 
 
-def main(remote: str, folder: str, checkpoint: str, settings: str, reached: str = "", partitions: str = "") -> int:
+def main(
+    remote: str, folder: str, checkpoint: str, settings: str, reached: str = "", partitions: str = "", where: str = ""
+) -> int:
     from pyspark.errors import StreamingQueryException
     from pyspark.sql import SparkSession
 
-    from fencepost.spark.sink import ExactlyOnceSink
+    from fencepost.spark.sink import BatchBroken, ExactlyOnceSink
 
     spark = SparkSession.builder.remote(remote).getOrCreate()
     given = json.loads(settings)
@@ -25,12 +28,14 @@ def main(remote: str, folder: str, checkpoint: str, settings: str, reached: str 
 
     @sink.batch
     def write(frame, transaction):  # type: ignore[no-untyped-def]
-        if partitions:
+        if partitions and not where:
             frame = frame.repartition(int(partitions), "value")
         if not reached:  # It waits for a write of another input partition, so it must not compute them all first.
             frame = transaction.compute_once(frame)
         transaction.write(frame)
         transaction.write(frame.selectExpr("upper(value) AS value"))
+        if where == "broken":
+            raise BatchBroken("as if a task were lost")
 
     def hesitate(batches):  # type: ignore[no-untyped-def]
         from fencepost.client.admin.partitions import end_offset
@@ -47,6 +52,8 @@ def main(remote: str, folder: str, checkpoint: str, settings: str, reached: str 
             yield batch
 
     lines = spark.readStream.format("text").option("maxFilesPerTrigger", 2).load(folder)
+    if where:
+        lines = lines.repartition(int(partitions), "value")
     if reached:
         lines = lines.mapInArrow(hesitate, "value string")
     writer = lines.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)

@@ -234,6 +234,180 @@ def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
     assert is_free(servers, topic)
 
 
+# --- shuffle files of two computations ------------------------------------------------------------------------
+
+
+def spread(batches: Rows) -> Rows:
+    """Adds a column `salt` that differs each time, which Spark does not know."""
+    import pyarrow as pa
+
+    for batch in batches:
+        salt = pa.array([random.random() for _ in range(batch.num_rows)])
+        yield pa.RecordBatch.from_arrays([batch.column(0), salt], ["value", "salt"])
+
+
+def shuffled_twice(frame: Any) -> Any:
+    """The rows behind two shuffles, the second with four map tasks. A row goes another way each time."""
+    for partitions in (4, 3):
+        frame = frame.mapInArrow(spread, "value string, salt double").repartition(partitions, "salt").select("value")
+    return frame
+
+
+class Shuffles:
+    """Those that Spark has made since this was created."""
+
+    def __init__(self, spark: Any) -> None:
+        self._environment = spark._jvm.org.apache.spark.SparkEnv.get()
+        self._tracker = self._environment.mapOutputTracker()
+        self._before = self._ids()
+
+    def _ids(self) -> set[str]:
+        return set(filter(None, self._tracker.shuffleStatuses().keys().mkString(",").split(",")))
+
+    def whole(self) -> dict[int, int]:
+        """The shuffles whose map tasks have all run, and how many they are."""
+        found = {}
+        for shuffle_id in map(int, self._ids() - self._before):
+            maps = len(self._tracker.shuffleStatuses().apply(shuffle_id).mapStatuses())
+            if self._tracker.getNumAvailableOutputs(shuffle_id) == maps:
+                found[shuffle_id] = maps
+        return found
+
+    def lose_some(self) -> None:
+        """As with an executor that dies: the files of the first map task of each shuffle are gone."""
+        whole = self.whole()
+        assert 4 in whole.values(), "the second shuffle is made from the first"
+        for shuffle_id in whole:
+            self._tracker.unregisterMapOutput(shuffle_id, 0, self._environment.blockManager().blockManagerId())
+
+
+def die_once(died: Path) -> Callable[[Rows], Rows]:
+    def run(batches: Rows) -> Rows:
+        for batch in batches:
+            if not died.exists():
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield batch
+
+    return run
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_batch_that_is_run_again_reads_no_shuffle_files_and_no_cached_rows_of_the_broken_attempt(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path, is_cached: bool
+) -> None:
+    servers, died = broker.bootstrap_servers, tmp_path / "died"
+    topic = create_topic(servers, unique("leftovers"))
+    sink = sinks(servers, unique("leftovers"), topic=topic)
+    shuffles = Shuffles(spark)
+
+    @sink.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        if is_cached:
+            frame.persist().count()
+        try:
+            transaction.write(frame.mapInArrow(die_once(died), "value string"))
+        except Exception:
+            shuffles.lose_some()
+            if is_cached:
+                lose_cached_rows(spark)
+            raise
+
+    lines.add_batch(100)
+    try:
+        run(shuffled_twice(stream(spark, lines)), write, tmp_path / "checkpoint")
+    finally:
+        spark.catalog.clearCache()
+    assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", 2)]
+    assert values(servers, topic) == sorted(lines.all)
+
+
+def test_a_cached_frame_is_computed_anew_when_it_is_written_again(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path
+) -> None:
+    servers, died = broker.bootstrap_servers, tmp_path / "died"
+    topic = create_topic(servers, unique("leftovers"))
+    sink = sinks(servers, unique("leftovers"), topic=topic)
+    shuffles = Shuffles(spark)
+    rows = shuffled_twice(spark.range(0, 300, 1, 3).selectExpr("cast(id AS string) AS value")).persist()
+    try:
+        rows.count()
+        shuffles.lose_some()
+        lose_cached_rows(spark)
+        assert sink.write(rows.mapInArrow(die_once(died), "value string")) == 300
+    finally:
+        rows.unpersist()
+    assert sink.recent_progress[-1].attempts == 2
+    assert values(servers, topic) == numbers(300)
+
+
+@pytest.mark.parametrize("first", ["a write", "a job before the sink"])
+def test_a_shuffle_that_a_later_job_computes_again_in_part_breaks_the_batch(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path, first: str
+) -> None:
+    """Each job ran each of its stages once. In Spark 4.1 a stream runs its shuffles before it calls the sink."""
+    servers = broker.bootstrap_servers
+    topics = [create_topic(servers, unique("again")) for _ in range(2 if first == "a write" else 1)]
+    sink = sinks(servers, unique("again"))
+    shuffles = Shuffles(spark)
+    losses: list[str] = []
+
+    def lose_some_once() -> None:
+        if not losses:
+            shuffles.lose_some()
+            losses.append(first)
+
+    @sink.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        for topic in topics:
+            transaction.write(frame, topic=topic)
+            lose_some_once()
+
+    def count_and_write(frame: Any, batch_id: int) -> None:
+        frame.count()
+        lose_some_once()
+        write(frame, batch_id)
+
+    lines.add_batch(100)
+    function = write if first == "a write" else count_and_write
+    run(shuffled_twice(stream(spark, lines)), function, tmp_path / "checkpoint")
+    assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", 2)]
+    for topic in topics:
+        assert values(servers, topic) == sorted(lines.all)
+
+
+def test_shuffles_that_are_jobs_of_their_own_are_not_mixed_with_what_the_write_computes_again(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path
+) -> None:
+    """With adaptive execution. Files are lost after the second shuffle and before the write."""
+    servers, lost = broker.bootstrap_servers, tmp_path / "lost"
+    topic = create_topic(servers, unique("adaptive"))
+    sink = sinks(servers, unique("adaptive"), topic=topic)
+    shuffles = Shuffles(spark)
+
+    def hold_on(batches: Rows) -> Rows:
+        deadline = time.monotonic() + 60
+        while not lost.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield from batches
+
+    def lose_some() -> None:
+        wait_for(lambda: 4 in shuffles.whole().values())
+        shuffles.lose_some()
+        lost.touch()
+
+    assert spark.conf.get("spark.sql.adaptive.enabled") == "true"
+    rows = shuffled_twice(spark.range(0, 299, 1, 3).selectExpr("cast(id AS string) AS value"))
+    # The write waits for this shuffle too, whose only map task waits until the others are lost.
+    late = spark.range(299, 300, 1, 1).selectExpr("cast(id AS string) AS value").mapInArrow(hold_on, "value string")
+    executor = threading.Thread(target=lose_some)
+    executor.start()
+    assert sink.write(rows.union(late.repartition(1, "value"))) == 300
+    executor.join(TIMEOUT_S)
+    assert sink.recent_progress[-1].attempts == 2
+    assert values(servers, topic) == numbers(300)
+
+
 def test_a_batch_of_a_query_with_state_is_not_run_again_before_the_query_is(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,19 @@ Unique = Callable[[str], str]
 @pytest.fixture(scope="module")
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Spark Connect server of its own, as a cluster would have one."""
+    with connect_server(tmp_path_factory.mktemp("connect")) as address:
+        yield address
+
+
+@pytest.fixture
+def strict_remote(tmp_path: Path) -> Iterator[str]:
+    """A server that gives up a job instead of running a stage again."""
+    with connect_server(tmp_path, **{"spark.stage.maxConsecutiveAttempts": "1"}) as address:
+        yield address
+
+
+@contextmanager
+def connect_server(folder: Path, **more: str) -> Iterator[str]:
     pyspark = pytest.importorskip("pyspark", reason="no PySpark; `make setup` installs it")
     pytest.importorskip("grpc", reason="no grpcio, which Spark Connect wants; `make setup` installs it")
     if java_home() is None:
@@ -41,6 +55,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.sql.shuffle.partitions": "2",
+        **more,
     }
     arguments = [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]
     service = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -51,7 +66,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "SPARK_HOME": str(home),
         "PYSPARK_PYTHON": sys.executable,
     }
-    log_path = tmp_path_factory.mktemp("connect") / "server.log"
+    log_path = folder / "server.log"
     with log_path.open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
 
@@ -139,14 +154,33 @@ def test_a_sink_without_the_checkpoint_location_names_the_setting_it_needs(
     assert written(servers, topic) == 0
 
 
+@pytest.mark.parametrize("where", ["", "stream"])
 def test_a_frame_behind_a_shuffle_is_refused_because_a_repeated_stage_would_not_be_seen(
-    remote: str, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path
+    remote: str, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path, where: str
 ) -> None:
     servers, checkpoint = broker.bootstrap_servers, tmp_path / "checkpoint"
     topic = create_topic(servers, unique("connect"), 1)
     given = settings(servers, unique("connect"), topic=topic, fencepost_checkpoint_location=f"file:{checkpoint}")
     lines.add_batch()
-    job = run_job(remote, lines, checkpoint, given, "", "2")
+    job = run_job(remote, lines, checkpoint, given, "", "2", where)
     assert job.returncode == 1
     assert "hint: start the Spark Connect server with spark.stage.maxConsecutiveAttempts=1" in job.stdout
     assert written(servers, topic) == 0
+
+
+def test_a_batch_of_a_stream_with_a_shuffle_is_not_run_again_before_the_query_is(
+    strict_remote: str, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path
+) -> None:
+    servers, checkpoint = broker.bootstrap_servers, tmp_path / "checkpoint"
+    topic = create_topic(servers, unique("connect"), 1)
+    given = settings(servers, unique("connect"), topic=topic, fencepost_checkpoint_location=f"file:{checkpoint}")
+    lines.add_batch()
+    job = run_job(strict_remote, lines, checkpoint, given, "", "2", "broken")
+    assert job.returncode == 1
+    assert "cannot be run again in this run of the query: as if a task were lost" in job.stdout
+    assert "hint: start the query again" in job.stdout
+    assert values(servers, topic) == []
+
+    job = run_job(strict_remote, lines, checkpoint, given, "", "2", "stream")
+    assert job.returncode == 0, job.stdout + job.stderr
+    assert values(servers, topic) == sorted(lines.all + [line.upper() for line in lines.all])

@@ -24,10 +24,12 @@ from fencepost.spark.driver.access import Access
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.cached_rows import CachedRows
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote
+from fencepost.spark.driver.connect_shuffles import ConnectShuffles
 from fencepost.spark.driver.job_failures import is_lost_worker, sentence_of, setup_problem
 from fencepost.spark.driver.jobs import Jobs
 from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.lease_place import start_lease_server
+from fencepost.spark.driver.leftovers import START_AGAIN, forget_leftovers
 from fencepost.spark.driver.owner import TransactionOwner
 from fencepost.spark.driver.permissions import denied_topics, to_write
 from fencepost.spark.driver.planes import Plane, choose_plane
@@ -55,6 +57,7 @@ class Planned:
     """The checkpoint's record of a micro-batch."""
 
     query_id: str
+    run_id: str
     offsets: MicroBatchOffsets
     is_stateful: bool
 
@@ -69,6 +72,14 @@ class Work:
     consumed: Mapping[TopicPartition, int]
     planned: Planned | None  # None: a plain frame belongs to no query, so there is no commit note.
     token: TokenNote | None = None  # For a plain frame that is written once.
+
+    def connect_shuffles(self) -> ConnectShuffles:
+        planned = self.planned
+        return ConnectShuffles(
+            self.frame.sparkSession,
+            planned.query_id if planned is not None else None,
+            is_stateful=planned is not None and planned.is_stateful,
+        )
 
 
 class Attempts:
@@ -113,7 +124,7 @@ class Attempts:
             transaction_timeout_ms=self._settings.timeout_ms,
         )
         status = self._spark_status(session)
-        jobs = Jobs(session, status, is_stateful=work.planned is not None and work.planned.is_stateful)
+        jobs = Jobs(session, status, work.connect_shuffles(), work.planned.run_id if work.planned else None)
         is_noted = note is not None
 
         def touch(partitions: Sequence[TopicPartition]) -> None:
@@ -201,6 +212,18 @@ class Attempts:
         finally:
             wait([running])
         running.result()
+
+    def forget(self, work: Work, broken: BatchBroken) -> None:
+        """After a broken attempt: the next one computes all rows anew. Raises SinkError where Spark cannot do that."""
+        status = self._spark_status(work.frame.sparkSession)
+        if status is not None:
+            forget_leftovers(status.context, work.frame, is_stream=work.planned is not None)
+        elif work.connect_shuffles().are_in_stream:
+            raise SinkError(
+                f"the micro-batch is aborted, and cannot be run again in this run of the query: {broken}; the stream "
+                "has a shuffle, and with Spark Connect its files of the broken attempt cannot be removed"
+                f"\n\nhint: {START_AGAIN}"
+            ) from broken
 
     def _spark_status(self, session: Any) -> SparkStatus | None:
         """None with Spark Connect."""

@@ -154,7 +154,7 @@ class MicroBatchRunner:
         offsets = read_offsets(files, batch_id, query.sources)
         self._require(is_query=True, source_topics={topic for topic, _ in offsets.consumed})
         consumed = offsets.consumed if self.group and not self.group.is_elsewhere else {}
-        planned = Planned(query.query_id, offsets, has_state(files))
+        planned = Planned(query.query_id, query.run_id, offsets, has_state(files))
         work = Work(frame, batch_id, write, consumed, planned)
         is_skipped = self._is_committed(batch_id, planned)
         self._last_run = (query.run_id, batch_id)
@@ -241,6 +241,7 @@ class MicroBatchRunner:
                     ) from e
                 if number == max_attempts:
                     raise
+                self.attempts.forget(work, e)
                 log.warning("%s is run again (attempt %d): %s", name_of(work.batch_id), number + 1, e)
         raise AssertionError("max_attempts is at least 1")
 

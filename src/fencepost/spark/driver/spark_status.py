@@ -36,6 +36,9 @@ class SparkStatus:
         self._scheduler = spark.dagScheduler()
         self._tags = spark.statusTracker()
         self._infos = context._jsc.statusTracker()
+        self._store = spark.statusStore()
+        self._arrays = java_class(context._jvm, "java.util.Arrays")
+        self.looked_until = 0  # The first job that no micro-batch has looked at.
         self._json_mapper: Any = None  # Spark's own. It is kept: a new one would have to learn its classes again.
 
     def jobs_so_far(self) -> int:
@@ -45,6 +48,16 @@ class SparkStatus:
     def job_ids(self, tag: str) -> list[int]:
         # PySpark's own tracker finds jobs by group only, and the job of a plain write has no group.
         return list(self._tags.getJobIdsForTag(tag))
+
+    def job_ids_of_group(self, group: str) -> list[int]:
+        # As one text: a long-running query has as many jobs as Spark keeps, and each element would be a call.
+        text = str(self._arrays.toString(self._tags.getJobIdsForGroup(group)))
+        return [int(number) for number in text.strip("[]").split(", ") if number]
+
+    def rdd_of_shuffle(self, stage_id: int) -> int | None:
+        """The RDD whose rows the stage wrote to a shuffle; None if it wrote none, or was skipped."""
+        stage = self._store.lastStageAttempt(stage_id)
+        return int(stage.rddIds().head()) if stage.shuffleWriteRecords() else None
 
     def getJobInfo(self, job_id: int) -> JobStatus | None:  # noqa: N802 - the name in Spark.
         """None: Spark does not show it yet, or has forgotten it."""
@@ -60,6 +73,6 @@ class SparkStatus:
         if self._json_mapper is None:
             writer = java_class(self.context._jvm, "org.apache.spark.status.api.v1.JacksonMessageWriter")()
             self._json_mapper = writer.mapper()
-        executors = self.context._jsc.sc().statusStore().executorList(False)
+        executors = self._store.executorList(False)
         found: list[dict[str, Any]] = json.loads(self._json_mapper.writeValueAsString(executors))
         return found

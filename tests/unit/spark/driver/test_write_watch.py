@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 
 from fencepost.spark.driver.cached_rows import CachedRows
+from fencepost.spark.driver.connect_shuffles import ConnectShuffles
 from fencepost.spark.driver.jobs import Jobs
 from fencepost.spark.driver.write_watch import WriteWatch
 from fencepost.spark.failures import SinkError
 
 
-def session() -> Any:
+def connect_jobs() -> Jobs:
     """As with Spark Connect."""
     conf = SimpleNamespace(get=lambda name, default=None: default)
-    return SimpleNamespace(addTag=lambda tag: None, removeTag=lambda tag: None, conf=conf)
+    session: Any = SimpleNamespace(addTag=lambda tag: None, removeTag=lambda tag: None, conf=conf)
+    return Jobs(session, None, ConnectShuffles(session, None, is_stateful=False))
 
 
 FRAME = SimpleNamespace(_explain_string=lambda: "FileScan text [value#1]")
@@ -31,7 +33,7 @@ def test_a_write_in_another_thread_is_refused_and_ends_the_attempt_though_the_fu
         with watch.around(FRAME):
             written.append(FRAME)
 
-    with Jobs(session(), None) as jobs, ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
+    with connect_jobs() as jobs, ThreadPoolExecutor(1, thread_name_prefix="pool") as pool:
         watch = WriteWatch(jobs, CachedRows(None, 0))
         write(watch)
         refused = pool.submit(write, watch).exception()
@@ -44,7 +46,7 @@ def test_a_write_in_another_thread_is_refused_and_ends_the_attempt_though_the_fu
 
 
 def test_writes_in_the_thread_of_the_micro_batch_are_no_problem() -> None:
-    with Jobs(session(), None) as jobs:
+    with connect_jobs() as jobs:
         watch = WriteWatch(jobs, CachedRows(None, 0))
         for _ in range(2):
             with watch.around(FRAME):
