@@ -567,11 +567,31 @@ def test_a_function_that_hides_the_failure_of_a_write_does_not_get_half_of_it_co
             transaction.write(frame, topic=fallback)
 
     lines.add_batch()
-    with pytest.raises(Exception, match="Spark accepted no result"):
+    with pytest.raises(Exception, match="not to my liking"):
         run(stream(spark, lines), write, tmp_path / "checkpoint")
     for name in (topic, fallback):
         assert values(servers, name) == []
         assert is_free(servers, name)
+
+
+def test_a_function_that_hides_an_unknown_topic_does_not_get_its_other_outputs_committed(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("hidden"))
+    sink = sinks(servers, unique("hidden"))
+
+    @sink.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        transaction.write(frame, topic=topic)
+        with contextlib.suppress(Exception):
+            transaction.write(frame, topic="no-such-topic")
+
+    lines.add_batch()
+    with pytest.raises(Exception, match="no-such-topic: UNKNOWN_TOPIC_OR_PARTITION"):
+        run(stream(spark, lines), write, tmp_path / "checkpoint")
+    assert values(servers, topic) == []
+    assert is_free(servers, topic)
 
 
 # --- changed checkpoints ------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ class Attempts:
         )
         try:
             with jobs, TimeoutAlarm(work.batch_id, self._settings.timeout_ms):
-                _write(work, transaction, leases, self._access)
+                _write(work, transaction, watch, leases, self._access)
                 transaction.check()
                 verdict = leases.finish(transaction.results, transaction.input_partitions)
                 if isinstance(verdict, MustAbort):
@@ -239,10 +239,11 @@ class Attempts:
         return self.leases
 
 
-def _write(work: Work, transaction: BatchTransaction, leases: LeaseServer, access: Access) -> None:
+def _write(work: Work, transaction: BatchTransaction, watch: WriteWatch, leases: LeaseServer, access: Access) -> None:
     try:
         with stopped_by_sigterm(work.frame.sparkSession):
             work.write(work.frame, transaction)
+        watch.raise_hidden()
     except QueryStopped:
         raise
     except Exception as e:

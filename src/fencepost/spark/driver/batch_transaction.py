@@ -45,8 +45,8 @@ class BatchTransaction:
     def write(self, frame: Any, topic: str | None = None) -> int:
         """Write a DataFrame into the transaction. Returns the number of records, which are visible after the commit.
 
-        Runs a Spark job, so call it in the thread that called your function. Do not catch its exceptions: they abort
-        the micro-batch.
+        Runs a Spark job, so call it in the thread that called your function. Its exceptions abort the micro-batch, even
+        if your function catches them.
         A frame that is written twice is computed twice: see `compute_once`.
         """
         with self._around_write(frame):

@@ -1,9 +1,10 @@
-"""The checks around the writes of a transaction: one that failed stays failed."""
+"""The writes of a transaction and the checks around them: what failed stays failed."""
 
 from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,7 +43,18 @@ def test_a_write_in_another_thread_is_refused_and_ends_the_attempt_though_the_fu
         assert "hint: call transaction.write in the thread that called your function" in str(refused)
         assert len(written) == 1
         with pytest.raises(SinkError, match="pool_0"):
-            watch.finish()
+            watch.raise_hidden()
+
+
+def test_whatever_a_write_raised_is_raised_again_though_the_function_hides_it() -> None:
+    with connect_jobs() as jobs:
+        watch = WriteWatch(jobs, CachedRows(None, 0))
+        with suppress(KeyError), watch.around(FRAME):
+            raise KeyError("no such topic")
+        with watch.around(FRAME):
+            pass
+        with pytest.raises(KeyError, match="no such topic"):
+            watch.raise_hidden()
 
 
 def test_writes_in_the_thread_of_the_micro_batch_are_no_problem() -> None:
@@ -51,4 +63,5 @@ def test_writes_in_the_thread_of_the_micro_batch_are_no_problem() -> None:
         for _ in range(2):
             with watch.around(FRAME):
                 pass
+        watch.raise_hidden()
         watch.finish()
