@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -22,8 +23,9 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError, OutcomeUnknown
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.commit_note import note_group
+from fencepost.spark.driver.jobs import Jobs
 from fencepost.spark.driver.lag_group import LagGroup
-from fencepost.spark.failures import BatchRefused, SinkError
+from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError
 from fencepost.spark.lease.client import LeaseClient
 from fencepost.spark.lease.messages import TaskAttempt
 from fencepost.spark.sink import ExactlyOnceSink
@@ -121,6 +123,74 @@ def test_commit_notes_count_on_after_one_that_could_not_be_read(broker: Broker, 
             assert second._runner is not None
             note: Any = second._runner.owner.note
             assert note.number == 4
+
+
+# --- the last check, while the offsets are on their way -------------------------------------------------------
+
+
+@pytest.fixture
+def last_check(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Replaces the check of Spark's jobs before the first commit; later ones find nothing."""
+
+    def replace(check: Callable[[], None]) -> None:
+        checks = [check]
+        monkeypatch.setattr(Jobs, "check", lambda self: checks.pop()() if checks else None)
+
+    return replace
+
+
+@pytest.mark.parametrize("offsets_fail", [False, True])
+def test_a_check_that_fails_while_the_offsets_are_on_their_way_keeps_the_commit_from_being_sent(
+    broker: Broker, query: Query, last_check: Callable[..., None], offsets_fail: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    ends = broker.faults.delay_on("EndTxn", 0, times=None)
+    if offsets_fail:
+        offsets = broker.faults.inject_error("TxnOffsetCommit", "GROUP_AUTHORIZATION_FAILED")
+    else:
+        # The request waits, so it is answered after the check has failed.
+        offsets = broker.faults.delay_on("TxnOffsetCommit", 500, at="request")
+    seen_by_attempts: list[tuple[list[str], int]] = []
+
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        seen_by_attempts.append((values(broker), ends.hits))
+        write_values(frame, transaction)
+
+    def fail() -> None:
+        offsets.wait_for_hits()
+        raise BatchBroken("Spark ran stage 5 of the micro-batch again")
+
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    last_check(fail)
+    with closing(sink):
+        assert query.run(sink, 0, ["a"], write) == "committed"
+        assert sink.recent_progress[-1].attempts == 2
+    # The EndTxn of the first attempt was an abort: nothing was committed when the second began.
+    assert seen_by_attempts == [([], 0), ([], 1)]
+    assert ends.hits == 2
+    assert "is run again (attempt 2): Spark ran stage 5" in caplog.text, "the failure of the check comes first"
+    assert values(broker) == ["a"]
+
+
+def test_a_query_that_is_stopped_during_the_last_check_has_not_failed(
+    broker: Broker, query: Query, last_check: Callable[..., None]
+) -> None:
+    def interrupted() -> None:
+        java = SimpleNamespace(
+            getClass=lambda: SimpleNamespace(getName=lambda: "java.lang.InterruptedException"), getMessage=lambda: None
+        )
+        error: Any = RuntimeError("as py4j raises it")
+        error.java_exception = java
+        raise error
+
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    last_check(interrupted)
+    with closing(sink):
+        with pytest.raises(QueryStopped, match=r"java\.lang\.InterruptedException"):
+            query.run(sink, 0, ["a"])
+        assert values(broker) == []
+        query.restart()
+        assert query.run(sink, 0, ["a"]) == "committed"
+    assert values(broker) == ["a"]
 
 
 # --- an id that the cluster has forgotten -------------------------------------------------------------------

@@ -46,6 +46,7 @@ from fencepost.spark.driver.attempt import Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.metrics import Metrics, metrics_at
 from fencepost.spark.driver.progress import BatchProgress
+from fencepost.spark.driver.query_stop import stop_recognized
 from fencepost.spark.driver.runner import Choices, MicroBatchRunner, describe_unnamed_adoption, query_of
 from fencepost.spark.failures import AccessDenied, BatchBroken, BatchRefused, QueryStopped, SinkError, SinkFenced
 from fencepost.spark.settings import SINK_SETTINGS, parse_sink_settings
@@ -220,7 +221,10 @@ class ExactlyOnceSink:
 
     def _run(self, frame: Any, batch_id: int, write: Write) -> None:
         try:
-            with self._running(lambda: query_of(frame.sparkSession, batch_id, self.settings)) as runner:
+            with (
+                stop_recognized(),
+                self._running(lambda: query_of(frame.sparkSession, batch_id, self.settings)) as runner,
+            ):
                 self._report(runner.run_batch(frame, batch_id, write))
         except Exception as e:
             if self._metrics is not None and not isinstance(e, QueryStopped):

@@ -34,7 +34,7 @@ from fencepost.spark.driver.owner import TransactionOwner
 from fencepost.spark.driver.permissions import denied_topics, to_write
 from fencepost.spark.driver.planes import Plane, choose_plane
 from fencepost.spark.driver.progress import COMMITTED, EMPTY, BatchProgress
-from fencepost.spark.driver.query_stop import IN_THE_MIDDLE, STOPPED, stopped_by_sigterm, was_stopped
+from fencepost.spark.driver.query_stop import stopped_by_sigterm, was_stopped
 from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.driver.timeout_alarm import TimeoutAlarm
 from fencepost.spark.driver.write_watch import WriteWatch
@@ -250,14 +250,13 @@ def _write(work: Work, transaction: BatchTransaction, watch: WriteWatch, leases:
         cause = _cause_of(e, leases, access)
         if cause is e:
             raise
-        # Without the Spark exception: Spark recognizes a stopped query only in a short text.
-        raise cause from (None if isinstance(cause, QueryStopped) else e)
+        raise cause from e
 
 
 def _cause_of(error: Exception, leases: LeaseServer, access: Access) -> Exception:
     """The cause of an exception from the user's function, which is mostly the exception of a Spark job."""
     if was_stopped(error):
-        return QueryStopped(f"{IN_THE_MIDDLE} ({STOPPED})")
+        return error
     broken = leases.broken
     if broken is None:
         if problem := setup_problem(error):

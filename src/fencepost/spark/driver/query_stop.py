@@ -15,13 +15,28 @@ from fencepost.spark.failures import QueryStopped
 # Spark recognizes a stopped query by this text. It searches with a regular expression that overflows the stack on a
 # text as long as the original message, which has a Java stack trace.
 STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch: java.lang.InterruptedException"
+INTERRUPTIONS = ("InterruptedException", "InterruptedIOException", "ClosedByInterruptException")
 IN_THE_MIDDLE = "the query was stopped in the middle of a micro-batch, which is aborted"
 
 
 def was_stopped(error: BaseException) -> bool:
     """Stopping a query interrupts its thread and cancels its job group. Either may be noticed first."""
     name, message = java_exception_of(error)
-    return name.endswith(("InterruptedException", "ClosedByInterruptException")) or "cancelled job group" in message
+    return name.endswith(INTERRUPTIONS) or "cancelled job group" in message
+
+
+@contextmanager
+def stop_recognized() -> Iterator[None]:
+    """Around everything that the sink does for a micro-batch: an interruption is no failure, wherever it strikes."""
+    try:
+        yield
+    except QueryStopped:
+        raise
+    except Exception as e:
+        if not was_stopped(e):
+            raise
+        # Without the Spark exception: Spark recognizes a stopped query only in a short text.
+        raise QueryStopped(f"{IN_THE_MIDDLE} ({STOPPED})") from None
 
 
 @contextmanager
