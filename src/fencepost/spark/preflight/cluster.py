@@ -68,7 +68,7 @@ def check_cluster(
 def _unverified(client: KafkaClient, is_verified: bool) -> str | None:
     """Why late writes could do harm without transaction.version 2, as the sink itself asks when it starts."""
     served = {id_: client.broker(id_).session.max_version(ADD_PARTITIONS) for id_ in client.brokers()}
-    return find_unverified(served, client.setting_of_every_broker(VERIFICATION), is_verified)
+    return find_unverified(served, setting_of_every_broker(client, VERIFICATION), is_verified)
 
 
 def _check_topic(client: KafkaClient, topic: str) -> Checked | None:
