@@ -175,7 +175,7 @@ def test_without_a_cluster_a_command_ends_with(command: str, code: int, monkeypa
         ("txn hanging", "DescribeProducers", "TOPIC_AUTHORIZATION_FAILED", UNANSWERED),
         # It is fenced, but it is not known whether a transaction of it hangs.
         ("txn fence orders-sink-1 --yes", "DescribeProducers", "TOPIC_AUTHORIZATION_FAILED", UNANSWERED),
-        # Readers wait, whoever it is that they wait for.
+        # Readers wait, although the transaction is not known.
         ("doctor", "DescribeProducers", "TOPIC_AUTHORIZATION_FAILED", ONE),
     ],
 )

@@ -29,7 +29,7 @@ def as_alice(kafka: GuardedKafka, *command: str) -> int:
     return main([*command, *settings])
 
 
-def test_doctor_reports_readers_that_wait_although_it_may_not_ask_for_whom(
+def test_doctor_reports_readers_that_wait_for_a_transaction_that_it_may_not_see(
     kafka: GuardedKafka, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert as_alice(kafka, "doctor") == 1

@@ -19,7 +19,7 @@ public final class Buffers {
             Stream.iterate(SMALLEST, bytes -> bytes <= LARGEST, bytes -> 2 * bytes).map(Size::new).toArray(Size[]::new);
     private static long keptBytes;
 
-    /** The buffers of one size that nobody uses. */
+    /** The free buffers of one size. */
     private record Size(int bytes, ArrayDeque<byte[]> free) {
         Size(int bytes) {
             this(bytes, new ArrayDeque<>());
