@@ -7,12 +7,13 @@ import org.apache.spark.unsafe.types.UTF8String;
 /** The next record batch of one partition, which grows record by record. */
 final class Builder {
     private static final int MAX_RECORD_BYTES = 1 << 28; // No Kafka accepts a record of this size.
-    /** Of the first buffer. Most of many partitions may get only a few records. */
+    /** Of the first buffer. Of many partitions, most may get only a few records. */
     private static final int LEAST_BYTES = 1 << 10;
 
     final TopicPartition where;
     private final int laterLimit;
     private int limit;
+    private int expectedBytes = LEAST_BYTES; // The size of the record batch before: the next one is probably like it.
     private byte[] buffer;
     private int end;
     private int count;
@@ -79,6 +80,7 @@ final class Builder {
         if (made.bytes() != buffer) {
             Buffers.giveBack(buffer);
         }
+        expectedBytes = Math.max(LEAST_BYTES, Math.min(end, laterLimit));
         buffer = null;
         count = 0;
         limit = laterLimit;
@@ -101,7 +103,8 @@ final class Builder {
     private void reserve(int more) {
         int held = heldBytes();
         if (end + more > held) {
-            byte[] larger = Buffers.take(Math.max(end + more, Math.max(LEAST_BYTES, Math.min(2 * held, limit))));
+            int wanted = buffer == null ? expectedBytes : Math.min(2 * held, limit);
+            byte[] larger = Buffers.take(Math.max(end + more, wanted));
             if (buffer != null) {
                 System.arraycopy(buffer, 0, larger, 0, end);
                 Buffers.giveBack(buffer);
