@@ -121,8 +121,9 @@ class Message(Struct):
             decoder = cls._decoders[version] = compile_decoder(cls, version)
         try:
             return decoder(buf, pos)
-        except (struct.error, IndexError) as e:
-            raise Malformed(f"{cls.__name__} v{version} ends too early: {len(buf) - pos} bytes, {e}") from None
+        except (struct.error, IndexError):
+            # Without Python's own words, which differ between bytes and a view of them.
+            raise Malformed(f"{cls.__name__} v{version} ends too early: after {len(buf) - pos} bytes") from None
         except UnicodeDecodeError as e:
             raise Malformed(f"{cls.__name__} v{version} has a string that is not UTF-8: {e}") from None
 
