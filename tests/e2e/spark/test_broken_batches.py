@@ -386,8 +386,9 @@ def test_shuffles_that_are_jobs_of_their_own_are_not_mixed_with_what_the_write_c
     shuffles = Shuffles(spark)
 
     def hold_on(batches: Rows) -> Rows:
-        deadline = time.monotonic() + 60
-        while not lost.exists() and time.monotonic() < deadline:
+        deadline = time.monotonic() + TIMEOUT_S
+        while not lost.exists():
+            assert time.monotonic() < deadline, "the shuffle files were not lost in time"
             time.sleep(0.01)
         yield from batches
 
