@@ -12,8 +12,10 @@ final class Builder {
 
     final TopicPartition where;
     private final int laterLimit;
+    private final int mostExpectedBytes;
     private int limit;
-    private int expectedBytes = LEAST_BYTES; // The size of the record batch before: the next one is probably like it.
+    private boolean isFull;
+    private int expectedBytes = LEAST_BYTES; // After a full record batch, the next one is probably as large.
     private byte[] buffer;
     private int end;
     private int count;
@@ -21,9 +23,10 @@ final class Builder {
     private long baseTimestamp;
     private long maxTimestamp;
 
-    /** firstLimit: the most bytes of the first record batch; limit: of the others. */
-    Builder(TopicPartition where, int firstLimit, int limit) {
+    /** firstLimit: the most bytes of the first record batch; limit: of the others. mostExpectedBytes: of an empty buffer. */
+    Builder(TopicPartition where, int firstLimit, int limit, int mostExpectedBytes) {
         this.where = where;
+        this.mostExpectedBytes = Math.max(LEAST_BYTES, Math.min(mostExpectedBytes, limit));
         this.limit = firstLimit;
         this.laterLimit = limit;
     }
@@ -54,6 +57,7 @@ final class Builder {
             throw new BadRecord("row " + row.number() + " has " + size + " bytes: more than can be encoded");
         }
         if (count > 0 && end + size > limit) {
+            isFull = true;
             return false;
         }
         if (count == 0) {
@@ -80,7 +84,8 @@ final class Builder {
         if (made.bytes() != buffer) {
             Buffers.giveBack(buffer);
         }
-        expectedBytes = Math.max(LEAST_BYTES, Math.min(end, laterLimit));
+        expectedBytes = isFull ? mostExpectedBytes : LEAST_BYTES;
+        isFull = false;
         buffer = null;
         count = 0;
         limit = laterLimit;

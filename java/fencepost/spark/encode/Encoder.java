@@ -135,8 +135,11 @@ public final class Encoder {
         Outputs(String topicName, int partitions) {
             name = UTF8String.fromString(topicName);
             builders = new Builder[partitions];
+            // If all partitions begin with buffers of this size, half of the memory is left for those that grow.
+            int mostExpectedBytes = (int) (mostOpenBytes / 2 / partitions);
             for (int n = 0; n < partitions; n++) {
-                builders[n] = new Builder(new TopicPartition(topicName, n), firstLimit(n), maxBatchBytes);
+                TopicPartition where = new TopicPartition(topicName, n);
+                builders[n] = new Builder(where, firstLimit(n), maxBatchBytes, mostExpectedBytes);
             }
         }
 

@@ -39,6 +39,13 @@ def test_a_task_holds_as_much_as_it_may_whatever_the_number_of_partitions_and_th
     assert held <= OPEN_MB + FREE_MB + 8, "and some for the objects of the partitions"
 
 
+@pytest.mark.parametrize("partitions", [18, 48, 400])
+def test_the_record_batches_of_many_partitions_are_large_enough_for_the_memory(partitions: int) -> None:
+    _, _, record_batches = measure(partitions, partitions, rows=400_000)
+    share = (OPEN_MB << 20) / partitions
+    assert record_batches < 400_000 * 1100 / share + 2 * partitions
+
+
 def test_a_task_that_fills_its_record_batches_uses_their_buffers_again() -> None:
     _, allocated, record_batches = measure(partitions=4, hot=4, rows=400_000)
     assert record_batches < 400_000 * 1100 // 1_000_000, "they are as large as they may be"
