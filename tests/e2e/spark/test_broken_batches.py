@@ -94,8 +94,8 @@ def test_a_worker_that_freezes_costs_an_attempt_and_what_it_sent_is_refused_when
             writes.join(TIMEOUT_S)
             assert not writes.is_alive()
             assert sink.recent_progress[-1].attempts == 2
-            before = written(target.servers, topic)
             assert values(target.servers, topic) == numbers(50)
+            before = written(target.servers, topic)  # Now: Apache Kafka answers EndTxn before it writes the markers.
             held.let_go()
             version = 13 if target.version == 2 else 11
             reply: Any = ProduceResponse.decode(held.reply(), 5, version)[0]
@@ -229,7 +229,8 @@ def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
     assert sink.write(shuffled.mapInArrow(saboteur, "value string")) == 300
 
     assert reached.exists()
-    assert sink.recent_progress[-1].attempts == 2
+    # Spark can cost another attempt: a Python worker that it uses again after a cancelled task may be closed already.
+    assert sink.recent_progress[-1].attempts >= 2
     assert values(servers, topic) == numbers(300)
     assert is_free(servers, topic)
 
@@ -246,11 +247,14 @@ def spread(batches: Rows) -> Rows:
         yield pa.RecordBatch.from_arrays([batch.column(0), salt], ["value", "salt"])
 
 
+def shuffled(frame: Any, partitions: int) -> Any:
+    """The rows behind a shuffle. A row goes another way each time."""
+    return frame.mapInArrow(spread, "value string, salt double").repartition(partitions, "salt").select("value")
+
+
 def shuffled_twice(frame: Any) -> Any:
-    """The rows behind two shuffles, the second with four map tasks. A row goes another way each time."""
-    for partitions in (4, 3):
-        frame = frame.mapInArrow(spread, "value string, salt double").repartition(partitions, "salt").select("value")
-    return frame
+    """The second shuffle has four map tasks."""
+    return shuffled(shuffled(frame, 4), 3)
 
 
 class Shuffles:
@@ -273,10 +277,10 @@ class Shuffles:
                 found[shuffle_id] = maps
         return found
 
-    def lose_some(self) -> None:
+    def lose_some(self, count: int = 2) -> None:
         """As with an executor that dies: the files of the first map task of each shuffle are gone."""
         whole = self.whole()
-        assert 4 in whole.values(), "the second shuffle is made from the first"
+        assert len(whole) >= count, "all are there"
         for shuffle_id in whole:
             self._tracker.unregisterMapOutput(shuffle_id, 0, self._environment.blockManager().blockManagerId())
 
@@ -374,6 +378,33 @@ def test_a_shuffle_that_a_later_job_computes_again_in_part_breaks_the_batch(
     assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", 2)]
     for topic in topics:
         assert values(servers, topic) == sorted(lines.all)
+
+
+def test_cached_rows_are_not_mixed_with_those_that_come_out_of_the_same_shuffle_computed_again(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("partly"))
+    sink = sinks(servers, unique("partly"), topic=topic)
+    shuffles = Shuffles(spark)
+    losses: list[bool] = []
+
+    @sink.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        frame.persist()
+        assert frame.head(1)  # Caches one of the four partitions.
+        if not losses:
+            shuffles.lose_some(count=1)
+            losses.append(True)
+        transaction.write(frame)
+
+    lines.add_batch(100)
+    try:
+        run(shuffled(stream(spark, lines), 4), write, tmp_path / "checkpoint")
+    finally:
+        spark.catalog.clearCache()
+    assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", 2)]
+    assert values(servers, topic) == sorted(lines.all)
 
 
 def test_shuffles_that_are_jobs_of_their_own_are_not_mixed_with_what_the_write_computes_again(

@@ -26,7 +26,7 @@ from fencepost.spark.driver.cached_rows import CachedRows
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote
 from fencepost.spark.driver.connect_shuffles import ConnectShuffles
 from fencepost.spark.driver.job_failures import is_lost_worker, sentence_of, setup_problem
-from fencepost.spark.driver.jobs import Jobs
+from fencepost.spark.driver.jobs import Jobs, MicroBatchJobs
 from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.lease_place import start_lease_server
 from fencepost.spark.driver.leftovers import START_AGAIN, forget_leftovers
@@ -124,7 +124,8 @@ class Attempts:
             transaction_timeout_ms=self._settings.timeout_ms,
         )
         status = self._spark_status(session)
-        jobs = Jobs(session, status, work.connect_shuffles(), work.planned.run_id if work.planned else None)
+        stream = MicroBatchJobs(work.planned.run_id, work.batch_id) if work.planned is not None else None
+        jobs = Jobs(session, status, work.connect_shuffles(), stream)
         is_noted = note is not None
 
         def touch(partitions: Sequence[TopicPartition]) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from fencepost.spark.driver.connect_shuffles import ConnectShuffles
 from fencepost.spark.driver.spark_status import SparkStatus
@@ -22,30 +22,29 @@ from fencepost.spark.failures import BatchBroken, SinkError
 CANCEL_AFTER_S = 1.0
 STATUS_LAG_S = 10.0
 PAUSE_S = 0.005
-# A stage that reads a shuffle and writes another is the second of three, or a later one.
-STAGES_WITH_TWO_SHUFFLES = 3
 
 
 class Jobs:
     """All jobs that are started in a `with` block, by the thread that runs it: Spark tags the jobs of a thread.
 
     status: None with Spark Connect.
-    run_id: of the query. Spark 4.1 runs the shuffles of a stream before it calls the sink, and so without our tag.
+    stream: None for a plain frame.
     """
 
     def __init__(
-        self, session: Any, status: SparkStatus | None, shuffles: ConnectShuffles, run_id: str | None = None
+        self, session: Any, status: SparkStatus | None, shuffles: ConnectShuffles, stream: MicroBatchJobs | None = None
     ) -> None:
         self._session = session
         self._status = status
         self._shuffles = shuffles
-        self._run_id = run_id
+        self._stream = stream
         self._context = status.context if status is not None else None
         self._tag = f"fencepost-{uuid.uuid4().hex}"
         self._is_over = False
         self._next_job_id = 0  # The first job that was not looked at.
         self._before = range(0)  # The jobs between the last micro-batch and this one, of whatever query.
-        self._stages: dict[int, Sequence[int]] = {}  # Of the jobs that were looked at.
+        self._looked_at: set[int] = set()
+        self._written = WrittenShuffles(status)
         self._thread = threading.current_thread()
 
     def __enter__(self) -> Jobs:
@@ -104,13 +103,35 @@ class Jobs:
         problem = problem or find_unknown_job(self._status, sorted(set(new) - ours), lag_s=0)
         if problem is not None:
             raise BatchBroken(problem)
-        if self._before and self._run_id is not None:
-            ours |= {job_id for job_id in self._status.job_ids_of_group(self._run_id) if job_id in self._before}
+        if self._stream is not None:
+            for job_id in self._stream.among(self._status, self._before):
+                self._written.add(job_id, stages_that_ran_once(self._status, job_id, may_be_forgotten=True))
         self._next_job_id, self._before = until, range(0)
-        for job_id in sorted(ours - self._stages.keys()):
-            self._stages[job_id] = stages_that_ran_once(self._status, job_id)
-        if problem := find_repeated_shuffle(self._status, self._stages):
-            raise BatchBroken(problem)
+        for job_id in sorted(ours - self._looked_at):
+            self._looked_at.add(job_id)
+            self._written.add(job_id, stages_that_ran_once(self._status, job_id))
+        self._written.check()
+
+
+class MicroBatchJobs(NamedTuple):
+    """The jobs of a micro-batch that run before the sink is called, and so without its tag.
+
+    Spark 4.1 runs the shuffles of a stream there, and the user's function may run jobs. Spark gives all jobs of a query
+    the run's id as their group, and a description that ends with the number of the micro-batch.
+    """
+
+    run_id: str
+    batch_id: int
+
+    def among(self, status: SparkStatus, job_ids: range) -> list[int]:
+        """Those that Spark still shows. The newest come last."""
+        found = []
+        in_group = {job_id for job_id in status.job_ids_of_group(self.run_id) if job_id in job_ids} if job_ids else ()
+        for job_id in sorted(in_group, reverse=True):
+            if not status.description(job_id).endswith(f"batch = {self.batch_id}"):
+                break  # Of the micro-batch before, as are all jobs before it.
+            found.append(job_id)
+        return found[::-1]
 
 
 def find_unknown_job(tracker: Any, job_ids: Iterable[int], lag_s: float = STATUS_LAG_S) -> str | None:
@@ -130,50 +151,85 @@ def find_unknown_job(tracker: Any, job_ids: Iterable[int], lag_s: float = STATUS
     return None
 
 
-def stages_that_ran_once(tracker: Any, job_id: int, lag_s: float = STATUS_LAG_S) -> list[int]:
-    """The stages of a job. Raises BatchBroken if Spark ran one of them again, or may have."""
+def stages_that_ran_once(
+    tracker: Any, job_id: int, lag_s: float = STATUS_LAG_S, *, may_be_forgotten: bool = False
+) -> list[int]:
+    """The stages of a job. Raises BatchBroken if Spark ran one of them again, or may have.
+
+    may_be_forgotten: a stage that Spark does not show any more is left out.
+    """
     job = _ended_job(tracker, job_id, lag_s)
+    if job is None and may_be_forgotten:
+        return []
     if job is None:
         raise BatchBroken(
             f"Spark does not show job {job_id} any more, so it is not known whether it ran a stage of it again"
         )
     if job.status == "RUNNING":
         raise BatchBroken(f"Spark's status lags behind its jobs: it does not show the end of job {job_id}")
-    stage_ids: list[int] = job.stageIds
-    for stage_id in stage_ids:
+    stage_ids = []
+    for stage_id in job.stageIds:
         stage = tracker.getStageInfo(stage_id)
+        if stage is None and may_be_forgotten:
+            continue
         if stage is None:
-            raise BatchBroken(
-                f"Spark does not show stage {stage_id} of job {job_id} any more, so it is not known whether it ran "
-                "again\n\nhint: spark.ui.retainedStages has to be larger than the number of stages of a micro-batch"
-            )
+            raise BatchBroken(_forgotten(job_id, stage_id))
         if stage.currentAttemptId > 0:
             raise BatchBroken(
                 f"Spark ran stage {stage_id} of the micro-batch again, which may give other rows than the first time"
             )
+        stage_ids.append(stage_id)
     return stage_ids
 
 
-def find_repeated_shuffle(tracker: Any, stages: Mapping[int, Sequence[int]]) -> str | None:
-    """A shuffle that two of these jobs wrote. Its files were lost in between, all or some. None: there is none.
+def _forgotten(job_id: int, stage_id: int) -> str:
+    return (
+        f"Spark does not show stage {stage_id} of job {job_id} any more, so it is not known whether it ran again"
+        "\n\nhint: spark.ui.retainedStages has to be larger than the number of stages of a micro-batch"
+    )
 
-    With one shuffle only, that does no harm: no other files were made from the lost ones.
+
+class WrittenShuffles:
+    """The shuffles that the jobs of a micro-batch wrote, each asked for once.
+
+    If two jobs wrote the same shuffle, its files were lost in between, all or some. What was computed from the first
+    files, be it another shuffle or cached rows, does not fit what was computed from the second ones.
     """
-    if len(stages) < 2 or all(len(ids) < STAGES_WITH_TWO_SHUFFLES for ids in stages.values()):
-        return None
-    writers: dict[int, tuple[int, int]] = {}
-    for job_id, stage_ids in stages.items():
-        for stage_id in stage_ids:
-            rdd_id = tracker.rdd_of_shuffle(stage_id)
-            if rdd_id is None:
-                continue
-            first_job, first_stage = writers.setdefault(rdd_id, (job_id, stage_id))
-            if first_stage != stage_id:
-                return (
-                    f"Spark lost shuffle files that stage {first_stage} of job {first_job} wrote, and computed them "
-                    f"again in stage {stage_id} of job {job_id}, which may give other rows than the first time"
-                )
-    return None
+
+    def __init__(self, status: Any) -> None:
+        self._status = status
+        self._stages: dict[int, Sequence[int]] = {}  # Of jobs whose stages were not asked for.
+        self._jobs = 0
+        self._has_shuffle = False
+        self._writers: dict[int, tuple[int, int]] = {}  # By the RDD that was written: job and stage.
+
+    def add(self, job_id: int, stage_ids: Sequence[int]) -> None:
+        self._stages[job_id] = stage_ids
+        self._jobs += 1
+        self._has_shuffle = self._has_shuffle or len(stage_ids) > 1
+
+    def check(self) -> None:
+        """Raises BatchBroken if two jobs wrote the same shuffle, or may have."""
+        if self._jobs < 2 or not self._has_shuffle:
+            return
+        asked, self._stages = self._stages, {}
+        for job_id, stage_ids in asked.items():
+            for stage_id in stage_ids:
+                self._note(job_id, stage_id)
+
+    def _note(self, job_id: int, stage_id: int) -> None:
+        try:
+            rdd_id = self._status.rdd_of_shuffle(stage_id)
+        except LookupError:
+            raise BatchBroken(_forgotten(job_id, stage_id)) from None
+        if rdd_id is None:
+            return
+        first_job, first_stage = self._writers.setdefault(rdd_id, (job_id, stage_id))
+        if first_stage != stage_id:
+            raise BatchBroken(
+                f"Spark lost shuffle files that stage {first_stage} of job {first_job} wrote, and computed them again "
+                f"in stage {stage_id} of job {job_id}, which may give other rows than the first time"
+            )
 
 
 def _ended_job(tracker: Any, job_id: int, lag_s: float) -> Any:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from fencepost.spark.checkpoint.files import java_class
+from fencepost.spark.driver.job_failures import java_exception_of
 
 
 class StageStatus(NamedTuple):
@@ -25,6 +28,17 @@ class JobStatus:
     @property
     def stageIds(self) -> list[int]:  # noqa: N802 - the name in Spark.
         return list(self._java.stageIds())
+
+
+@contextmanager
+def _forgotten(what: str) -> Iterator[None]:
+    """Raises LookupError if Spark's status store does not have it."""
+    try:
+        yield
+    except Exception as e:
+        if java_exception_of(e)[0] != "java.util.NoSuchElementException":
+            raise
+        raise LookupError(what) from None
 
 
 class SparkStatus:
@@ -55,9 +69,17 @@ class SparkStatus:
         return [int(number) for number in text.strip("[]").split(", ") if number]
 
     def rdd_of_shuffle(self, stage_id: int) -> int | None:
-        """The RDD whose rows the stage wrote to a shuffle; None if it wrote none, or was skipped."""
-        stage = self._store.lastStageAttempt(stage_id)
+        """The RDD whose rows the stage wrote to a shuffle; None if it wrote none or was skipped. Raises LookupError."""
+        with _forgotten(f"stage {stage_id}"):
+            stage = self._store.lastStageAttempt(stage_id)
         return int(stage.rddIds().head()) if stage.shuffleWriteRecords() else None
+
+    def description(self, job_id: int) -> str:
+        """The text that Spark shows with the job; empty if there is none, or Spark has forgotten the job."""
+        with suppress(LookupError), _forgotten(f"job {job_id}"):
+            said = str(self._store.job(job_id).description().toString())  # Scala's Option: Some(text), or None.
+            return said[len("Some(") : -1] if said.startswith("Some(") else ""
+        return ""
 
     def getJobInfo(self, job_id: int) -> JobStatus | None:  # noqa: N802 - the name in Spark.
         """None: Spark does not show it yet, or has forgotten it."""

@@ -7,7 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fencepost.spark.driver.jobs import Jobs, find_repeated_shuffle, find_unknown_job, stages_that_ran_once
+from fencepost.spark.driver.jobs import (
+    Jobs,
+    MicroBatchJobs,
+    WrittenShuffles,
+    find_unknown_job,
+    stages_that_ran_once,
+)
 from fencepost.spark.failures import BatchBroken
 
 
@@ -79,32 +85,88 @@ def test_a_job_whose_end_spark_does_not_show_may_have_run_a_stage_again() -> Non
 class Shuffles:
     """The RDD whose rows a stage wrote to a shuffle. A stage that is not here was skipped, or wrote none."""
 
-    def __init__(self, **rdds: int) -> None:
-        self._rdds = {int(stage.removeprefix("stage_")): rdd for stage, rdd in rdds.items()}
+    def __init__(self, rdds: dict[int, int], forgotten: int | None = None) -> None:
+        self._rdds, self._forgotten = rdds, forgotten
+        self.questions: list[int] = []
 
     def rdd_of_shuffle(self, stage_id: int) -> int | None:
+        self.questions.append(stage_id)
+        if stage_id == self._forgotten:
+            raise LookupError(stage_id)
         return self._rdds.get(stage_id)
 
 
 ADAPTIVE_JOBS = {1: [10], 2: [11, 12], 3: [13, 14, 15]}  # Two shuffles, each a job of its own, and the write.
 
 
+def check(shuffles: Shuffles, jobs: dict[int, list[int]]) -> None:
+    written = WrittenShuffles(shuffles)
+    for job_id, stage_ids in jobs.items():
+        written.add(job_id, stage_ids)
+        written.check()
+
+
 def test_shuffles_that_are_jobs_of_their_own_and_whose_files_are_read_are_no_problem() -> None:
-    assert find_repeated_shuffle(Shuffles(stage_10=100, stage_12=200), ADAPTIVE_JOBS) is None
+    check(Shuffles({10: 100, 12: 200}), ADAPTIVE_JOBS)
 
 
 def test_a_shuffle_that_a_later_job_computed_again_under_a_new_stage_is_named() -> None:
-    lost = Shuffles(stage_10=100, stage_12=200, stage_13=100, stage_14=200)
-    said = find_repeated_shuffle(lost, ADAPTIVE_JOBS) or ""
-    assert "Spark lost shuffle files that stage 10 of job 1 wrote, and computed them again in stage 13 of job 3" in said
+    lost = Shuffles({10: 100, 12: 200, 13: 100, 14: 200})
+    said = "Spark lost shuffle files that stage 10 of job 1 wrote, and computed them again in stage 13 of job 3"
+    with pytest.raises(BatchBroken, match=said):
+        check(lost, ADAPTIVE_JOBS)
 
 
-def test_a_single_shuffle_may_be_computed_again_because_no_other_was_made_from_it() -> None:
-    assert find_repeated_shuffle(Shuffles(stage_10=100, stage_11=100), {1: [10], 2: [11, 12]}) is None
+def test_a_single_shuffle_must_not_be_computed_again_either_because_cached_rows_may_come_from_its_first_files() -> None:
+    with pytest.raises(BatchBroken, match=r"stage 10 of job 1 .* stage 11 of job 2"):
+        check(Shuffles({10: 100, 11: 100}), {1: [10], 2: [11, 12]})
 
 
-def test_a_transaction_with_one_job_does_not_ask_spark_about_its_shuffles() -> None:
-    assert find_repeated_shuffle(None, {3: [13, 14, 15]}) is None
+def test_a_stage_that_spark_forgot_before_a_later_write_may_have_run_again() -> None:
+    with pytest.raises(BatchBroken, match="Spark does not show stage 10 of job 1 any more"):
+        check(Shuffles({}, forgotten=10), {1: [10], 2: [11, 12]})
+
+
+def test_spark_is_asked_about_each_stage_once() -> None:
+    shuffles = Shuffles({})
+    check(shuffles, {n: [10 * n, 10 * n + 1] for n in range(20)})
+    assert len(shuffles.questions) == len(set(shuffles.questions)) == 40
+
+
+@pytest.mark.parametrize("jobs", [{3: [13, 14, 15]}, {3: [13], 4: [14]}])
+def test_a_transaction_with_one_job_or_without_shuffles_asks_nothing(jobs: dict[int, list[int]]) -> None:
+    shuffles = Shuffles({})
+    check(shuffles, jobs)
+    assert shuffles.questions == []
+
+
+# --- jobs that run before the sink is called ------------------------------------------------------------------------
+
+
+class DescribedJobs:
+    def __init__(self, descriptions: dict[int, str]) -> None:
+        self._descriptions = descriptions
+
+    def job_ids_of_group(self, group: str) -> list[int]:
+        assert group == "run"
+        return sorted(self._descriptions)
+
+    def description(self, job_id: int) -> str:
+        return self._descriptions[job_id]
+
+
+def test_only_jobs_of_this_micro_batch_count_among_those_before_the_sink() -> None:
+    text = "id = a<br/>runId = run<br/>batch = "
+    status: Any = DescribedJobs({4: text + "1", 5: text + "1", 6: text + "11", 7: text + "11"})
+    assert MicroBatchJobs("run", 11).among(status, range(5, 8)) == [6, 7]
+    assert MicroBatchJobs("run", 1).among(status, range(5, 8)) == []
+    assert MicroBatchJobs("run", 11).among(status, range(0)) == []
+
+
+def test_stages_before_the_sink_that_spark_has_forgotten_are_left_out() -> None:
+    tracker = Tracker({3: Job([5, 6])}, {6: Stage(0)})
+    assert stages_that_ran_once(tracker, 3, lag_s=0, may_be_forgotten=True) == [6]
+    assert stages_that_ran_once(tracker, 4, lag_s=0, may_be_forgotten=True) == []
 
 
 # --- jobs that Spark forgets -----------------------------------------------------------------------------------
