@@ -402,6 +402,28 @@ def test_a_small_log_is_missed_after_a_kill_until_its_loss_is_accepted(loss: str
     assert offsets(open_log(SurveyedFolder(str(tmp_path), boot=same_boot))) == [0]
 
 
+def test_the_document_is_missed_by_the_note_of_a_small_log(tmp_path: Path) -> None:
+    begun(tmp_path)
+    shutil.rmtree(tmp_path / "orders-0")
+    (tmp_path / "fencepost.metadata").unlink()
+    before = content(tmp_path)
+    with pytest.raises(DataMissing, match=r"fencepost\.metadata: there is no such file; by other files .*orders-0"):
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+    assert content(tmp_path) == before, "a refused start changes nothing"
+
+
+@pytest.mark.parametrize("way", ["the machine has started again", "the folder is restored from a copy"])
+def test_after_another_boot_the_note_of_a_small_log_does_not_prove_a_document(way: str, tmp_path: Path) -> None:
+    begun(tmp_path)
+    shutil.rmtree(tmp_path / "orders-0")
+    (tmp_path / "fencepost.metadata").unlink()
+    if way == "the folder is restored from a copy":
+        (tmp_path / "boot-id").write_text("restored")
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+    else:
+        SurveyedFolder(str(tmp_path), boot=other_boot)
+
+
 def test_a_small_log_is_missed_after_a_second_kill_in_another_boot(tmp_path: Path) -> None:
     begun(tmp_path)
     folder = SurveyedFolder(str(tmp_path), boot=other_boot)

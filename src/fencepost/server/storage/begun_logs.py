@@ -32,6 +32,9 @@ class BegunLogs:
         self._lines = len(lines) if lines[0] == boot else 0  # In the file, if it is of this boot.
         self._topic_ids = _decode_entries(lines[1:]) if self._lines else {}
 
+    def names(self) -> list[str]:
+        return list(self._topic_ids)
+
     def has(self, name: str, topic_id: bytes) -> bool:
         return self._topic_ids.get(name) == topic_id
 

@@ -144,7 +144,7 @@ class DataFolder:
             return self._losses.look(document, self._logs_in, self._start_offsets, self._begun_logs)
         # With logs and without a document, the caller refuses the folder in any case.
         if self._logs_in is not None and not self._unopened:
-            self._losses.look_for_document()
+            self._losses.look_for_document(self._begun_logs)
         return Survey([], {})
 
     def _accept_found_loss(self, name: str, end_offset: int) -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 
 from fencepost.server.storage.begun_logs import BegunLogs
-from fencepost.server.storage.last_stop import LastStop
+from fencepost.server.storage.last_stop import LastStop, Trust
 from fencepost.server.storage.missing import DataMissing, LogsIn, Survey, survey_folder
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
 from fencepost.server.storage.recovery import Report
@@ -52,9 +52,13 @@ class Losses:
         self._proven_ends = dict(survey.ends)
         return survey
 
-    def look_for_document(self) -> None:
-        """There is no document, and no log. Raises DataMissing if a record names a log, unless that is accepted."""
-        named = sorted({*self._last_stop.clean_ends, *self._recovery_points.names()})
+    def look_for_document(self, begun_logs: BegunLogs) -> None:
+        """There is no document, and no log. Raises DataMissing if a record names a log, unless that is accepted.
+
+        The document is on disk before any log has files, so a log that is named proves that there was one.
+        """
+        begun = [] if self._last_stop.trust is Trust.OTHER_BOOT else begun_logs.names()
+        named = sorted({*self._last_stop.clean_ends, *self._recovery_points.names(), *begun})
         if named and not self.is_accepted:
             line = f"{METADATA_NAME}: there is no such file; by other files there are {len(named)} logs ({named[0]}"
             raise DataMissing(self._path, [f"{line} ...)" if len(named) > 1 else f"{line})"], is_damaged=False)
