@@ -297,6 +297,21 @@ def test_an_accepted_loss_that_is_interrupted_before_the_log_is_opened_uses_no_o
     assert folder.may_have_lost_appends
 
 
+def test_an_accepted_loss_of_a_folder_that_is_interrupted_while_the_log_is_opened_uses_no_offset_twice(
+    tmp_path: Path,
+) -> None:
+    leave(tmp_path, "close")
+    shutil.rmtree(tmp_path / "orders-0")
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept")
+    died = patch("fencepost.server.storage.folder.open_file_log", side_effect=InterruptedError)
+    with died, pytest.raises(InterruptedError):
+        open_log(folder)
+    folder.abandon()
+    with pytest.raises(DataMissing, match=f"{POINT} says that the log reaches offset {RECORDS}"):
+        SurveyedFolder(str(tmp_path), boot=same_boot)
+    assert open_log(SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept")).end_offset == RECORDS
+
+
 # --- a log that is shorter than its indexes -----------------------------------------------------------------------
 
 

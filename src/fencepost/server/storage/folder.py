@@ -173,13 +173,15 @@ class DataFolder:
         assert name not in self._logs, f"{name} is open already"
         assert "/" not in name
         directory = f"{self.path}/{name}"
+        proven_end = self._losses.take_proven_end(name)
         try:
             found = decode_topic_id(read_file(f"{directory}/{TOPIC_ID_NAME}"))
             if found is not None and found != topic_id:
                 # The topic was deleted and its files were not: the process stopped before, or the disk refused.
                 self._report(f"{name}: removed the files of a deleted topic with the same name")
                 self._delete(topic, partition)
-            if name not in self._unopened:
+            if name not in self._unopened and not proven_end:
+                # A new log. One that was lost keeps its entries: they say which offsets must not be used again.
                 self._deletion.before_reuse(name)
         except OSError as error:
             raise StorageFailed(str(error)) from error
@@ -197,7 +199,7 @@ class DataFolder:
             point,
             start,
             self._report,
-            self._losses.take_proven_end(name),
+            proven_end,
             self._accept_found_loss if self._losses.is_accepted else None,
         )
         if start > log.start_offset:
