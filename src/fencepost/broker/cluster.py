@@ -100,7 +100,14 @@ class Cluster:
         document = self.storage.load_metadata()
         if document is None:
             cluster_id = base64.urlsafe_b64encode(self.rng.randbytes(16)).decode().rstrip("=")
-            self._save(self.metadata._replace(cluster_id=cluster_id))
+            # The document of before may be lost, and clients may still have its producer ids.
+            first_id = first_producer_id_after_loss(0, now_ms) if self.storage.may_have_lost_appends else 0
+            self._save(
+                self.metadata._replace(
+                    cluster_id=cluster_id, next_producer_id=first_id, first_producer_id_after_loss=first_id
+                )
+            )
+            self._next_producer_id = first_id
         else:
             self._restore(decode_metadata(document), now_ms)
         self.txns.load(now_ms)

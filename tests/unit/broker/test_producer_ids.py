@@ -47,6 +47,23 @@ def test_a_producer_of_the_lost_time_is_fenced_and_not_mistaken_for_its_successo
     assert broker.call(EndTxnRequest("t1", old, 0, True), version=4).error_code == errors.PRODUCER_FENCED
 
 
+def test_a_new_document_in_place_of_a_lost_one_gives_out_no_producer_id_again() -> None:
+    broker = PureBroker()
+    old = register(broker, "t1")
+    empty = MemoryStorage()
+    empty.may_have_lost_appends = True
+    broker.restart(empty)
+    new = register(broker, "t2")
+    assert new == first_producer_id_after_loss(0, START_MS) > old
+    assert broker.call(EndTxnRequest("t1", old, 0, True), version=4).error_code == errors.PRODUCER_FENCED
+    broker.restart()
+    assert register(broker, "t3") > new
+
+
+def test_the_first_producer_id_of_a_new_cluster_is_zero() -> None:
+    assert register(PureBroker(), None) == 0
+
+
 def test_a_clock_that_was_set_back_gives_out_no_claimed_producer_id() -> None:
     assert first_producer_id_after_loss(5000, 0) == 5000
 

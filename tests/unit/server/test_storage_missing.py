@@ -24,6 +24,7 @@ BATCH_BYTES = len(encode_batch([(None, b"value")], 0))
 PER_SEGMENT = 300 // BATCH_BYTES
 RECORDS = 14
 OTHER_TOPIC_ID = bytes(range(16, 32))
+NO_DOCUMENT = r"fencepost\.metadata: there is no such file; by other files .*orders-0"
 POINT = "recovery-point-offset-checkpoint"
 
 
@@ -366,9 +367,34 @@ def test_the_document_is_missed_too(tmp_path: Path) -> None:
     leave(tmp_path, "close")
     shutil.rmtree(tmp_path / "orders-0")
     (tmp_path / "fencepost.metadata").unlink()
-    with pytest.raises(DataMissing, match=r"fencepost\.metadata: there is no such file; by other files .*orders-0"):
+    with pytest.raises(DataMissing, match=NO_DOCUMENT) as refused:
         SurveyedFolder(str(tmp_path), boot=same_boot)
-    SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept").close()
+    lines: list[str] = []
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept", report=lines.append)
+    assert lines == [f"{refused.value.problem.splitlines()[1]}: accepted, this is a new cluster"]
+    assert folder.may_have_lost_appends, "clients of the lost cluster may be alive"
+    assert open_log(folder).end_offset == 0
+    folder.note_recovered()
+    folder.abandon()
+    assert not SurveyedFolder(str(tmp_path), boot=same_boot).may_have_lost_appends
+
+
+def test_an_accepted_loss_of_the_document_is_not_forgotten_before_there_is_a_new_one(tmp_path: Path) -> None:
+    leave(tmp_path, "close")
+    shutil.rmtree(tmp_path / "orders-0")
+    (tmp_path / "fencepost.metadata").unlink()
+    for _ in range(2):
+        folder = DataFolder(str(tmp_path), boot=same_boot, missing="accept", logs_in=lambda document: [])
+        assert folder.may_have_lost_appends
+        folder.abandon()
+    (tmp_path / POINT).unlink()
+    assert DataFolder(str(tmp_path), boot=same_boot, logs_in=lambda document: []).may_have_lost_appends
+
+
+def test_a_new_folder_has_lost_nothing(tmp_path: Path) -> None:
+    lines: list[str] = []
+    folder = SurveyedFolder(str(tmp_path), boot=same_boot, missing="accept", report=lines.append)
+    assert (folder.may_have_lost_appends, lines) == (False, [])
 
 
 # --- a log that no record but `logs-of-this-boot` names -----------------------------------------------------------
@@ -422,7 +448,7 @@ def test_the_document_is_missed_by_the_note_of_a_small_log(tmp_path: Path) -> No
     shutil.rmtree(tmp_path / "orders-0")
     (tmp_path / "fencepost.metadata").unlink()
     before = content(tmp_path)
-    with pytest.raises(DataMissing, match=r"fencepost\.metadata: there is no such file; by other files .*orders-0"):
+    with pytest.raises(DataMissing, match=NO_DOCUMENT):
         SurveyedFolder(str(tmp_path), boot=same_boot)
     assert content(tmp_path) == before, "a refused start changes nothing"
 

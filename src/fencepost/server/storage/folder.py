@@ -138,7 +138,7 @@ class DataFolder:
         self._deletion.remove_left_over(names)
 
     def _survey(self) -> Survey:
-        """What is missing. Raises DataMissing, unless that is accepted; changes nothing."""
+        """What is missing. Raises DataMissing, and then nothing has changed, unless that is accepted."""
         document = self.load_metadata()
         if self._logs_in is not None and document is not None:
             return self._losses.look(document, self._logs_in, self._start_offsets, self._begun_logs)

@@ -55,13 +55,19 @@ class Losses:
     def look_for_document(self, begun_logs: BegunLogs) -> None:
         """There is no document, and no log. Raises DataMissing if a record names a log, unless that is accepted.
 
+        Then the start is one after a power loss: clients of the lost cluster may be alive.
         The document is on disk before any log has files, so a log that is named proves that there was one.
         """
         begun = [] if self._last_stop.trust is Trust.OTHER_BOOT else begun_logs.names()
         named = sorted({*self._last_stop.clean_ends, *self._recovery_points.names(), *begun})
-        if named and not self.is_accepted:
-            line = f"{METADATA_NAME}: there is no such file; by other files there are {len(named)} logs ({named[0]}"
-            raise DataMissing(self._path, [f"{line} ...)" if len(named) > 1 else f"{line})"], is_damaged=False)
+        if not named:
+            return
+        line = f"{METADATA_NAME}: there is no such file; by other files there are {len(named)} logs ({named[0]}"
+        line += " ...)" if len(named) > 1 else ")"
+        if not self.is_accepted:
+            raise DataMissing(self._path, [line], is_damaged=False)
+        self._last_stop.distrust()
+        self._report(f"{line}: accepted, this is a new cluster")
 
     def accept(self, survey: Survey) -> None:
         """Go on as after a power loss: readers and producers learn that the logs may be shorter than they know."""
