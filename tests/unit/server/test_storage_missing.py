@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from fencepost.machines.log.interface import LogConfig, StorageFailed
 from fencepost.protocol.batch import decode_batch, decode_header, encode_batch, stamp
 from fencepost.protocol.records import iter_batches
 from fencepost.server.storage import DataFolder, FileLog
+from fencepost.server.storage.begun_logs import BegunLogs
 from fencepost.server.storage.last_stop import Trust
 from fencepost.server.storage.missing import DataMissing, FoundLog, LogRecords, Proof, proven_end
 from fencepost.server.storage.skipped_offsets import encode_filler
@@ -510,6 +513,28 @@ def test_a_note_that_was_not_written_to_its_end_proves_nothing_and_hides_nothing
     shutil.rmtree(tmp_path / "t-0")
     with pytest.raises(DataMissing, match="\nt-0: there is no such folder"):
         SurveyedFolder(str(tmp_path), boot=same_boot)
+
+
+@pytest.mark.parametrize("written", [-1, 0, 1, 20])
+def test_a_note_that_the_disk_refused_is_made_up_for_with_the_next_one(written: int, tmp_path: Path) -> None:
+    """The disk took so many bytes of it, or none and an error."""
+    begun(tmp_path)
+    write = os.write
+
+    def write_part(fd: int, data: bytes) -> int:
+        if written < 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data[:written])
+
+    noted = BegunLogs(str(tmp_path), same_boot())
+    with patch("os.write", write_part):
+        noted.add("t-0", TOPIC_ID)
+    noted.add("u-0", OTHER_TOPIC_ID)
+    found = BegunLogs(str(tmp_path), same_boot())
+    assert found.has("orders-0", TOPIC_ID)
+    assert found.has("t-0", TOPIC_ID)
+    assert found.has("u-0", OTHER_TOPIC_ID)
+    assert sorted(found.names()) == ["orders-0", "t-0", "u-0"]
 
 
 @pytest.mark.parametrize("end", ["close", "abandon"])

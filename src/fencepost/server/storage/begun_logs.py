@@ -29,7 +29,8 @@ class BegunLogs:
         self._path = f"{folder}/{BEGUN_NAME}"
         self._boot = boot
         lines = (read_file(self._path) or b"").decode(errors="replace").split("\n")
-        self._lines = len(lines) if lines[0] == boot else 0  # In the file, if it is of this boot.
+        # In the file; 0 if it is of another boot, or lacks a line: then it is written anew.
+        self._lines = len(lines) if lines[0] == boot else 0
         self._topic_ids = _decode_entries(lines[1:]) if self._lines else {}
 
     def names(self) -> list[str]:
@@ -42,14 +43,18 @@ class BegunLogs:
         if self._boot is None or self.has(name, topic_id):
             return
         self._topic_ids[name] = topic_id
-        with suppress(OSError):  # A full disk takes no note. The loss of this log may go unnoticed.
+        try:
             if 0 < self._lines <= 2 * len(self._topic_ids) + _MOST_OLD_LINES:
-                self._append(_encode_entry(name, topic_id))
-                self._lines += 1
+                is_whole = self._append(_encode_entry(name, topic_id))
+                self._lines = self._lines + 1 if is_whole else 0
             else:
                 entries = [_encode_entry(name, topic_id) for name, topic_id in self._topic_ids.items()]
                 replace_file(self._path, self._boot.encode() + b"".join(entries), durable=False)
                 self._lines = 1 + len(entries)
+        except OSError:
+            # A full disk takes no note. Until the next one, which writes all again, the loss of this log may go
+            # unnoticed.
+            self._lines = 0
 
     def forget(self, name: str) -> None:
         """The log is deleted. Its line stays: no other log has its topic id."""
@@ -62,10 +67,11 @@ class BegunLogs:
         with suppress(FileNotFoundError):
             os.unlink(self._path)
 
-    def _append(self, entry: bytes) -> None:
+    def _append(self, entry: bytes) -> bool:
+        """Whether the disk took all of it."""
         fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         try:
-            os.write(fd, entry)
+            return os.write(fd, entry) == len(entry)
         finally:
             os.close(fd)
 
