@@ -9,6 +9,7 @@ the same boot of the machine misses the files of a log that is noted, and after 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 
 from fencepost.server.storage.checkpoints import read_file, replace_file
@@ -20,7 +21,7 @@ _MOST_OLD_LINES = 1000
 
 
 class BegunLogs:
-    """Read when the folder is opened; nothing changes until `add` or `begin_anew`.
+    """Read when the folder is opened; only `add` and `begin_anew` change the file.
 
     `boot` is the current boot. If the kernel does not say which it is, nothing is noted.
     """
@@ -55,6 +56,10 @@ class BegunLogs:
             # A full disk takes no note. Until the next one, which writes all again, the loss of this log may go
             # unnoticed.
             self._lines = 0
+
+    def keep(self, logs: Iterable[tuple[str, bytes]]) -> None:
+        """The other logs are deleted: these are all that there are, with their topic ids."""
+        self._topic_ids = {name: topic_id for name, topic_id in logs if self.has(name, topic_id)}
 
     def forget(self, name: str) -> None:
         """The log is deleted. Its line stays: no other log has its topic id."""

@@ -141,7 +141,10 @@ class DataFolder:
         """What is missing. Raises DataMissing, and then nothing has changed, unless that is accepted."""
         document = self.load_metadata()
         if self._logs_in is not None and document is not None:
-            return self._losses.look(document, self._logs_in, self._start_offsets, self._begun_logs)
+            logs = list(self._logs_in(document))
+            survey = self._losses.look(logs, self._start_offsets, self._begun_logs)
+            self._begun_logs.keep(logs)
+            return survey
         # With logs and without a document, the caller refuses the folder in any case.
         if self._logs_in is not None and not self._unopened:
             self._losses.look_for_document(self._begun_logs)

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from fencepost.server.storage.begun_logs import BegunLogs
 from fencepost.server.storage.last_stop import LastStop, Trust
-from fencepost.server.storage.missing import DataMissing, LogsIn, Survey, survey_folder
+from fencepost.server.storage.missing import DataMissing, Survey, survey_folder
 from fencepost.server.storage.offset_files import OffsetsFile, RecoveryPoints
 from fencepost.server.storage.recovery import Report
 from fencepost.server.storage.skipped_offsets import skip_gap
@@ -41,11 +41,12 @@ class Losses:
         self._synced_ends: dict[str, int | None] = {}
         self._proven_ends: dict[str, int] = {}
 
-    def look(self, document: bytes, logs_in: LogsIn, start_offsets: OffsetsFile, begun_logs: BegunLogs) -> Survey:
-        """Compare the folder with its records. Raises DataMissing, unless that is accepted; changes nothing."""
-        survey = survey_folder(
-            self._path, logs_in(document), self._last_stop, self._recovery_points, start_offsets, begun_logs
-        )
+    def look(self, logs: Iterable[tuple[str, bytes]], start_offsets: OffsetsFile, begun_logs: BegunLogs) -> Survey:
+        """Compare the folder with its records. Raises DataMissing, unless that is accepted; changes nothing.
+
+        `logs`: the names and topic ids of the logs that the cluster's document has.
+        """
+        survey = survey_folder(self._path, logs, self._last_stop, self._recovery_points, start_offsets, begun_logs)
         if survey.missing and not self.is_accepted:
             is_damaged = any(part.is_damaged for part in survey.missing)
             raise DataMissing(self._path, map(str, survey.missing), is_damaged)
