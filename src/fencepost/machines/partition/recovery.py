@@ -1,6 +1,7 @@
 """Makes a partition from its log: the newest snapshot of its producers, and the batches that came after it.
 
-Every batch goes through the same `Producers.apply_batch` or `Partition.apply_marker` as when it was appended.
+`Partition.apply_data` takes a batch to the same `Producers.apply_batch` as when it was appended, and a marker goes
+through the same `Partition.apply_marker`.
 """
 
 from __future__ import annotations
