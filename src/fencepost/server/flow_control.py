@@ -7,7 +7,6 @@ The memory is that of all connections together, so the counts are kept in `liste
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
 from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -72,21 +71,21 @@ class FlowControl(asyncio.BufferedProtocol):
 
     # --- what `ClientConnection` does -------------------------------------------------------------------------
 
-    @abstractmethod
     def close(self, reason: str) -> None:
         """End the connection once the client has read the answers that were sent."""
+        raise NotImplementedError
 
-    @abstractmethod
     def abort(self, reason: str) -> None:
         """End the connection now."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _schedule(self) -> None:
         """Have the next turn soon, if there is anything to do in it."""
+        raise NotImplementedError
 
-    @abstractmethod
     def _schedule_turn(self) -> None:
         """Have the next turn soon."""
+        raise NotImplementedError
 
     # --- reading, or not ------------------------------------------------------------------------------------
 
