@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -26,8 +27,10 @@ def run_fencepost(
     )
 
 
-def start_fencepost(*arguments: str | Path) -> subprocess.Popen[str]:
-    """Start a command; its stdout and stderr are pipes. The caller ends it.
+def start_fencepost(
+    *arguments: str | Path, stdout: int = subprocess.PIPE, stderr: int = subprocess.PIPE
+) -> subprocess.Popen[str]:
+    """Start a command; its stdout and stderr are pipes unless something else is given. The caller ends it.
 
     Signals end it as in a terminal, also where the tests run in the background or under `nohup`.
     """
@@ -35,11 +38,22 @@ def start_fencepost(*arguments: str | Path) -> subprocess.Popen[str]:
         return subprocess.Popen(
             python_module("fencepost", *map(str, arguments)),
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
             text=True,
             env=_environment(),
         )
+
+
+@contextmanager
+def closed_pipe() -> Iterator[int]:
+    """The end for writing of a pipe whose reader has gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        yield writer
+    finally:
+        os.close(writer)
 
 
 def _environment(columns: int | None = None) -> dict[str, str]:

@@ -21,7 +21,7 @@ from fencepost import __version__
 from fencepost.protocol.messages import ApiVersionsRequest
 from fencepost.testing import Broker
 from fencepost.testing.child import child_environment, python_module
-from tests.command_line import run_fencepost, start_fencepost
+from tests.command_line import closed_pipe, run_fencepost, start_fencepost
 from tests.wire.raw_client import encode_frame
 
 READY_LIMIT_S = 3.0
@@ -349,9 +349,7 @@ signal.pause()
 
 
 def test_a_closed_pipe_causes_no_traceback() -> None:
-    with start_fencepost("demo", "brew", "--help") as process:
-        assert process.stdout is not None
+    with closed_pipe() as pipe, start_fencepost("demo", "brew", "--help", stdout=pipe) as process:
         assert process.stderr is not None
-        process.stdout.close()
         select.select([process.stderr], [], [], 20)
         assert process.stderr.read() == ""

@@ -12,7 +12,7 @@ from fencepost.cli import main
 from fencepost.cli.groups import ReaderGone
 from fencepost.cli.options import EXIT_CODES, NEVER, WHEN_1
 from fencepost.testing import Broker
-from tests.command_line import start_fencepost
+from tests.command_line import closed_pipe, start_fencepost
 from tests.examples import example_broker
 from tests.readers.reading import TIMEOUT_S
 
@@ -188,9 +188,10 @@ def test_without_a_permission_a_command_ends_with(
 
 
 def test_a_command_whose_reader_has_gone_ends_with_141(broker: Broker) -> None:
-    with start_fencepost("txn", "list", "--bootstrap", broker.bootstrap_servers) as process:
-        assert process.stdout is not None
-        process.stdout.close()
+    with (
+        closed_pipe() as pipe,
+        start_fencepost("txn", "list", "--bootstrap", broker.bootstrap_servers, stdout=pipe) as process,
+    ):
         assert process.wait(TIMEOUT_S) == ReaderGone.exit_code == 141
 
 
