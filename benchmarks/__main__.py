@@ -21,7 +21,7 @@ from typing import Protocol
 
 import psutil
 
-from fencepost.cli.progress import say
+from fencepost.cli.streams import say
 from fencepost.testing import Broker
 from tests.engines.apache_kafka import SERVER_JVM, ApacheKafka, apache_kafka, gives_metadata
 from tests.engines.java import why_no_java

@@ -32,7 +32,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
-from fencepost.cli.progress import say
+from fencepost.cli.streams import say
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.lease.client import LeaseAddress
 from fencepost.spark.lease.connections import TaskConnection

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import psutil
 
-from fencepost.cli.progress import say
+from fencepost.cli.streams import say
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import ProduceRequest
 from tests.wire.raw_client import encode_frame

@@ -28,7 +28,7 @@ from typing import Any
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from fencepost.cli.progress import say
+from fencepost.cli.streams import say
 from fencepost.spark import configure
 from fencepost.spark.connector import connector_jars
 from fencepost.spark.sink import ExactlyOnceSink

@@ -29,7 +29,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from fencepost.cli.progress import say
+from fencepost.cli.streams import say
 from fencepost.server.crash import POINTS
 from fencepost.testing import BrokerFailed
 from tests.crash import killing

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import psutil
 
-from fencepost.cli.progress import say
+from fencepost.cli.streams import say
 from fencepost.demo.refunds.driver import SILENCE_S, Driver, Event, processes_of_session
 from fencepost.demo.refunds.pipeline import Engines, Pipeline
 from fencepost.demo.refunds.requirements import check_pyspark, find_java

@@ -27,7 +27,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.broker.api import APIS
-from fencepost.cli.progress import say
+from fencepost.cli.streams import say
 from fencepost.protocol import messages
 from fencepost.testing import Broker, BrokerFailed
 from tests.readers.reading import IMPATIENT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from fencepost.cli.groups import ReaderGone
 from fencepost.cli.options import EXIT_CODES, FIRST_PATIENCE_S, NEVER, WHEN_1
 from fencepost.client.client import FIRST_PAUSE_S
 from fencepost.testing import Broker
+from fencepost.testing.child import child_environment, python_module
 from tests.command_line import closed_pipe, start_fencepost
 from tests.examples import example_broker
 from tests.readers.reading import TIMEOUT_S
@@ -204,6 +206,40 @@ def test_a_command_whose_reader_has_gone_ends_with_141(broker: Broker) -> None:
         start_fencepost("txn", "list", "--bootstrap", broker.bootstrap_servers, stdout=pipe) as process,
     ):
         assert process.wait(TIMEOUT_S) == ReaderGone.exit_code == 141
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("txn list --bootstrap 127.0.0.1:1", UNANSWERED), ("txn nosuch", WRONG_USE)]
+)
+def test_an_error_keeps_its_exit_code_if_stderr_is_a_closed_pipe(command: str, code: int) -> None:
+    with closed_pipe() as pipe, start_fencepost(*command.split(), stdout=pipe, stderr=pipe) as process:
+        assert process.wait(TIMEOUT_S) == code
+
+
+def test_without_stderr_an_error_does_not_go_to_stdout() -> None:
+    done = run_in_shell("error nosuch", "2>&-")
+    assert (done.returncode, done.stdout) == (ONE, "")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "reason"), [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")]
+)
+@pytest.mark.parametrize("command", ["error 47", "error --list", "error 47 --json", "error --help"])
+def test_output_that_cannot_be_written_is_an_error_with_its_reason(command: str, redirection: str, reason: str) -> None:
+    done = run_in_shell(command, redirection)
+    assert done.returncode == ONE
+    assert done.stderr == f"error: cannot write to stdout: {reason}\n\nhint: is it closed, or is its disk full?\n"
+
+
+def run_in_shell(command: str, redirection: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *python_module("fencepost", *command.split())],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+        env=child_environment(),
+    )
 
 
 def test_a_broker_that_cannot_start_ends_with_1(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ need when they are called, so that a broker does not start later because of what
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 
 import click
@@ -18,10 +16,12 @@ from fencepost.cli.consumer_groups import group
 from fencepost.cli.demo import demo
 from fencepost.cli.doctor import doctor
 from fencepost.cli.error import error
+from fencepost.cli.errors import Failure
 from fencepost.cli.exporter import exporter
 from fencepost.cli.groups import ReaderGone, RootGroup
 from fencepost.cli.salvage import salvage
 from fencepost.cli.spark import spark, spark_jar
+from fencepost.cli.streams import say, watched_stdout
 from fencepost.cli.tail import tail
 from fencepost.cli.topic import topic
 from fencepost.cli.txn import txn
@@ -56,18 +56,36 @@ fencepost.add_command(spark_jar)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    code = 0
+    with watched_stdout() as stdout:
+        try:
+            code = _run(arguments)
+            stdout.flush()
+        except OSError as error:
+            if error is not stdout.error:
+                raise
+            return code or _unwritten(error)
+    return code
+
+
+def _unwritten(error: OSError) -> int:
+    """The exit code of a command whose output could not be written."""
+    if isinstance(error, BrokenPipeError):
+        return ReaderGone.exit_code
+    say(f"error: cannot write to stdout: {error.strerror}\n\nhint: is it closed, or is its disk full?")
+    return Failure.exit_code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         code = fencepost.main(args=arguments, prog_name="fencepost", standalone_mode=False)
-        sys.stdout.flush()
-    except (ReaderGone, BrokenPipeError):
-        # Without this, Python reports the closed pipe again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ReaderGone.exit_code
+    except ReaderGone as gone:
+        return gone.exit_code
     except click.ClickException as error:
-        print(f"error: {_message(error)}", file=sys.stderr)
+        say(f"error: {_message(error)}")
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        print("interrupted", file=sys.stderr)
+        say("interrupted")
         return 130
     return code if isinstance(code, int) else 0
 

@@ -7,6 +7,7 @@ import sys
 import click
 
 from fencepost.cli.errors import Failure, WrongUse
+from fencepost.cli.streams import say
 
 
 def confirm(what: str, yes: bool) -> None:
@@ -15,6 +16,6 @@ def confirm(what: str, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise WrongUse(what, "there is no terminal to ask for confirmation: add --yes if this is what you want")
-    print(what, file=sys.stderr)
+    say(what)
     if not click.confirm("Continue?", err=True):
         raise Failure("not confirmed", "nothing was changed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import click
 from fencepost.cli.errors import Failure
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options, watch_options
+from fencepost.cli.streams import say
 from fencepost.cli.txn.showing import require_answers, show
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def list_(waiting: bool, every_ms: int | None, cluster: ClusterOptions, as_json:
     require_answers(found.problems)
     if not found.groups:
         none = f"none of {counted(found.total, 'consumer group')} waits"
-        print(none if found.total else "the cluster has no consumer groups", file=sys.stderr)
+        say(none if found.total else "the cluster has no consumer groups")
 
 
 @group.command()

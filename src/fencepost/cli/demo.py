@@ -12,8 +12,9 @@ import click
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import MOST_DAYS_TO_WAIT, Duration, as_json_option
-from fencepost.cli.progress import progress_bar, say
+from fencepost.cli.progress import progress_bar
 from fencepost.cli.report import write_report
+from fencepost.cli.streams import say
 
 if TYPE_CHECKING:
     from fencepost.demo.report import Report

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import click
 
 from fencepost.cli.errors import Failure
 from fencepost.cli.options import ClusterOptions, Duration, as_json_option, cluster_options
+from fencepost.cli.streams import say
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
@@ -62,7 +62,7 @@ def doctor(max_age_ms: int, cluster: ClusterOptions, as_json: bool) -> None:
         first = "run its command" if document.findings[0].command is not None else "it says what to do"
         raise Failure(f"{' and '.join(found)} found", f"the first is the most urgent: {first}")
     require_answers(document.problems)
-    print(f"nothing is wrong: {_looked_at(document)}", file=sys.stderr)
+    say(f"nothing is wrong: {_looked_at(document)}")
 
 
 def _looked_at(document: DoctorReport) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import sys
 
 import click
 
 from fencepost.cli.errors import Failure
 from fencepost.cli.options import LEAST_PAUSE_MS, ClusterOptions, Duration, cluster_options
+from fencepost.cli.streams import say
 
 
 @click.command()
@@ -69,7 +69,7 @@ def exporter(listen: str, every_ms: int, cluster: ClusterOptions) -> None:
 
 
 def _complain(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr, flush=True)
+    say(f"warning: {text}")
 
 
 def _interrupt(*_: object) -> None:

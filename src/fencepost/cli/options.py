@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from click.core import ParameterSource
 
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import ReaderGone
+from fencepost.cli.streams import say
 
 if TYPE_CHECKING:
     from fencepost.client.client import KafkaClient
@@ -163,7 +163,7 @@ class ClusterOptions:
             raise WrongUse("no cluster is named", "give --bootstrap HOST:PORT, or set FENCEPOST_BOOTSTRAP")
         for name in sorted(found.keys() & WITHOUT_EFFECT):
             del found[name]
-            print(f"warning: {name} has no effect on this tool", file=sys.stderr)
+            say(f"warning: {name} has no effect on this tool")
         return found
 
     @contextmanager

@@ -21,6 +21,7 @@ from fencepost.cli.errors import Failure
 from fencepost.cli.layout import GAP, cell, fit, named_values, wrapped
 from fencepost.cli.layout import Table as Table  # So that callers import all blocks from here.
 from fencepost.cli.options import failure_of
+from fencepost.cli.streams import say
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -69,7 +70,7 @@ def write(document: D, blocks: Blocks[D], as_json: bool) -> None:
 
 def _warn(document: object) -> None:
     for problem in _problems(document):
-        print(f"warning: {problem.replace(HINT, '; ')}", file=sys.stderr, flush=True)
+        say(f"warning: {problem.replace(HINT, '; ')}")
 
 
 def _problems(document: object) -> Sequence[str]:
@@ -93,7 +94,7 @@ def watch(
         while True:
             document = _attempt(collect)
             if isinstance(document, Failure):
-                print(f"warning: {document.format_message()}", file=sys.stderr, flush=True)
+                say(f"warning: {document.format_message()}")
             elif as_json:
                 print(json.dumps(plain(document)), flush=True)
             else:

@@ -7,19 +7,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from fencepost.cli.streams import say
+
 Say = Callable[[str], None]
 Count = Callable[[int, int], None]
 PATIENCE_S = 2.0
 
 
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 @contextmanager
 def progress_bar(what: str) -> Iterator[tuple[Say, Count]]:
     """A function that prints a line, and a function that moves the bar: how much is done, of how much."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield say, lambda done, total: None
         return
     from rich.console import Console

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import click
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options
+from fencepost.cli.streams import say
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
@@ -162,7 +162,7 @@ def list_(data: str, as_json: bool) -> None:
     document = FolderReport(files, tuple(problem for salvaged in found.values() for problem in salvaged.problems))
     write(document, _list, as_json)
     if not document.files:
-        print(f"nothing was cut off the logs in {data}", file=sys.stderr)
+        say(f"nothing was cut off the logs in {data}")
 
 
 @salvage.command()
@@ -204,7 +204,7 @@ def export(files: tuple[str, ...]) -> None:
     """
     found = _salvaged(files)
     for problem in found.problems:
-        print(f"warning: {problem}", file=sys.stderr)
+        say(f"warning: {problem}")
     for batch in found.batches:
         if batch.record_count:
             for record in _records(batch):

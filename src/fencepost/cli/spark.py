@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import click
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cluster_options, with_hint
+from fencepost.cli.streams import say
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
@@ -107,7 +107,7 @@ def check(
         if len(report.findings) == 1:
             raise Unanswered("the cluster cannot be reached", "is --bootstrap right, and is the broker running?")
         raise Failure("the pipeline would not run", "each problem above has a hint")
-    print("the pipeline finds what it needs", file=sys.stderr)
+    say("the pipeline finds what it needs")
 
 
 def _start_session(master: str | None, confs: tuple[str, ...]) -> Any:

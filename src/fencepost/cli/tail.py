@@ -13,6 +13,7 @@ import click
 
 from fencepost.cli.errors import Failure
 from fencepost.cli.options import UNITS_MS, ClusterOptions, Duration, cluster_options
+from fencepost.cli.streams import say
 from fencepost.cli.txn.partitions import parse_place
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
                 is_empty = False
             sys.stdout.flush()
             if is_empty and not follow:
-                print(f"no records in {place} from there on", file=sys.stderr)
+                say(f"no records in {place} from there on")
             if follow:
                 for event in reading.arriving(is_over):
                     show(event)
@@ -140,7 +141,7 @@ def _shown(as_json: bool, full: bool) -> Callable[[TailEvent], None]:
     def show(event: TailEvent) -> None:
         if isinstance(event, Remark):
             sys.stdout.flush()
-            print(f"warning: {event.text}", file=sys.stderr, flush=True)
+            say(f"warning: {event.text}")
         elif as_json:
             print(json.dumps(plain(document_of(event))))
         elif coloured:

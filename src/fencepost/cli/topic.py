@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ from fencepost.cli.confirming import confirm
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options, failure_of
+from fencepost.cli.streams import say
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
@@ -161,9 +161,9 @@ def list_(internal: bool, cluster: ClusterOptions, as_json: bool) -> None:
         document = diagnose_topics(describe_layouts(client).values(), internal)
     write(document, _list, as_json)
     if not document.topics and not document.hidden_count:
-        print("no topics", file=sys.stderr)
+        say("no topics")
     elif not document.topics:
-        print(f"{document.hidden_count} internal topics are hidden: --internal shows them", file=sys.stderr)
+        say(f"{document.hidden_count} internal topics are hidden: --internal shows them")
 
 
 @topic.command()

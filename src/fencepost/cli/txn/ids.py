@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import click
 
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Duration, as_json_option, cluster_options, watch_options
+from fencepost.cli.streams import say
 from fencepost.cli.txn.showing import maybe_hanging, require_answers, show, unknown_id, where_all_ids_are, write
 
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "PrepareEpochFence")
@@ -101,7 +101,7 @@ def list_(
                     f"none of {counted(len(known.found), 'transactional id')} matches --id {pattern}",
                     _pattern_hint(pattern) or where_all_ids_are(cluster),
                 )
-    print(f"none of {found.total} transactional ids", file=sys.stderr)
+    say(f"none of {found.total} transactional ids")
 
 
 def _regular_expression(pattern: str | None) -> re.Pattern[str] | None:

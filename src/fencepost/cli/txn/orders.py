@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import click
 from fencepost.cli.confirming import confirm
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cluster_options
+from fencepost.cli.streams import say
 from fencepost.cli.txn.showing import maybe_hanging, unknown_id, write
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
         confirm(f"This {aborts}fences {producer} of `{transactional_id}`.{warning}", yes)
         document = order_fence(client, found, hanging)
     for problem in snapshot.problems:
-        print(f"warning: it is not known whether a transaction hangs: {problem}", file=sys.stderr)
+        say(f"warning: it is not known whether a transaction hangs: {problem}")
     write(document, text.ended, as_json)
     if stuck is not None:
         raise Failure(*stuck)

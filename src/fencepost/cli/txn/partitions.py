@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Duration, Unanswered, as_json_option, cluster_options, watch_options
+from fencepost.cli.streams import say
 from fencepost.cli.txn.showing import require_answers, show, what_is_missing, write
 from fencepost.client.numbers import whole_number
 
@@ -42,7 +42,7 @@ def producers(place: str, cluster: ClusterOptions, as_json: bool) -> None:
     write(document, text.producers, as_json)
     require_answers(document.problems)
     if not document.producers:
-        print(f"no producers: {place} remembers none", file=sys.stderr)
+        say(f"no producers: {place} remembers none")
 
 
 def parse_place(place: str) -> tuple[str, int | None]:
@@ -124,7 +124,7 @@ def lso(
         )
     require_answers(found.problems)
     if not found.waiting_count:
-        print(f"no reader waits on any of {counted(found.partition_count, 'partition')}", file=sys.stderr)
+        say(f"no reader waits on any of {counted(found.partition_count, 'partition')}")
 
 
 def _what_next(cluster: ClusterOptions, pin: Pin) -> str:
@@ -164,4 +164,4 @@ def hanging(place: str | None, cluster: ClusterOptions, as_json: bool) -> None:
         )
     if document.undecided_count or document.problems:
         raise Unanswered(f"{what_is_missing(document.problems)} ({looked_at})", "the warnings above say which")
-    print(f"no transaction hangs: {looked_at}", file=sys.stderr)
+    say(f"no transaction hangs: {looked_at}")

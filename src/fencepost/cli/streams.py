@@ -1,0 +1,75 @@
+"""Standard output and standard error of a command, also if nobody takes what is written there.
+
+Lines on stderr are for whoever listens: without a listener, a command does the same and ends with the same exit code.
+Output that cannot be written to stdout is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
+
+
+def say(line: str) -> None:
+    """Print a line to stderr, if it can be written."""
+    # Without stderr, `print` would take stdout.
+    if sys.stderr is None:
+        return
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:
+        _discard(sys.stderr)
+
+
+class Stdout:
+    """Standard output that remembers why it could not be written. In everything else it is the stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError as e:
+            self.error = e
+            raise
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as e:
+            self.error = e
+            raise
+
+
+@contextmanager
+def watched_stdout() -> Iterator[Stdout]:
+    """For the length of a block, `sys.stdout` remembers its errors. If it is closed, each write is an error."""
+    before = sys.stdout
+    watched = Stdout(before if before is not None else _closed_stream())
+    sys.stdout = cast(TextIO, watched)
+    try:
+        yield watched
+    finally:
+        sys.stdout = before
+        if watched.error is not None:
+            _discard(cast(TextIO, watched))
+
+
+def _closed_stream() -> TextIO:
+    """A stream that refuses every write. It takes the place of stdout, which another file would get otherwise."""
+    return os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+
+
+def _discard(stream: TextIO) -> None:
+    """Send what is in the buffer of a stream to nowhere: Python would try to write it again at exit, and complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
