@@ -108,6 +108,22 @@ def test_a_signal_stops_it_cleanly(sent: signal.Signals, tmp_path: Path) -> None
     assert (data / ".kafka_cleanshutdown").exists()
 
 
+def test_a_broker_outlives_the_reader_of_its_ready_line(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    arguments = ("--listen", "127.0.0.1:0", "--data", data)
+    with closed_pipe() as pipe, start_fencepost("broker", *arguments, stdout=pipe) as process:
+        try:
+            assert process.stderr is not None
+            log = iter(process.stderr.readline, "")
+            address = next(found[1] for line in log if (found := re.search(r"listens on (\S+);", line)))
+            assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=20).brokers
+            process.terminate()
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+    assert (data / ".kafka_cleanshutdown").exists()
+
+
 def test_a_broker_under_nohup_outlives_its_terminal() -> None:
     command = ["nohup", *python_module("fencepost", "broker", "--listen", "127.0.0.1:0", "--memory")]
     pipe = subprocess.PIPE

@@ -6,6 +6,7 @@ import click
 
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import with_hint
+from fencepost.cli.streams import announce
 from fencepost.client.numbers import whole_number
 
 MAX_PORT = 65_535
@@ -126,7 +127,7 @@ def broker(
             log_level=Level[log_level.upper()],
             logs_txns="txn" in logs,
         )
-        serve(settings, lambda brokers: print(ready_line(brokers), flush=True))
+        serve(settings, lambda brokers: announce(ready_line(brokers)))
     except Exception as error:
         reason = explain(error, data)
         if reason is None:

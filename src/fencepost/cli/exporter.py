@@ -8,7 +8,7 @@ import click
 
 from fencepost.cli.errors import Failure
 from fencepost.cli.options import LEAST_PAUSE_MS, ClusterOptions, Duration, cluster_options
-from fencepost.cli.streams import say
+from fencepost.cli.streams import announce, say
 
 
 @click.command()
@@ -58,7 +58,7 @@ def exporter(listen: str, every_ms: int, cluster: ClusterOptions) -> None:
     try:
         watch.start()
         shown = f"[{host}]" if ":" in host else host
-        print(f"ready http://{shown}:{server.server_address[1]}/metrics", flush=True)
+        announce(f"ready http://{shown}:{server.server_address[1]}/metrics")
         server.serve_forever()
     except KeyboardInterrupt:
         pass

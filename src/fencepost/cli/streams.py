@@ -1,7 +1,7 @@
 """Standard output and standard error of a command, also if nobody takes what is written there.
 
 Lines on stderr are for whoever listens: without a listener, a command does the same and ends with the same exit code.
-Output that cannot be written to stdout is a failure.
+Output that cannot be written to stdout is a failure, except for the `ready` line of a server.
 """
 
 from __future__ import annotations
@@ -22,6 +22,14 @@ def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
     except OSError:
         _discard(sys.stderr)
+
+
+def announce(line: str) -> None:
+    """Print the line that says that a server is ready. A server continues if the reader of its stdout has gone."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        _discard(sys.stdout)
 
 
 class Stdout:

@@ -20,7 +20,7 @@ from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
 from fencepost.diagnose.exporter.families import PREFIX
-from tests.command_line import run_fencepost, start_fencepost
+from tests.command_line import closed_pipe, run_fencepost, start_fencepost
 from tests.e2e.operating.conftest import Run
 from tests.examples import hang
 from tests.readers.reading import TIMEOUT_S
@@ -41,6 +41,19 @@ def exporting(servers: str, *more: str) -> Iterator[tuple[subprocess.Popen[str],
     finally:
         process.kill()
         process.communicate()
+
+
+def test_an_exporter_outlives_the_reader_of_its_ready_line() -> None:
+    arguments = ("--bootstrap", "127.0.0.1:1", "--listen", "127.0.0.1:0", "--every", "100ms")
+    with closed_pipe() as pipe, start_fencepost("exporter", *arguments, stdout=pipe) as process:
+        try:
+            assert process.stderr is not None
+            # It runs: it complains about the cluster that it cannot reach.
+            assert process.stderr.readline().startswith("warning: ")
+            process.terminate()
+            assert process.wait(TIMEOUT_S) == 0
+        finally:
+            process.kill()
 
 
 @pytest.fixture(scope="module")
