@@ -51,7 +51,7 @@ def doctor(max_age_ms: int, cluster: ClusterOptions, as_json: bool) -> None:
     from fencepost.diagnose.words import counted
 
     with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
-        document = cluster.pasteable(diagnose_doctor(collect_doctor(client, progress), max_age_ms))
+        document = cluster.pasteable(diagnose_doctor(collect_doctor(client, progress, max_age_ms), max_age_ms))
     write(document, _report, as_json)
     found = [
         counted(count, what)

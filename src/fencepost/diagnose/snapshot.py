@@ -130,6 +130,11 @@ class LsoSnapshot:
     unanswered_coordinators: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
+    @property
+    def unseen(self) -> list[NamedPartition]:
+        """The partitions where readers wait for a transaction that cannot be found out."""
+        return sorted(where for where, ends in self.ends.items() if ends.gap > 0 and where not in self.producers)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HangingSnapshot:

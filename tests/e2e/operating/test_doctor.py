@@ -11,6 +11,8 @@ from confluent_kafka import Producer
 
 from fencepost.client.admin.offsets import commit_offsets
 from fencepost.client.client import KafkaClient
+from fencepost.diagnose.collect.doctor import collect_doctor
+from fencepost.diagnose.doctor.report import diagnose_doctor
 from fencepost.testing import Broker
 from tests.e2e.operating.conftest import KINDS, Result, Run
 from tests.examples import hang
@@ -153,3 +155,28 @@ def test_the_exit_code_is_0_only_if_nothing_is_wrong(
     assert ("transaction.max.timeout.ms is 1 d" in shown.out) is bool(settings)
     assert "INFORMATION  __transaction_state has 1 copy" in shown.out
     assert ("nothing is wrong: 1 broker," in shown.err) is not bool(settings)
+
+
+@pytest.mark.parametrize("ends_meanwhile", [True, False])
+def test_a_transaction_that_may_not_be_seen_is_a_problem_only_if_it_does_not_end(ends_meanwhile: bool) -> None:
+    with Broker() as broker, KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        broker.create_topic("orders")
+        producer = register(broker.bootstrap_servers, "orders-sink-1")
+        producer.begin_transaction()
+        producer.produce("orders", b"half an order")
+        producer.flush(TIMEOUT_S)
+        is_committed = False
+
+        def commit_once(done: int, total: int) -> None:
+            """Called while the log of transactions is read, which is after the first look at the partitions."""
+            nonlocal is_committed
+            if ends_meanwhile and not is_committed:
+                producer.commit_transaction(TIMEOUT_S)
+                is_committed = True
+
+        with broker.faults.inject_error("DescribeProducers", "TOPIC_AUTHORIZATION_FAILED", times=None):
+            # The second look need not wait: the transaction has ended before it, or does not end at all.
+            report = diagnose_doctor(collect_doctor(client, commit_once, max_age_ms=0))
+    assert is_committed is ends_meanwhile
+    assert ("unseen" in {found.check for found in report.findings}) is not ends_meanwhile
+    assert any("TOPIC_AUTHORIZATION_FAILED" in problem for problem in report.problems)

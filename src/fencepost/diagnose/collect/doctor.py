@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from fencepost.client.admin.asking import DEADLINE_S
 from fencepost.client.admin.configs import describe_broker_configs, describe_topic_configs
 from fencepost.client.admin.groups import list_groups
@@ -10,13 +12,16 @@ from fencepost.client.client import KafkaClient, retry
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.clock import now_ms
-from fencepost.diagnose.collect.partitions import collect_hanging, collect_lso
+from fencepost.diagnose.collect.partitions import collect_ends, collect_hanging, collect_lso
 from fencepost.diagnose.collect.state_log import Progress, StateMemory, no_progress, read_state_memory
 from fencepost.diagnose.collect.transactions import collect_txns
-from fencepost.diagnose.doctor.snapshot import DoctorSettings, DoctorSnapshot, StateTopic
-from fencepost.diagnose.snapshot import TXN_TOPIC, TxnsSnapshot
+from fencepost.diagnose.doctor.snapshot import DoctorSettings, DoctorSnapshot, SecondLook, StateTopic
+from fencepost.diagnose.doctor.transactions import MAX_AGE_MS
+from fencepost.diagnose.snapshot import TXN_TOPIC, LsoSnapshot, TxnsSnapshot
 from fencepost.protocol.messages import DescribeRpcsRequest
 
+# Between two looks at a last stable offset that may move. Most transactions are shorter.
+LONGEST_PAUSE_MS = 3000
 MAX_INT64 = 2**63 - 1
 MAX_TIMEOUT = "transaction.max.timeout.ms"
 ABORT_CHECK = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
@@ -28,8 +33,14 @@ CLEANUP = "cleanup.policy"
 UNCLEAN = "unclean.leader.election.enable"
 
 
-def collect_doctor(client: KafkaClient, progress: Progress = no_progress) -> DoctorSnapshot:
-    """One snapshot. Questions that the cluster does not answer become lines in `problems`."""
+def collect_doctor(
+    client: KafkaClient, progress: Progress = no_progress, max_age_ms: int = MAX_AGE_MS
+) -> DoctorSnapshot:
+    """One snapshot. Questions that the cluster does not answer become lines in `problems`.
+
+    If readers wait for a transaction that cannot be found out, it looks at them again after `max_age_ms`, but at most
+    LONGEST_PAUSE_MS.
+    """
     problems: list[str] = []
     lso, hanging, txns = collect_lso(client), collect_hanging(client), collect_txns(client)
     layout: TopicLayout | None = None
@@ -60,6 +71,7 @@ def collect_doctor(client: KafkaClient, progress: Progress = no_progress) -> Doc
         broker_count=len(client.brokers()),
         is_fencepost=client.any_broker().session.max_version(DescribeRpcsRequest.definition.api_key) >= 0,
         lso=lso,
+        second_look=_look_again(client, lso, min(max_age_ms, LONGEST_PAUSE_MS)),
         hanging=hanging,
         txns=txns,
         recent=memory.recent if memory is not None else {},
@@ -82,6 +94,15 @@ def collect_doctor(client: KafkaClient, progress: Progress = no_progress) -> Doc
             )
         ),
     )
+
+
+def _look_again(client: KafkaClient, lso: LsoSnapshot, pause_ms: int) -> SecondLook | None:
+    """Look at the ends of unseen partitions, at least `pause_ms` after the first look."""
+    if not lso.unseen:
+        return None
+    left_ms = pause_ms - (now_ms() - lso.now_ms)
+    time.sleep(min(max(left_ms, 0), pause_ms) / 1000)
+    return SecondLook(after_ms=now_ms() - lso.now_ms, ends=collect_ends(client, lso.unseen))
 
 
 def _state_topic(client: KafkaClient, layout: TopicLayout, problems: list[str]) -> StateTopic:

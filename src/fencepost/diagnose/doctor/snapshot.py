@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fencepost.diagnose.snapshot import HangingSnapshot, LogEntry, LsoSnapshot, TxnsSnapshot
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.diagnose.snapshot import Ends, HangingSnapshot, LogEntry, LsoSnapshot, TxnsSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +32,22 @@ class DoctorSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SecondLook:
+    """The ends of the partitions whose transactions cannot be found out, some time after the first look."""
+
+    after_ms: int
+    ends: Mapping[NamedPartition, Ends]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorSnapshot:
     now_ms: int
     cluster_id: str
     broker_count: int
     is_fencepost: bool
     lso: LsoSnapshot
+    # None: every transaction that readers wait for is known.
+    second_look: SecondLook | None = None
     hanging: HangingSnapshot
     txns: TxnsSnapshot
     # The records of `__transaction_state` of the last minutes, by transactional id, oldest first.

@@ -51,15 +51,20 @@ def diagnose_stalls(snapshot: DoctorSnapshot, max_age_ms: int = MAX_AGE_MS) -> l
 
 
 def diagnose_unseen(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
-    """Partitions where readers wait for a transaction that cannot be found out, so that it may hang."""
-    lso = snapshot.lso
-    unseen = sorted(where for where, ends in lso.ends.items() if ends.gap > 0 and where not in lso.producers)
+    """Partitions where readers wait for a transaction that cannot be found out, so that it may hang.
+
+    Readers wait for a moment behind every transaction, so only a last stable offset that did not move is a problem.
+    """
+    lso, again = snapshot.lso, snapshot.second_look
+    if again is None:
+        return []
     return [
         DoctorFinding(
             check="unseen",
             severity=Severity.PROBLEM,
             summary=f"readers of {where} wait, and it is not known for which transaction",
-            detail=f"{counted(lso.ends[where].gap, 'offset')} cannot be read with read_committed. "
+            detail=f"{counted(lso.ends[where].gap, 'offset')} cannot be read with read_committed, and the last stable "
+            f"offset has not moved for {duration(again.after_ms)}. "
             + (
                 f"This user may not see the producers: READ on topic {where.topic} is missing."
                 if where in lso.denied
@@ -68,7 +73,8 @@ def diagnose_unseen(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
             command=command("txn", "producers", f"{where.topic}:{where.partition}"),
             partitions=(where,),
         )
-        for where in unseen
+        for where in lso.unseen
+        if where in again.ends and again.ends[where].last_stable_offset == lso.ends[where].last_stable_offset
     ]
 
 

@@ -24,7 +24,7 @@ from fencepost.diagnose.doctor.ids import (
     looks_random,
 )
 from fencepost.diagnose.doctor.report import diagnose_doctor
-from fencepost.diagnose.doctor.snapshot import DoctorSettings, DoctorSnapshot, StateTopic
+from fencepost.diagnose.doctor.snapshot import DoctorSettings, DoctorSnapshot, SecondLook, StateTopic
 from fencepost.diagnose.doctor.transactions import (
     diagnose_duels,
     diagnose_groups,
@@ -34,7 +34,7 @@ from fencepost.diagnose.doctor.transactions import (
     diagnose_timeouts,
     diagnose_undelivered,
 )
-from fencepost.diagnose.snapshot import HangingSnapshot, LsoSnapshot, TxnsSnapshot
+from fencepost.diagnose.snapshot import Ends, HangingSnapshot, LsoSnapshot, TxnsSnapshot
 from fencepost.machines.txn.records import partition_for
 from fencepost.machines.txn.states import EMPTY
 from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, entry, producer
@@ -126,11 +126,21 @@ def test_a_transaction_that_its_coordinator_does_not_know_hangs_and_is_no_stall(
 def test_readers_that_wait_for_an_unknown_transaction_are_a_problem(is_denied: bool) -> None:
     denied = frozenset({ORDERS}) if is_denied else frozenset()
     lso = LsoSnapshot(now_ms=NOW_MS, ends={ORDERS: ends(40, 50), PAYMENTS: ends(7, 7)}, denied=denied)
-    report = diagnose_doctor(snapshot(lso=lso))
+    # More was written meanwhile, but readers got no further.
+    report = diagnose_doctor(snapshot(lso=lso, second_look=SecondLook(after_ms=3000, ends={ORDERS: ends(40, 60)})))
     found = one(list(report.findings))
     assert (found.check, found.severity, report.problem_count) == ("unseen", PROBLEM, 1)
     assert found.summary == "readers of orders-0 wait, and it is not known for which transaction"
+    assert "the last stable offset has not moved for 3 s" in found.detail
     assert ("READ on topic orders is missing" in found.detail) is is_denied
+
+
+@pytest.mark.parametrize("later", [{ORDERS: ends(51, 60)}, {}], ids=["it moved", "no second answer"])
+def test_an_unknown_transaction_is_no_problem_unless_the_last_stable_offset_stays(
+    later: dict[NamedPartition, Ends],
+) -> None:
+    lso = LsoSnapshot(now_ms=NOW_MS, ends={ORDERS: ends(40, 50)}, denied=frozenset({ORDERS}))
+    assert diagnose_doctor(snapshot(lso=lso, second_look=SecondLook(after_ms=3000, ends=later))).findings == ()
 
 
 @pytest.mark.parametrize(
@@ -348,6 +358,7 @@ def test_every_problem_and_every_risk_has_a_command(is_fencepost: bool) -> None:
         state_topic=topic,
         settings=settings,
         lso=unseen,
+        second_look=SecondLook(after_ms=3000, ends=unseen.ends),
         is_fencepost=is_fencepost,
         txns=ids("3f2b8f0e-5a0f-4b62-9d0e-0c9f2d3f4a11", "orders-sink-7d4b9c6f5d-x2k8p"),
     )
