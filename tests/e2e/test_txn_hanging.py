@@ -124,6 +124,8 @@ def test_what_hangs_under_no_known_id_is_no_all_clear_for_any_id(
     assert explained.exit_code == 1
     assert where in explained.out
     assert "nothing to do" not in explained.out
+    assert where in explained.err
+    assert "fencing" not in explained.err, "nothing was fenced"
     assert run("txn", "explain", transactional_id, "--json").document["cause"] == "hanging_nameless"
     asked = run("txn", "fence", transactional_id)
     assert asked.exit_code == 2, "there is no terminal to confirm it"
@@ -132,6 +134,7 @@ def test_what_hangs_under_no_known_id_is_no_all_clear_for_any_id(
     assert fenced.exit_code == 1
     assert "is fenced" in fenced.out
     assert where in fenced.err
+    assert "fencing does not end them" in fenced.err
     assert "`fencepost txn hanging`" in fenced.err
     arguments = ["--topic", topic, "--partition", "0", "--producer-id", str(stranger.producer_id)]
     assert run("txn", "abort", *arguments, "--yes").exit_code == 0

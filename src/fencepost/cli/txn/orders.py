@@ -116,7 +116,10 @@ def _stuck_anyway(
             "fencing does not end it"
         )
         return problem, "this ends it: " + " && ".join(h.abort_command for h in hanging)
-    return maybe_hanging(cluster, nameless) if nameless else None
+    if nameless:
+        problem, hint = maybe_hanging(cluster, nameless)
+        return f"{problem}: fencing does not end them", hint
+    return None
 
 
 @click.command()

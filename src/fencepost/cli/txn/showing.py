@@ -59,10 +59,7 @@ def maybe_hanging(cluster: ClusterOptions, nameless: Iterable[OpenTxn]) -> tuple
     from fencepost.diagnose.words import listed
 
     places = listed(f"{open_.where} (producer {open_.producer_id})" for open_ in nameless)
-    problem = (
-        f"transactions hang on {places} under no transactional id that is known: they may be of this id, and fencing "
-        "it does not end them"
-    )
+    problem = f"transactions hang on {places} under no transactional id that is known, and they may be of this id"
     return problem, f"`{cluster.command('txn', 'hanging')}` shows them, and how to end them"
 
 
