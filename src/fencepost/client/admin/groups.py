@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fencepost.client.admin.answers import Answers, NamedPartition
 from fencepost.client.admin.asking import ask, by_value, chunks
-from fencepost.client.admin.offsets import LAST_WITH_TOPIC_NAMES, offset_fetch_request
+from fencepost.client.admin.offsets import LAST_WITH_TOPIC_NAMES, group_answers, offset_fetch_request, partition_answers
 from fencepost.client.client import COORDINATOR_MOVED, GROUP, KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.protocol import errors
@@ -224,18 +224,16 @@ def _fetch_offsets(
     response = ask(client, node_id, request, _offsets_loading, at_most=LAST_WITH_TOPIC_NAMES)
     found: dict[str, Fetched] = {}
     refused = []
-    for group in response.groups or [response]:
+    for group in group_answers(response):
         group_id = group.group_id if response.groups else group_ids[0]
         if group.error_code not in (errors.NONE, errors.GROUP_ID_NOT_FOUND):
             refused.append(str(BrokerError(group.error_code, f"the offsets of group {group_id} are unknown")))
             continue
         found[group_id] = {
-            NamedPartition(t.name, p.partition_index): (p.committed_offset, p.error_code)
-            for t in group.topics
-            for p in t.partitions
+            NamedPartition(*where): (p.committed_offset, p.error_code) for where, p in partition_answers(group).items()
         }
     return found, refused
 
 
 def _offsets_loading(response: Any) -> int:
-    return next((g.error_code for g in response.groups or [response] if g.error_code in COORDINATOR_MOVED), errors.NONE)
+    return next((g.error_code for g in group_answers(response) if g.error_code in COORDINATOR_MOVED), errors.NONE)

@@ -36,8 +36,8 @@ def _fetch_offsets(
     client: KafkaClient, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool = True
 ) -> dict[TopicPartition, tuple[int, str]]:
     def first_error(response: Any) -> int:
-        answer = response.groups[0] if response.groups else response
-        codes = [answer.error_code, *(p.error_code for t in answer.topics for p in t.partitions)]
+        answer = group_answers(response)[0]
+        codes = [answer.error_code, *(p.error_code for p in partition_answers(answer).values())]
         return next((int(code) for code in codes if code), errors.NONE)
 
     response = client.ask_coordinator(
@@ -50,13 +50,21 @@ def _fetch_offsets(
     )
     if (code := first_error(response)) != errors.NONE:
         raise BrokerError(code, f"offsets of group {group_id}")
-    answer = response.groups[0] if response.groups else response
     return {
-        (t.name, p.partition_index): (p.committed_offset, p.metadata or "")
-        for t in answer.topics
-        for p in t.partitions
+        where: (p.committed_offset, p.metadata or "")
+        for where, p in partition_answers(group_answers(response)[0]).items()
         if p.committed_offset >= 0
     }
+
+
+def group_answers(response: Any) -> Sequence[Any]:
+    """The answer of OffsetFetch about each group. In old versions, the response itself is about the only group."""
+    return response.groups or [response]
+
+
+def partition_answers(group: Any) -> dict[TopicPartition, Any]:
+    """What the answer about a group says of each partition."""
+    return {(t.name, p.partition_index): p for t in group.topics for p in t.partitions}
 
 
 def offset_fetch_request(
