@@ -1,6 +1,6 @@
-"""Standard output and standard error of a command, also if nobody takes what is written there.
+"""Standard output and standard error of a command, also if they are closed or full, or their reader has gone.
 
-Lines on stderr are for whoever listens: without a listener, a command does the same and ends with the same exit code.
+A line that cannot be written to stderr is dropped: the command does the same and ends with the same exit code.
 Output that cannot be written to stdout is a failure, except for the `ready` line of a server.
 """
 
