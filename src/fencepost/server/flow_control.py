@@ -69,23 +69,19 @@ class FlowControl(asyncio.BufferedProtocol):
         self._counted = 0  # Bytes of the inbox that the listener counts as held.
         self._unsent = 0  # Bytes of replies that the listener counts as unsent.
 
-    # --- what `ClientConnection` does -------------------------------------------------------------------------
+    # --- `ClientConnection` does this -------------------------------------------------------------------------
 
     def close(self, reason: str) -> None:
         """End the connection once the client has read the answers that were sent."""
-        raise NotImplementedError
 
     def abort(self, reason: str) -> None:
         """End the connection now."""
-        raise NotImplementedError
 
     def _schedule(self) -> None:
         """Have the next turn soon, if there is anything to do in it."""
-        raise NotImplementedError
 
     def _schedule_turn(self) -> None:
         """Have the next turn soon."""
-        raise NotImplementedError
 
     # --- reading, or not ------------------------------------------------------------------------------------
 
