@@ -25,7 +25,9 @@ from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.commit_note import note_group
 from fencepost.spark.driver.jobs import Jobs
 from fencepost.spark.driver.lag_group import LagGroup
+from fencepost.spark.driver.progress import BatchProgress
 from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError
+from fencepost.spark.format.python_side import _answer
 from fencepost.spark.lease.client import LeaseClient
 from fencepost.spark.lease.messages import TaskAttempt
 from fencepost.spark.sink import ExactlyOnceSink
@@ -171,17 +173,19 @@ def test_a_check_that_fails_while_the_offsets_are_on_their_way_keeps_the_commit_
     assert values(broker) == ["a"]
 
 
+def interrupted() -> None:
+    """Raise what py4j raises when Spark interrupts the thread of a stopped query."""
+    java = SimpleNamespace(
+        getClass=lambda: SimpleNamespace(getName=lambda: "java.lang.InterruptedException"), getMessage=lambda: None
+    )
+    error: Any = RuntimeError("as py4j raises it")
+    error.java_exception = java
+    raise error
+
+
 def test_a_query_that_is_stopped_during_the_last_check_has_not_failed(
     broker: Broker, query: Query, last_check: Callable[..., None]
 ) -> None:
-    def interrupted() -> None:
-        java = SimpleNamespace(
-            getClass=lambda: SimpleNamespace(getName=lambda: "java.lang.InterruptedException"), getMessage=lambda: None
-        )
-        error: Any = RuntimeError("as py4j raises it")
-        error.java_exception = java
-        raise error
-
     sink = sink_of(broker.bootstrap_servers, query.checkpoint)
     last_check(interrupted)
     with closing(sink):
@@ -318,6 +322,33 @@ def test_an_empty_frame_uses_its_token_up(broker: Broker, jobs: Callable[..., in
     assert jobs([]) == 0
     assert jobs(["late"]) == 0
     assert values(broker) == []
+
+
+def test_a_stop_in_the_middle_of_a_plain_frame_is_no_failure_and_leaves_its_token_unused(
+    broker: Broker, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As inside foreachBatch, by the sink or by `write.format("fencepost")`."""
+    stops = [interrupted, interrupted]
+
+    def write(transaction: BatchTransaction, frame: Any, topic: str | None = None) -> None:
+        write_values(frame, transaction)
+        if stops:
+            stops.pop()()
+
+    monkeypatch.setattr(BatchTransaction, "write", write)
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(sink):
+        with pytest.raises(QueryStopped, match=r"java\.lang\.InterruptedException"):
+            sink.write(query.frame(["a"]), token="2026-11-16")
+
+        def write_as_the_format_does() -> BatchProgress:
+            sink.write(query.frame(["a"]), token="2026-11-16")
+            return sink.recent_progress[-1]
+
+        assert json.loads(_answer(write_as_the_format_does)) == {"stopped": True}
+        assert values(broker) == []
+        assert json.loads(_answer(write_as_the_format_does))["metrics"]["outcome"] == "committed"
+    assert values(broker) == ["a"]
 
 
 # --- another checkpoint -----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ SinkError                      the query must stop: why, and what the user can d
 +-- BatchBroken                every attempt was aborted
 +-- SinkFenced                 another producer has the transactional.id now
 +-- AccessDenied               the cluster does not grant a permission that the sink needs
-QueryStopped                   not an error: the query was stopped in the middle of a micro-batch, which was aborted
+QueryStopped                   not an error: the query or job was stopped in the middle of a transaction, now aborted
 
 A refusal of the Kafka cluster before anything is written (a wrong password, an unknown topic) is a ClientError, and a
 frame with the wrong columns an UnwritableFrame.
@@ -35,4 +35,4 @@ class AccessDenied(SinkError):
 
 
 class QueryStopped(Exception):
-    """The query was stopped in the middle of a micro-batch, which was aborted. A restart runs it again."""
+    """The query or job was stopped in the middle of a transaction, which was aborted. A restart runs it again."""

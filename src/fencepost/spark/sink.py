@@ -133,7 +133,7 @@ class ExactlyOnceSink:
         """
         if token is not None and not (isinstance(token, str) and 0 < len(token) <= MAX_TOKEN_CHARS):
             raise BadClientSetting(f"token={token!r} is not a text of 1 to {MAX_TOKEN_CHARS} characters")
-        with self._running(token=token) as runner:
+        with stop_recognized(), self._running(token=token) as runner:
             return self._report(runner.write_frame(frame, topic, token)).records
 
     def starting_offsets(self, topics: Iterable[str], otherwise: str | None = None) -> str:

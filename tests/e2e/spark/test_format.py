@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fencepost.spark import SinkError, configure
+from fencepost.spark import ExactlyOnceSink, SinkError, configure
 from fencepost.testing import Broker
 from tests.e2e.conftest import Target
 from tests.e2e.spark.streams import (
@@ -19,6 +19,8 @@ from tests.e2e.spark.streams import (
     is_free,
     is_soon_free,
     read,
+    settings,
+    start,
     stream,
     values,
     wait_for,
@@ -128,6 +130,52 @@ def test_a_query_that_is_stopped_in_the_middle_of_a_micro_batch_aborts_it_and_ha
     flag.touch()
     assert run(frame, servers, id_, topic, tmp_path / "checkpoint") == [(0, "committed", 40)]
     assert values(servers, topic) == sorted(lines.all)
+
+
+@pytest.mark.parametrize(("way", "said"), [("sink", "QueryStopped"), ("format", "ClosedByInterruptException")])
+def test_a_query_that_is_stopped_while_its_function_writes_a_plain_frame_has_not_failed(
+    spark: Any, broker: Broker, unique: Unique, lines: Lines, tmp_path: Path, way: str, said: str
+) -> None:
+    servers = broker.bootstrap_servers
+    topic, id_ = create_topic(servers, unique("plain"), 1), unique("plain")
+    started = tmp_path / "started"
+    raised: list[str] = []
+
+    def hang(batches: Any) -> Any:
+        import time
+
+        for batch in batches:
+            started.touch()
+            time.sleep(600)
+            yield batch
+
+    def write(frame: Any, batch_id: int) -> None:
+        try:
+            write_plain(frame, batch_id)
+        except Exception as e:
+            raised.append(f"{type(e).__name__}: {e}".partition("\n\t")[0])  # Without the Java stack trace.
+            raise
+
+    def write_plain(frame: Any, batch_id: int) -> None:
+        slow = frame.mapInArrow(hang, "value string")
+        if way == "sink":
+            sink = ExactlyOnceSink(settings(servers, id_, topic=topic))
+            try:
+                sink.write(slow, token=str(batch_id))
+            finally:
+                sink.close()
+        else:
+            options = {"kafka.bootstrap.servers": servers, "transactional.id": id_, "topic": topic}
+            slow.write.format("fencepost").options(**options, token=str(batch_id)).mode("append").save()
+
+    lines.add_batch()
+    query = start(stream(spark, lines), write, tmp_path / "checkpoint")
+    wait_for(started.exists)
+    query.stop()
+    assert query.exception() is None
+    assert len(raised) == 1
+    assert said in raised[0]
+    assert values(servers, topic) == []
 
 
 def test_two_running_queries_cannot_have_one_transactional_id(

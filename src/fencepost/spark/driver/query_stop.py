@@ -1,4 +1,4 @@
-"""A query that is stopped in the middle of a micro-batch: how the sink notices it, and how it tells Spark."""
+"""A query or job that is stopped in the middle of a transaction: how the sink notices it, and how it tells Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fencepost.spark.failures import QueryStopped
 # text as long as the original message, which has a Java stack trace.
 STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch: java.lang.InterruptedException"
 INTERRUPTIONS = ("InterruptedException", "InterruptedIOException", "ClosedByInterruptException")
-IN_THE_MIDDLE = "the query was stopped in the middle of a micro-batch, which is aborted"
+IN_THE_MIDDLE = "the query or job was stopped in the middle of a transaction, which is aborted"
 
 
 def was_stopped(error: BaseException) -> bool:
@@ -27,7 +27,7 @@ def was_stopped(error: BaseException) -> bool:
 
 @contextmanager
 def stop_recognized() -> Iterator[None]:
-    """Around everything that the sink does for a micro-batch: an interruption is no failure, wherever it strikes."""
+    """Around everything that the sink does for a transaction: an interruption is no failure, wherever it strikes."""
     try:
         yield
     except QueryStopped:
