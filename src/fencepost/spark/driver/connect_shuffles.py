@@ -11,12 +11,15 @@ from __future__ import annotations
 import io
 import re
 from contextlib import redirect_stdout
-from typing import Any
+from typing import Any, NamedTuple
 
 from fencepost.spark.failures import SinkError
 
 # In the text of `DataFrame.explain` and `StreamingQuery.explain`.
 SHUFFLE = re.compile(r"(?<!Broadcast)Exchange ")
+LINE = re.compile(r"(?P<lead>[ :]*?(?P<branch>[+:]- )?)(?P<node>[^ :].*)")
+# Adaptive execution shows a plan that has run in both forms, one after the other.
+RUN_PLANS, INITIAL_PLAN = ("== Final Plan ==", "== Current Plan =="), "== Initial Plan =="
 PLAN = "== Physical Plan =="
 MAX_ATTEMPTS = "spark.stage.maxConsecutiveAttempts"
 ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -46,7 +49,7 @@ class ConnectShuffles:
         plan = frame._explain_string()
         settings = self._session.conf
         check_attempts(self.are_in_stream or SHUFFLE.search(plan) is not None, settings.get(MAX_ATTEMPTS, None))
-        check_adaptive(len(SHUFFLE.findall(plan)), settings.get(ADAPTIVE, "true"))
+        check_adaptive(count_shuffles(plan), settings.get(ADAPTIVE, "true"))
 
 
 def stream_plan(session: Any, query_id: str) -> str:
@@ -62,6 +65,51 @@ def stream_plan(session: Any, query_id: str) -> str:
 def may_shuffle(plan: str) -> bool:
     """By the plan of a stream. True if it is no plan."""
     return PLAN not in plan or SHUFFLE.search(plan) is not None
+
+
+class _Adaptive(NamedTuple):
+    """A plan of adaptive execution within a plan, such as that of a cached frame.
+
+    awaited: the columns at which branches of the plans around it follow later.
+    """
+
+    awaited: frozenset[int]
+    is_initial: bool = False
+
+
+def count_shuffles(plan: str) -> int:
+    """How many shuffles compute the rows. Initial plans do not count, and neither do shuffles that are reused."""
+    found = 0
+    inside: list[_Adaptive] = []
+    awaited: frozenset[int] = frozenset()
+    for line in filter(None, map(LINE.fullmatch, plan.splitlines())):
+        node = line["node"]
+        if node in RUN_PLANS:
+            inside.append(_Adaptive(awaited))
+        elif node == INITIAL_PLAN:
+            while inside and inside[-1].is_initial:
+                inside.pop()  # It was within the plan whose initial form follows.
+            if inside:
+                inside[-1] = inside[-1]._replace(is_initial=True)
+        else:
+            _leave_ended(inside, line.start("branch"))
+            awaited = frozenset(at for at, sign in enumerate(line["lead"]) if sign == ":")
+            is_counted = not node.startswith("ReusedExchange ") and not any(one.is_initial for one in inside)
+            found += is_counted and SHUFFLE.search(node) is not None
+    return found
+
+
+def _leave_ended(inside: list[_Adaptive], column: int) -> None:
+    """Leave the initial plans that have ended before a branch at this column.
+
+    Spark indents a plan within a plan too little, so its end shows only where a plan around it goes on. In doubt it has
+    ended: then a shuffle may count twice, and none is missed.
+    """
+    for depth in reversed(range(len(inside))):
+        if not inside[depth].is_initial:
+            return
+        if column in inside[depth].awaited:
+            del inside[depth:]
 
 
 def check_attempts(has_shuffle: bool, max_attempts: str | None) -> None:
