@@ -58,15 +58,8 @@ class BatchTransaction:
         The rows stay on the executors until the transaction ends. If some of them are lost, Spark fails the next write
         instead of computing them again, and the sink runs the whole micro-batch again.
         """
-        session = frame.sparkSession
-        if not has_gateway(session) and session.conf.get(SPECULATION, "false") == "true":
-            # A copy of a task may store other rows than the task. Without Spark Connect, the sink notices.
-            raise SinkError(
-                f"with Spark Connect compute_once needs {SPECULATION}=false, but it is true: two copies of a task may "
-                f"store different rows\n\nhint: start the Spark Connect server with {SPECULATION}=false, or write all "
-                "outputs in one write, with a column `topic`"
-            )
         with self._around_write(frame):
+            _check_speculation(frame.sparkSession)
             self._computed.append(frame.localCheckpoint())
         return self._computed[-1]
 
@@ -117,3 +110,13 @@ class BatchTransaction:
                     f"topic {topic} grew from {sizes[0]} to {sizes[-1]} partitions while the micro-batch was written: "
                     "a key may be in two of them"
                 )
+
+
+def _check_speculation(session: Any) -> None:
+    """A copy of a task may store other rows than the task. Without Spark Connect, the sink notices."""
+    if not has_gateway(session) and session.conf.get(SPECULATION, "false") == "true":
+        raise SinkError(
+            f"with Spark Connect compute_once needs {SPECULATION}=false, but it is true: two copies of a task may "
+            f"store different rows\n\nhint: start the Spark Connect server with {SPECULATION}=false, or write all "
+            "outputs in one write, with a column `topic`"
+        )

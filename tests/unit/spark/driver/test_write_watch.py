@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.cached_rows import CachedRows
 from fencepost.spark.driver.connect_shuffles import ConnectShuffles
 from fencepost.spark.driver.jobs import Jobs
@@ -54,6 +55,19 @@ def test_whatever_a_write_raised_is_raised_again_though_the_function_hides_it() 
         with watch.around(FRAME):
             pass
         with pytest.raises(KeyError, match="no such topic"):
+            watch.raise_hidden()
+
+
+def test_a_refusal_of_compute_once_is_raised_again_though_the_function_hides_it() -> None:
+    conf = SimpleNamespace(get=lambda name, default: "true" if name == "spark.speculation" else default)
+    frame = SimpleNamespace(sparkSession=SimpleNamespace(conf=conf), **vars(FRAME))
+    nothing: Any = None
+    with connect_jobs() as jobs:
+        watch = WriteWatch(jobs, CachedRows(None, 0))
+        transaction = BatchTransaction(0, None, nothing, nothing, nothing, watch.around)
+        with suppress(SinkError):
+            transaction.compute_once(frame)
+        with pytest.raises(SinkError, match=r"needs spark\.speculation=false"):
             watch.raise_hidden()
 
 
