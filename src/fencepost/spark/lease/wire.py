@@ -147,7 +147,7 @@ def topics_of(value: object) -> Topics:
     if not isinstance(value, dict):
         raise BadFrame(f"expected topics by name, found {value!r}")
     return tuple(
-        (name, uuid.UUID(id_).bytes, integer_of(partitions)) for name, (id_, partitions) in sorted(value.items())
+        (name, uuid.UUID(str(id_)).bytes, integer_of(partitions)) for name, (id_, partitions) in sorted(value.items())
     )
 
 

@@ -534,6 +534,7 @@ def test_a_client_that_breaks_the_protocol_is_disconnected_and_the_others_stay(b
         {"op": "done"},
         {"op": "done", "counts": {}, "topics": []},
         {"op": "done", "counts": {}, "topics": {"refunds": ["no id", 1]}},
+        {"op": "done", "counts": {}, "topics": {"refunds": [5, 1]}},
         {"op": "dance"},
         {},
     ],
