@@ -21,6 +21,7 @@ from confluent_kafka import Consumer
 from fencepost.client.admin.offsets import commit_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError, OutcomeUnknown
+from fencepost.spark.driver.attempt import Attempts, Work
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.commit_note import note_group
 from fencepost.spark.driver.jobs import Jobs
@@ -349,6 +350,23 @@ def test_a_stop_in_the_middle_of_a_plain_frame_is_no_failure_and_leaves_its_toke
         assert values(broker) == []
         assert json.loads(_answer(write_as_the_format_does))["metrics"]["outcome"] == "committed"
     assert values(broker) == ["a"]
+
+
+def test_a_broken_frame_says_why_it_broke_though_what_spark_keeps_of_it_cannot_be_removed(
+    broker: Broker, query: Query, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write(transaction: BatchTransaction, frame: Any, topic: str | None = None) -> None:
+        raise BatchBroken("an executor died")
+
+    def forget(attempts: Attempts, work: Work, broken: BatchBroken) -> None:
+        raise SinkError("Spark cannot compute the frame anew")
+
+    monkeypatch.setattr(BatchTransaction, "write", write)
+    monkeypatch.setattr(Attempts, "forget", forget)
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint, max_attempts=1)
+    with closing(sink), pytest.raises(BatchBroken, match=r"^an executor died$"):
+        sink.write(query.frame(["a"]))
+    assert "may still be used if the frame is written again: Spark cannot compute the frame anew" in caplog.text
 
 
 # --- another checkpoint -----------------------------------------------------------------------------------------

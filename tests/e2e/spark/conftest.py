@@ -153,7 +153,8 @@ def sinks() -> Iterator[MakeSink]:
     made = []
 
     def make(bootstrap_servers: str, transactional_id: str, **more: object) -> ExactlyOnceSink:
-        options: dict[str, Any] = {k: more.pop(k) for k in ("adopt", "run_batch", "skip_batch") if k in more}
+        choices = ("adopt", "run_batch", "skip_batch", "max_attempts")
+        options: dict[str, Any] = {k: more.pop(k) for k in choices if k in more}
         made.append(ExactlyOnceSink(settings(bootstrap_servers, transactional_id, **more), **options))
         return made[-1]
 

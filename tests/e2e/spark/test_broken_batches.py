@@ -23,7 +23,7 @@ from fencepost.protocol import errors
 from fencepost.protocol.messages import ProduceRequest, ProduceResponse
 from fencepost.spark.driver.cached_rows import CachedRows
 from fencepost.spark.driver.spark_status import SparkStatus
-from fencepost.spark.sink import BatchTransaction, ExactlyOnceSink
+from fencepost.spark.sink import BatchBroken, BatchTransaction, ExactlyOnceSink
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker, Target
 from tests.e2e.spark.streams import (
@@ -326,22 +326,27 @@ def test_a_batch_that_is_run_again_reads_no_shuffle_files_and_no_cached_rows_of_
     assert values(servers, topic) == sorted(lines.all)
 
 
+@pytest.mark.parametrize("by", ["sink", "user"])
 def test_a_cached_frame_is_computed_anew_when_it_is_written_again(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path, by: str
 ) -> None:
     servers, died = broker.bootstrap_servers, tmp_path / "died"
     topic = create_topic(servers, unique("leftovers"))
-    sink = sinks(servers, unique("leftovers"), topic=topic)
+    sink = sinks(servers, unique("leftovers"), topic=topic, max_attempts=1 if by == "user" else 2)
     shuffles = Shuffles(spark)
     rows = shuffled_twice(spark.range(0, 300, 1, 3).selectExpr("cast(id AS string) AS value")).persist()
     try:
         rows.count()
         shuffles.lose_some()
         lose_cached_rows(spark)
-        assert sink.write(rows.mapInArrow(die_once(died), "value string")) == 300
+        frame = rows.mapInArrow(die_once(died), "value string")
+        if by == "user":
+            with pytest.raises(BatchBroken):
+                sink.write(frame)
+        assert sink.write(frame) == 300
     finally:
         rows.unpersist()
-    assert sink.recent_progress[-1].attempts == 2
+    assert sink.recent_progress[-1].attempts == (1 if by == "user" else 2)
     assert values(servers, topic) == numbers(300)
 
 

@@ -233,6 +233,8 @@ class MicroBatchRunner:
             except BatchBroken as e:
                 took_ms = now_ms() - began_ms
                 timeouts_in_a_row = timeouts_in_a_row + 1 if took_ms >= timeout_ms else 0
+                if timeouts_in_a_row >= 2 or number == max_attempts:
+                    self._forget_last(work, e)
                 if timeouts_in_a_row >= 2:
                     raise SinkError(
                         f"the transaction was lost twice in a row, the last time after {took_ms} ms: {e}\n\n"
@@ -244,6 +246,18 @@ class MicroBatchRunner:
                 self.attempts.forget(work, e)
                 log.warning("%s is run again (attempt %d): %s", name_of(work.batch_id), number + 1, e)
         raise AssertionError("max_attempts is at least 1")
+
+    def _forget_last(self, work: Work, broken: BatchBroken) -> None:
+        """After the last attempt at a plain frame, which the user may write again. A new run plans a stream anew."""
+        if work.planned is not None:
+            return
+        try:
+            self.attempts.forget(work, broken)
+        except Exception as e:
+            # It must not hide why the attempt was broken.
+            log.warning(
+                "rows and shuffle files of the broken attempt may still be used if the frame is written again: %s", e
+            )
 
     def _attempt(self, work: Work, number: int) -> BatchProgress:
         identity = self.owner.begin()
