@@ -244,16 +244,22 @@ class Proxy:
         requests = [first]
         while len(requests) <= cut.executed and select.select([client], [], [], COMPANY_S)[0]:
             requests.append(_receive_frame(client))
-        is_cut = len(requests) > cut.executed
+        is_cut = len(requests) > cut.executed and self._take(cut)
         for number, request in enumerate(requests[: cut.executed] if is_cut else requests):
             broker.sendall(_LENGTH.pack(len(request)) + request)
             reply = _receive_frame(broker)
             if number < cut.answered or not is_cut:
                 client.sendall(_LENGTH.pack(len(reply)) + reply)
         if is_cut:
-            with self._lock:
-                self._cuts.remove(cut)
             raise Lost
+
+    def _take(self, cut: _Cut) -> bool:
+        """False if another connection was cut meanwhile: a cut is for one connection."""
+        with self._lock:
+            is_there = cut in self._cuts
+            if is_there:
+                self._cuts.remove(cut)
+            return is_there
 
     def _put_our_address(self, response: Any) -> None:
         is_metadata = isinstance(response, MetadataResponse)
