@@ -200,14 +200,6 @@ def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
     sink = sinks(servers, unique("shuffle"), topic=topic)
     folders = list(spark._jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirsString())
 
-    def spread(batches: Rows) -> Rows:
-        """The partition of a row differs each time, which Spark does not know."""
-        import pyarrow as pa
-
-        for batch in batches:
-            salt = pa.array([random.random() for _ in range(batch.num_rows)])
-            yield pa.RecordBatch.from_arrays([batch.column(0), salt], ["value", "salt"])
-
     def saboteur(batches: Rows) -> Rows:
         from pyspark import TaskContext
 
@@ -224,9 +216,7 @@ def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
 
     rows = spark.range(0, 300, 1, 3).selectExpr("cast(id AS string) AS value")
     # Three tasks for two slots: the third reads its rows after one of the others is done.
-    shuffled = rows.mapInArrow(spread, "value string, salt double").repartition(3, "salt").select("value")
-
-    assert sink.write(shuffled.mapInArrow(saboteur, "value string")) == 300
+    assert sink.write(shuffled(rows, 3).mapInArrow(saboteur, "value string")) == 300
 
     assert reached.exists()
     # Spark can cost another attempt: a Python worker that it uses again after a cancelled task may be closed already.
