@@ -38,7 +38,6 @@ class Jobs:
         self._status = status
         self._shuffles = shuffles
         self._stream = stream
-        self._context = status.context if status is not None else None
         self._tag = f"fencepost-{uuid.uuid4().hex}"
         self._is_over = False
         self._next_job_id = 0  # The first job that was not looked at.
@@ -71,8 +70,8 @@ class Jobs:
         time.sleep(CANCEL_AFTER_S)
         if self._is_over:
             return
-        if self._context is not None:
-            self._context.cancelJobsWithTag(self._tag)
+        if self._status is not None:
+            self._status.context.cancelJobsWithTag(self._tag)
         else:
             self._session.interruptTag(self._tag)
 
