@@ -29,6 +29,7 @@ from fencepost.protocol.messages import (
     OffsetCommitRequest,
     ProduceRequest,
 )
+from fencepost.server.storage.checkpoints import RECOVERY_POINTS_NAME, decode_offsets, read_file
 from fencepost.testing import Broker, BrokerFailed
 from tests.crash.ledger import Checker, Ledger
 from tests.crash.load import Tv2Client, TxnWriter
@@ -47,6 +48,7 @@ IMPATIENT = {
 SEGMENTED = {"log.segment.bytes": "8192", "log.index.interval.bytes": "200"}
 WRITTEN = [f"value {number} " + "x" * 50 for number in range(100)]
 COMMITTED = [value for number, value in enumerate(WRITTEN) if number % 3]
+PROVEN_BY_SEGMENTS = 80  # An offset in `orders-0` below the end of its last closed segment.
 
 
 @pytest.fixture
@@ -122,6 +124,14 @@ class Left(NamedTuple):
             broker.kill()
 
 
+def await_recovery_point(data: Path, offset: int) -> None:
+    """A thread of the broker stores it after a segment of `orders-0` is closed and synced."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while decode_offsets(read_file(str(data / RECOVERY_POINTS_NAME))).get("orders-0", 0) < offset:
+        assert time.monotonic() < deadline, f"no recovery point at {offset}"
+        time.sleep(0.01)
+
+
 def leave(data: Path, end: str) -> Left:
     """Several segments with committed, aborted and open transactions, and a group's offset; then kill or stop."""
     broker = Broker(data=data, settings=SEGMENTED)
@@ -134,6 +144,7 @@ def leave(data: Path, end: str) -> Left:
             transact(client, [value], commit=value in COMMITTED)
         assert client.produce({("orders", 0): ["open"]}) == errors.NONE
         commit_offset(broker, 2)
+        await_recovery_point(data, PROVEN_BY_SEGMENTS)
         getattr(broker, end)()
         return Left(data, client)
     finally:

@@ -219,9 +219,7 @@ def test_a_stage_that_spark_runs_again_after_a_lost_shuffle_breaks_the_batch(
     assert sink.write(shuffled(rows, 3).mapInArrow(saboteur, "value string")) == 300
 
     assert reached.exists()
-    # A third was seen once, on a very busy machine: Spark failed a task with ClosedChannelException. Perhaps it used a
-    # Python worker again that it had closed with a cancelled task.
-    assert sink.recent_progress[-1].attempts >= 2
+    assert sink.recent_progress[-1].attempts == 2
     assert values(servers, topic) == numbers(300)
     assert is_free(servers, topic)
 
