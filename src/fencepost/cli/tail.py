@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fencepost.cli.errors import Failure
+from fencepost.cli.groups import ReaderGone
 from fencepost.cli.options import UNITS_MS, ClusterOptions, Duration, cluster_options
 from fencepost.cli.streams import say
 from fencepost.cli.txn.partitions import parse_place
@@ -115,6 +116,7 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
                 for event in reading.arriving(is_over):
                     show(event)
                     sys.stdout.flush()
+                raise ReaderGone("the reader of the output has gone")
         except KeyboardInterrupt:
             if not follow:
                 raise
