@@ -20,8 +20,9 @@ from tests.engines.apache_kafka import USER, ApacheKafka, apache_kafka
 PRINCIPAL = f"User:{USER}"
 RESOURCES = {"topic": 2, "group": 3, "cluster": 4, "transactional-id": 5}
 PATTERNS = {"literal": 3, "prefixed": 4}
-OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Describe": 8, "DescribeConfigs": 10}
+OPERATIONS = {"Read": 3, "Write": 4, "Create": 5, "Alter": 7, "Describe": 8, "DescribeConfigs": 10}
 ANY, ALLOW = 1, 3
+CLUSTER = "kafka-cluster"
 TIMEOUT_S = 20.0
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -106,6 +107,6 @@ class GuardedKafka:
 
 
 @contextmanager
-def guarded_kafka() -> Iterator[GuardedKafka]:
-    with apache_kafka(SETTINGS, secured=True) as kafka:
+def guarded_kafka(overrides: Mapping[str, str] | None = None) -> Iterator[GuardedKafka]:
+    with apache_kafka({**SETTINGS, **(overrides or {})}, secured=True) as kafka:
         yield GuardedKafka(kafka)

@@ -126,7 +126,7 @@ class LsoSnapshot:
     groups: Mapping[str, GroupOffsets] = field(default_factory=dict)
     # Gaps in the answers about groups. The rest of the snapshot holds without them, so they are not problems.
     warnings: tuple[str, ...] = ()
-    # Coordinators that did not answer: one of them may know a producer that the others do not know.
+    # Coordinators that did not answer, and ids that this user may not see: a producer without an owner may have one.
     unanswered_coordinators: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -149,7 +149,7 @@ class HangingSnapshot:
     before: Mapping[NamedPartition, tuple[Producer, ...]]
     txns: Mapping[int, DescribedTxn]
     after: Mapping[NamedPartition, tuple[Producer, ...]]
-    # Coordinators that did not answer: one of them may know a producer that the others do not know.
+    # Coordinators that did not answer, and ids that this user may not see: a producer without an owner may have one.
     unanswered_coordinators: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
 

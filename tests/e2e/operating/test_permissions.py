@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from fencepost.cli import main
-from tests.engines.acls import Grant, GuardedKafka, guarded_kafka
-from tests.txn_tools import create_topic, producer_of, write
+from fencepost.cli.options import Unanswered
+from tests.engines.acls import CLUSTER, Grant, GuardedKafka, guarded_kafka
+from tests.readers.reading import TIMEOUT_S, read_all
+from tests.txn_tools import SETTINGS, create_topic, producer_of, write
 
 pytestmark = pytest.mark.java
+
+STATE_TOPIC = Grant("topic", "__transaction_state", "Describe")
+EVERY_ID = Grant("transactional-id", "*", "Describe")
+ALTER = Grant("cluster", CLUSTER, "Alter")
 
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[GuardedKafka]:
     """`orders-1` has an open transaction on orders-0, and alice may only describe it and the topic."""
-    with guarded_kafka() as kafka:
+    with guarded_kafka(SETTINGS) as kafka:
         create_topic(kafka.bootstrap_servers, "orders", 1)
         producer = producer_of(kafka.bootstrap_servers, "orders-1")
         write(producer, "orders", "half an order", partitions=(0,))
@@ -27,6 +35,19 @@ def kafka() -> Iterator[GuardedKafka]:
 def as_alice(kafka: GuardedKafka, *command: str) -> int:
     settings = [word for name, value in kafka.settings().items() for word in ("--set", f"{name}={value}")]
     return main([*command, *settings])
+
+
+@contextmanager
+def granted(kafka: GuardedKafka, *grants: Grant) -> Iterator[None]:
+    kafka.grant(*grants)
+    try:
+        yield
+    finally:
+        kafka.revoke(*grants)
+
+
+def abort_on(topic: str) -> tuple[str, ...]:
+    return "txn", "abort", "--topic", topic, "--partition", "0", "--yes"
 
 
 def test_doctor_reports_readers_that_wait_for_a_transaction_that_it_may_not_see(
@@ -43,3 +64,31 @@ def test_an_order_that_is_refused_has_failed(kafka: GuardedKafka, capsys: pytest
     said = capsys.readouterr().err
     assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in said
     assert "hint: this user may not do this: it needs DESCRIBE and WRITE on the transactional id" in said
+
+
+def to_abort_on(topic: str) -> dict[Grant, str]:
+    """Each permission that `TO_ABORT` names, with what is said of it if it is missing."""
+    return {
+        Grant("topic", topic, "Read"): f"topic {topic}: TOPIC_AUTHORIZATION_FAILED",
+        STATE_TOPIC: "topic __transaction_state: TOPIC_AUTHORIZATION_FAILED",
+        EVERY_ID: "DESCRIBE on all transactional ids: TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        ALTER: "CLUSTER_AUTHORIZATION_FAILED",
+    }
+
+
+def test_a_transaction_whose_id_the_user_may_not_see_is_not_taken_for_one_that_hangs(
+    kafka: GuardedKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topic(kafka.bootstrap_servers, "payments", 1)
+    producer = producer_of(kafka.bootstrap_servers, "payments-1")
+    write(producer, "payments", "half a payment", partitions=(0,))
+    with granted(kafka, *(grant for grant in to_abort_on("payments") if grant != EVERY_ID)):
+        for command in (abort_on("payments"), ("txn", "hanging"), ("txn", "lso")):
+            assert as_alice(kafka, *command) == Unanswered.exit_code
+            said = capsys.readouterr()
+            assert "this user may not see every transactional id" in said.err
+            assert "hangs" not in said.out
+        as_alice(kafka, "doctor", "--json")
+        assert "hanging" not in {finding["check"] for finding in json.loads(capsys.readouterr().out)["findings"]}
+    producer.commit_transaction(TIMEOUT_S)
+    assert len(read_all(kafka.bootstrap_servers, ["payments"])) == 1

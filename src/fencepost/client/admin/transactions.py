@@ -20,6 +20,8 @@ from fencepost.protocol.messages import (
 # Keeps requests and replies at a few hundred kilobytes.
 IDS_PER_REQUEST = 1000
 MOST_IDS_WITH_RPCS = 100
+# Asked about to learn what this user may see. The question mark keeps it apart from the prefixes that users are given.
+NOBODYS_ID = "?which-ids-may-this-user-see"
 
 
 def list_transactions(
@@ -38,6 +40,20 @@ def list_transactions(
             listed = ListedTxn(txn.transactional_id, node_id, txn.producer_id, txn.transaction_state)
             answers.found[txn.transactional_id] = listed
     return answers
+
+
+def why_ids_are_hidden(client: KafkaClient) -> str | None:
+    """Why `list_transactions` may have left out ids; None if this user may see every id. Raises ClientError.
+
+    ListTransactions omits what a user may not see without an error. DescribeTransactions checks the permission before
+    it looks for the id, so its answer about an id that nobody has tells whether the permission is for all ids.
+    """
+    response = client.send(client.any_broker(), DescribeTransactionsRequest([NOBODYS_ID]))
+    [answer] = response.transaction_states
+    if answer.error_code not in errors.DENIALS:
+        return None
+    refusal = BrokerError(answer.error_code, "DESCRIBE on all transactional ids")
+    return f"this user may not see every transactional id: {refusal}"
 
 
 def describe_transactions(client: KafkaClient, coordinators: Mapping[str, int]) -> Answers[str, DescribedTxn]:

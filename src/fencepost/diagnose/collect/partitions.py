@@ -15,7 +15,12 @@ from fencepost.client.admin.partitions import (
     partitions_of,
     read_batches,
 )
-from fencepost.client.admin.transactions import describe_rpcs, describe_transactions, list_transactions
+from fencepost.client.admin.transactions import (
+    describe_rpcs,
+    describe_transactions,
+    list_transactions,
+    why_ids_are_hidden,
+)
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.diagnose.collect.affected import offsets_on
@@ -102,7 +107,7 @@ def ends_of(client: KafkaClient, partitions: Collection[NamedPartition]) -> Answ
 def txns_of(
     client: KafkaClient, producers: Mapping[NamedPartition, tuple[Producer, ...]]
 ) -> tuple[dict[int, DescribedTxn], tuple[str, ...]]:
-    """The open transactions of the producers, by producer id, and the coordinators that did not answer."""
+    """The open transactions of the producers, by producer id, and why one that is not here may have an owner."""
     ids = {p.producer_id for found in producers.values() for p in found if p.txn_start_offset >= 0}
     if not ids:
         return {}, ()
@@ -112,6 +117,8 @@ def txns_of(
     after = _coordinators(client)
     unanswered = [*listed.problems, *described.problems]
     unanswered += before.problems or after.problems or unasked_coordinators(before.leaders, after.leaders)
+    if ids - {txn.producer_id for txn in listed.found.values()}:
+        unanswered += _hidden_ids(client)
     txns = {}
     for txn in described.found.values():
         problem = answered_by_another(txn, before.leaders, after.leaders)
@@ -120,6 +127,14 @@ def txns_of(
         else:
             unanswered.append(problem)
     return txns, tuple(unanswered)
+
+
+def _hidden_ids(client: KafkaClient) -> list[str]:
+    try:
+        why = why_ids_are_hidden(client)
+    except ClientError as e:
+        why = f"it is not known whether this user may see every transactional id: {e}"
+    return [why] if why is not None else []
 
 
 class _Coordinators(NamedTuple):
