@@ -10,7 +10,9 @@ import pytest
 
 from fencepost.cli import main
 from fencepost.cli.options import Unanswered
+from fencepost.cli.txn.orders import TO_ABORT
 from tests.engines.acls import CLUSTER, Grant, GuardedKafka, guarded_kafka
+from tests.examples import Identity, write_unknown
 from tests.readers.reading import TIMEOUT_S, read_all
 from tests.txn_tools import SETTINGS, create_topic, producer_of, write
 
@@ -74,6 +76,24 @@ def to_abort_on(topic: str) -> dict[Grant, str]:
         EVERY_ID: "DESCRIBE on all transactional ids: TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
         ALTER: "CLUSTER_AUTHORIZATION_FAILED",
     }
+
+
+def test_the_permissions_that_the_hint_of_an_abort_names_are_needed_and_are_enough(
+    kafka: GuardedKafka, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create_topic(kafka.bootstrap_servers, "audit", 1)
+    # No id has this producer id: to be sure of that takes the most permissions.
+    write_unknown(kafka.bootstrap_servers, "audit", "audit-1", Identity(4711, 0))
+    needed = to_abort_on("audit")
+    for missing, said in needed.items():
+        with granted(kafka, *(grant for grant in needed if grant != missing)):
+            assert as_alice(kafka, *abort_on("audit")) != 0
+        problem, _, hint = capsys.readouterr().err.partition("\n\n")
+        assert said in problem
+        assert hint == f"hint: this user may not do this: it needs {TO_ABORT}\n"
+    with granted(kafka, *needed):
+        assert as_alice(kafka, *abort_on("audit")) == 0
+    assert "Aborted the hanging transaction on audit-0" in capsys.readouterr().out
 
 
 def test_a_transaction_whose_id_the_user_may_not_see_is_not_taken_for_one_that_hangs(

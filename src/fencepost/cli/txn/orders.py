@@ -12,14 +12,17 @@ from fencepost.cli.confirming import confirm
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cluster_options
 from fencepost.cli.streams import say
-from fencepost.cli.txn.showing import maybe_hanging, unknown_id, write
+from fencepost.cli.txn.showing import is_denied, maybe_hanging, unknown_id, write
 
 if TYPE_CHECKING:
     from fencepost.client.client import KafkaClient
     from fencepost.diagnose.hanging import HangingTxn
     from fencepost.diagnose.snapshot import OpenTxn
 
-TO_ABORT = "READ on the topic, and ALTER on the cluster (CLUSTER_ACTION before Kafka 4.0)"
+TO_ABORT = (
+    "READ on the topic, DESCRIBE on topic __transaction_state and on all transactional ids, and ALTER on the cluster "
+    "(CLUSTER_ACTION before Kafka 3.8)"
+)
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
@@ -99,8 +102,12 @@ def _order(needs: str) -> Iterator[None]:
             raise
         hint = f"`fencepost error {e.code}` explains this error"
         if e.code in errors.DENIALS:
-            hint = f"this user may not do this: it needs {needs}"
+            hint = _denied(needs)
         raise Failure(str(e), hint) from None
+
+
+def _denied(needs: str) -> str:
+    return f"this user may not do this: it needs {needs}"
 
 
 def _stuck_anyway(
@@ -199,7 +206,8 @@ def _hanging_on(
     if found:
         return found
     if report.undecided_count or report.problems:
-        raise Unanswered(f"it is not known whether one hangs on {where}: {report.problems[0]}", "try again later")
+        hint = _denied(TO_ABORT) if is_denied(report.problems) else "try again later"
+        raise Unanswered(f"it is not known whether one hangs on {where}: {report.problems[0]}", hint)
     for producer in snapshot.before.get(where, ()):
         owner = snapshot.txns.get(producer.producer_id)
         if producer.txn_start_offset >= 0 and owner and is_meant(producer.producer_id, producer.txn_start_offset):

@@ -48,10 +48,13 @@ def require_answers(problems: Sequence[str]) -> None:
 
 
 def what_is_missing(problems: Sequence[str]) -> str:
-    """Why an answer is not complete. The text of an error of a broker has the name of its code."""
-    if problems and all("_AUTHORIZATION_FAILED" in problem for problem in problems):
-        return "this user may not ask all questions"
-    return "not all brokers answered"
+    """Why an answer is not complete."""
+    return "this user may not ask all questions" if is_denied(problems) else "not all brokers answered"
+
+
+def is_denied(problems: Sequence[str]) -> bool:
+    """Whether permissions are all that is missing. The text of an error of a broker has the name of its code."""
+    return bool(problems) and all("_AUTHORIZATION_FAILED" in problem for problem in problems)
 
 
 def maybe_hanging(cluster: ClusterOptions, nameless: Iterable[OpenTxn]) -> tuple[str, str]:

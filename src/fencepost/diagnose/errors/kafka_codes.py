@@ -237,7 +237,7 @@ KAFKA_CODES = (
         31, "ClusterAuthorizationException", OPERATOR, DEFINITE, FIX, (INIT, ADD, MARKERS),
         "The user is not allowed to write idempotently, or to send requests that only brokers send.",
         "Idempotence needs WRITE on any topic (or IDEMPOTENT_WRITE on the cluster); aborting a hanging transaction "
-        "needs ALTER or CLUSTER_ACTION on the cluster.",
+        "needs ALTER on the cluster (CLUSTER_ACTION before Kafka 3.8).",
         CONFIGURATION,
     ),
     _row(
