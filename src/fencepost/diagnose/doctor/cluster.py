@@ -62,21 +62,22 @@ def diagnose_copies(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                 detail=f"{why} If its disk is lost, so are decisions and fencing.",
             )
         ]
-    findings = []
     copies, brokers = topic.replication_factor, snapshot.broker_count
     if copies < SAFE_REPLICATION:
-        findings.append(
+        return [
             DoctorFinding(
                 check="replication",
                 severity=Severity.RISK,
                 summary=f"{TXN_TOPIC} has replication factor {copies} on a cluster of {brokers} brokers",
                 detail="Losing a broker stops or forgets transactions. Three copies are usual: add some with "
-                "kafka-reassign-partitions, and set transaction.state.log.replication.factor.",
+                "kafka-reassign-partitions.",
                 command=DESCRIBE,
             )
-        )
+        ]
+    # Not before there are three copies: two that have to be in sync would not survive the loss of a broker, and before
+    # Kafka 3.7 a single copy would refuse every write.
     if topic.min_insync_replicas is not None and topic.min_insync_replicas < SAFE_MIN_ISR:
-        findings.append(
+        return [
             DoctorFinding(
                 check="min-isr",
                 severity=Severity.RISK,
@@ -84,8 +85,8 @@ def diagnose_copies(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
                 detail="A commit may be acknowledged by one broker alone, and lost with it. Two are usual.",
                 command=alter_config(STATE_TOPIC, f"min.insync.replicas={SAFE_MIN_ISR}"),
             )
-        )
-    return findings
+        ]
+    return []
 
 
 def diagnose_memory(snapshot: DoctorSnapshot) -> list[DoctorFinding]:

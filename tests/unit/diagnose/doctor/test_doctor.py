@@ -225,10 +225,17 @@ def test_a_limit_of_timeouts_that_is_too_high_or_too_low_is_a_risk(limit_ms: int
 
 def test_too_few_copies_are_a_risk_where_there_could_be_more() -> None:
     poor = replace(HEALTHY_TOPIC, replication_factor=1, min_insync_replicas=1)
-    assert [(f.check, f.severity) for f in diagnose_copies(snapshot(state_topic=poor))] == [
-        ("replication", RISK),
-        ("min-isr", RISK),
-    ]
+    found = one(diagnose_copies(snapshot(state_topic=poor)))
+    assert (found.check, found.severity) == ("replication", RISK)
+
+
+def test_two_copies_have_to_be_in_sync_only_where_there_are_three() -> None:
+    def found(copies: int) -> list[str]:
+        topic = replace(HEALTHY_TOPIC, replication_factor=copies, min_insync_replicas=1)
+        return [f.check for f in diagnose_copies(snapshot(state_topic=topic))]
+
+    # With fewer copies, the command that sets it to two would stop transactions.
+    assert [found(copies) for copies in (1, 2, 3)] == [["replication"], ["replication"], ["min-isr"]]
 
 
 @pytest.mark.parametrize("is_fencepost", [True, False])
@@ -363,7 +370,7 @@ def test_every_problem_and_every_risk_has_a_command(is_fencepost: bool) -> None:
         txns=ids("3f2b8f0e-5a0f-4b62-9d0e-0c9f2d3f4a11", "orders-sink-7d4b9c6f5d-x2k8p"),
     )
     findings = [f for f in diagnose_doctor(ill).findings if f.severity is not INFORMATION]
-    assert {f.check for f in findings} >= {"verification", "max-timeout", "expiration", "replication", "min-isr"}
+    assert {f.check for f in findings} >= {"verification", "max-timeout", "expiration", "replication"}
     assert [f.check for f in findings if f.command is None] == []
 
 
