@@ -14,6 +14,8 @@ with the reason, where Java or the jars are missing.
 from __future__ import annotations
 
 import base64
+import os
+import shlex
 import shutil
 import signal
 import socket
@@ -78,6 +80,29 @@ def run_tool(
     if check and done.returncode != 0:
         pytest.fail(f"{name} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout
+
+
+def run_line(line: str, bootstrap_servers: str) -> None:
+    """Run a line for one of Kafka's tools in a shell, as an operator does who pastes it. Fails if the tool fails."""
+    name = line.split()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        tool = Path(folder) / name
+        tool.write_text(
+            f'#!/bin/sh\nexec {shlex.join(java_command(TOOLS[name], options=quick_start(SHORT_LIVED)))} "$@"\n'
+        )
+        tool.chmod(0o755)
+        environment = {"PATH": f"{folder}:{os.defpath}", "FENCEPOST_BOOTSTRAP": bootstrap_servers}
+        done = subprocess.run(
+            ["/bin/sh", "-c", line],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=environment,
+        )
+    if done.returncode != 0:
+        pytest.fail(f"{line}\nended with {done.returncode}\n{done.stdout}\n{done.stderr}")
 
 
 class ApacheKafka:

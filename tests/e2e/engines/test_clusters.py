@@ -1,23 +1,28 @@
 """The refunds pipeline on three brokers of Apache Kafka and a Spark cluster: parts die in the middle of a micro-batch.
 
 After each failure, read_committed readers (confluent-kafka) find one refund and one audit row for every settlement,
-both of the same commit, and the group's offset is at the end.
+both of the same commit, and the group's offset is at the end. Advice of `fencepost doctor` that needs three brokers is
+tried here too.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fencepost.client.client import KafkaClient
+from fencepost.diagnose.commands import alter_config
+from fencepost.diagnose.doctor.cluster import STATE_TOPIC
 from tests.command_line import run_fencepost
 from tests.e2e.engines.moves import INTERNAL, coordinator, leaders, leaders_that_move, move_leaders
 from tests.e2e.engines.runs import BATCH, ON_A_CLUSTER, Run, refunds
 from tests.e2e.spark.streams import wait_for
-from tests.engines.apache_kafka import ApacheKafka, ApacheKafkaCluster
+from tests.engines.apache_kafka import ApacheKafka, ApacheKafkaCluster, run_line
 from tests.engines.spark_cluster import HOSTS, SparkCluster
+from tests.txn_tools import producer_of
 
 pytestmark = pytest.mark.timeout(1200)  # One to three minutes on an idle machine.
 
@@ -121,6 +126,25 @@ def test_the_demo_itself_kills_its_driver_there_and_is_exactly_once(
     assert done.stdout.splitlines()[-1] == "exactly once: yes"
     assert done.stderr.count("kill -9 of the driver") == 2
     assert "is in Kafka already: skipped" in done.stderr
+
+
+@pytest.mark.timeout(240)
+def test_the_line_of_doctor_that_wants_two_copies_in_sync_is_accepted_and_its_finding_goes(
+    kafka: ApacheKafkaCluster,
+) -> None:
+    def printed() -> list[str]:
+        report = json.loads(run_fencepost("doctor", "--json", bootstrap_servers=kafka.bootstrap_servers).stdout)
+        return [found["command"] for found in report["findings"] if found["check"] == "min-isr"]
+
+    # This creates __transaction_state.
+    producer_of(kafka.bootstrap_servers, "doctor")
+    assert printed() == []
+    run_line(alter_config(STATE_TOPIC, "min.insync.replicas=1"), kafka.bootstrap_servers)
+    while not (lines := printed()):
+        pass
+    run_line(lines[0], kafka.bootstrap_servers)
+    while printed():
+        pass
 
 
 def transaction_version(node: ApacheKafka) -> int:

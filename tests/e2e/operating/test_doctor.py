@@ -12,9 +12,14 @@ from confluent_kafka import Producer
 from fencepost.client.admin.offsets import commit_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.diagnose.collect.doctor import collect_doctor
+from fencepost.diagnose.commands import alter_config
+from fencepost.diagnose.doctor.cluster import ALL_BROKERS, STATE_TOPIC
 from fencepost.diagnose.doctor.report import diagnose_doctor
+from fencepost.protocol import errors
+from fencepost.protocol.messages import IncrementalAlterConfigsRequest
 from fencepost.testing import Broker
 from tests.e2e.operating.conftest import KINDS, Result, Run
+from tests.engines.apache_kafka import run_line
 from tests.examples import hang
 from tests.readers.reading import TIMEOUT_S
 from tests.txn_tools import cluster
@@ -27,6 +32,10 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "3",
     "offsets.topic.num.partitions": "3",
 }
+# Of __transaction_state.
+BAD_SETTINGS = ("delete.retention.ms=1000", "cleanup.policy=[compact,delete]", "unclean.leader.election.enable=true")
+# In the words of IncrementalAlterConfigs: a resource, and an operation.
+BROKER, SET = 4, 0
 POD = "billing-7d4b9c6f5d-x2k8p"
 UUID = "3f2b8f0e-5a0f-4b62-9d0e-0c9f2d3f4a11"
 _DURATION = re.compile(r"\b\d+(\.\d+)? (ms|s)\b")
@@ -132,6 +141,48 @@ def test_a_transaction_near_its_timeout_is_a_risk(servers: str, run: Run, unique
     [(_, summary, command)] = near
     assert re.fullmatch(rf"`{id_}` has used \d+ % of its timeout", summary)
     assert command == f"fencepost txn explain {id_}"
+
+
+@pytest.mark.parametrize("servers", KINDS[1:], indirect=True)
+def test_the_lines_for_kafka_configs_are_accepted_and_their_findings_go(
+    servers: str, run: Run, unique: Callable[[str], str]
+) -> None:
+    topic, id_ = unique("audit"), unique("audit-sink")
+    run("topic", "create", topic)
+    register(servers, id_)
+    run_line(alter_config(STATE_TOPIC, ",".join(BAD_SETTINGS)), servers)
+    try:
+        while len(lines := lines_for_kafka_configs(run)) <= len(BAD_SETTINGS):
+            pass
+        assert lines.keys() == {"delete-retention", "cleanup-policy", "unclean-election", "verification"}
+        for line in lines.values():
+            run_line(line, servers)
+        # A broker learns of the change a moment after it was accepted.
+        while lines_for_kafka_configs(run):
+            pass
+        with pytest.raises(AssertionError, match="TRANSACTION_ABORTABLE"):
+            hang(servers, topic, id_)
+    finally:
+        run_line(alter_config(ALL_BROKERS, "transaction.partition.verification.enable=false"), servers)
+        while "verification" not in lines_for_kafka_configs(run):
+            pass
+
+
+def lines_for_kafka_configs(run: Run) -> dict[str, str]:
+    """The lines that doctor prints, by check."""
+    found = run("doctor", "--json").document["findings"]
+    return {f["check"]: f["command"] for f in found if (f["command"] or "").startswith("kafka-configs")}
+
+
+@pytest.mark.parametrize("setting", ["transaction.max.timeout.ms", "transactional.id.expiration.ms"])
+def test_what_brokers_read_when_they_start_cannot_be_changed_while_they_run(servers: str, setting: str) -> None:
+    changed = IncrementalAlterConfigsRequest.AlterableConfig(setting, SET, "604800000")
+    for broker in ("", "1"):  # All brokers, and one.
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(BROKER, broker, [changed])
+        with KafkaClient({"bootstrap.servers": servers}) as client:
+            [answer] = client.send(client.any_broker(), IncrementalAlterConfigsRequest([resource])).responses
+        assert errors.name_of(answer.error_code) == "INVALID_REQUEST"
+        assert answer.error_message.startswith(f"Cannot update these configs dynamically: [{setting}]")
 
 
 def test_a_cluster_that_does_not_answer_is_not_called_healthy(run: Run) -> None:
