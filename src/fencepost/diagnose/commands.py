@@ -40,10 +40,13 @@ def alter_config(entity: Sequence[str], setting: str) -> KafkaTool:
 
 
 def _of_kafka(line: KafkaTool, options: Sequence[str]) -> KafkaTool:
-    given = dict(zip(options[::2], options[1::2], strict=True))
+    pairs = list(zip(options[::2], options[1::2], strict=True))
+    given = dict(pairs)
+    settings = dict(value.split("=", 1) for name, value in pairs if name == "--set" and "=" in value)
+    servers = given.get("--bootstrap", settings.get("bootstrap.servers"))
     found = str(line)
-    if "--bootstrap" in given:
-        found = found.replace(EXPORTED, shlex.quote(given["--bootstrap"]))
+    if servers is not None:
+        found = found.replace(EXPORTED, shlex.quote(servers))
     if "--command-config" in given:
         found += f" --command-config {shlex.quote(given['--command-config'])}"
     return KafkaTool(found)

@@ -25,3 +25,7 @@ def test_a_line_for_a_tool_of_kafka_names_the_cluster_in_the_words_of_that_tool(
     assert line == f'kafka-configs --bootstrap-server "$FENCEPOST_BOOTSTRAP" {words}'
     given = ["--bootstrap", "b:2", "--command-config", "user.properties", "--set", "request.timeout.ms=5"]
     assert for_cluster(line, given) == f"kafka-configs --bootstrap-server b:2 {words} --command-config user.properties"
+    by_setting = for_cluster(line, ["--set", "bootstrap.servers=b:3", "--set", "request.timeout.ms=5"])
+    assert by_setting == f"kafka-configs --bootstrap-server b:3 {words}"
+    # A setting gives way to the option.
+    assert for_cluster(line, ["--bootstrap", "b:2", "--set", "bootstrap.servers=b:3"]) == for_cluster(line, given[:2])
