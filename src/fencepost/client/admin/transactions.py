@@ -21,7 +21,7 @@ from fencepost.protocol.messages import (
 IDS_PER_REQUEST = 1000
 MOST_IDS_WITH_RPCS = 100
 # Asked about to learn what this user may see. The question mark keeps it apart from the prefixes that users are given.
-NOBODYS_ID = "?which-ids-may-this-user-see"
+UNUSED_ID = "?which-ids-may-this-user-see"
 
 
 def list_transactions(
@@ -46,9 +46,9 @@ def why_ids_are_hidden(client: KafkaClient) -> str | None:
     """Why `list_transactions` may have left out ids; None if this user may see every id. Raises ClientError.
 
     ListTransactions omits what a user may not see without an error. DescribeTransactions checks the permission before
-    it looks for the id, so its answer about an id that nobody has tells whether the permission is for all ids.
+    it looks for the id, so its answer about an id that no producer has tells whether the permission is for all ids.
     """
-    response = client.send(client.any_broker(), DescribeTransactionsRequest([NOBODYS_ID]))
+    response = client.send(client.any_broker(), DescribeTransactionsRequest([UNUSED_ID]))
     [answer] = response.transaction_states
     if answer.error_code not in errors.DENIALS:
         return None
