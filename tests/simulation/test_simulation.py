@@ -17,7 +17,10 @@ from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.server.storage import DataFolder
 from tests.simulation import checker
 from tests.simulation.bugs import BUGS
-from tests.simulation.disk import ROOT, Disk, Killed, mounted
+from tests.simulation.disk.content import ROOT
+from tests.simulation.disk.disk import Disk
+from tests.simulation.disk.faults import Killed
+from tests.simulation.disk.mounting import mounted
 from tests.simulation.history import Attempt, Follower, Grant, History, Read, Violation
 from tests.simulation.world import World
 
@@ -76,13 +79,13 @@ def test_a_seed_leaves_nothing_behind_for_the_next() -> None:
 
 
 def write(disk: Disk, name: str, data: bytes, position: int = 0) -> int:
-    fd = disk.open(f"{ROOT}/{name}", os.O_RDWR | os.O_CREAT)
-    disk.pwrite(fd, data, position)
+    fd = disk.descriptors.open(f"{ROOT}/{name}", os.O_RDWR | os.O_CREAT)
+    disk.descriptors.pwrite(fd, data, position)
     return fd
 
 
 def content(disk: Disk, name: str) -> bytes:
-    with disk.open_file(f"{ROOT}/{name}", "rb") as file:
+    with disk.descriptors.open_file(f"{ROOT}/{name}", "rb") as file:
         found: bytes = file.read()
         return found
 
@@ -92,11 +95,11 @@ def test_a_killed_process_leaves_what_it_wrote_and_a_part_of_the_write_it_died_i
     for seed in range(40):
         disk = Disk(random.Random(seed))
         fd = write(disk, "log", b"whole ")
-        disk.fuse = 0
+        disk.faults.fuse = 0
         with pytest.raises(Killed):
-            disk.pwrite(fd, b"torn", 6)
+            disk.descriptors.pwrite(fd, b"torn", 6)
         with pytest.raises(Killed):
-            disk.unlink(f"{ROOT}/log")
+            disk.paths.unlink(f"{ROOT}/log")
         disk.restart()
         assert b"whole torn".startswith(content(disk, "log"))
         lengths.add(len(content(disk, "log")))
@@ -108,9 +111,9 @@ def test_a_power_loss_keeps_what_was_synced_and_any_beginning_of_the_rest() -> N
     for seed in range(200):
         disk = Disk(random.Random(seed))
         fd = write(disk, "log", b"ab")
-        disk.fsync(fd)
-        disk.fsync(disk.open(ROOT, os.O_RDONLY))
-        disk.pwrite(fd, b"cd", 2)
+        disk.descriptors.fsync(fd)
+        disk.descriptors.fsync(disk.descriptors.open(ROOT, os.O_RDONLY))
+        disk.descriptors.pwrite(fd, b"cd", 2)
         disk.lose_power()
         found.add(content(disk, "log"))
     assert found == {b"ab", b"abc", b"abcd", b"ab\0", b"ab\0\0", b"abc\0"}
@@ -120,9 +123,9 @@ def test_a_power_loss_may_forget_the_name_of_a_synced_file_in_a_directory_that_w
     found = set()
     for seed in range(40):
         disk = Disk(random.Random(seed))
-        disk.fsync(write(disk, "log", b"ab"))
+        disk.descriptors.fsync(write(disk, "log", b"ab"))
         disk.lose_power()
-        found.add(disk.exists(f"{ROOT}/log"))
+        found.add(disk.paths.exists(f"{ROOT}/log"))
     assert found == {True, False}
 
 
@@ -130,7 +133,7 @@ def test_the_real_storage_runs_on_the_simulated_disk_and_on_nothing_else(tmp_pat
     disk = Disk(random.Random(1))
     batch = encode_batch([(None, b"value")], 1)
     with mounted(disk):
-        log = DataFolder(ROOT, pwrite=disk.pwrite).open_log("t", 0, bytes(16), LogConfig())
+        log = DataFolder(ROOT, pwrite=disk.descriptors.pwrite).open_log("t", 0, bytes(16), LogConfig())
         log.append(batch, 0, 0, 1)
         disk.restart()
         assert DataFolder(ROOT).open_log("t", 0, bytes(16), LogConfig()).end_offset == 1

@@ -32,7 +32,10 @@ from fencepost.server.storage.deferring import Defer, run_at_once
 from fencepost.server.storage.folder import DataFolder
 from tests.simulation.checker import check_all, check_same, describe_state
 from tests.simulation.clients import Instance, Role
-from tests.simulation.disk import ROOT, Directory, Disk, File, Killed, mounted
+from tests.simulation.disk.content import ROOT, Directory, File
+from tests.simulation.disk.disk import Disk
+from tests.simulation.disk.faults import Killed
+from tests.simulation.disk.mounting import mounted
 from tests.simulation.history import INPUTS, OTHERS, OUTPUTS, PLACES, TOPICS, History, Violation
 from tests.simulation.network import Call, Clock, Weather
 from tests.simulation.patching import Patch, patched
@@ -66,8 +69,8 @@ class World:
         self.flush = rng.random() < 0.4
         self.last_epoch = rng.choice((5, 9)) if rng.random() < 0.15 else MAX_PRODUCER_EPOCH
         self.timer_lag_ms = rng.choice((0, 1, 5, 30))
-        self.disk = Disk(random.Random(seed + 1), has_syncfs=rng.random() < 0.5)
-        self.disk.now_ms = lambda: self.clock.now_ms
+        has_syncfs = rng.random() < 0.5
+        self.disk = Disk(random.Random(seed + 1), has_syncfs=has_syncfs, now_ms=lambda: self.clock.now_ms)
         self.settings = self._choose_settings()
         self.config: Config = parse(self.settings)
         self.horizon_ms = START_MS + rng.choice((500, 1000, 1500, 2000))
@@ -173,8 +176,8 @@ class World:
         self.note("world", "calm")
         self.is_calm = True
         self.weather = Weather()
-        self._point = self.disk.fuse = None
-        self.disk.full = False
+        self._point = self.disk.faults.fuse = None
+        self.disk.faults.full = False
 
     def _run_until(self, end_ms: int | None) -> None:
         """Run events and the broker's timers in the order of their times, up to `end_ms`; None: until none is left."""
@@ -217,7 +220,7 @@ class World:
         try:
             self.cluster, self.node = self.open_broker(self.disk, self._defer)
         except (OSError, StorageFailed) as error:
-            if not self.disk.full:
+            if not self.disk.faults.full:
                 raise
             self.note("broker", "cannot start: %s", error)
             raise Killed from error
@@ -231,7 +234,7 @@ class World:
             report=lambda line: self.note("disk", line),
             at=self._reach,
             max_open_segments=16,
-            pwrite=disk.pwrite,
+            pwrite=disk.descriptors.pwrite,
             logs_in=logs_in,
             boot=lambda: str(disk.boot),
         )
@@ -287,7 +290,7 @@ class World:
             self._point = (point, self._point[1] - 1)
             if self._point[1] <= 0:
                 self.note("broker", "dies at %s", point)
-                self.disk.dead = True
+                self.disk.faults.dead = True
                 raise Killed
 
     def _strike(self) -> None:
@@ -304,7 +307,7 @@ class World:
         elif how < 0.25:
             self._die(self._death)
         elif how < 0.5:
-            self.disk.fuse = rng.randint(0, 25)
+            self.disk.faults.fuse = rng.randint(0, 25)
         else:
             self._point = (rng.choice(COMMIT_POINTS), rng.randint(1, 3))
 
@@ -315,10 +318,10 @@ class World:
     def _fill_disk(self) -> None:
         if not self.is_calm:
             self.note("disk", "is full")
-            self.disk.full = True
+            self.disk.faults.full = True
 
             def empty() -> None:
-                self.disk.full = False
+                self.disk.faults.full = False
 
             self.clock.after(self.rng.randint(20, 600), empty)
 
@@ -343,7 +346,7 @@ class World:
 
     def _bury(self) -> None:
         """End the process, so that nothing of it touches the disk later, for example when Python collects it."""
-        self.disk.dead = True
+        self.disk.faults.dead = True
         self.is_up = False
         self.life += 1
         housekeeping = self.cluster.housekeeping if hasattr(self, "cluster") else None
@@ -357,7 +360,7 @@ class World:
         if self.rng.random() < 0.2:
             self._check_recovery()
         if not self.is_calm and self.rng.random() < 0.25:
-            self.disk.fuse = self.rng.randint(0, 40)
+            self.disk.faults.fuse = self.rng.randint(0, 40)
         self.note("broker", "starts")
         self._start()
 
@@ -376,7 +379,7 @@ class World:
         check_same(states)
 
     def raw_log(self, where: TopicPartition) -> bytes:
-        directory = self.disk.root.names.get(f"{where[0]}-{where[1]}")
+        directory = self.disk.tree.root.names.get(f"{where[0]}-{where[1]}")
         if not isinstance(directory, Directory):
             return b""
         files = sorted((name, node) for name, node in directory.names.items() if name.endswith(".log"))

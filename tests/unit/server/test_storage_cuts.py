@@ -24,7 +24,9 @@ from fencepost.server.storage.cuts import KEPT_TORN_WRITES, cut_of, read_note, s
 from fencepost.server.storage.range_crc import BLOCK_BYTES, RangeCrc
 from fencepost.server.storage.searching import TooManyHeaders, whole_batches
 from fencepost.server.storage.segment import LOOKUP_CHUNK_BYTES
-from tests.simulation.disk import ROOT, Disk, mounted
+from tests.simulation.disk.content import ROOT
+from tests.simulation.disk.disk import Disk
+from tests.simulation.disk.mounting import mounted
 
 TOPIC_ID = bytes(range(16))
 SMALL = LogConfig(segment_bytes=400, index_interval_bytes=100)
@@ -126,19 +128,21 @@ def test_of_torn_writes_a_log_keeps_the_newest_few(tmp_path: Path) -> None:
 def test_a_full_disk_does_not_fail_the_start(tmp_path: Path) -> None:
     disk = Disk(random.Random(1))
     with mounted(disk):
-        folder = DataFolder(ROOT, pwrite=disk.pwrite, boot=lambda: "1")
+        folder = DataFolder(ROOT, pwrite=disk.descriptors.pwrite, boot=lambda: "1")
         log = open_log(folder)
         put(log, 2)
         folder.abandon()
-        fd = disk.open(log.files.segments[0].path if log.files.segments else f"{ROOT}/orders-0/{FIRST}", os.O_RDWR)
-        disk.pwrite(fd, batch_at(2)[:-1], 2 * len(batch_at(0)))
+        fd = disk.descriptors.open(
+            log.files.segments[0].path if log.files.segments else f"{ROOT}/orders-0/{FIRST}", os.O_RDWR
+        )
+        disk.descriptors.pwrite(fd, batch_at(2)[:-1], 2 * len(batch_at(0)))
         disk.restart()
-        disk.full = True
+        disk.faults.full = True
         lines: list[str] = []
-        log = open_log(DataFolder(ROOT, pwrite=disk.pwrite, boot=lambda: "1", report=lines.append))
+        log = open_log(DataFolder(ROOT, pwrite=disk.descriptors.pwrite, boot=lambda: "1", report=lines.append))
         assert log.end_offset == 2
     assert "not kept: No space left on device" in lines[0]
-    assert [name for name in disk.listdir(f"{ROOT}/orders-0") if "cut" in name] == []
+    assert [name for name in disk.paths.listdir(f"{ROOT}/orders-0") if "cut" in name] == []
 
 
 def test_side_files_go_with_their_topic(tmp_path: Path) -> None:
