@@ -29,7 +29,8 @@ from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.schema import Message
 from fencepost.protocol.transaction_version import TV2
 from tests.pure_broker import PureBroker
-from tests.transcripts.running import TV1_REQUESTS, TV2_REQUESTS, Step, Transcript, parse_step, run
+from tests.transcripts.parsing import TV1_REQUESTS, TV2_REQUESTS, Step, Transcript, parse_step
+from tests.transcripts.running import run
 from tests.wire.raw_client import CLIENT_ID
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -41,7 +41,7 @@ from fencepost.protocol.messages import (
     SyncGroupRequest,
     UpdateFeaturesRequest,
 )
-from tests.transcripts.running import Target
+from tests.transcripts.target import Target
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32

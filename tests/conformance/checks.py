@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fencepost.broker.api import APIS
-from tests.transcripts.running import OTHERS, TV2_REQUESTS, Mismatch, Stage, Step, Target, parse_step
+from tests.transcripts.names import Names
+from tests.transcripts.parsing import OTHERS, TV2_REQUESTS, Step, parse_step
+from tests.transcripts.running import Mismatch, Stage
+from tests.transcripts.target import Target
 
 CHECKS = Path(__file__).with_name("checks.txt")
 # As checks.txt calls it, and as the broker knows it.
@@ -82,26 +85,30 @@ def reply_in(reply: str, version: int) -> str:
     raise AssertionError(f"no reply for v{version} in: {reply}")
 
 
-class CheckStage(Stage):
-    """One run of one check: only the topic is shared with others."""
+class CheckNames(Names):
+    """The names in one run of one check: only the topic is shared with others."""
 
-    def _topic(self, topic: str) -> str:
-        return SHARED_NAME if topic == SHARED_TOPIC else super()._topic(topic)
+    def topic(self, topic: str) -> str:
+        return SHARED_NAME if topic == SHARED_TOPIC else super().topic(topic)
 
-    def _short(self, name: str) -> str:
-        return super()._short(name.replace(SHARED_NAME, SHARED_TOPIC))
+    def short(self, name: str) -> str:
+        return super().short(name.replace(SHARED_NAME, SHARED_TOPIC))
+
+
+def stage_for(target: Target, prefix: str) -> Stage:
+    return Stage(target, CheckNames(prefix), TV2_REQUESTS | OTHERS)
 
 
 def prepare(target: Target) -> None:
     """What all runs share: the topic, and the topics that the coordinators keep."""
-    stage = CheckStage(target, TV2_REQUESTS | OTHERS, "")
+    stage = stage_for(target, "")
     for command, *words in (("topic", SHARED_NAME, "3"), ("offsets", "nobody", "1/0", "group")):
         stage.run(Step(0, command, command, None, words, None))
 
 
 def run_check(check: Check, version: int, target: Target, prefix: str) -> None:
     """Raises Mismatch with the line that is not answered as it says."""
-    stage = CheckStage(target, TV2_REQUESTS | OTHERS, prefix)
+    stage = stage_for(target, prefix)
     for step in steps(check, version):
         try:
             stage.run(step)

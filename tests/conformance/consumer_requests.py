@@ -45,7 +45,7 @@ from fencepost.protocol.messages import (
     SyncGroupRequest,
 )
 from fencepost.protocol.records import iter_batches, iter_records
-from tests.transcripts.running import Target
+from tests.transcripts.target import Target
 
 SESSION_TIMEOUT_MS = 1500
 OFFSETS_PARTITIONS = 5

@@ -29,7 +29,7 @@ from fencepost.protocol.messages import (
 from fencepost.protocol.schema import Message
 from tests.conformance.records import MEMBER_ID, group_records
 from tests.pure_broker import PureBroker
-from tests.transcripts.running import Target
+from tests.transcripts.target import Target
 from tests.wire.raw_client import RawClient
 
 # The same on both brokers: a member may be missed soon.

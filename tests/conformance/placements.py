@@ -28,7 +28,7 @@ from fencepost.protocol.messages import (
     ProduceRequest,
 )
 from fencepost.protocol.records import iter_batches, iter_records
-from tests.transcripts.running import Target
+from tests.transcripts.target import Target
 
 LETTERS = "abcxdyp"
 WRITERS = {"a": "A", "b": "B"}

@@ -1,8 +1,8 @@
 """The records that a broker wrote, without times and ids of producers, topics and members, which differ by broker.
 
-    LogReader(stage).states()     of `__transaction_state`
-    LogReader(stage).groups()     of `__consumer_offsets`
-    LogReader(stage).batches()    of the topics of a transcript
+    LogReader(client).states()     of `__transaction_state`
+    LogReader(client).groups()     of `__consumer_offsets`
+    LogReader(client).batches()    of the topics of a transcript
 
 Every value is encoded again and must give the same bytes, so nothing in it is overlooked.
 """
@@ -25,7 +25,8 @@ from fencepost.protocol.messages import (
     TransactionLogValue,
 )
 from fencepost.protocol.records import Record, iter_batches, iter_records
-from tests.transcripts.running import Stage, Target
+from tests.transcripts.client import Client
+from tests.transcripts.target import Target
 
 OFFSETS_TOPIC, STATE_TOPIC = "__consumer_offsets", "__transaction_state"
 # As many as brokers have in these tests, of each.
@@ -136,10 +137,10 @@ def decoded(kind: Any, value: bytes | None) -> tuple[int, Any] | None:
 class LogReader:
     """The records that a broker wrote during a transcript, without times and producer ids, which differ by broker."""
 
-    def __init__(self, stage: Stage) -> None:
-        self._target = stage.target
-        self._prefix = stage.prefix
-        self._names = {number: name for name, number in stage.producer_ids.items()}
+    def __init__(self, client: Client) -> None:
+        self._target = client.target
+        self._prefix = client.names.prefix
+        self._names = {number: name for name, number in client.names.producer_ids.items()}
 
     def states(self) -> list[str]:
         """The records of `__transaction_state`, a line each, those of one transactional id together."""

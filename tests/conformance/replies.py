@@ -35,7 +35,7 @@ from fencepost.protocol.records import iter_batches
 from fencepost.protocol.schema import Message, Struct
 from tests.conformance.checks import served_versions
 from tests.conformance.placements import TV2, Play
-from tests.transcripts.running import Target
+from tests.transcripts.target import Target
 
 # Whether it is there is all that can be compared.
 ONLY_THERE = {

@@ -16,7 +16,7 @@ from fencepost.protocol.batch import MAX_SEQUENCE, encode_batch
 from fencepost.protocol.messages import AddPartitionsToTxnRequest, EndTxnRequest, ProduceRequest
 from fencepost.protocol.records import iter_batches
 from tests.conformance.placements import Play
-from tests.transcripts.running import Target
+from tests.transcripts.target import Target
 
 LETTERS = {
     "n": "the next batch",

@@ -30,7 +30,7 @@ from fencepost.protocol.messages import (
     WriteTxnMarkersRequest,
 )
 from fencepost.protocol.records import GZIP, Record, encode_records, iter_records
-from tests.transcripts.running import Target
+from tests.transcripts.target import Target
 from tests.wire.raw_client import encode_frame
 
 Part = tuple[int, bytes | None]

@@ -28,7 +28,8 @@ from fencepost.protocol.transaction_version import TV2
 from tests.conformance.records import COORDINATOR_PARTITIONS, LogReader
 from tests.engines.apache_kafka import ApacheKafka, apache_kafka
 from tests.pure_broker import PureBroker
-from tests.transcripts.running import Transcript, parse, run
+from tests.transcripts.parsing import Transcript, parse
+from tests.transcripts.running import run
 from tests.wire.raw_client import CLIENT_ID, Closed, RawClient
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.checks import CheckStage, apis, prepare, run_checks
+from tests.conformance.checks import apis, prepare, run_checks
 from tests.conformance.records import LogReader
 from tests.conformance.test_against_apache_kafka import ApacheTarget
 from tests.pure_broker import PureBroker
-from tests.transcripts.running import Target
+from tests.transcripts.client import Client
+from tests.transcripts.names import Names
+from tests.transcripts.target import Target
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -31,5 +33,5 @@ def test_apache_kafka_answers_and_writes_as_we_do(api: str, stage: ApacheTarget)
 
 def records(target: Target, prefix: str) -> tuple[list[str], dict[str, list[str]]]:
     """What the coordinators wrote down of ids and groups that begin with `prefix`. All producers are the same here."""
-    reader = LogReader(CheckStage(target, {}, prefix))
+    reader = LogReader(Client(target, Names(prefix)))
     return reader.states(), reader.groups()

@@ -14,7 +14,10 @@ import random
 from dataclasses import dataclass, field
 
 from tests.pure_broker import PureBroker
-from tests.transcripts.running import OTHERS, TV2_REQUESTS, Stage, Transcript, parse_step
+from tests.transcripts.commands import looking
+from tests.transcripts.names import Names
+from tests.transcripts.parsing import OTHERS, TV2_REQUESTS, Transcript, parse_step
+from tests.transcripts.running import Stage
 
 IDS = ("t1", "t2", "t3")
 PLACES = ("orders-0", "orders-1")
@@ -40,7 +43,7 @@ class Walker:
     def __init__(self, seed: int, prefix: str) -> None:
         self.rng = random.Random(seed)
         self.broker = PureBroker()
-        self.stage = Stage(self.broker, TV2_REQUESTS | OTHERS, prefix)
+        self.stage = Stage(self.broker, Names(prefix), TV2_REQUESTS | OTHERS)
         self.clients = [Client(name) for name in IDS]
         self.lines: list[str] = []
         self.values = 0
@@ -64,15 +67,12 @@ class Walker:
     def step(self, request: str, about: Client | None = None) -> list[str]:
         """Ask, and write down what comes back."""
         parsed = parse_step(len(self.lines) + 1, request)
-        default = self.stage.versions.get(parsed.command, 0)
-        self.stage._version = default if parsed.version is None else parsed.version
-        command = getattr(self.stage, "do_" + parsed.command.replace("-", "_"))
-        words = list(command(*parsed.words))
+        words = self.stage.answer(parsed)
         for word in words:
             if word.startswith("pid="):
                 number = int(word.removeprefix("pid="))
-                self.stage.producer_ids.setdefault(str(number), number)
-        state = [] if about is None else [self.stage._state_of(about.name)]
+                self.stage.client.names.producer_ids.setdefault(str(number), number)
+        state = [] if about is None else [looking.state_of(self.stage.client, about.name)]
         self.lines.append(f"{request} -> {' '.join(words + state)}")
         self.broker.advance(1)
         return words
@@ -173,7 +173,7 @@ class Walker:
         return any(sequence > other.asked.get((key[0], key[2]), LAST_SEQUENCE) for other in self.clients)
 
     def _end(self, place: str) -> int:
-        return int(self.stage._fetch(place, False).high_watermark)
+        return int(looking.fetch(self.stage.client, place, False).high_watermark)
 
     def end(self, client: Client) -> None:
         how = self.rng.choice(("commit", "commit", "abort"))
@@ -187,7 +187,7 @@ class Walker:
 
     def _is_one_behind(self, client: Client, who: str) -> bool:
         """Whether the request had the epoch before the current one, after a transaction that is complete."""
-        said = list(self.stage.do_describe(client.name))
+        said = list(looking.describe(self.stage.client, client.name))
         current = next((word.removeprefix("epoch=") for word in said if word.startswith("epoch=")), "0")
         return said[0].startswith("Complete") and int(who.partition("/")[2]) == int(current) - 1
 

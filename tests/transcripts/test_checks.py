@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.checks import CheckStage, apis, parse_checks, prepare, run_checks, served_versions
+from tests.conformance.checks import apis, parse_checks, prepare, run_checks, served_versions
 from tests.conformance.records import LogReader
 from tests.pure_broker import PureBroker
+from tests.transcripts.client import Client
+from tests.transcripts.names import Names
 from tests.transcripts.test_transcripts import PREPARE, PatientBroker
 
 TRANSACTION_APIS = {
@@ -40,7 +42,7 @@ def test_in_apache_kafkas_order_the_final_answers_and_records_are_the_same(api: 
     for broker in (one, other):
         prepare(broker)
         assert not run_checks(api, broker, prefix)
-    readers = [LogReader(CheckStage(broker, {}, prefix)) for broker in (one, other)]
+    readers = [LogReader(Client(broker, Names(prefix))) for broker in (one, other)]
     assert readers[0].states() == readers[1].states()
     assert readers[0].groups() == readers[1].groups()
 

@@ -11,7 +11,8 @@ import pytest
 
 from tests.conformance.records import LogReader
 from tests.pure_broker import PureBroker
-from tests.transcripts.running import parse, run
+from tests.transcripts.parsing import parse
+from tests.transcripts.running import run
 
 PREPARE = {"fencepost.endtxn.reply": "prepare"}
 TRANSCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))
