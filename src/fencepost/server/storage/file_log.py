@@ -15,10 +15,11 @@ from fencepost.machines.log.interface import AbortedTxn, LogConfig, LogTailUnkno
 from fencepost.protocol.batch import CONTROL, HEADER_BYTES, LEADER_EPOCH, Buffer
 from fencepost.server.storage.aborted_index import AbortedIndex
 from fencepost.server.storage.active_segment import ActiveSegment
-from fencepost.server.storage.checkpoints import write_leader_epochs
+from fencepost.server.storage.epoch_starts import EpochStarts
 from fencepost.server.storage.heads import BadBatch, walk
 from fencepost.server.storage.log_files import LogFiles
 from fencepost.server.storage.open_files import OpenFiles
+from fencepost.server.storage.places import Places
 from fencepost.server.storage.rewriting import FileRewrite
 from fencepost.server.storage.segment import SCAN_CHUNK_BYTES, CorruptLog, Segment
 from fencepost.server.storage.segment_indexes import MAX_PENDING_ENTRIES
@@ -35,17 +36,16 @@ _SMALL_BATCH_BYTES = 128
 class FileLog:
     """See `machines.log.interface.Log`.
 
-    More than 25 methods: most are that protocol. Other ideas have files of their own: the directory (`log_files.py`),
-    the segment that is written to (`active_segment.py`), the aborted transactions (`aborted_index.py`).
+    Other ideas have files of their own: the directory (`log_files.py`), the segment that is written to
+    (`active_segment.py`), the aborted transactions (`aborted_index.py`), the leader epochs (`epoch_starts.py`).
     """
 
     __slots__ = (
         "_aborted",
         "_active",
         "_batches_since_snapshot",
+        "_epoch_starts",
         "_index_interval_bytes",
-        "_leader_epoch",
-        "_leader_epochs",
         "_open_files",
         "_pwrite",
         "_snapshot_batches",
@@ -79,9 +79,7 @@ class FileLog:
         self._aborted = AbortedIndex(self.files.segments)
         self._batches_since_snapshot = 0
         self._snapshot_batches = SNAPSHOT_BATCHES
-        self._leader_epochs = leader_epochs
-        # That of the last batch, as it stands in the batch header.
-        self._leader_epoch = leader_epochs[-1][0].to_bytes(4, "big", signed=True) if leader_epochs else b""
+        self._epoch_starts = EpochStarts(directory, leader_epochs)
 
     @property
     def start_address(self) -> int:
@@ -103,7 +101,7 @@ class FileLog:
             or last_offset > active.above_offset
             or max_timestamp > active.above_timestamp
             or segment.size + size > active.segment_bytes
-            or batch[LEADER_EPOCH] != self._leader_epoch
+            or batch[LEADER_EPOCH] != self._epoch_starts.last
         ):
             segment = self._make_ready(batch, base_offset, last_offset, max_timestamp)
         position = segment.size
@@ -150,22 +148,14 @@ class FileLog:
             segment = self._active.find(len(batch), base_offset, last_offset, max_timestamp)
             if is_empty:
                 self.start_offset = base_offset
-            if batch[LEADER_EPOCH] != self._leader_epoch:
-                self._begin_epoch(batch[LEADER_EPOCH], base_offset)
+            if batch[LEADER_EPOCH] != self._epoch_starts.last:
+                self._epoch_starts.begin(batch[LEADER_EPOCH], base_offset)
             return segment
         except OSError as error:
             raise StorageFailed(str(error)) from error
 
-    def _begin_epoch(self, leader_epoch: Buffer, start_offset: int) -> None:
-        epoch = int.from_bytes(leader_epoch, "big", signed=True)
-        if epoch > (self._leader_epochs[-1][0] if self._leader_epochs else -1):
-            epochs = [*self._leader_epochs, (epoch, start_offset)]
-            write_leader_epochs(self.files.directory, epochs)
-            self._leader_epochs = epochs
-        self._leader_epoch = bytes(leader_epoch)
-
     def leader_epochs(self) -> list[tuple[int, int]]:
-        return list(self._leader_epochs)
+        return self._epoch_starts.all()
 
     def roll(self) -> None:
         self.files.check_there()
@@ -190,7 +180,7 @@ class FileLog:
                 size = min(size, segment.address + segment.size - address)
             position = address - segment.address
             if size > max_bytes:
-                size = min(size, self._end_of_read(segment, position, max_bytes) - position)
+                size = min(size, _end_of_read(files.places, segment, position, max_bytes) - position)
             fd = segment.fd
             if fd < 0:
                 fd = self._open_files.open(segment)
@@ -204,17 +194,6 @@ class FileLog:
         if end < self.end_address and not files.places.is_new(end):
             files.places.remember(files.segments.offset_at(end), end)
         return data
-
-    def _end_of_read(self, segment: Segment, position: int, max_bytes: int) -> int:
-        """Where whole batches from `position` on that fit in `max_bytes` end; after at least one batch."""
-        places = self.files.places
-        address = segment.address + position
-        if places.is_new(address):
-            last = places.last_before(address + max_bytes)
-            if last > address:
-                return last - segment.address
-        boundary, _ = segment.boundary_before(position, position + max_bytes)
-        return boundary
 
     def address_of(self, offset: int) -> int:
         self.files.check_there()
@@ -362,6 +341,17 @@ class FileLog:
         """Close without writing, for good: see `LogFiles.forget`."""
         self._active.segment = None
         self.files.forget()
+
+
+def _end_of_read(places: Places, segment: Segment, position: int, max_bytes: int) -> int:
+    """Where whole batches from `position` on that fit in `max_bytes` end; after at least one batch."""
+    address = segment.address + position
+    if places.is_new(address):
+        last = places.last_before(address + max_bytes)
+        if last > address:
+            return last - segment.address
+    boundary, _ = segment.boundary_before(position, position + max_bytes)
+    return boundary
 
 
 def _take_back(segment: Segment, fd: int, why: str) -> NoReturn:

@@ -60,7 +60,7 @@ def _raise(error: LogTailUnknown) -> None:
 class DataFolder:
     """See `machines.log.interface.Storage`, and `log_files.LogFolder` for what its logs ask of it.
 
-    More than 25 methods: most are these two protocols, or steps of opening and closing the folder.
+    Most of its methods are these two protocols, or steps of opening and closing the folder.
 
     `flush`: whether `sync` waits for the disk. `report`: gets one line for everything that recovery changed.
     `missing`: "refuse" raises DataMissing if the folder has less than its own records say (`missing.py`), "accept"
