@@ -43,7 +43,7 @@ Reads = dict[TopicPartition, list[Read]]
 
 
 def check_all(world: World) -> None:
-    history, cluster = world.history, world.cluster
+    history, cluster = world.history, world.broker.cluster
     check_nothing_is_open(cluster)
     committed, _ = read_all(world, read_committed=True)
     everything, headers = read_all(world, read_committed=False)
@@ -72,7 +72,7 @@ def check_all(world: World) -> None:
 
 def call(world: World, request: Message, version: int) -> Any:
     connection = PureConnection()
-    world.node.handle(encode_frame(request, version), connection, world.clock.now_ms)
+    world.broker.node.handle(encode_frame(request, version), connection, world.clock.now_ms)
     return decode_reply(request, version, connection.frames[0]) if connection.frames else None
 
 
@@ -211,7 +211,7 @@ def check_pipeline(where: TopicPartition, inputs: list[Read], offset: int, outpu
 
 
 def check_ids_can_go_on(world: World) -> None:
-    for txn in list(world.cluster.txns.all_txns()):
+    for txn in list(world.broker.cluster.txns.all_txns()):
         request = InitProducerIdRequest(txn.transactional_id, 1000)
         response = call(world, request, 5)
         # No response yet: the answer waits for a sync to disk.

@@ -111,11 +111,11 @@ class Call:
         if self.is_over and self.request.definition.api_key in OF_A_TRANSACTION and self._is_stale():
             world.note(self.who, "too late for TV1, dropped: %s", self.request)
             return
-        if not world.is_up:
+        if not world.broker.is_up:
             self._lose_soon()
             return
         world.note(self.who, "late: %s v%s" if self.is_over else "%s v%s", self.request, self.version)
-        world.deliver(encode_frame(self.request, self.version, 1, self.who), self)
+        world.broker.deliver(encode_frame(self.request, self.version, 1, self.who), self)
 
     def _is_late_no_more(self) -> None:
         self._world.late -= 1
@@ -151,6 +151,7 @@ class Call:
         self._closer = None
         world = self._world
         response = decode_reply(self.request, self.version, b"".join(parts)[4:])
+        world.broker.answered(self)
         world.answered(self, response)
         if self.is_over:
             return

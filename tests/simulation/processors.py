@@ -57,7 +57,7 @@ class Processor(Producer):
         yield from self._load_positions()
         while not self.world.is_calm:
             yield rng.randint(1, 80)
-            if self._losses != self.world.losses:
+            if self._losses != self.world.broker.losses:
                 yield from self._load_positions()
             taken = yield from self._poll()
             if taken and not (yield from self._process(taken)):
@@ -80,7 +80,7 @@ class Processor(Producer):
         return commit
 
     def _load_positions(self) -> Steps:
-        self._losses = self.world.losses
+        self._losses = self.world.broker.losses
         request = offset_fetch(self.world.group, self._inputs, require_stable=True)
         response, error, _ = yield from self.ask(request, 8, offset_fetch_error, 60)
         if error:
@@ -91,7 +91,7 @@ class Processor(Producer):
         request = fetch_request(self._positions, True, self.rng.choice((200, 500, 5000)), self.rng.choice((0, 50)))
         response = yield request, FETCH_VERSION
         taken: dict[TopicPartition, list[Read]] = {}
-        if response is None or self._losses != self.world.losses:
+        if response is None or self._losses != self.world.broker.losses:
             return taken
         for where, fetched in partitions_of(response):
             if fetched.error_code == errors.OFFSET_OUT_OF_RANGE and not self.world.history.is_forgetful:
@@ -127,7 +127,7 @@ class GroupProcessor(Processor):
                 yield from self._load_positions()
             while not self.world.is_calm and (yield from self._is_still_in()):
                 yield self.rng.randint(1, 100)
-                if self._losses != self.world.losses:
+                if self._losses != self.world.broker.losses:
                     break
                 taken = (yield from self._poll()) if self._inputs else {}
                 if taken and not (yield from self._process(taken)):

@@ -27,10 +27,10 @@ class Reader(Instance):
                 yield 1500 if self.world.is_calm else rng.randint(20, 300)
             max_bytes = 1 << 20 if self.world.is_settled else rng.choice((100, 300, 1000, 5000))
             wait_ms = 0 if self.world.is_calm else rng.choice((0, 0, 100))
-            losses = self.world.losses
+            losses = self.world.broker.losses
             request = fetch_request(follower.positions, follower.read_committed, max_bytes, wait_ms)
             response = yield request, FETCH_VERSION
-            if response is None or losses != self.world.losses:
+            if response is None or losses != self.world.broker.losses:
                 continue  # A power loss changes the positions, so a response from before it is dropped.
             before = dict(follower.positions)
             for where, fetched in partitions_of(response):
