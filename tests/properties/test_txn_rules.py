@@ -122,6 +122,26 @@ class Producer:
         self.is_fenced = False  # A newer instance has the transactional id.
         self.is_lost = False  # It does not know what was written, so it must not continue its sequences.
 
+    def refused(self, error: int) -> None:
+        assert error != errors.UNKNOWN_SERVER_ERROR
+        self.is_broken = True
+
+
+def read_committed(broker: PureBroker, where: TopicPartition) -> list[str]:
+    """The values that a consumer with isolation.level=read_committed delivers to its application."""
+    partition = FetchRequest.FetchPartition(where[1], -1, 0, partition_max_bytes=1 << 20)
+    topics = [FetchRequest.FetchTopic(where[0], partitions=[partition])]
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=1, topics=topics)
+    fetched = broker.call(request, 11).responses[0].partitions[0]
+    if fetched.error_code:  # The topic does not exist yet.
+        return []
+    isolation = Isolation((a.first_offset, a.producer_id) for a in fetched.aborted_transactions)
+    values = []
+    for header, batch in iter_batches(fetched.records):
+        if isolation.delivers(header, batch):
+            values += [(record.value or b"").decode() for record in iter_records(batch)]
+    return values
+
 
 class TxnRules(RuleBasedStateMachine):
     endtxn_reply = "complete"
@@ -173,10 +193,6 @@ class TxnRules(RuleBasedStateMachine):
         self.syncs.clear()
         self.broker.restart(CrashingStorage.of(storage))
         self.run_syncs()
-
-    def refused(self, producer: Producer, error: int) -> None:
-        assert error != errors.UNKNOWN_SERVER_ERROR
-        producer.is_broken = True
 
     def txn_of(self, producer: Producer) -> Transaction:
         if producer.txn is None:
@@ -234,7 +250,7 @@ class TxnRules(RuleBasedStateMachine):
             return
         error = reply.responses[0].partition_responses[0].error_code
         if error:
-            self.refused(producer, error)
+            producer.refused(error)
             return
         assert not producer.is_fenced, f"a fenced producer wrote {value}"
         assert producer.version is TV2 or where in producer.added, f"{value} was written where no marker would come"
@@ -249,7 +265,7 @@ class TxnRules(RuleBasedStateMachine):
         reply = self.call(request, 3)
         error = reply.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code if reply else 1
         if error:
-            self.refused(producer, error)
+            producer.refused(error)
         else:
             assert not producer.is_fenced, "a fenced producer joined a transaction"
             producer.added.add(where)
@@ -267,7 +283,7 @@ class TxnRules(RuleBasedStateMachine):
             )
             added = self.call(group, 3)
             if added is None or added.error_code:
-                self.refused(producer, added.error_code if added else 1)
+                producer.refused(added.error_code if added else 1)
                 return
             producer.added.add("group")
         txn = self.txn_of(producer)
@@ -284,7 +300,7 @@ class TxnRules(RuleBasedStateMachine):
         reply = self.call(request, 5 if producer.version is TV2 else 3)
         error = reply.topics[0].partitions[0].error_code if reply else 1
         if error:
-            self.refused(producer, error)
+            producer.refused(error)
             return
         assert not producer.is_fenced, "a fenced producer wrote an offset"
         txn.offset = self.serial
@@ -305,7 +321,7 @@ class TxnRules(RuleBasedStateMachine):
                 producer.txn = None
             return
         if reply.error_code:
-            self.refused(producer, reply.error_code)
+            producer.refused(reply.error_code)
             return
         assert not producer.is_fenced or not commit or txn is None, "a fenced producer committed"
         if txn is not None:
@@ -386,7 +402,7 @@ class TxnRules(RuleBasedStateMachine):
     def readers_of_committed_data_see_nothing_else(self) -> None:
         outcomes = {value: txn.outcome for txn in self.txns for value in [*txn.values, *txn.maybe]}
         for where in PARTITIONS:
-            for value in self.read(where):
+            for value in read_committed(self.broker, where):
                 assert outcomes[value] in ("committed", "unknown"), f"{value} of {where} is {outcomes[value]}"
 
     @invariant()
@@ -411,21 +427,6 @@ class TxnRules(RuleBasedStateMachine):
                 assert partition.producers.open_txns == copy.producers.open_txns
                 assert partition.last_stable_offset == copy.last_stable_offset
 
-    def read(self, where: TopicPartition) -> list[str]:
-        """The values that a consumer with isolation.level=read_committed delivers to its application."""
-        partition = FetchRequest.FetchPartition(where[1], -1, 0, partition_max_bytes=1 << 20)
-        topics = [FetchRequest.FetchTopic(where[0], partitions=[partition])]
-        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=1, topics=topics)
-        fetched = self.broker.call(request, 11).responses[0].partitions[0]
-        if fetched.error_code:  # The topic does not exist yet.
-            return []
-        isolation = Isolation((a.first_offset, a.producer_id) for a in fetched.aborted_transactions)
-        values = []
-        for header, batch in iter_batches(fetched.records):
-            if isolation.delivers(header, batch):
-                values += [(record.value or b"").decode() for record in iter_records(batch)]
-        return values
-
     def teardown(self) -> None:
         storage = self.broker.storage
         assert isinstance(storage, CrashingStorage)
@@ -441,7 +442,7 @@ class TxnRules(RuleBasedStateMachine):
         self.check_what_was_committed()
 
     def check_what_was_committed(self) -> None:
-        seen = {value for where in PARTITIONS for value in self.read(where)}
+        seen = {value for where in PARTITIONS for value in read_committed(self.broker, where)}
         offsets: dict[str, set[int]] = {transactional_id: {-1} for transactional_id in IDS}
         for txn in self.txns:
             visible = seen.intersection(txn.values)
