@@ -26,7 +26,7 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
 
 /** A task: encodes its rows, while its sender writes them under leases. Follows Python's `task/run.py`. */
 final class TaskWriter implements DataWriter<InternalRow> {
-    /** What a task may hold in memory: record batches that grow, and record batches that are on their way. */
+    /** The memory limits of a task: for record batches under construction, and for record batches in flight. */
     private static final long MOST_OPEN_BYTES = 16 << 20;
     private static final long MOST_SENDING_BYTES = 8 << 20;
 

@@ -1,4 +1,4 @@
-"""`advertised.listeners`: the address that clients are given, when they cannot use the one that the broker listens on.
+"""`advertised.listeners`: the address that the broker gives to clients that cannot use its listening address.
 
 Kafka's form is a list of NAME://HOST:PORT. This broker has one listener, which speaks plaintext.
 """

@@ -1,4 +1,4 @@
-"""What all brokers of one process share: topics, partitions, producer ids, timers and the two coordinators.
+"""The state that all brokers of one process share: topics, partitions, producer ids, timers, the two coordinators.
 
 The cluster's own facts are one document (`metadata.py`) that storage replaces atomically; everything else is in the
 partitions' logs. A change of the document is decided on a draft, saved, and then applied. `start` applies the document
@@ -100,7 +100,7 @@ class Cluster:
         document = self.storage.load_metadata()
         if document is None:
             cluster_id = base64.urlsafe_b64encode(self.rng.randbytes(16)).decode().rstrip("=")
-            # The document of before may be lost, and clients may still have its producer ids.
+            # An earlier document may be lost, and clients may still have its producer ids.
             first_id = first_producer_id_after_loss(0, now_ms) if self.storage.may_have_lost_appends else 0
             self._save(
                 self.metadata._replace(
@@ -128,7 +128,7 @@ class Cluster:
         self._check_fixed_counts(found.topics)
         opened = self._open_partitions(found, found.topics, now_ms)
         if self.storage.may_have_lost_appends:  # Opening a log may find that out.
-            # A reader may be further than the log now is. The new epoch tells it so, even when the log has grown again.
+            # A reader may be beyond the end of the shortened log. The new epoch shows it, even if the log grows again.
             first_id = first_producer_id_after_loss(found.next_producer_id, now_ms)
             found = found._replace(
                 leader_epoch=found.leader_epoch + 1, next_producer_id=first_id, first_producer_id_after_loss=first_id

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fencepost import __version__
 from fencepost.protocol.transaction_version import TransactionVersion
 
-# Greater in a version of Fencepost whose folders an older one must not open: docs/guides/upgrade.md.
+# Rises when older versions of Fencepost must not open the folder: docs/guides/upgrade.md.
 DOCUMENT_VERSION = 1
 
 

@@ -26,7 +26,7 @@ _FRAME_V1 = struct.Struct(">iib")
 API_VERSIONS = 18
 # handle, answer_from_bytes, the class of requests, first and last version, the first flexible one
 Entry = tuple[Any, Any, Any, int, int, int]
-# A request without its length field. A memoryview is a large one in memory of its own, which the broker may change.
+# A request without its length field. A large request is a memoryview of its own memory, which the broker may change.
 Frame = bytes | memoryview
 # Produce, JoinGroup and SyncGroup carry data of the client; the others only names and numbers.
 # Differs: Kafka accepts any request up to `socket.request.max.bytes`. Fencepost accepts 16 MiB, except for Produce,

@@ -1,7 +1,7 @@
 """The command line: `fencepost COMMAND …`. One file or room per group of commands.
 
 Data goes to stdout, everything else to stderr; `options.py` has the exit codes. Commands import the packages that they
-need when they are called, so that a broker does not start later because of what only the demos use.
+need when they are called, so that packages for the demos do not delay the start of a broker.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _watch_live(collect: Callable[[], D], blocks: Blocks[D], every_ms: int, is_e
                 time.sleep(every_ms / 1000)
     except KeyboardInterrupt:
         return None
-    # The screen is gone by now: what ended the watch must stay in sight.
+    # The screen was restored, so print the reason for the end of the watch once more.
     write(document, blocks, as_json=False)
     return document
 

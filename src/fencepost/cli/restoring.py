@@ -40,7 +40,7 @@ def write_batches(
             _produce(client, identity, transaction.version is TV2, topic, partition, encoded)
             sequence = advance_sequence(sequence, len(records))
     except BaseException:
-        with suppress(ClientError):  # The error before it is the one to report; the timeout ends the transaction too.
+        with suppress(ClientError):  # Report the first error, not this one. The timeout also ends the transaction.
             transaction.abort()
         raise
     transaction.commit()

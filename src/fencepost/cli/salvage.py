@@ -1,4 +1,4 @@
-"""`fencepost salvage`: what recovery cut off logs, the whole batches in it, and how to write them to a topic again."""
+"""`fencepost salvage`: lists the side files of recovery, shows their whole batches, writes them to a topic again."""
 
 from __future__ import annotations
 

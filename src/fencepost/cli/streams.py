@@ -77,7 +77,7 @@ def _closed_stream() -> TextIO:
 
 
 def _discard(stream: TextIO) -> None:
-    """Send what is in the buffer of a stream to nowhere: Python would try to write it again at exit, and complain."""
+    """Discard the buffer of a stream: Python would try to write it again at exit, and complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)

@@ -45,7 +45,7 @@ class Pin:
     age_ms: int | None
     timeout_ms: int | None
     is_orphan: bool
-    # What to call next: what explains it or, if no coordinator will end it, what ends it on each partition.
+    # The next commands: one that explains the transaction or, if it hangs, one for each partition that ends it there.
     commands: tuple[Command, ...]
 
 

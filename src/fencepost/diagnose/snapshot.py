@@ -185,7 +185,7 @@ def producer_ids_of(txn: DescribedTxn | None, history: Iterable[LogEntry]) -> se
 def leftovers(
     producers: Mapping[NamedPartition, tuple[Producer, ...]], txn: DescribedTxn | None, history: Iterable[LogEntry]
 ) -> set[OpenTxn]:
-    """What is open under the producer ids of a transactional id without being part of its open transaction."""
+    """Transactions that are open under the producer ids of a transactional id and not part of its open transaction."""
     ids = producer_ids_of(txn, history)
     found = uncoordinated(producers, dict.fromkeys(ids, txn) if txn is not None else {})
     return {open_ for open_ in found if open_.producer_id in ids}

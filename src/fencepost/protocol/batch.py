@@ -85,7 +85,7 @@ _INT32 = struct.Struct(">i")
 
 
 class Corrupt(ValueError):
-    """The bytes are not what they should be."""
+    """The bytes are not a valid batch."""
 
     def __init__(self, problem: str, at: int) -> None:
         super().__init__(f"{problem} (at byte {at})")

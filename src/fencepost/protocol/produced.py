@@ -1,4 +1,4 @@
-"""Checks what a client produces to one partition: it must be one valid v2 batch of data. Answers as Kafka does.
+"""Checks the bytes that a client produces to a partition: one valid v2 batch of data. Answers as Kafka does.
 
 Header and checksum are always checked. Records are read only where that is cheap or needed, because reading all of them
 would take most of a broker's time: the records of a small batch are counted, and those of a batch that is refused

@@ -1,6 +1,6 @@
 """The records inside a v2 batch, for the code that must look into it: offsets by timestamp, internal topics, tools.
 
-Producing and fetching do without (`produced.py` says what is checked all the same). Every length is compared with the
+Producing and fetching do not decode records (`produced.py` names the exceptions). Every length is compared with the
 bytes that are left, and decompression stops at a limit: a hostile batch ends in Corrupt and cannot take all memory.
 """
 

@@ -50,7 +50,7 @@ class Settings:
     metrics: tuple[str, int] | None = None  # The address for Prometheus.
     control: Control | None = None  # For tests: takes orders on stdin.
     log_level: Level = Level.INFO
-    logs_txns: bool = False  # A line for everything that happens to a transaction.
+    logs_txns: bool = False  # A line for each step of each transaction.
 
 
 def now_ms() -> int:
@@ -227,7 +227,7 @@ class App:
         self._threads.submit(run)
 
     def die(self, error: LogTailUnknown) -> None:
-        """Stop at once: the disk may not hold what clients were promised, and only recovery can find out."""
+        """Stop at once: acknowledged data may not be on the disk, and only recovery can find out."""
         self.log.error(f"{error}\nhint: look at the disk; the next start recovers what is there")
         os._exit(1)
 

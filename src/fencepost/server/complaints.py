@@ -71,7 +71,7 @@ class Complaints:
 
 
 def _printable(text: str) -> str:
-    """Escape what a client may have put into the line, so that it stays one line."""
+    """Escape text that comes from a client, so that the line stays one line."""
     if len(text) > MAX_LINE:
         text = text[:MAX_LINE] + "…"
     return text if text.isprintable() else text.encode("unicode_escape").decode()

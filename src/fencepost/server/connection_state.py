@@ -1,4 +1,4 @@
-"""What a connection does with its client's requests: the states, and the table of their moves."""
+"""The states of a connection, and the table of their moves."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from enum import Enum
 
 
 class ConnectionState(Enum):
-    """What the connection does with its client's requests."""
+    """How the connection handles its client's requests now."""
 
     READY = "ready"  # Every request was answered; the next one is handled when its bytes arrive.
     HANDLING = "handling"  # The broker handles a request and has not answered it.
-    ANSWERED = "answered"  # It has, before it returned: the answer leaves together with the next ones.
+    ANSWERED = "answered"  # The broker answered before it returned: the answer leaves together with the next ones.
     AWAITING = "awaiting"  # The broker returned without an answer, which will come later.
     SCHEDULED = "scheduled"  # The event loop will call `_next_turn`, which handles the requests in the inbox.
     CLOSED = "closed"  # No request is handled any more, and no answer leaves.

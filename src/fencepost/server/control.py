@@ -76,7 +76,7 @@ def _say(document: dict[str, Any]) -> None:
 
 
 class Orders:
-    """The orders, which do what no client can."""
+    """The orders: actions that no client can request."""
 
     def __init__(self, app: App) -> None:
         # Imported at the first order, so that a broker without orders starts faster.

@@ -35,7 +35,7 @@ class BadFault(ValueError):
 
 @dataclass(slots=True, eq=False)
 class Fault:
-    """What happens to which requests, and how often. None means: all APIs, all clients, until the fault is removed."""
+    """The effect, the requests that it hits, and how often. None: all APIs, all clients, until the fault is removed."""
 
     action: str
     at: str
@@ -123,7 +123,7 @@ class Faults:
         return [f for f in self._by_number.values() if f.at == at and f.concerns(api_key, client_id)]
 
     def strikes(self, fault: Fault) -> bool:
-        """Whether the fault strikes now. After the last time, `Listener.handle` is what it was before."""
+        """Whether the fault strikes now. After the last time, `Listener.handle` is restored."""
         is_struck = fault.strikes()
         if is_struck and fault.is_over:
             self._take_place()

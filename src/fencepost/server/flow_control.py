@@ -1,4 +1,4 @@
-"""What one connection holds in memory, and whether its client may send more.
+"""The memory that one connection holds, and whether its client may send more.
 
 The connection stops reading from a client that does not read its answers, or that keeps sending while an answer is due.
 The memory is that of all connections together, so the counts are kept in `listener.py`.
@@ -29,10 +29,10 @@ ARRIVAL_S, ARRIVAL_BYTES_A_SECOND = 10.0, 4_000_000
 
 
 class Input(Enum):
-    """What the connection does with the bytes that its client sends."""
+    """How the connection handles the bytes that its client sends."""
 
     READING = "reading"
-    PAUSED = "paused"  # It leaves them to the kernel, whose buffer fills until the client has to stop.
+    PAUSED = "paused"  # It does not read them. The kernel's buffer fills until the client has to stop.
     ENDED = "ended"  # The client sent its last byte, and not all of its requests are answered.
 
 

@@ -1,4 +1,4 @@
-"""What the broker says about itself in its log when it starts and stops."""
+"""The broker's log lines about its start and its stop."""
 
 from __future__ import annotations
 

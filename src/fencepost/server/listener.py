@@ -1,4 +1,4 @@
-"""What the connections of one broker share, above all its memory.
+"""The state that the connections of one broker share, above all its memory.
 
 Clients cannot make the broker hold more memory than its settings allow. Requests that arrive in pieces share
 `queued.max.request.bytes`. A large request is read only once its whole size is reserved, so it can be completed. While

@@ -4,7 +4,7 @@
     2026-11-16T21:52:07.310Z TXN     begin    orders-1 (producer 1000, epoch 0)
 
 Lines below the chosen level are left out. Lines of `--log txn` have a level of their own and are always written.
-Nothing is buffered: the lines before a crash are there. So a terminal or a pipe that stops reading stops the broker.
+Lines are not buffered, so those before a crash are in the log. A terminal or pipe that stops reading stops the broker.
 """
 
 from __future__ import annotations

@@ -4,15 +4,15 @@
 
 The driver owns the transaction; tasks encode their rows and produce under its identity. It works with any Kafka.
 
-sink.py       what users call; settings.py, failures.py and connector.py belong to it
+sink.py       the classes for users; settings.py, failures.py and connector.py belong to it
 driver/       the run of a micro-batch: skip or run it, own its transaction, start its jobs
-preflight/    does a pipeline find what it needs? Ports, permissions, limits
+preflight/    checks before the first run: ports, permissions, limits
 jvm/          the jar whose tasks run in Spark's own JVM
 format/       `format("fencepost")`, the sink as a data source
 lease/        which task may write to which partition next
-task/         what runs in a Spark task, in a Python worker of an executor
+task/         the code of a Spark task, in a Python worker of an executor
 encode/       rows as record batches
-checkpoint/   what Spark wrote to the query's checkpoint
+checkpoint/   reads the query's checkpoint
 """
 
 from __future__ import annotations

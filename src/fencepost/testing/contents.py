@@ -1,4 +1,4 @@
-"""What a broker holds, for the assertions of a test: committed records and transactions. Asked as a client would."""
+"""The contents of a broker, for the assertions of a test: committed records and transactions, read as a client."""
 
 from __future__ import annotations
 

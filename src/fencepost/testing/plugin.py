@@ -2,8 +2,8 @@
 
 `fencepost_broker` is a broker in memory for one test; `fencepost_broker_factory` starts as many as a test
 needs, on disk too; `fencepost_session_broker` is one broker in memory for all tests that ask for it. Each has its own
-port and process, so tests may run side by side (pytest-xdist). The report of a failed test shows what happened to the
-transactions of its brokers while it ran.
+port and process, so tests may run side by side (pytest-xdist). The report of a failed test shows the steps of the
+transactions of its brokers during the test.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ public final class Encoder {
         }
     }
 
-    /** Passes on what is left. */
+    /** Passes on the remaining record batches. */
     public void finish() {
         open().forEach(this::pass);
     }

@@ -28,7 +28,7 @@ public final class Produce {
     /** The bytes of a record batch. */
     public record Payload(byte[] bytes, int size) {}
 
-    /** What a broker said to one partition. */
+    /** A broker's answer for one partition. */
     public record Answer(int code, String message) {}
 
     /** A request whose answer is still to be read. */

@@ -47,7 +47,7 @@ public final class Sender implements AutoCloseable {
         thread.start();
     }
 
-    /** Waits while too many are on their way. Raises what went wrong in the other thread. */
+    /** Waits while too many record batches are in flight. Throws the failure of the other thread. */
     public void put(RecordBatch batch) {
         outbox.put(batch);
     }
@@ -59,7 +59,7 @@ public final class Sender implements AutoCloseable {
         return counts;
     }
 
-    /** Stops the thread, wherever it is. The caller has closed what it may be waiting for. */
+    /** Stops the thread, wherever it is. The caller has closed the connections that the thread may be waiting for. */
     @Override
     public void close() {
         thread.interrupt();

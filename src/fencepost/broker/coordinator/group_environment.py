@@ -1,4 +1,4 @@
-"""What groups need to know of the cluster: its settings and its topics."""
+"""The settings and topics of the cluster, as the group machines see them."""
 
 from __future__ import annotations
 

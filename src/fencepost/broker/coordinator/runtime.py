@@ -1,8 +1,8 @@
 """Keeps a coordinator's state in one partition of an internal topic: append, apply, answer.
 
-The state of a shard is what the records of its partition make of it. A request or a timer reads the state, changes
+The records of a partition, applied in order, give the state of its shard. A request or a timer reads the state, changes
 nothing, and yields records. `StateLog.write` appends them as one batch, all or none, and then applies each of them.
-The caller answers when `write` has returned. So there is one way into a state:
+The caller answers when `write` has returned. So a state changes in one way only:
 
     live      a decision yields records -> append -> apply each -> answer
     loading                                          apply the last record of each key

@@ -41,7 +41,7 @@ Then = Callable[[int], None]  # Receives an error code; NONE is success.
 
 @dataclass(slots=True)
 class TxnCounts:
-    """What happened since the start of the process."""
+    """Counts since the start of the process."""
 
     committed: int = 0
     aborted: int = 0

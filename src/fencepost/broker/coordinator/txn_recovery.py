@@ -1,4 +1,4 @@
-"""What the transaction coordinator does after a start, before it serves clients.
+"""The work of the transaction coordinator after a start, before it serves clients.
 
 A decided transaction is finished, an expired id is forgotten, and an open transaction stays open until its client
 continues or its timeout ends it (`fencepost.recovery.ongoing=abort` ends it at once). After a power loss acknowledged

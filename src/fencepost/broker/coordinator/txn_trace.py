@@ -1,4 +1,4 @@
-"""What happens to transactions, as events: `broker --log txn` prints them.
+"""The steps of transactions as events: `broker --log txn` prints them.
 
 The coordinator is pure and does not log. It calls a `Trace`, if there is one, with a `TxnEvent` for everything that
 happens to a transactional id. Most events follow from a record: `events_of` compares it with the record before.

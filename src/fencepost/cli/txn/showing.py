@@ -1,4 +1,4 @@
-"""What the commands of `fencepost txn` share: how a document is shown, and how its gaps are reported."""
+"""Shared by the commands of `fencepost txn`: shows a document, and reports its gaps."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def name_of(pin: Pin) -> str:
 
 
 def _pin(pin: Pin) -> str:
-    """What waits, for what, and the command to call next."""
+    """The offsets that wait, the transaction that they wait for, and the commands to run next."""
     since = f" for {duration(pin.age_ms)}" if pin.age_ms is not None else ""
     waiting = f"{counted(pin.waiting, 'offset')} on {listed(pin.partitions)}"
     said = f"{waiting} {'waits' if pin.waiting == 1 else 'wait'} for {name_of(pin)}{since}"

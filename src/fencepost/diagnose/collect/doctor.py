@@ -1,4 +1,4 @@
-"""Asks what `fencepost doctor` needs to know: partitions, coordinators, the log of transactions, groups, settings."""
+"""Asks a cluster for `fencepost doctor`: partitions, coordinators, the log of transactions, groups, settings."""
 
 from __future__ import annotations
 

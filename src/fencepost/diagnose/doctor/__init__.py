@@ -1,5 +1,5 @@
-"""`fencepost doctor`: what is wrong with the transactions of a cluster, what may go wrong, and which command helps.
+"""`fencepost doctor`: problems and risks in the transactions of a cluster, each with the command that helps.
 
-`snapshot.py` has what was asked of the cluster. Each `diagnose_*` function looks for one kind of trouble and returns
-findings; `report.py` calls all of them and ranks the result. All of it is pure; `collect/doctor.py` asks.
+`snapshot.py` has the cluster's answers. Each `diagnose_*` function looks for one kind of problem and returns findings;
+`report.py` calls all of these functions and ranks the result. This package is pure; `collect/doctor.py` does the I/O.
 """

@@ -1,4 +1,4 @@
-"""What a check found: how bad it is, what it is about, and what to do."""
+"""The findings of a check: severity, subject, and remedy."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ class DoctorFinding:
 
 
 def rank(finding: DoctorFinding) -> tuple[int, int, int, str, str]:
-    """The worst first, and what never ends by itself before all else; effects after causes; among equals the oldest."""
+    """The worst first. Among equals: hanging transactions, then other causes, then effects; the oldest first."""
     order = {HANGING: 0, GROUP_WAITS: 2, GROUP_CANNOT_START: 2}.get(finding.check, 1)
     return finding.severity, order, -(finding.age_ms or 0), finding.check, finding.summary

@@ -1,4 +1,4 @@
-"""What `fencepost doctor` knows about a cluster."""
+"""The answers of a cluster to the questions of `fencepost doctor`."""
 
 from __future__ import annotations
 

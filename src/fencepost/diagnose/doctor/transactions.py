@@ -1,4 +1,4 @@
-"""What is wrong with transactions now: they stall readers, hang, near their timeout, do not end, or fight."""
+"""Problems of transactions: they stall readers, hang, come close to their timeout, do not end, or fence each other."""
 
 from __future__ import annotations
 

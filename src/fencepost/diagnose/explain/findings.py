@@ -1,4 +1,4 @@
-"""What an explanation consists of: its causes, findings, each with a label, and actions."""
+"""The parts of an explanation: causes, findings (each with a label), and actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be wrong with a transactional id in any state: a transaction that hangs, two processes that share the id."""
+"""Possible problems of a transactional id in any state: a transaction that hangs, two processes that share the id."""
 
 from __future__ import annotations
 

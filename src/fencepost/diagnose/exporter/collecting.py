@@ -1,4 +1,4 @@
-"""Looks at the cluster at an interval, in a thread of its own, and keeps the last result for Prometheus."""
+"""Asks the cluster at an interval, in a thread of its own, and keeps the last result for Prometheus."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class ClusterWatch(Collector):
         self._attempts += 1
 
     def collect(self) -> Iterator[Metric]:
-        """Called for each scrape: what the last look found, unless that is too long ago."""
+        """Called for each scrape: the last reading, unless it is too old."""
         status, reading = self._status, self._reading
         if self._is_stale(status):
             status, reading = status._replace(is_up=False), None

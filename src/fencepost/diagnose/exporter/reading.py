@@ -1,4 +1,4 @@
-"""One look at a cluster, and what happened between two looks. Pure."""
+"""The answers of a cluster at one moment, and the changes between two moments. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `fencepost tail` prints: records, markers, and the ends of transactions that were shown as open."""
+"""The documents of `fencepost tail`: records, markers, and the ends of transactions that were shown as open."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TailMarker:
     partition: int
     offset: int
     timestamp_ms: int
-    # `committed` or `aborted`: what the marker makes of the records before it.
+    # `committed` or `aborted`: the outcome that the marker gives to the records before it.
     outcome: str
     transactional_id: str | None
     producer_id: int

@@ -140,7 +140,7 @@ class OpenTracker:
         return self._open.pop(marker.producer_id, None)
 
     def lose(self, open_since: Mapping[int, int]) -> list[OpenOffsets]:
-        """What has ended unseen, after offsets were deleted before they were read.
+        """The transactions that ended unseen, because their markers were deleted before they were read.
 
         `open_since` has the first offset of each transaction that is open on the partition now, by producer id. A
         transaction that began after the shown offsets is another one.

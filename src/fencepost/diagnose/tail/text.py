@@ -1,4 +1,4 @@
-"""Records as lines for a terminal. Keys and values are bytes of strangers: none of them may reach the terminal raw."""
+"""Records as lines for a terminal. Keys and values are untrusted bytes: none of them may reach the terminal raw."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ the shard if that worked, and sends the error code back. The decision reacts and
         return [refuse(token, error)]       # The records were not applied: there is nothing to undo.
     return [accept(token)]
 
-Only `GroupShard.apply` changes what the records say. A decision may change by itself what is lost with the process
-anyway: held requests, sessions, and how far a rebalance has come. Nothing else happens to the shard until the decision
-has returned.
+Only `GroupShard.apply` changes the recorded state. A decision itself may change only state that is lost with the
+process anyway: held requests, sessions, and the progress of a rebalance. Nothing else happens to the shard until the
+decision has returned.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a partition needs from storage, a log in memory, and rules about segments and times that all logs share."""
+"""The interface between a partition and storage, a log in memory, and rules about segments and times for all logs."""

@@ -61,7 +61,7 @@ Work = Generator[None, None, None]
 
 
 class Dirt(NamedTuple):
-    """What there is to clean in a log. `until` is the base offset of the first segment that cannot be cleaned."""
+    """The segments to clean in a log. `until` is the base offset of the first segment that cannot be cleaned."""
 
     first_dirty_offset: int
     until: int

@@ -1,4 +1,4 @@
-"""One partition: orders batches, fences producers, and knows what a reader may see.
+"""One partition: orders batches, fences producers, and decides which records a reader may see.
 
 Duties: give every accepted batch the next offset; hold producers to their order (`producers.py`); keep the last stable
 offset before the oldest open transaction; name the aborted transactions among the records of a read_committed fetch.
@@ -168,7 +168,7 @@ class Partition:
         verified: bool = False,
         transaction_version: TransactionVersion = TV0,
     ) -> AppendResult:
-        """Append what a client produced; `decide_batch` explains `verified` and `transaction_version`."""
+        """Append the batch of a client; `decide_batch` explains `verified` and `transaction_version`."""
         header = check_produce_batch(records, self.max_message_bytes)
         if isinstance(header, RefusedBatch):
             # Kafka: the reply to bytes that are no batch at all does not have the log's start.
@@ -345,7 +345,7 @@ class Partition:
         self._index_pending()
 
     def _index_pending(self) -> None:
-        """Write to the index what it lacks. The markers are in the log already, so no entry may be lost."""
+        """Write the missing entries to the index. Their markers are in the log already, so no entry may be lost."""
         while self.unindexed:
             try:
                 self.log.append_aborted(self.unindexed[0])

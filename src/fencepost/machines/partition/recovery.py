@@ -1,7 +1,7 @@
 """Makes a partition from its log: the newest snapshot of its producers, and the batches that came after it.
 
-`Partition.apply_data` takes a batch to the same `Producers.apply_batch` as when it was appended, and a marker goes
-through the same `Partition.apply_marker`.
+Replay and live appends use the same functions: `Partition.apply_data`, which calls `Producers.apply_batch`, for a data
+batch, and `Partition.apply_marker` for a marker.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     logs-of-this-boot        the boot of the machine; then the name and the topic id of one log per line
 
-A log is noted once, after its first segment was made and before the first append. The note is not synced: a start in
-the same boot of the machine misses the files of a log that is noted, and after another boot the note proves nothing.
+A log is noted once, after its first segment was made and before the first append. A start in the same boot of the
+machine notices if a noted log has no files. The note is not synced, so it proves nothing after another boot.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fencepost.server.storage.checkpoints import read_file, replace_file
 
 BEGUN_NAME = "logs-of-this-boot"
 
-# Of deleted logs. More than that, and as many as there are logs, and the file is written again without them.
+# Lines of deleted logs. With more of them than this, and than logs, the file is written again without them.
 _MOST_OLD_LINES = 1000
 
 
@@ -66,7 +66,7 @@ class BegunLogs:
         self._topic_ids.pop(name, None)
 
     def begin_anew(self) -> None:
-        """What was noted may be gone, as after a power loss. Raises OSError."""
+        """Forget the notes, because noted files may be lost, as after a power loss. Raises OSError."""
         self._topic_ids.clear()
         self._lines = 0
         with suppress(FileNotFoundError):

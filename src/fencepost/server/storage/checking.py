@@ -1,4 +1,4 @@
-"""Reads a whole data folder, or a copy of one: what is missing by its records, and which batches are damaged.
+"""Reads a whole data folder, or a copy of one: finds missing data, by the folder's records, and damaged batches.
 
 Changes nothing and takes no lock, so it also reads the folder of a running broker. There, a batch that is being written
 may look damaged.

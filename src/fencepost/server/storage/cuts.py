@@ -1,4 +1,4 @@
-"""Side files: what recovery cuts off a log is kept next to it, because there is no other copy.
+"""Side files: the bytes that recovery cuts off a log are kept next to it, because there is no other copy.
 
     00000000000000000000.log.cut-1          the bytes, as they were
     00000000000000000000.log.cut-1.json     a note: where they were, and why they were cut off
@@ -61,7 +61,7 @@ def new_cut() -> str:
 
 
 def cut_of(path: str) -> str:
-    """What two files have in common only if they were parts of one log at the same time."""
+    """A text that two files share only if both were parts of one log at the same time."""
     note = read_note(path)
     if note is not None and note.cut:
         return f"{note.log} {note.cut}"
@@ -90,9 +90,9 @@ def read_note(path: str) -> CutNote | None:
 
 
 def keep_cut(log: str, segment: Segment, bad: BadBatch, end_offset: int, later: Iterable[Segment]) -> str:
-    """Keep what lies behind `bad` in its segment, and the segments `later`. Return what became of it, in words.
+    """Keep the rest of the segment behind `bad`, and the segments `later`. Return a phrase about them for the report.
 
-    The segments `later` are not part of the log afterwards. That of `bad` is not changed.
+    The segments `later` are not part of the log afterwards. The segment of `bad` is not changed.
     """
     directory = os.path.dirname(segment.path)
     has_later = False

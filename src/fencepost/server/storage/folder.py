@@ -138,7 +138,7 @@ class DataFolder:
         self._deletion.remove_left_over(names)
 
     def _survey(self) -> Survey:
-        """What is missing. Raises DataMissing, and then nothing has changed, unless that is accepted."""
+        """Find missing data. Raises DataMissing, before anything has changed, unless the loss is accepted."""
         document = self.load_metadata()
         if self._logs_in is not None and document is not None:
             logs = list(self._logs_in(document))
@@ -180,7 +180,7 @@ class DataFolder:
         try:
             found = decode_topic_id(read_file(f"{directory}/{TOPIC_ID_NAME}"))
             if found is not None and found != topic_id:
-                # The topic was deleted and its files were not: the process stopped before, or the disk refused.
+                # The topic was deleted, but its files were not: the process stopped too early, or the disk refused.
                 self._report(f"{name}: removed the files of a deleted topic with the same name")
                 self._delete(topic, partition)
             if name not in self._unopened and not proven_end:

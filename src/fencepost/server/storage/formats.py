@@ -1,7 +1,7 @@
 """The formats of a data folder's files. A start refuses files of a later version before it changes any file.
 
-To ignore such a file, as one that is damaged, could lose what it says. The cluster's document has a version of its own,
-which stands for all other formats, such as that of record batches: `broker/metadata.py`.
+Ignoring a file of a later version, as if it were damaged, could lose its contents. The cluster's document has a version
+of its own, which stands for all other formats, such as that of record batches: `broker/metadata.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Group commit: one sync to disk for all callers that wait for it. A caller that comes meanwhile is in the next."""
+"""Group commit: one sync to disk for all callers that wait for it. A caller that comes meanwhile waits for the next."""
 
 from __future__ import annotations
 

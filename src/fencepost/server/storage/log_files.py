@@ -30,7 +30,7 @@ _address = attrgetter("address")
 
 
 class LogFolder(Protocol):
-    """What a log asks of the folder that it is in."""
+    """The services that a log needs from its data folder."""
 
     def log_begun(self, name: str, topic_id: bytes) -> None:
         """Note that the log `name` has files from now on."""

@@ -1,6 +1,6 @@
 """A folder that has less than its own records say: it is refused, or the loss is accepted and noted.
 
-`missing.py` has the rules of what is missing.
+`missing.py` has the rules that find missing data.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ LogsIn = Callable[[bytes], Iterable[tuple[str, bytes]]]
 
 
 class LogRecords(NamedTuple):
-    """What the folder says about one log."""
+    """The folder's records about one log."""
 
     trust: Trust
     clean_end: tuple[int, int] | None = None  # End offset and size at the clean stop.
@@ -50,7 +50,7 @@ class LogRecords(NamedTuple):
 
 
 class FoundLog(NamedTuple):
-    """What is in the directory of one log. `has_directory`: one of the right topic."""
+    """The files in the directory of one log. `has_directory`: there is one, of the right topic."""
 
     has_directory: bool
     segments: list[Segment]
@@ -79,7 +79,7 @@ class Gap(NamedTuple):
 
 
 class MissingPart(NamedTuple):
-    """`found` and `recorded` are what is there and what should be, in words."""
+    """`found` and `recorded` describe the contents that the log has and should have, as phrases for a message."""
 
     name: str
     found: str

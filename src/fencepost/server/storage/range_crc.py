@@ -50,7 +50,7 @@ class RangeCrc:
         self._read = read
         self._begin = begin
         self._until_block = [0]  # Checksums from the beginning up to each block.
-        self._blocks = [_ONE]  # What a checksum is multiplied by when so many blocks follow.
+        self._blocks = [_ONE]  # At index n: the factor for a checksum that n blocks follow.
 
     def crc(self, first: int, last: int) -> int:
         """Of the bytes from `first` to `last`."""

@@ -113,7 +113,7 @@ def open_file_log(
     if trust is Trust.CLEAN and log.end_offset == point:
         files.synced_address = log.end_address
     else:
-        # The process before may have died before it synced the names.
+        # The last process may have died before it synced the names.
         files.directory_changed = files.directory_created = True
     return log
 
@@ -262,7 +262,7 @@ class _Opening:
             segments[-1].create_files()
 
     def refuse_or_accept_loss(self, end_offset: int, is_damaged: bool = False) -> None:
-        """If the log ends before what is proven: raise DataMissing, unless that is accepted."""
+        """Raise DataMissing if the log ends before its proven end, unless the loss is accepted."""
         if end_offset >= self.proven_end:
             return
         name = os.path.basename(self.directory)

@@ -59,7 +59,7 @@ class SnapshotFiles:
         return [self._path(offset) for offset in self._offsets]
 
     def _remove_old(self, recovery_point: int) -> None:
-        """Keep the newest, and the one that recovery would use after a power loss."""
+        """Keep the newest snapshot, and the snapshot that recovery would use after a power loss."""
         kept = set(self._offsets[-KEPT_SNAPSHOTS:])
         kept.update([offset for offset in self._offsets if offset <= recovery_point][-1:])
         for offset in self._offsets:

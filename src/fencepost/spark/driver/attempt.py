@@ -64,7 +64,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a transaction is for. It is the same at every attempt."""
+    """The purpose of a transaction, which is the same at every attempt."""
 
     frame: Any
     batch_id: int
@@ -206,7 +206,7 @@ class Attempts:
 
     @contextmanager
     def _beside(self, work: Callable[[], None]) -> Iterator[None]:
-        """Runs `work` in a thread while the block runs, and waits for both. What the block raises comes first."""
+        """Runs `work` in a thread while the block runs, and waits for both. An exception of the block comes first."""
         running = self._thread.submit(work)
         try:
             yield

@@ -1,11 +1,11 @@
 """Cached rows that are lost while a transaction is open.
 
 A function that writes several frames from one cached frame relies on the cache: all outputs come from one computation.
-If Spark loses a part of the cache, with its executor or otherwise, it computes that part again without a word, and the
-rows may differ. Outputs of two computations must not be committed together, so the sink aborts and runs the micro-batch
+If Spark loses a part of the cache, with its executor or otherwise, it silently computes that part again, and the rows
+may differ. Outputs of two computations must not be committed together, so the sink aborts and runs the micro-batch
 again.
 
-Spark Connect shows nothing of this: there `compute_once` is the way to write several frames.
+Spark Connect does not show lost rows: there `compute_once` is the way to write several frames.
 """
 
 from __future__ import annotations

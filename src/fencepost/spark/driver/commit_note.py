@@ -1,6 +1,6 @@
-"""The commit note: what each transaction of the sink leaves in Kafka about itself.
+"""The commit note: a note about itself that each transaction of the sink leaves in Kafka.
 
-It says which query and which micro-batch the transaction was for, with a digest of the micro-batch's source offsets.
+It names the query and the micro-batch of the transaction, with a digest of the micro-batch's source offsets.
 The note is offset metadata in a group of the sink's own, on partition 0 of every topic that the transaction wrote to.
 It is part of the transaction, so it is there if and only if the records are. The offset itself says nothing:
 `note_offsets.py`.

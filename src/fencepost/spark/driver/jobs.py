@@ -2,7 +2,7 @@
 
 Within one job, Spark numbers the attempts at a stage. If a job finds that shuffle files of an earlier job are lost, it
 repeats a part of the stages that wrote them, as new stages. With Spark's adaptive execution, each shuffle is a job of
-its own. `connect_shuffles.py` does for Spark Connect what can be done there.
+its own. `connect_shuffles.py` has the weaker checks that Spark Connect allows.
 """
 
 from __future__ import annotations

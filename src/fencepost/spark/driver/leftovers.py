@@ -1,4 +1,4 @@
-"""What Spark keeps of a broken attempt: shuffle files, and cached rows that were computed from them.
+"""The data that Spark keeps of a broken attempt: shuffle files, and cached rows that were computed from them.
 
 All attempts at a micro-batch read the same RDD, so they share its shuffles. After an executor has died, Spark would run
 only the tasks whose shuffle files are gone. If a stage places its rows differently each time, which Spark does not
@@ -35,7 +35,7 @@ class Leftovers(NamedTuple):
 def find_leftovers(
     lineage: Mapping[int, ComputedFrom], roots: Iterable[int], persisted: Set[int], *, is_stream: bool
 ) -> Leftovers:
-    """What to forget, so that the RDDs `roots` are computed anew. The numbers are ids of RDDs.
+    """The data that Spark must forget, so that it computes the RDDs `roots` anew. The numbers are ids of RDDs.
 
     A stream may read a cached frame that other queries read as well. That one stays, with the shuffles behind it. What
     the user's function has cached of the micro-batch does not stay.

@@ -1,8 +1,8 @@
 """The offsets under which commit notes are stored. Tools that compute lag must find a lag of 0.
 
 A note is the metadata of an offset, and its text alone counts. The offset is the end that the partition will have when
-the transaction is committed, so that end minus offset is 0. Until a version before, it was the number of the
-micro-batch, which looked like a growing lag; such notes are in the same place, and are read like any other.
+the transaction is committed, so that end minus offset is 0. Earlier versions stored the number of the micro-batch
+there, which looked like a growing lag. Their notes are in the same place, and are read in the same way.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class MicroBatchRunner:
             )
 
     def _check_adoption(self, query: RunningQuery) -> None:
-        """Refuse a query that must not have the id before it fences the one that has it."""
+        """Refuse a query that must not have the id, before it fences the query that has the id."""
         note = glance_at_note(self._client, self._settings.transactional_id)
         refusal = refuse_another_query(note, query.query_id, self._choices.adopt)
         if refusal is not None:
@@ -122,7 +122,7 @@ class MicroBatchRunner:
         self._source_client.close()
 
     def _require(self, *, is_query: bool, source_topics: Iterable[str] = (), token: str | None = None) -> None:
-        """Raises AccessDenied if the cluster does not grant what is known to be needed."""
+        """Raises AccessDenied if the cluster does not grant a permission that the sink knows it needs."""
         settings, id_ = self._settings, self._settings.transactional_id
         is_noted = is_query or token is not None
         group = to_move_group(settings.group_id, source_topics) if is_query and settings.group_id else []

@@ -1,4 +1,4 @@
-"""What Spark shows of its jobs and stages. Calls into the JVM take time in every micro-batch, so there are few."""
+"""Spark's status of its jobs and stages. Calls into the JVM take time in every micro-batch, so there are few."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Checks around every write of a transaction: whatever makes the outputs doubtful ends the attempt.
 
-What a write or its checks raised is raised again at the end of the user's function, in case the function has hidden it:
-the outputs would not be complete.
+An exception of a write or of its checks is raised again at the end of the user's function, because the function may
+have caught it, and the outputs would not be complete.
 """
 
 from __future__ import annotations

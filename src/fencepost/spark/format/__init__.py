@@ -2,6 +2,6 @@
 sink.
 
 session.py        adds the jar to a session, and connects the session with this process
-python_side.py    what Spark's JVM calls
+python_side.py    the objects that Spark's JVM calls
 options.py        the options of a write as settings of a sink. Pure
 """

@@ -1,4 +1,4 @@
-"""What Spark's JVM calls for `format("fencepost")`: the Python ends of `PythonSide` and `PythonSink` in `java/`.
+"""The objects that Spark's JVM calls for `format("fencepost")`: the Python ends of `PythonSide` and `PythonSink`.
 
 The calls arrive in a thread whose calls back into the JVM run in the calling JVM thread, as those of foreachBatch do.
 So the sink finds the query, tags its jobs, and is interrupted with it. Answers are JSON: see `Answer` in `java/`.

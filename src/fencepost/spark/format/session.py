@@ -3,8 +3,8 @@
     from fencepost.spark import configure
     spark = configure(SparkSession.builder).getOrCreate()
 
-Spark loads the jar when it starts. Where a platform starts the session, it has to be given the jar (`spark-submit
---jars $(fencepost spark-jar)`), and `configure(spark)` connects this process.
+Spark loads the jar when it starts. If a platform starts the session, give the platform the jar (`spark-submit --jars
+$(fencepost spark-jar)`), and call `configure(spark)` to connect this process.
 """
 
 from __future__ import annotations

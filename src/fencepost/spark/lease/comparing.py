@@ -1,4 +1,4 @@
-"""Whether the tasks, Spark and the brokers agree on what was written. Pure.
+"""Checks that the tasks, Spark and the brokers count the same written records. Pure.
 
 Each function returns the difference in words, or None if there is none.
 """

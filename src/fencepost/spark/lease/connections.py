@@ -1,8 +1,8 @@
 """The connections of the lease service: who is let in, how long a silent peer may stay, frames in and out.
 
-A peer is a stranger until it has said which task it is. When there is no room for a new connection, the oldest
-stranger is disconnected; a task never is. A task for which there is no room is disconnected without an answer, and
-comes again. Everything here runs in the event loop of the service.
+A peer is a stranger until it has identified itself as a task. When the limit of connections is reached, the oldest
+stranger is disconnected, never a task. A new task beyond the limit is disconnected without an answer, and connects
+again later. Everything here runs in the event loop of the service.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The words of the lease service: what a task asks, what it is answered, what the driver has to do.
+"""The messages of the lease service: questions of a task, answers to it, and orders to the driver.
 
 Pure values. `rules.py` decides with them, `wire.py` puts them on a connection.
 """

@@ -1,4 +1,4 @@
-"""What the settings and versions of a cluster mean for a sink. Pure."""
+"""Judges the settings and versions of a cluster for a sink. Pure."""
 
 from __future__ import annotations
 

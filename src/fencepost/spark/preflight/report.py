@@ -1,4 +1,4 @@
-"""What a check has found: one line for each subject, with a hint where something is to be done."""
+"""The result of a check: one line for each subject, with a hint where the user has to act."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that a pipeline will find what it needs, without writing anything.
+"""Runs all checks for a pipeline, without writing anything.
 
 from fencepost.spark import check
 print(check(spark, settings, topics=["refunds-emitted"]))

@@ -1,4 +1,4 @@
-"""What a broker's answer to a Produce request means for the task, the transaction and the query. Pure."""
+"""The meaning of a broker's answer to a Produce request for the task, the transaction and the query. Pure."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class InitialDelay(NamedTuple):
 
 
 class Deadline(NamedTuple):
-    """What the group waits for, and until when. `member_id` is set for a session only."""
+    """A deadline of the group, and its kind. `member_id` is set for a session only."""
 
     due_ms: int
     what: str  # "session", "join" or "sync".
@@ -162,7 +162,7 @@ class ClassicGroup:
     # The durable part.
 
     def apply(self, record: GroupRecord) -> None:
-        """Become what the record says. Members that stay keep their held requests, sessions and offered protocols.
+        """Take over the record's state. Members that stay keep their held requests, sessions and offered protocols.
 
         A group that runs in this process may only make a legal move. While the log is loaded it may make any: the
         rebalance that led from one record to the next is not in the log.

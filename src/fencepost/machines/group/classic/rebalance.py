@@ -136,7 +136,7 @@ def cancel_syncs(group: ClassicGroup, error_code: int, now_ms: int) -> list[Repl
 
 
 def expire(group: ClassicGroup, config: GroupConfig, now_ms: int) -> Decision[list[Reply]]:
-    """Do what is due by now, earliest first. A deadline that this sets anew is not due before the next call."""
+    """Handle the deadlines that have passed, earliest first. A deadline set here is not due before the next call."""
     replies: list[Reply] = []
     expired: set[tuple[str, str]] = set()
     while (deadline := group.next_deadline()) and deadline.due_ms <= now_ms:
@@ -196,7 +196,7 @@ def _expire_syncs(group: ClassicGroup, config: GroupConfig, now_ms: int) -> Deci
 
 
 def resume(group: ClassicGroup, config: GroupConfig, now_ms: int) -> Decision[list[Reply]]:
-    """The group is what a record says: from now on its members have a whole session to show up."""
+    """The group was made from a record: from now on its members have a whole session to show up."""
     for member in group.members.values():
         group.expect_heartbeat(member, now_ms)
     # If the maximum size was lowered, members commit their offsets before they join again, and some then fail.

@@ -175,7 +175,7 @@ class ConsumerGroup:
     # Derived from the members: which one holds a partition (assigned, or not yet given up) or an instance id.
     owners: dict[Place, str] = field(default_factory=dict)
     static_members: dict[str, str] = field(default_factory=dict)
-    # Lost with the process. The key is (what, member id), where what is SESSION, REBALANCE, JOIN or SYNC.
+    # Lost with the process. The key is (kind, member id), where the kind is SESSION, REBALANCE, JOIN or SYNC.
     waits: dict[tuple[str, str], Wait] = field(default_factory=dict, compare=False)
     seen_topics_version: int = field(default=-1, compare=False)
     # Regular expressions that failed, and whose members have not received the error yet.

@@ -220,7 +220,7 @@ class ConsumerMembers:
     # Time.
 
     def expire(self, group: ConsumerGroup, now_ms: int) -> Decision[list[Reply]]:
-        """Fence the members that did not do in time what they had to."""
+        """Fence the members that missed a deadline."""
         gone: set[str] = set()
         for key, wait in list(group.waits.items()):
             if wait.due_ms <= now_ms:

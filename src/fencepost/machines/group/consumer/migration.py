@@ -158,7 +158,7 @@ def _places(name: str, indexes: Collection[int], topics: TopicLookup) -> set[Pla
 def join(
     draft: Draft, cmd: Join, new_member_id: str, topics: TopicLookup, config: GroupConfig, now_ms: int
 ) -> JoinResult:
-    """JoinGroup does what a heartbeat does for the others: a member joins, changes, or takes its next step."""
+    """JoinGroup has the effect of a heartbeat in the consumer protocol: a member joins, changes, or takes a step."""
     if config.consumer_migration_policy == "disabled":
         raise GroupRefused(errors.INCONSISTENT_GROUP_PROTOCOL, "the migration of groups is disabled")
     is_unknown = not cmd.member_id
