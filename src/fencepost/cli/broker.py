@@ -25,7 +25,7 @@ SETTINGS_HINT = "docs/reference/settings.md lists the settings, with their value
 @click.option(
     "--advertise",
     metavar="HOST:PORT",
-    help="The address that clients are given, if they cannot use the one of --listen: behind a port mapping or NAT. "
+    help="The address for clients that cannot use the one of --listen: behind a port mapping or NAT. "
     "The same as --set advertised.listeners=PLAINTEXT://HOST:PORT.",
 )
 @click.option("--data", metavar="DIR", help="The folder for all data; created if it does not exist.")

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 @cluster_options
 @as_json_option
 def doctor(max_age_ms: int, cluster: ClusterOptions, as_json: bool) -> None:
-    """Find out what is wrong with the transactions of a cluster
+    """Find problems and risks in the transactions of a cluster
 
     Looks for readers that wait, hanging transactions, transactions near their timeout or without markers, producers
     that fence each other, consumer groups behind a last stable offset, settings with which fencing does not last, and
     transactional ids that are badly chosen. The worst comes first, each with the command to run next. Changes nothing.
     A command that begins with kafka-configs is a tool of Kafka: bin/kafka-configs.sh in Apache's archive.
 
-    A problem is wrong now, a risk may become one, information is good to know. Exit codes: 0 nothing is wrong, or there
-    is only information; 1 a problem or a risk was found; 3 nothing was found, but not all brokers answered.
+    A problem affects clients now, and a risk may become a problem. Exit codes: 0 nothing was found, or only
+    information; 1 a problem or a risk was found; 3 nothing was found, but not all brokers answered.
 
     \b
     Example:

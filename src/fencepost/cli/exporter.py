@@ -26,16 +26,16 @@ from fencepost.cli.streams import announce, say
     default="15s",
     show_default=True,
     metavar="DURATION",
-    help="How often to look at the cluster. Scrapes are answered with the last result.",
+    help="How often to collect from the cluster. Scrapes are answered with the last result.",
 )
 @cluster_options
 def exporter(listen: str, every_ms: int, cluster: ClusterOptions) -> None:
     """Serve metrics for Prometheus about the transactions of any Kafka
 
-    Looks at the cluster at an interval and serves what it found at http://HOST:PORT/metrics: per partition how many
-    offsets readers wait for and for how long, transactions by state, hanging ones, the oldest, fencings, and the load
-    of each coordinator. /health tells how the exporter is doing. A slow cluster never delays a scrape. Prints `ready
-    URL` on stdout when it listens; Ctrl-C or SIGTERM stops it.
+    Collects metrics from the cluster at an interval and serves them at http://HOST:PORT/metrics: for each partition how
+    many offsets readers wait for and for how long, transactions by state, hanging transactions, the oldest one,
+    fencings, and the load of each coordinator. /health has the state of the exporter. A slow cluster never delays a
+    scrape. Prints `ready URL` on stdout when it listens; Ctrl-C or SIGTERM stops it.
 
     \b
     Example:

@@ -85,7 +85,7 @@ class RestoreReport:
 
 @click.group(cls=HelpfulGroup)
 def salvage() -> None:
-    """Show and restore what recovery cut off a log; check a copy of the data
+    """Show and restore records that recovery cut off a log; check a copy of the data
 
     A start that finds a damaged batch cuts the log before it, and keeps the rest in side files next to the log. These
     commands read the files, of a stopped or a running broker, and change none of them.
@@ -101,10 +101,10 @@ def salvage() -> None:
 @click.option("--data", metavar="DIR", required=True, help="The data folder of a broker, or a copy of one.")
 @as_json_option
 def check(data: str, as_json: bool) -> None:
-    """Read a data folder or a copy, and look for what is missing or damaged
+    """Read a data folder or a copy, and look for missing or damaged data
 
-    Compares the folder with its own records, as a start does, and the checksum of every batch, which a start does only
-    for a part. Changes nothing. The exit code is 1 if something is missing or damaged. In the folder of a running
+    Compares the folder with its own records, as a start does. Checks the checksum of every batch; a start checks only
+    a part of them. Changes nothing. The exit code is 1 if data is missing or damaged. In the folder of a running
     broker, a batch that is being written may look damaged.
 
     \b
@@ -246,8 +246,8 @@ def restore(
     The records get new offsets at the end of the partition, and keep keys, values, headers and timestamps. They are
     written in one transaction: all of them or, if the command fails, none. A second call writes them a second time.
 
-    Records of aborted transactions are left out. Those of unknown outcome are left out too, unless --unknown is given:
-    look at what the application did, and decide.
+    Records of aborted transactions are left out. Records of transactions with an unknown outcome are left out too,
+    unless --unknown is given: use it if the application meant to commit them.
 
     \b
     Example:

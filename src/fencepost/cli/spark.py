@@ -40,7 +40,7 @@ def spark_jar() -> None:
 
 @click.group(cls=HelpfulGroup)
 def spark() -> None:
-    """Check that a pipeline with the Spark sink will find what it needs
+    """Check brokers, permissions, limits and ports for the Spark sink
 
     \b
     Example:

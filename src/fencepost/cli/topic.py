@@ -174,8 +174,8 @@ def list_(internal: bool, cluster: ClusterOptions, as_json: bool) -> None:
 def describe(name: str, all_settings: bool, cluster: ClusterOptions, as_json: bool) -> None:
     """Show the partitions and the settings of a topic
 
-    Shows for each partition its leader, its copies, and its offsets: where the log starts, the last stable offset, up
-    to which read_committed readers read, and the high watermark, up to which all others do.
+    Shows for each partition its leader, its copies, and its offsets: the start of the log, the last stable offset
+    (the limit of read_committed readers), and the high watermark (the limit of all other readers).
 
     \b
     Example:

@@ -193,8 +193,8 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
     """Explain why a transaction is not finished, and what to do
 
     Says what happened, why, which readers and consumer groups wait, and what happens next. Searches every partition of
-    the cluster for transactions of the id, because one may hang on a partition that its coordinator does not know. The
-    exit code is 1 if one hangs that is or may be of the id, or if no coordinator knows the id.
+    the cluster for transactions of the id, because its coordinator does not know a transaction that hangs. The exit
+    code is 1 if a transaction hangs that belongs or may belong to the id, or if no coordinator knows the id.
 
     With --json, `cause` is a code: hanging, hanging_nameless, duel, open, overdue, markers_under_way, markers_missing,
     committed, aborted, aborted_by_client, aborted_by_timeout, aborted_by_takeover, aborted_by_client_or_takeover,

@@ -140,8 +140,8 @@ def _what_next(cluster: ClusterOptions, pin: Pin) -> str:
 def hanging(place: str | None, cluster: ClusterOptions, as_json: bool) -> None:
     """Find transactions that no coordinator will end
 
-    Searches all partitions of the cluster, those of TOPIC or one, for transactions that are open there but unknown to
-    their coordinator. Readers wait for them for ever. The exit code is 1 if there is one.
+    Searches all partitions of the cluster, all of TOPIC, or one partition, for transactions that are open there but
+    unknown to their coordinator. Readers wait for them for ever. The exit code is 1 if a transaction hangs.
 
     \b
     Example:
