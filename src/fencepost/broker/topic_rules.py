@@ -49,6 +49,7 @@ def check_new_topic(
         raise TopicRefused(errors.INVALID_CONFIG, str(e)) from None
     if name in INTERNAL_TOPICS:
         # Differs: Kafka lets a client create its internal topics with any number of partitions and any settings.
+        # Fencepost accepts only the number of partitions in its settings, and refuses harmful settings.
         own_count = config[f"{SETTINGS_PREFIX[name]}.num.partitions"]
         if partition_count != own_count:
             raise TopicRefused(

@@ -51,7 +51,8 @@ RECORDS_PER_COMPRESSED_BYTE = 4
 UNPACKED_BYTES = 32 << 20
 UNPACKED_BYTES_PER_BYTE = 64
 UNCOMMON = CODEC_MASK | LOG_APPEND_TIME | CONTROL
-# Differs: of a batch that it refuses, Kafka examines all records, and names each one that is at fault.
+# Differs: Kafka examines all records of a batch that it refuses, and names each record at fault. Fencepost examines the
+# first 100,000.
 EXAMINED_RECORDS = 100_000
 
 _INT32 = struct.Struct(">i")
@@ -161,11 +162,13 @@ def _refuse_shape(records: Buffer, size: int, magic: int) -> RefusedBatch | None
 def _refuse_uncommon(header: BatchHeader) -> RefusedBatch | None:
     """Check features that an ordinary batch does not have: a codec, control records, a producer without a sequence."""
     if header.codec >= len(CODECS):
-        # Differs: Kafka answers UNKNOWN_SERVER_ERROR to a codec that does not exist.
+        # Differs: Kafka answers UNKNOWN_SERVER_ERROR to a codec that does not exist. Fencepost answers
+        # UNSUPPORTED_COMPRESSION_TYPE.
         return RefusedBatch(errors.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {header.codec} is unknown")
     if header.is_control:
         return RefusedBatch(errors.INVALID_RECORD, "clients may not write control records")
-    # Differs: Kafka accepts batches of a producer without an epoch (-1), and does not check their order.
+    # Differs: Kafka accepts batches with a producer id and no epoch (-1), and does not check their order. Fencepost
+    # refuses them.
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         return RefusedBatch(
             errors.INVALID_RECORD,
@@ -173,7 +176,8 @@ def _refuse_uncommon(header: BatchHeader) -> RefusedBatch | None:
         )
     if header.is_transactional and header.producer_id < 0:
         return RefusedBatch(errors.INVALID_RECORD, "a transactional batch needs a producer id")
-    # Differs: Kafka clears the bit for a CreateTime topic, which takes a new checksum. No client sets the bit.
+    # Differs: if a batch claims LogAppendTime, Kafka clears the bit for a CreateTime topic, which takes a new checksum.
+    # Fencepost answers INVALID_TIMESTAMP. No client sets the bit.
     if header.has_log_append_time:
         return RefusedBatch(errors.INVALID_TIMESTAMP, "producers may not set the timestamp type to LogAppendTime")
     return None
@@ -186,7 +190,7 @@ def most_unpacked_bytes(compressed_bytes: int) -> int:
 
 def _refuse_count(records: Buffer, header: BatchHeader) -> RefusedBatch | None:
     """Refuse a wrong record count, where checking is cheap or the count is implausible."""
-    # Differs: Kafka reads the records of every batch. Fencepost counts those of small batches.
+    # Differs: Kafka reads the records of every batch. Fencepost only counts the records of small batches.
     count = header.record_count
     room = header.length + PREFIX_BYTES - HEADER_BYTES
     payload = records

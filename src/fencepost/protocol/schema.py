@@ -28,8 +28,8 @@ BLOBS = {"string", "bytes", "records"}
 NO_UUID = bytes(16)
 UNBOUNDED = 1 << 15
 MAX_STRING_BYTES = (1 << 15) - 1
-# Differs: a request may have 200,000 array elements in all, because a few bytes on the wire become a few hundred in
-# memory.
+# Differs: Fencepost accepts 200,000 array elements in a request, because a few bytes on the wire become a few hundred
+# in memory.
 MAX_REQUEST_ELEMENTS = 200_000
 MAX_MESSAGE_CHARS = 1000
 

@@ -25,7 +25,7 @@ Found = list[tuple[str, bytes, list[tuple[int, FetchedOffset]]]]
 
 def handle(ctx: Context, req: OffsetFetchRequest) -> OffsetFetchResponse:
     if ctx.version >= 8:
-        # Differs: a group that is named more than once, with all its topics, is answered once.
+        # Differs: Fencepost answers once for a group, however often an OffsetFetch names it with all its topics.
         named = [(group.group_id if group.topics is None else i, group) for i, group in enumerate(req.groups)]
         distinct = dict(named).values()
         return OffsetFetchResponse(groups=[_fetch_group(ctx, group, req.require_stable) for group in distinct])

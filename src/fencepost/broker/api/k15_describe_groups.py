@@ -12,7 +12,7 @@ Member = DescribeGroupsResponse.DescribedGroupMember
 
 
 def handle(ctx: Context, req: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    # Differs: a group that is named more than once is described once.
+    # Differs: Fencepost describes a group once, however often a DescribeGroups names it.
     return DescribeGroupsResponse(groups=[_describe(ctx, group_id) for group_id in dict.fromkeys(req.groups)])
 
 

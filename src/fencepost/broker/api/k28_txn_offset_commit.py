@@ -37,8 +37,8 @@ def handle(ctx: Context, req: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse
                     p.committed_offset,
                     p.committed_leader_epoch,
                     p.committed_metadata,
-                    # Differs: Kafka 4.3 stores no topic id with the offsets of a transaction; with the id they never
-                    # count for a later topic of the same name.
+                    # Differs: Kafka 4.3 stores no topic id with the offsets of a transaction. Fencepost stores it, so
+                    # that they never count for a later topic of the same name.
                     topic_id=found.topic_id,
                 )
             )

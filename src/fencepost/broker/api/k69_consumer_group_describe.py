@@ -22,7 +22,7 @@ TopicPartitions = ConsumerGroupDescribeResponse.TopicPartitions
 
 
 def handle(ctx: Context, req: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    # Differs: a group that is named more than once is described once.
+    # Differs: Fencepost describes a group once, however often a ConsumerGroupDescribe names it.
     return ConsumerGroupDescribeResponse(groups=[_describe(ctx, name) for name in dict.fromkeys(req.group_ids)])
 
 

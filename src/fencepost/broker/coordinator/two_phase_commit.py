@@ -148,8 +148,9 @@ class TwoPhaseCommit:
     ) -> int:
         error = partition.write_marker(producer_id, epoch, commit, COORDINATOR_EPOCH, now_ms, transaction_version)
         if error == errors.TRANSACTION_COORDINATOR_FENCED:
-            # Differs: Apache Kafka gives up. Here there is one coordinator, so only a tool's WriteTxnMarkers can have a
-            # later coordinator epoch, and that must not hold back the last stable offset for ever.
+            # Differs: Kafka writes no marker if the partition has seen a later coordinator epoch. Fencepost writes it:
+            # there is one coordinator, so only a tool's WriteTxnMarkers can have had a later epoch, and that must not
+            # hold back the last stable offset for ever.
             known = partition.producers.by_id[producer_id].coordinator_epoch
             error = partition.write_marker(producer_id, epoch, commit, known, now_ms, transaction_version)
         if self._trace is not None:

@@ -152,7 +152,8 @@ class TxnCoordinator:
             elif not self.two_phase_commit.answers_after_complete:
                 reply(errors.CONCURRENT_TRANSACTIONS, -1, -1)
             else:
-                # Differs: Apache Kafka answers CONCURRENT_TRANSACTIONS and lets the client ask again.
+                # Differs: Kafka answers CONCURRENT_TRANSACTIONS to an InitProducerId that aborts a transaction, and the
+                # client asks again. Fencepost answers after the abort.
                 self.init_producer_id(
                     txn.transactional_id, expected_producer_id, expected_epoch, timeout_ms, now_ms, reply
                 )

@@ -60,7 +60,8 @@ class GroupMembers:
     def _join_classic(self, cmd: Join, token: Token, now_ms: int) -> Decision[list[Reply]]:
         group = self._shard.classic.get(cmd.group_id)
         if group is None:
-            # Differs: Kafka also writes a record of the group without members. A restart loses nothing without it.
+            # Differs: Kafka writes a record of a new group before it has members. Fencepost does not: a restart loses
+            # nothing without it.
             group = self._shard.add_unrecorded(cmd.group_id, now_ms)
         new_member_id = "" if cmd.member_id else self._new_member_id(cmd)
         return (yield from classic.join(group, cmd, token, new_member_id, self._config, now_ms))

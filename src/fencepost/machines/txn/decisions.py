@@ -268,8 +268,9 @@ def decide_end_and_bump(
         if is_retry:
             if commit is not (txn.state is COMPLETE_COMMIT):
                 return refuse(errors.INVALID_TXN_STATE)
-            # Differs: Kafka treats this as a retry even if the last transaction was TV0 or TV1. Then a new producer
-            # took the epoch, and the producer that it fenced would receive that epoch and continue writing.
+            # Differs: Kafka takes an EndTxn v5 with the previous epoch for a retry, even if the last transaction was
+            # TV0 or TV1. Then a new producer took the epoch, and the producer that it fenced would receive that epoch
+            # and continue writing. Fencepost answers PRODUCER_FENCED.
             is_bumped = txn.client_transaction_version.bumps_epoch or is_overflow_retry
             return OK if is_bumped else refuse(errors.PRODUCER_FENCED)
         if not is_current:

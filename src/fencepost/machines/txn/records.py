@@ -81,8 +81,8 @@ def _partitions_bytes(partitions: frozenset[TopicPartition], version: int) -> by
 
 def encode_value(txn: Txn, transaction_version: TransactionVersion) -> bytes:
     """Encoded by hand, since every transaction writes three of these; a test compares it with the definition."""
-    # Differs: at TV0 Kafka refuses to end a transaction of a TV2 client (UNSUPPORTED_VERSION), since the old layout has
-    # no fields for it. Here the record has the newer layout.
+    # Differs: at TV0 Kafka refuses to end a transaction of a TV2 client (UNSUPPORTED_VERSION), since the old layout of
+    # the state record has no fields for it. Fencepost writes the record in the newer layout.
     version = 1 if transaction_version > TV0 or txn.client_transaction_version.bumps_epoch else 0
     partitions = NULL_PARTITIONS[version] if txn.state is EMPTY else _partitions_bytes(txn.partitions, version)
     head = _HEAD.pack(version, txn.producer_id, txn.producer_epoch, txn.timeout_ms, txn.state)

@@ -280,7 +280,7 @@ def select_protocol(offers: list[Protocols]) -> str:
     for protocols in offers:
         vote = next(name for name, _ in protocols if name in common)
         votes[vote] = votes.get(vote, 0) + 1
-    # Differs: Kafka breaks a tie between protocols by hash order; here the protocol that got the first vote wins.
+    # Differs: Kafka breaks a tie between protocols by hash order. Fencepost chooses the protocol with the first vote.
     return max(votes, key=lambda name: votes[name])
 
 

@@ -154,7 +154,8 @@ def _add_member(
 
 
 def _update_member(member: Member, cmd: Join, token: Token) -> list[Reply]:
-    # Differs: Kafka never answers the earlier join that this one replaces.
+    # Differs: Kafka never answers a JoinGroup that a later one of the same member replaces. Fencepost answers
+    # REBALANCE_IN_PROGRESS.
     replies = release_join(member, JoinResult(errors.REBALANCE_IN_PROGRESS, member.member_id))
     member.protocols = cmd.protocols
     member.rebalance_timeout_ms = cmd.time_to_rejoin_ms()

@@ -25,7 +25,8 @@ from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.decision import Decision
 from fencepost.protocol import errors
 
-# Differs: Kafka waits for static members in steps of their rebalance timeout, however short they ask for it.
+# Differs: Kafka waits for static members in steps of their rebalance timeout, however short it is. Fencepost waits at
+# least a second.
 SHORTEST_REBALANCE_RETRY_MS = 1_000
 
 

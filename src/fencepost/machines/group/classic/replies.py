@@ -47,7 +47,7 @@ def turn_away(member: Member | None) -> list[Reply]:
     """A member that leaves the group while it waits for an answer learns that it is no longer a member."""
     if member is None:
         return []
-    # Differs: Kafka does not answer a held sync here.
+    # Differs: Kafka does not answer the waiting SyncGroup of a member that leaves. Fencepost answers UNKNOWN_MEMBER_ID.
     return [
         *release_join(member, JoinResult(errors.UNKNOWN_MEMBER_ID, "")),
         *release_sync(member, SyncResult(errors.UNKNOWN_MEMBER_ID)),

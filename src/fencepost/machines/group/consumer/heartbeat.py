@@ -167,7 +167,8 @@ def _find_or_admit(draft: Draft, cmd: ConsumerHeartbeat) -> ConsumerMember:
             if static is None:
                 return group.members.get(cmd.member_id, ConsumerMember(cmd.member_id))
             if static.member_id == cmd.member_id and static.epoch != LEAVE_STATIC_EPOCH:
-                # Differs: Kafka refuses a member whose first answer was lost, until its session ends.
+                # Differs: Kafka refuses a static member that joins again because the first answer was lost, until its
+                # session ends. Fencepost accepts it.
                 return static
             if static.classic is None and static.epoch != LEAVE_STATIC_EPOCH:
                 raise GroupRefused(
@@ -271,7 +272,8 @@ def _resolve_regexes(draft: Draft, own_regex: str, topics: TopicLookup, now_ms: 
     wanted = group.wanted_regexes()
     for regex in sorted(group.regexes.keys() - wanted):
         draft.write(RegexRecord(group.group_id, regex, None))
-    # Differs: Kafka matches patterns in the background, and looks for new topics every ten seconds at most.
+    # Differs: Kafka matches patterns in the background, and looks for new topics every ten seconds at most. Fencepost
+    # matches them in the heartbeat.
     is_stale = group.seen_topics_version != topics.version
     has_changed = False
     for regex in sorted(wanted):
