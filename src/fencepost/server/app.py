@@ -228,7 +228,7 @@ class App:
 
     def die(self, error: LogTailUnknown) -> None:
         """Stop at once: acknowledged data may not be on the disk, and only recovery can find out."""
-        self.log.error(f"{error}\nhint: look at the disk; the next start recovers what is there")
+        self.log.error(f"{error}\nhint: check the disk; the next start recovers the data that is on it")
         os._exit(1)
 
     async def stop(self) -> None:

@@ -6,12 +6,12 @@ import java.util.stream.Stream;
 /**
  * Buffers that the tasks of this JVM use again and again: large arrays are expensive for Java's memory management.
  *
- * Their sizes are powers of two, so that a buffer that is used again is never much larger than what is asked for.
+ * Their sizes are powers of two, so that a buffer that is used again is less than twice as large as requested.
  */
 public final class Buffers {
-    /** Smaller ones are not kept: Java makes them quickly. */
+    /** Smaller buffers are not kept: Java makes them quickly. */
     private static final int SMALLEST = 1 << 14;
-    /** Those of unusually large record batches are not kept. */
+    /** Larger buffers, of unusually large record batches, are not kept. */
     private static final int LARGEST = 2 << 20;
 
     private static final long MOST_KEPT_BYTES = Runtime.getRuntime().maxMemory() / 16;
@@ -60,7 +60,7 @@ public final class Buffers {
             sizes[indexOf(bytes)].free.push(buffer);
             keptBytes += bytes;
             while (keptBytes > MOST_KEPT_BYTES) {
-                // The size that has the most: otherwise those of an earlier job could keep out those of this one.
+                // Drop one of the size with the most free buffers: otherwise buffers of an earlier job could fill the pool.
                 keptBytes -= most().free.pop().length;
             }
         }

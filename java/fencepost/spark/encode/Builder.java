@@ -7,7 +7,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 /** The next record batch of one partition, which grows record by record. */
 final class Builder {
     private static final int MAX_RECORD_BYTES = 1 << 28; // No Kafka accepts a record of this size.
-    /** Of the first buffer. Of many partitions, most may get only a few records. */
+    /** The size of the first buffer. If there are many partitions, most of them may get only a few records. */
     private static final int LEAST_BYTES = 1 << 10;
 
     final TopicPartition where;

@@ -87,7 +87,7 @@ public final class RecordBatch {
 
     /** `count` records from `at` on, with times and offsets relative to the first of them. */
     private RecordBatch part(byte[] plain, int at, int count) {
-        // Its records are no larger than before, but a time that is relative to another may be.
+        // The records are no larger than before, but a time relative to another record may take more bytes.
         byte[] target = new byte[HEADER_BYTES + plain.length - at + 10 * count];
         int end = HEADER_BYTES;
         long first = 0;

@@ -11,9 +11,9 @@ import java.util.Map;
 /**
  * Python's answer as JSON, with one of these fields.
  *
- * `metrics`: it is done; these are numbers about it.
- * `refused`: the options are wrong; why.
- * `failed`: nothing was committed, or it is not known; why.
+ * `metrics`: the write succeeded; its numbers.
+ * `refused`: the options are wrong; the reason.
+ * `failed`: the write was not committed, or its outcome is unknown; the reason.
  * `stopped`: the query was stopped in the middle of the micro-batch, which was aborted.
  */
 final class Answer {
@@ -21,7 +21,7 @@ final class Answer {
 
     private Answer() {}
 
-    /** The metrics of an answer that all went well; otherwise throws the exception that Spark expects. */
+    /** The metrics if the write succeeded; otherwise throws the exception that Spark expects. */
     static Map<String, String> metricsOf(String json) {
         JsonNode answer;
         try {

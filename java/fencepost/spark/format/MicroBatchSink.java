@@ -40,7 +40,7 @@ final class MicroBatchSink implements Sink, ReportsSinkMetrics {
         return session.internalCreateDataFrame(data.queryExecution().toRdd(), data.schema(), false);
     }
 
-    /** About the last micro-batch: Spark shows them in the progress of the query. */
+    /** The metrics of the last micro-batch, which Spark shows in the progress of the query. */
     @Override
     public Map<String, String> metrics() {
         return metrics;
@@ -51,7 +51,7 @@ final class MicroBatchSink implements Sink, ReportsSinkMetrics {
         return description;
     }
 
-    /** A sink is not told of the end of its query, but a listener is. */
+    /** Spark reports the end of a query to listeners, but not to its sink. */
     private final class UntilTheEnd extends StreamingQueryListener {
         private static final long serialVersionUID = 1;
         private final transient String runId;

@@ -112,7 +112,7 @@ final class BrokerConnection implements AutoCloseable {
         try {
             socket.close();
         } catch (IOException ignored) {
-            // It is of no use any more.
+            // The socket is not used any more.
         }
     }
 
@@ -197,7 +197,7 @@ final class BrokerConnection implements AutoCloseable {
         try {
             socket.close();
         } catch (IOException ignored) {
-            // It is of no use any more.
+            // The socket is not used any more.
         }
     }
 }

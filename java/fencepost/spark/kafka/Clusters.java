@@ -22,7 +22,7 @@ public final class Clusters {
         }
     }
 
-    /** Only where no answer is outstanding on any of its connections. */
+    /** Call it only if no answer is outstanding on any connection of the cluster. */
     public static void giveBack(ClientSettings settings, Cluster cluster) {
         synchronized (free) {
             ArrayDeque<Cluster> waiting = free.computeIfAbsent(settings, of -> new ArrayDeque<>());

@@ -9,7 +9,7 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Kafka's error codes, and what each means as the answer to a Produce request.
+ * Kafka's error codes, with the meaning of each as the answer to a Produce request.
  *
  * The table is made from Python's `protocol/errors.py` and `task/produce_answer.py` when the jar is built.
  */

@@ -85,7 +85,7 @@ final class Pem {
 
     private static byte[] decrypted(byte[] bytes, String password) throws IOException, GeneralSecurityException {
         EncryptedPrivateKeyInfo info = new EncryptedPrivateKeyInfo(bytes);
-        // For PBES2, which is what OpenSSL writes, the parameters say which algorithm it is.
+        // For PBES2, OpenSSL's scheme, the parameters name the algorithm.
         String algorithm = info.getAlgName().equals("PBES2") ? info.getAlgParameters().toString() : info.getAlgName();
         Cipher cipher = Cipher.getInstance(algorithm);
         PBEKeySpec key = new PBEKeySpec(password.toCharArray());

@@ -106,7 +106,7 @@ final class LeaseConnection implements AutoCloseable {
         try {
             socket.close();
         } catch (IOException ignored) {
-            // It is of no use any more.
+            // The socket is not used any more.
         }
     }
 

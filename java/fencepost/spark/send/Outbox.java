@@ -12,7 +12,7 @@ import org.apache.spark.TaskKilledException;
 /**
  * The record batches of a task between its two threads: the task puts them in, its sender takes them out.
  *
- * The task waits while it is full, so that a task whose brokers are slow does not fill the memory. A failure of the sender
+ * The task waits while the outbox is full, so that slow brokers do not make the task fill the memory. A failure of the sender
  * reaches the task at its next call.
  */
 final class Outbox {
@@ -43,7 +43,7 @@ final class Outbox {
         notifyAll();
     }
 
-    /** There are no more. Returns when all are acknowledged. */
+    /** Called after the last record batch. Returns when all are acknowledged. */
     synchronized void finish() {
         isComplete = true;
         notifyAll();
@@ -74,7 +74,7 @@ final class Outbox {
 
     // --- its sender ---------------------------------------------------------------------------------------------
 
-    /** Waits for work. False: there will be none any more. */
+    /** Waits for work. False: all work is done. */
     synchronized boolean awaitWork() throws InterruptedException {
         while (waiting.isEmpty() && !isComplete) {
             wait();

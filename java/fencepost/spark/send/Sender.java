@@ -52,7 +52,7 @@ public final class Sender implements AutoCloseable {
         outbox.put(batch);
     }
 
-    /** There are no more. Returns the number of records in each partition, when all are acknowledged. */
+    /** Called after the last record batch. Returns the number of records in each partition, when all are acknowledged. */
     public Map<TopicPartition, Long> finish() throws InterruptedException {
         outbox.finish();
         thread.join();
