@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 D = TypeVar("D")
 MOST_COLUMNS = 120
 LEAST_COLUMNS = 40
-# In the message of an error. A warning is one line, and says it in the same sentence.
+# Between the message and the hint of an error. A warning is one line with both.
 HINT = "\n\nhint: "
 STYLES = {"ok": "green", "FAIL": "bold red"}
 

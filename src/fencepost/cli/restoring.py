@@ -26,7 +26,7 @@ def write_batches(
     client: KafkaClient, topic: str, partition: int, batches: Iterable[tuple[BatchHeader, list[Record]]]
 ) -> None:
     """Write all records, or none: the batches keep their size and compression. Raises ClientError or Failure."""
-    client.leader(topic, partition)  # Raises BrokerError if there is no such partition.
+    client.leader(topic, partition)  # Raises BrokerError if the partition does not exist.
     transaction = Transaction(client, f"fencepost-salvage-{topic}-{partition}", TIMEOUT_MS, is_verified=True)
     transaction.init()
     identity = transaction.begin()

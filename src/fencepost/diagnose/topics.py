@@ -34,7 +34,7 @@ class TopicList:
 class TopicSetting:
     name: str
     value: str | None
-    is_own: bool  # Made for this topic; the others come from the brokers.
+    is_own: bool  # Set for this topic; other values come from the brokers.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

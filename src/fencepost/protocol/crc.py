@@ -15,7 +15,7 @@ def _load() -> Callable[..., int]:
     package = PathFinder.find_spec("crc32c")
     compiled = package and PathFinder.find_spec("_crc32c", package.submodule_search_locations)
     if compiled is None or compiled.loader is None:
-        # The package has another structure than we know: import it the ordinary way.
+        # The package has an unknown structure: import it the ordinary way.
         from crc32c import crc32c as plain
 
         return plain

@@ -64,7 +64,7 @@ class ClientConnection(FlowControl):
         self._closing_bytes = 0  # Bytes that the listener counts as still to be sent before the close.
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
-        self._reads_little = False  # The last request was large: the next one may be, and its beginning is copied.
+        self._reads_little = False  # The last request was large, so the next may be: its beginning is copied.
         self._closer: Callable[[], None] | None = None
 
     # --- called by asyncio --------------------------------------------------------------------------------

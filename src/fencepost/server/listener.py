@@ -32,10 +32,10 @@ STALLED_S = 1.0
 SILENT_S = 1.0
 TICK_S = 1.0
 IDLE_CHECK_S = 10.0
-# So many connections get memory beyond the limit in one tick, if no other will give any back.
+# The number of connections that get memory beyond the limit in one tick, if no other connection will give any back.
 GRANTS_A_TICK = 256
 _LATE = "a request of {} bytes is still not there, and others wait for memory (queued.max.request.bytes)"
-# For so many closed connections, the last requests are kept.
+# The number of closed connections of which the last requests are kept.
 KEPT_CONNECTIONS = 256
 
 

@@ -67,7 +67,7 @@ def _signals_held() -> Iterator[None]:
     try:
         if threading.current_thread() is threading.main_thread():
             for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                # One that is ignored, or that ends the process at once, stays so.
+                # A signal that is ignored, or that ends the process at once, keeps its effect.
                 if callable(signal.getsignal(each)):
                     before[each] = signal.signal(each, lambda number, _: held.append(number))
         yield

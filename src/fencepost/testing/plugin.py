@@ -57,7 +57,7 @@ def fencepost_broker_factory() -> Iterator[BrokerFactory]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    # As the lines of the log begin, so that the two can be compared.
+    # In the format of the log's timestamps, so that the two can be compared.
     item.stash[_BEGAN] = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
 
 

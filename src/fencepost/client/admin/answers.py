@@ -68,5 +68,5 @@ class Rpc(NamedTuple):
 class Answers(Generic[K, V]):
     found: dict[K, V] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    # What this user may not ask about.
+    # Resources that this user may not describe.
     denied: set[K] = field(default_factory=set)

@@ -16,7 +16,7 @@ DYNAMIC_TOPIC = 1  # The source of a setting that was made for the topic itself.
 
 class ShownConfig(NamedTuple):
     name: str
-    value: str | None  # None: it is secret.
+    value: str | None  # None: the value is secret.
     source: int
 
 

@@ -179,7 +179,7 @@ def group_offsets(
                     for group_id, offsets in stable.items()
                 }
                 again = [group_id for group_id, found in pending.items() if found]
-                # The offset that is committed meanwhile.
+                # The offset that counts until the transaction ends.
                 before = _fetch_offsets(client, node_id, again, partitions, require_stable=False)[0] if again else {}
             except ClientError as e:
                 answers.problems.append(f"broker {node_id} did not give the offsets of groups: {e}")

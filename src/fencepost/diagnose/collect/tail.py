@@ -133,7 +133,7 @@ class TopicTail:
         markers = MarkerIndex()
         for found in self._chunks(where, position, end):
             if isinstance(found, Remark):
-                continue  # The second reading repeats it.
+                continue  # The second pass reports it.
             for batch, _ in found:
                 markers.add(batch)
         for found in self._chunks(where, position, end):

@@ -37,7 +37,7 @@ def diagnose_max_timeout(snapshot: DoctorSnapshot) -> list[DoctorFinding]:
             f"Producers that leave transaction.timeout.ms at {duration(USUAL_TIMEOUT_MS)} are refused with "
             f"INVALID_TRANSACTION_TIMEOUT. {RESTART}"
         )
-    # It shows what part of its timeout each transaction needs.
+    # The command shows how much of its timeout each transaction needs.
     needed = command("txn", "list", "--state", "Ongoing")
     return [DoctorFinding(check="max-timeout", severity=Severity.RISK, summary=summary, detail=detail, command=needed)]
 

@@ -15,7 +15,7 @@ class Severity(IntEnum):
     """The lower, the worse."""
 
     PROBLEM = 0  # Something is wrong now.
-    RISK = 1  # Nothing is wrong yet, but this cluster will not survive a failure that it should.
+    RISK = 1  # There is no problem yet, but the cluster will not survive a failure that it should survive.
     INFORMATION = 2  # Good to know; there may be nothing to improve.
 
 

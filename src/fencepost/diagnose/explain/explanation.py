@@ -52,7 +52,7 @@ def diagnose_txn(snapshot: TxnSnapshot) -> Explanation:
     blocks = what_it_blocks(snapshot)
     hanging = hanging_of(snapshot)
     groups = affected_groups(snapshot.groups, snapshot.ends, {b.where for b in blocks})
-    # What hangs comes first: readers wait for it for ever.
+    # Hanging transactions come first: readers wait for them for ever.
     found = explain_hanging(hanging, blocks)
     nameless = explain_nameless(snapshot)
     duel = explain_duel(snapshot)

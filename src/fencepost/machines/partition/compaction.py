@@ -166,7 +166,7 @@ class _Aborted:
     def __init__(self, log: Log) -> None:
         self.is_empty = True
         self._log = log
-        self._begins: list[tuple[int, AbortedTxn]] = []  # A heap of those that begin later.
+        self._begins: list[tuple[int, AbortedTxn]] = []  # A heap of the aborted transactions that begin later.
         self._known: set[int] = set()
         self._open: dict[int, AbortedTxn] = {}
 

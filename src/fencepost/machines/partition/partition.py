@@ -138,7 +138,7 @@ class Partition:
         self.stable_address = log.end_address
         # No aborted transaction ends after this offset.
         self.last_aborted_offset = -1
-        self.aborted_bytes = 0  # Of the transactions that were aborted since the start of the process.
+        self.aborted_bytes = 0  # Bytes of the transactions that were aborted since the start of the process.
         # Aborted transactions that could not be written to the index yet, because the disk refused.
         self.unindexed: list[AbortedTxn] = []
         # Settings of the topic. The cluster changes them.

@@ -65,7 +65,7 @@ class Producer:
         self.coordinator_epoch = -1
         self.last_timestamp = -1
         self.txn_first_offset = -1
-        self.txn_bytes = 0  # Of the open transaction, or the last one; for statistics only.
+        self.txn_bytes = 0  # Bytes of the open transaction, or of the last one; for statistics only.
 
     def _values(self) -> tuple[object, ...]:
         return self.epoch, self.batches, self.coordinator_epoch, self.last_timestamp, self.txn_first_offset

@@ -48,6 +48,6 @@ class AbortedIndex:
     def _find_last_offset(self) -> int:
         if self._last_offset is None:
             found = (segment.indexes.txns.last() for segment in reversed(self._segments))
-            # Set only when all were asked: an index that cannot be read may have an entry.
+            # Set only after all indexes were read: an index that cannot be read may have an entry.
             self._last_offset = next((last[3] for last in found if last is not None), -1)
         return self._last_offset

@@ -30,7 +30,7 @@ class BegunLogs:
         self._path = f"{folder}/{BEGUN_NAME}"
         self._boot = boot
         lines = (read_file(self._path) or b"").decode(errors="replace").split("\n")
-        # In the file; 0 if it is of another boot, or lacks a line: then it is written anew.
+        # Lines in the file; 0 if the file is of another boot or lacks a line. Then it is written anew.
         self._lines = len(lines) if lines[0] == boot else 0
         self._topic_ids = _decode_entries(lines[1:]) if self._lines else {}
 

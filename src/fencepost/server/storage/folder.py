@@ -312,7 +312,7 @@ class DataFolder:
         settled: list[str] = []
         for name, log in self._logs.items():
             if not log.files.settle():
-                # Others of its indexes may have got further: the next start has to look.
+                # Other indexes of the log may have more entries on disk: the next start has to check them.
                 self._report(f"{name}: an index could not be written, it is made again at the next start")
             elif name in half_swapped:
                 # The next start finishes the swap, and the log will have another size.

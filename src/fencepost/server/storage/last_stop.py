@@ -55,7 +55,7 @@ class LastStop:
         if self.trust is Trust.CLEAN:
             with suppress(FileNotFoundError):  # Called again, by `distrust`.
                 os.unlink(f"{self._folder}/{CLEAN_NAME}")
-            # If it came back after a power loss, it would vouch for logs that were written since.
+            # If a power loss brought the file back, it would vouch for logs that were written since.
             sync_directory(self._folder)
 
     def distrust(self) -> None:

@@ -108,7 +108,7 @@ def open_file_log(
     log.start_offset = min(max(log.start_offset, start_offset), end_offset)
     files = log.files
     files.recovery_point = min(point, end_offset)
-    with suppress(CorruptLog):  # A read of that part reports it.
+    with suppress(CorruptLog):  # A later read of the damaged part reports the damage.
         files.recovery_address = log.address_of(files.recovery_point)
     if trust is Trust.CLEAN and log.end_offset == point:
         files.synced_address = log.end_address

@@ -14,7 +14,7 @@ from fencepost.server.storage.heads import BadBatch, Placed, Read, walk
 from fencepost.server.storage.range_crc import RangeCrc
 from fencepost.server.storage.segment import LOOKUP_CHUNK_BYTES, SCAN_CHUNK_BYTES
 
-# Places that look like a header and are none. Among random bytes there are two or three in a million.
+# The most places that may look like a header and be none. Random bytes have two or three in a million.
 MOST_FALSE_HEADERS = 1_000_000
 
 # From the magic on: the checksum, attributes that are known, numbers that are not negative up to the record count.

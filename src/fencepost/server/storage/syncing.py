@@ -60,7 +60,7 @@ class FolderSync:
         self._path = path
         self._syncfs: Callable[[int], int] | None = None
         self._looked_for_syncfs = False
-        self._one_by_one = 0  # For this many more groups.
+        self._one_by_one = 0  # The number of groups that are still to be synced file by file.
 
     def sync_group(self, fds: list[int], directories: list[int]) -> None:
         """Sync the data of these files, and the names in these directories. Closes all of them."""
@@ -105,7 +105,7 @@ class FolderSync:
 
 
 def _find_syncfs() -> Callable[[int], int] | None:
-    # Before Linux 5.8 it did not report failed writes.
+    # Before Linux 5.8, syncfs did not report failed writes.
     if sys.platform != "linux" or _kernel() < (5, 8):
         return None
     import ctypes

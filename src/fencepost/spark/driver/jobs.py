@@ -40,7 +40,7 @@ class Jobs:
         self._stream = stream
         self._tag = f"fencepost-{uuid.uuid4().hex}"
         self._is_over = False
-        self._next_job_id = 0  # The first job that was not looked at.
+        self._next_job_id = 0  # The first job that was not checked yet.
         self._before = range(0)  # The jobs between the last micro-batch and this one, of whatever query.
         self._looked_at: set[int] = set()
         self._written = WrittenShuffles(status)
@@ -60,7 +60,7 @@ class Jobs:
         self._is_over = True
         if self._status is not None:
             self._status.context.removeJobTag(self._tag)
-            # What a broken attempt did is of no interest to the next one.
+            # The jobs of a broken attempt do not concern the next attempt.
             self._status.looked_until = self._next_job_id if kind is None else self._status.jobs_so_far()
         else:
             self._session.removeTag(self._tag)
@@ -128,7 +128,7 @@ class MicroBatchJobs(NamedTuple):
         in_group = {job_id for job_id in status.job_ids_of_group(self.run_id) if job_id in job_ids} if job_ids else ()
         for job_id in sorted(in_group, reverse=True):
             if not status.description(job_id).endswith(f"batch = {self.batch_id}"):
-                break  # Of the micro-batch before, as are all jobs before it.
+                break  # This job, and all earlier ones, belong to the previous micro-batch.
             found.append(job_id)
         return found[::-1]
 

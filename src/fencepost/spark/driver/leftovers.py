@@ -70,7 +70,7 @@ def forget_leftovers(context: Any, frame: Any, *, is_stream: bool) -> None:
     lineage, dependencies = _collect(roots | persisted)
     leftovers = find_leftovers(lineage, roots, persisted.keys(), is_stream=is_stream)
     if leftovers.shuffles and context.getConf().get(OLD_PROTOCOL, "false") == "true":
-        # A map task keeps the file that it finds, though it has computed another one.
+        # A map task keeps a shuffle file that exists, even if it has computed another one.
         raise SinkError(
             f"the micro-batch cannot be run again, because {OLD_PROTOCOL} is true: Spark would use shuffle files of "
             f"the attempt that was broken\n\nhint: {START_AGAIN}; with {OLD_PROTOCOL}=false the sink does it by itself"

@@ -11,7 +11,7 @@ COMMITTED, SKIPPED, EMPTY = "committed", "skipped", "empty"
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
     batch_id: int  # -1: a plain frame.
-    outcome: str  # COMMITTED; SKIPPED: Kafka had it already; EMPTY: there was nothing to commit.
+    outcome: str  # COMMITTED; SKIPPED: Kafka had the micro-batch already; EMPTY: there was nothing to commit.
     records: int = 0
     bytes: int = 0  # As sent: encoded and compressed.
     record_batches: int = 0

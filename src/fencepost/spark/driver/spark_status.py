@@ -52,7 +52,7 @@ class SparkStatus:
         self._infos = context._jsc.statusTracker()
         self._store = spark.statusStore()
         self._arrays = java_class(context._jvm, "java.util.Arrays")
-        self.looked_until = 0  # The first job that no micro-batch has looked at.
+        self.looked_until = 0  # The first job that no micro-batch has checked.
         self._json_mapper: Any = None  # Spark's own. It is kept: a new one would have to learn its classes again.
 
     def jobs_so_far(self) -> int:

@@ -25,14 +25,14 @@ ONLY = {
     "acks": ("all", "-1"),
     "enable.idempotence": ("true",),
 }
-# Settings of a producer that would change what is written where, and what to do instead.
+# Producer settings that would change the records or their partitions, and what to do instead.
 REFUSED = {
     "partitioner.class": "leave it out: the key decides, as with Kafka's own clients, or a column `partition`",
     "interceptor.classes": "leave it out, and change the rows in the DataFrame",
     "key.serializer": "leave it out, and give the column `key` as STRING or BINARY",
     "value.serializer": "leave it out, and give the column `value` as STRING or BINARY",
 }
-# Settings of a producer that this sink has no use for. They cannot do harm either.
+# Producer settings that have no effect on this sink, and do no harm.
 WITHOUT_EFFECT = frozenset(
     (
         *("batch.size", "buffer.memory", "connections.max.idle.ms", "linger.ms", "max.block.ms"),

@@ -23,7 +23,7 @@ from fencepost.spark.sink import ExactlyOnceSink
 
 log = logging.getLogger("fencepost.spark")
 
-# What has a message for the user. Any other exception is shown with its traceback.
+# Exceptions with a message for the user. Any other exception is shown with its traceback.
 EXPECTED = (SinkError, ClientError, UnwritableFrame)
 MODES = ("Append", "ErrorIfExists")
 

@@ -14,7 +14,7 @@ from fencepost.spark.task.topics import PinnedTopic
 
 
 class WritePlan(NamedTuple):
-    settings: Mapping[str, object]  # Empty while it travels.
+    settings: Mapping[str, object]  # Empty in the plan that travels with the job.
     identity: ProducerIdentity
     # TV2: from version 12 on the first write adds its partition; 13 names topics by id.
     # TV1: up to version 11 the driver adds partitions.

@@ -82,7 +82,7 @@ class ClassicGroup:
     # Where the protocol stands: as recorded, or ahead of it.
     state: GroupState = EMPTY
     previous_state: GroupState | None = None
-    # When the group came into its state; None after a record of an old layout, which has no such field.
+    # When the group entered its state; None after a record of an old layout, which lacks this field.
     state_timestamp_ms: int | None = None
     generation: int = 0
     protocol_type: str | None = None

@@ -51,7 +51,7 @@ def _step(
     missing = wanted - kept.keys()
     free = {place for place in missing if place not in group.owners or place in member.revoking}
     if to_revoke and _still_has(to_revoke, owned):
-        # It stays in its epoch until it has given these up.
+        # The member stays in its epoch until it has given up these partitions.
         return member.moved_to(member.epoch, UNREVOKED_PARTITIONS, kept, to_revoke)
     state = STABLE if len(free) == len(missing) else UNRELEASED_PARTITIONS
     return member.moved_to(group.target_epoch, state, kept | dict.fromkeys(sorted(free), group.target_epoch))
