@@ -92,7 +92,7 @@ SETTINGS: Mapping[str, Setting] = {
     "fetch.max.bytes": Setting("int", 57_671_680, "The most bytes that one fetch returns.", 1024),
     "max.incremental.fetch.session.cache.slots": Setting("int", 1000, "The most incremental fetch sessions that the broker keeps.", 0),
     "broker.id": Setting("int", 1, "The id of the first broker.", 0),
-    "advertised.listeners": Setting("str", "", "The address that clients are given, as PLAINTEXT://HOST:PORT; without it, the address of --listen. `--advertise HOST:PORT` sets it too.", check=parse_listener),
+    "advertised.listeners": Setting("str", "", "The address that the broker gives to clients, as PLAINTEXT://HOST:PORT; without it, the address of --listen. `--advertise HOST:PORT` sets it too.", check=parse_listener),
     "transaction.version": Setting("0|1|2", "2", "The level of the transaction.version feature in a new data folder."),
     "fencepost.flush.on.commit": Setting("bool", False, "Sync a transaction's data and decision to disk before EndTxn answers."),
     "fencepost.endtxn.reply": Setting("complete|prepare", "complete", "When EndTxn is answered: after all markers (complete), or after the decision as in Apache Kafka (prepare)."),

@@ -26,17 +26,17 @@ SINK_SETTINGS = {
     "compression.type": "none, gzip, snappy, lz4 or zstd",
     "max.request.size": "the largest record batch in bytes",
     "fencepost.offsets.retention.minutes": "the brokers' offsets.retention.minutes, if they do not show it to the sink",
-    "fencepost.transaction.partition.verification.enable": "true if every broker has it and none shows it to the sink",
+    "fencepost.transaction.partition.verification.enable": "true if all brokers have it on and do not show it",
     "fencepost.checkpoint.location": "the query's checkpointLocation; needed with Spark Connect only",
     "fencepost.lease.host": "a name of the driver that executors can resolve; spark.driver.host if absent",
-    "fencepost.lease.port": "a port, or a range FROM-TO; any free one if absent",
-    "fencepost.lease.bind": "the address of the driver to listen on; that of Spark's own driver port if absent",
+    "fencepost.lease.port": "the port of the lease service, or a range FROM-TO; any free port if absent",
+    "fencepost.lease.bind": "the address that the lease service listens on; that of Spark's driver port if absent",
     "fencepost.lease.tls": "true: executors talk to the driver over TLS, with a key that the driver makes for its run",
     "fencepost.plane": "where tasks run: jvm, python, or auto, which is jvm if the session has fencepost-spark.jar",
-    "fencepost.metrics.port": "where the driver serves metrics for Prometheus; nowhere if absent",
-    "fencepost.metrics.bind": "the address of the driver to serve them on; all if absent",
+    "fencepost.metrics.port": "the port of the driver's metrics for Prometheus; no metrics if absent",
+    "fencepost.metrics.bind": "the address that serves the metrics; all addresses of the driver if absent",
 }
-# In front of the name of a client setting: for the cluster that the query reads from, if it is another one.
+# The prefix of client settings for the cluster of the sources, if it is not the cluster of the outputs.
 SOURCE_PREFIX = "fencepost.source."
 # Where tasks run: see driver/planes.py.
 AUTO, JVM, PYTHON = "auto", "jvm", "python"
