@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -16,13 +17,15 @@ from fencepost.spark.failures import QueryStopped
 # text as long as the original message, which has a Java stack trace.
 STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch: java.lang.InterruptedException"
 INTERRUPTIONS = ("InterruptedException", "InterruptedIOException", "ClosedByInterruptException")
+# The job of a query that was stopped, and a job of a group that was cancelled otherwise.
+CANCELLED = re.compile(r"cancelled (?:.*\bQuery .*\[id = .*, runId = .*\] was stopped|.*\bcancelled job group\b)")
 IN_THE_MIDDLE = "the query or job was stopped in the middle of a transaction, which is aborted"
 
 
 def was_stopped(error: BaseException) -> bool:
     """Stopping a query interrupts its thread and cancels its job group. Either may be noticed first."""
     name, message = java_exception_of(error)
-    return name.endswith(INTERRUPTIONS) or "cancelled job group" in message
+    return name.endswith(INTERRUPTIONS) or CANCELLED.search(message) is not None
 
 
 @contextmanager
