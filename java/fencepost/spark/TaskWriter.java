@@ -21,16 +21,12 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.connector.write.DataWriter;
-import org.apache.spark.sql.connector.write.WriterCommitMessage;
 
 /** A task: encodes its rows, while its sender writes them under leases. Follows Python's `task/run.py`. */
-final class TaskWriter implements DataWriter<InternalRow> {
+final class TaskWriter implements AutoCloseable {
     /** The memory limits of a task: for record batches under construction, and for record batches in flight. */
     private static final long MOST_OPEN_BYTES = 16 << 20;
     private static final long MOST_SENDING_BYTES = 8 << 20;
-
-    record Written(TaskResult result) implements WriterCommitMessage {}
 
     private final TaskAttempt task;
     private final LeaseClient leases;
@@ -65,8 +61,7 @@ final class TaskWriter implements DataWriter<InternalRow> {
                 sender::put);
     }
 
-    @Override
-    public void write(InternalRow row) {
+    void write(InternalRow row) {
         rows++;
         if (writtenByAnother == null) {
             try {
@@ -82,19 +77,19 @@ final class TaskWriter implements DataWriter<InternalRow> {
         }
     }
 
-    @Override
-    public WriterCommitMessage commit() {
-        TaskResult result = writtenByAnother == null ? finish() : writtenByAnother;
+    /** All rows were written, by this attempt or by another. */
+    TaskResult finish() {
+        TaskResult result = writtenByAnother == null ? sendRest() : writtenByAnother;
         if (writtenByAnother != null && result.records() != rows) {
             String reason = "an earlier attempt at input partition " + task.partitionId() + " wrote " + result.records()
                     + " records, but there are " + rows + " rows";
             leases.dispute(reason);
             throw new WriteFailed(reason, null);
         }
-        return new Written(result);
+        return result;
     }
 
-    private TaskResult finish() {
+    private TaskResult sendRest() {
         try {
             encoder.finish();
             TaskResult result = leases.done(sender.finish(), topics);
@@ -108,11 +103,7 @@ final class TaskWriter implements DataWriter<InternalRow> {
         }
     }
 
-    @Override
-    public void abort() {
-        // Nothing to undo: the driver notices that the task is gone, and `close` follows.
-    }
-
+    /** If the task is not done, the driver notices that it is gone. */
     @Override
     public void close() {
         leases.close();

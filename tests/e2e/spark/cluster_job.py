@@ -184,6 +184,8 @@ def main(master: str) -> None:
         .config("spark.executor.extraJavaOptions", small)
         # Python workers pass on one row at a time.
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+        # As many production sessions have it: the results of tasks have to pass through it.
+        .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
         .config("spark.speculation", "true")
         .config("spark.speculation.interval", "100ms")
         .config("spark.speculation.multiplier", "1.1")

@@ -81,6 +81,22 @@ def test_a_frame_goes_in_one_transaction_to_the_partitions_that_java_would_choos
     assert is_free(servers, topic)
 
 
+def test_a_write_is_an_execution_of_spark_with_its_metrics_and_listeners(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
+) -> None:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    servers = broker.bootstrap_servers
+    sink = sinks(servers, unique("observed"), topic=create_topic(servers, unique("observed")))
+    seen = Observation("seen")
+    frame = spark.range(0, 100, 1, 2).selectExpr("cast(id AS string) AS value")
+
+    assert sink.write(frame.observe(seen, f.count(f.lit(1)).alias("rows"))) == 100
+
+    assert seen.get == {"rows": 100}
+
+
 def test_every_column_of_sparks_own_kafka_sink_is_understood(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink
 ) -> None:

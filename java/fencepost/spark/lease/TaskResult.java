@@ -1,6 +1,4 @@
 package fencepost.spark.lease;
 
-import java.io.Serializable;
-
 /** The records that the owner of an input partition wrote, as the driver said it: JSON that goes back as it came. */
-public record TaskResult(String json, long records) implements Serializable {}
+public record TaskResult(String json, long records) {}

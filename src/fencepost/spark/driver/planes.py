@@ -1,11 +1,12 @@
 """Where the tasks of a write run: in Spark's own JVM, or in Python workers. Both follow the same lease protocol.
 
-JvmPlane       a data source in fencepost-spark.jar (its sources are in `java/`), if the session has the jar
+JvmPlane       a job of fencepost-spark.jar (its sources are in `java/`), if the session has the jar
 PythonPlane    `task/run.py`, by mapInArrow: everywhere, and slower, because the rows have to get into Python first
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -14,11 +15,10 @@ from typing import Any, Protocol
 from fencepost.client.failures import BadClientSetting
 from fencepost.client.settings import parse_settings
 from fencepost.spark.checkpoint.files import has_gateway
-from fencepost.spark.failures import BatchBroken
-from fencepost.spark.jvm.jar import SINK_CLASS, why_no_jar
+from fencepost.spark.jvm.jar import load_write, why_no_jar
 from fencepost.spark.lease.messages import TaskResult
 from fencepost.spark.lease.server import LeaseServer
-from fencepost.spark.lease.wire import encode_topics
+from fencepost.spark.lease.wire import encode_topics, result_of
 from fencepost.spark.settings import AUTO, JVM, PYTHON
 from fencepost.spark.task.plan import WritePlan
 from fencepost.spark.task.run import RESULT_SCHEMA, spark_task
@@ -50,21 +50,18 @@ def _accepted(row: Any) -> TaskResult:
 
 
 class JvmPlane:
-    def __init__(self, leases: LeaseServer) -> None:
+    """java_write: `LeasedWrite` of the jar."""
+
+    def __init__(self, leases: LeaseServer, java_write: Any) -> None:
         self._leases = leases
+        self._java_write = java_write
 
     def write(self, rows: Any, plan: WritePlan) -> list[TaskResult]:
-        # The plan has secrets, and Spark shows the options of a write. Tasks fetch the plan with their token, which
-        # Spark hides by its name.
+        # The plan has secrets, and the job is stored in files of Spark. Tasks fetch the plan with their token.
         self._leases.offer(plan.write_number, plan_as_json(plan))
         host, port, token, fingerprint = plan.address
-        options = {"host": host, "port": port, "driver": self._leases.own_host, "token": token}
-        options |= {"fingerprint": fingerprint} if fingerprint else {}
-        rows.write.format(SINK_CLASS).options(**options, write=plan.write_number).mode("append").save()
-        accepted = self._leases.accepted(plan.write_number)
-        if accepted is None:
-            raise BatchBroken(f"Spark did not say which tasks of write {plan.write_number} it accepted")
-        return accepted
+        accepted = self._java_write.run(rows._jdf, plan.write_number, host, port, token, fingerprint or None)
+        return [result_of(result) for result in json.loads(accepted)]
 
 
 def plan_as_json(plan: WritePlan) -> Mapping[str, object]:
@@ -88,7 +85,7 @@ def choose_plane(session: Any, leases: LeaseServer, wanted: str) -> Plane:
         assert wanted == AUTO
         log.warning("tasks run in Python workers: %s", problem)
         wanted = PYTHON
-    return PythonPlane(leases) if wanted == PYTHON else JvmPlane(leases)
+    return PythonPlane(leases) if wanted == PYTHON else JvmPlane(leases, load_write(session))
 
 
 def why_no_jvm(session: Any) -> str | None:

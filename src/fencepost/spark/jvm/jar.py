@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-SINK_CLASS = "fencepost.spark.LeasedSink"
+WRITE_CLASS = "fencepost.spark.LeasedWrite"
 
 
 def jar_path() -> Path:
@@ -16,15 +16,25 @@ def jar_path() -> Path:
     return path
 
 
-def why_no_jar(session: Any) -> str | None:
-    """Why a session with a Java gateway has no jar, and how it gets one; None if it has it."""
+def load_write(session: Any) -> Any | None:
+    """The object of the jar that runs writes; None if a session with a Java gateway has no jar.
+
+    By the class loader of Spark's thread: `spark.jars` and `ADD JAR` put the jar into different ones.
+    """
     from py4j.protocol import Py4JJavaError
 
     try:
-        session._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(SINK_CLASS)
+        found = session._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(WRITE_CLASS)
     except Py4JJavaError:
-        return (
-            "the session has no fencepost-spark.jar\n\nhint: start the session with "
-            "fencepost.spark.configure(SparkSession.builder), or with `spark-submit --jars $(fencepost spark-jar)`"
-        )
-    return None
+        return None
+    return found.newInstance()
+
+
+def why_no_jar(session: Any) -> str | None:
+    """Why a session with a Java gateway has no jar, and how it gets one; None if it has it."""
+    if load_write(session) is not None:
+        return None
+    return (
+        "the session has no fencepost-spark.jar\n\nhint: start the session with "
+        "fencepost.spark.configure(SparkSession.builder), or with `spark-submit --jars $(fencepost spark-jar)`"
+    )

@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from fencepost.spark.lease.messages import ReportedWrite, TaskAttempt
+from fencepost.spark.lease.messages import TaskAttempt
 from fencepost.spark.lease.port import host_port
 from fencepost.spark.lease.wire import MAX_FRAME_BYTES, encode_frame, keep_alive, take_frame
 
@@ -35,7 +35,7 @@ class TaskConnection(asyncio.BufferedProtocol):
 
     def __init__(self, owner: Connections, peer: str) -> None:
         self.peer = peer
-        self.task: TaskAttempt | ReportedWrite | None = None
+        self.task: TaskAttempt | None = None
         self.is_asking = False
         self._owner = owner
         self._received = bytearray()
@@ -101,7 +101,7 @@ class Connections:
         limit: int,
         clock_ms: Callable[[], int],
         handle: Callable[[TaskConnection, Mapping[str, Any]], None],
-        lost: Callable[[TaskConnection, TaskAttempt | ReportedWrite], None],
+        lost: Callable[[TaskConnection, TaskAttempt], None],
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.open: set[TaskConnection] = set()
@@ -183,7 +183,7 @@ class Connections:
 
     # --- while they are open --------------------------------------------------------------------------------
 
-    def admit(self, connection: TaskConnection, task: TaskAttempt | ReportedWrite) -> None:
+    def admit(self, connection: TaskConnection, task: TaskAttempt) -> None:
         """The peer has said which task it is."""
         connection.task = task
         del self._strangers[connection]

@@ -43,15 +43,6 @@ class TaskResult(NamedTuple):
     topics: Topics = ()  # As the owner found them.
 
 
-class ReportedWrite(NamedTuple):
-    """Spark's own JVM on the driver, which reports the accepted tasks of a write."""
-
-    write_number: int
-
-    def __str__(self) -> str:
-        return f"the report of write {self.write_number}"
-
-
 # --- outcomes: the answer to a ticket -----------------------------------------------------------------------
 
 

@@ -20,8 +20,6 @@ from fencepost.spark.lease.service import LeaseService, OnFirstTouch, OnMustAbor
 from fencepost.spark.lease.tls import LeaseTls
 
 MAX_CONNECTIONS = 65_536  # As far as the limit of open files allows. Tasks beyond it wait.
-# All addresses of the machine, and how the machine finds itself then.
-ITSELF = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 T = TypeVar("T")
 
 
@@ -43,8 +41,6 @@ class LeaseServer:
         clock_ms: Callable[[], int] = lambda: time.monotonic_ns() // 1_000_000,
     ) -> None:
         self.host = host
-        # The name under which the driver finds itself. The one for executors may be that of a gateway.
-        self.own_host = ITSELF.get(bind_host or host, bind_host or host)
         listener = listen(bind_host or host, ports)
         listener.setblocking(False)
         self.port: int = listener.getsockname()[1]
@@ -80,10 +76,6 @@ class LeaseServer:
     def offer(self, write_number: int, plan: Mapping[str, object]) -> None:
         """Give the tasks of a write that run in Spark's JVM their plan, when they connect."""
         self._in_loop(self._service.offer(write_number, plan))
-
-    def accepted(self, write_number: int) -> list[TaskResult] | None:
-        """The tasks of a write that Spark accepted, as its JVM reported them; None if it did not."""
-        return self._in_loop(self._service.accepted(write_number))
 
     def finish(
         self, results: Iterable[TaskResult], input_partitions: Mapping[int, int] | None = None

@@ -25,7 +25,6 @@ from fencepost.spark.lease.messages import (
     FirstTouch,
     MustAbort,
     Reply,
-    ReportedWrite,
     TaskAttempt,
     TaskResult,
 )
@@ -38,7 +37,6 @@ from fencepost.spark.lease.wire import (
     encode_refusal,
     integer_of,
     numbers_of,
-    result_of,
     topics_of,
 )
 
@@ -59,12 +57,9 @@ class OpenTransaction:
     token: str
     on_first_touch: OnFirstTouch
     on_must_abort: OnMustAbort | None
-    connections: dict[TaskAttempt | ReportedWrite, TaskConnection] = field(default_factory=dict)
-    # By the number of the write: the greeting of its tasks in Spark's JVM with their plan, and the tasks that Spark
-    # accepted, while they are being reported and when all are there.
+    connections: dict[TaskAttempt, TaskConnection] = field(default_factory=dict)
+    # By the number of the write: the greeting of its tasks in Spark's JVM, with their plan.
     greetings: dict[int, bytes] = field(default_factory=dict)
-    reports: dict[int, list[TaskResult]] = field(default_factory=dict)
-    accepted: dict[int, list[TaskResult]] = field(default_factory=dict)
     to_add: list[TopicPartition] = field(default_factory=list)
     adding: asyncio.Task[None] | None = None
     failure: Exception | None = None
@@ -102,9 +97,6 @@ class LeaseService:
 
     async def offer(self, write_number: int, plan: Mapping[str, object]) -> None:
         self.current().greetings[write_number] = encode_frame({"ok": True, "plan": plan})
-
-    async def accepted(self, write_number: int) -> list[TaskResult] | None:
-        return self.current().accepted.get(write_number)
 
     async def finish(
         self, results: Iterable[TaskResult], input_partitions: Mapping[int, int] | None
@@ -202,8 +194,6 @@ class LeaseService:
             if op != "hello":
                 raise BadFrame("the first frame is not a greeting")
             return self._greet(connection, message)
-        if isinstance(task, ReportedWrite):
-            return self._report(transaction, connection, task, message)
         table = transaction.table
         if op in ("acquire", "done"):
             if connection.is_asking:
@@ -243,44 +233,27 @@ class LeaseService:
                 f"the driver speaks version {PROTOCOL_VERSION} of the lease protocol, the task "
                 f"{message.get('version')}: driver and executors have different versions of fencepost",
             )
-        who: TaskAttempt | ReportedWrite
-        if "write" in message:
-            who = ReportedWrite(integer_of(message["write"]))
-        else:
-            who = TaskAttempt(*(integer_of(part) for part in message["task"]))
-        if who in transaction.connections:
-            return self._turn_away(connection, f"{who} is connected already")
-        self.connections.admit(connection, who)
-        transaction.connections[who] = connection
-        if isinstance(who, TaskAttempt) and "attempt" in message:
-            self._carry_out(transaction, transaction.table.met(who, integer_of(message["attempt"])))
-        if isinstance(who, TaskAttempt) and message.get("plan") is True:
-            return connection.send_frame(transaction.greetings[who.write_number])
+        task = TaskAttempt(*(integer_of(part) for part in message["task"]))
+        if task in transaction.connections:
+            return self._turn_away(connection, f"{task} is connected already")
+        self.connections.admit(connection, task)
+        transaction.connections[task] = connection
+        if "attempt" in message:
+            self._carry_out(transaction, transaction.table.met(task, integer_of(message["attempt"])))
+        if message.get("plan") is True:
+            return connection.send_frame(transaction.greetings[task.write_number])
         return connection.send({"ok": True})
-
-    def _report(
-        self, transaction: OpenTransaction, connection: TaskConnection, write: ReportedWrite, message: Mapping[str, Any]
-    ) -> None:
-        reported = transaction.reports.setdefault(write.write_number, [])
-        if message["op"] == "result":
-            reported.append(result_of(message["result"]))
-        elif message["op"] == "results" and integer_of(message["count"]) == len(reported):
-            transaction.accepted[write.write_number] = reported
-            connection.send({"ok": True})
-        else:
-            raise BadFrame(f"{write}: {message['op']!r} after {len(reported)} results")
 
     def _turn_away(self, connection: TaskConnection, reason: str) -> None:
         connection.send(encode_refusal(reason, is_fatal=True))
         self.connections.dismiss(connection)
 
-    def _lost(self, connection: TaskConnection, task: TaskAttempt | ReportedWrite) -> None:
+    def _lost(self, connection: TaskConnection, task: TaskAttempt) -> None:
         transaction = self.transaction
         if transaction is None:
             return
         del transaction.connections[task]
-        if isinstance(task, TaskAttempt):
-            self._carry_out(transaction, transaction.table.lost(task, self._clock_ms()))
+        self._carry_out(transaction, transaction.table.lost(task, self._clock_ms()))
 
     def _carry_out(self, transaction: OpenTransaction, effects: Sequence[Effect]) -> None:
         for effect in effects:

@@ -4,8 +4,7 @@ A frame is four bytes of length and a JSON object. A task asks one question at a
 have an answer; `release`, `fail` and `dispute` have none. One number for each partition is written as an object:
 {"topic": [partition, number, partition, number ...]}. `done` also tells which topics the task found, as
 {"topic": ["uuid", number of partitions]}. A task in Spark's JVM gets the plan of its write with the
-answer to `hello`. When Spark has accepted the tasks of a write, the driver's JVM connects and reports: a `result` for
-each task, then `results`, which has an answer.
+answer to `hello`, and returns the result in the answer to `done` as it came.
 """
 
 from __future__ import annotations

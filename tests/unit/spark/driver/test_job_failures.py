@@ -79,7 +79,7 @@ def test_a_text_without_an_exception_is_its_first_line() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "java.lang.ClassNotFoundException: fencepost.spark.LeasedBatchWrite$Factory",
+        "java.lang.ClassNotFoundException: fencepost.spark.LeasedWrite$Task",
         "java.io.InvalidClassException: fencepost.spark.lease.LeaseAddress; local class incompatible",
     ],
 )

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -444,27 +443,6 @@ def test_a_task_in_the_jvm_gets_the_plan_of_its_write_with_its_greeting(batch: M
     assert ask(batch.address, hello) == [{"ok": True, "plan": {"topic": "refunds"}}]
     [refusal] = ask(batch.address._replace(token="guess"), hello)
     assert "plan" not in refusal, "it has secrets"
-
-
-def test_the_driver_has_the_tasks_that_spark_accepted_when_all_are_reported(batch: MicroBatch) -> None:
-    id_ = uuid.uuid4()
-    results: list[dict[str, object]] = [
-        {"op": "result", "result": [1, n, 100 + n, {"refunds": [0, 5 + n]}, {"refunds": [str(id_), 3]}]}
-        for n in range(2)
-    ]
-    assert batch.server.accepted(1) is None
-    assert ask(batch.address, {"write": 1}, *results, {"op": "results", "count": 2}) == [{"ok": True}] * 2
-    assert batch.server.accepted(1) == [
-        TaskResult(1, n, 100 + n, (("refunds", 0, 5 + n),), (("refunds", id_.bytes, 3),)) for n in range(2)
-    ]
-    assert batch.server.accepted(2) is None
-    assert batch.server.broken is None, "the end of a report is not the loss of a task"
-
-
-def test_a_report_that_is_not_complete_is_not_taken(batch: MicroBatch) -> None:
-    result: dict[str, object] = {"op": "result", "result": [1, 0, 100, {}, {}]}
-    assert ask(batch.address, {"write": 1}, result, {"op": "results", "count": 2}) == [{"ok": True}]
-    assert batch.server.accepted(1) is None
 
 
 # --- strangers ----------------------------------------------------------------------------------------------
