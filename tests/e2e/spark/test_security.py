@@ -104,7 +104,7 @@ def test_neither_password_nor_token_is_in_the_plans_that_spark_shows(
     assert store.executionsCount() > before
     shown = [store.executionsList().apply(n) for n in range(before, store.executionsCount())]
     text = "\n".join(str(s) for one in shown for s in (one.description(), one.details(), one.physicalPlanDescription()))
-    assert "AppendData" in text
+    assert "LeasedWrite" in text, "it is the write that is shown"
     assert tokens[0].token not in text
     assert str(password) not in text
 
