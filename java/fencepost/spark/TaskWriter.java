@@ -58,7 +58,8 @@ final class TaskWriter implements AutoCloseable {
                 plan.codec(),
                 plan.maxRecordBatchBytes(),
                 MOST_OPEN_BYTES,
-                sender::put);
+                sender::put,
+                sender::isIdle);
     }
 
     void write(InternalRow row) {

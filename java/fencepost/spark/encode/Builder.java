@@ -11,9 +11,8 @@ final class Builder {
     private static final int LEAST_BYTES = 1 << 10;
 
     final TopicPartition where;
-    private final int laterLimit;
+    private final int limit;
     private final int mostExpectedBytes;
-    private int limit;
     private boolean isFull;
     private int expectedBytes = LEAST_BYTES; // After a full record batch, the next one is probably as large.
     private byte[] buffer;
@@ -23,12 +22,11 @@ final class Builder {
     private long baseTimestamp;
     private long maxTimestamp;
 
-    /** firstLimit: the most bytes of the first record batch; limit: of the others. mostExpectedBytes: of an empty buffer. */
-    Builder(TopicPartition where, int firstLimit, int limit, int mostExpectedBytes) {
+    /** limit: the most bytes of a record batch. mostExpectedBytes: of an empty buffer. */
+    Builder(TopicPartition where, int limit, int mostExpectedBytes) {
         this.where = where;
         this.mostExpectedBytes = Math.max(LEAST_BYTES, Math.min(mostExpectedBytes, limit));
-        this.limit = firstLimit;
-        this.laterLimit = limit;
+        this.limit = limit;
     }
 
     boolean isEmpty() {
@@ -88,7 +86,6 @@ final class Builder {
         isFull = false;
         buffer = null;
         count = 0;
-        limit = laterLimit;
         return made;
     }
 

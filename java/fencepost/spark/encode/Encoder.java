@@ -7,6 +7,7 @@ import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
 import java.util.function.Function;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -19,7 +20,9 @@ import org.apache.spark.unsafe.types.UTF8String;
  * take more than `mostOpenBytes`, the largest are passed on, so the memory does not grow with the number of partitions.
  */
 public final class Encoder {
-    private static final int LEAST_FIRST_BATCH_BYTES = 256 << 10;
+    /** A record batch of this size is worth a request, if there is nothing else to send. */
+    private static final int WORTH_SENDING_BYTES = 128 << 10;
+    private static final int ROWS_BETWEEN_LOOKS = 64;
 
     private final Row row;
     private final Headers headers = new Headers();
@@ -30,12 +33,17 @@ public final class Encoder {
     private final int maxBatchBytes;
     private final long mostOpenBytes;
     private final Consumer<RecordBatch> passOn;
+    private final BooleanSupplier isIdle;
 
     private final Map<UTF8String, Outputs> outputs = new HashMap<>();
     private Outputs current;
     private long openBytes;
+    private int rowsSinceLook;
 
-    /** topic: wins over the column; null: there is the column. pin: is asked once for each topic. */
+    /**
+     * topic: wins over the column; null: there is the column. pin: is asked once for each topic. passOn: takes the record
+     * batches. isIdle: has it sent all of them?
+     */
     public Encoder(
             Columns columns,
             String topic,
@@ -44,7 +52,8 @@ public final class Encoder {
             Codec codec,
             int maxBatchBytes,
             long mostOpenBytes,
-            Consumer<RecordBatch> passOn) {
+            Consumer<RecordBatch> passOn,
+            BooleanSupplier isIdle) {
         this.row = new Row(columns);
         this.topic = topic;
         this.pin = pin;
@@ -53,6 +62,7 @@ public final class Encoder {
         this.maxBatchBytes = maxBatchBytes;
         this.mostOpenBytes = mostOpenBytes;
         this.passOn = passOn;
+        this.isIdle = isIdle;
     }
 
     public void add(InternalRow internal) {
@@ -68,6 +78,11 @@ public final class Encoder {
         openBytes += builder.heldBytes();
         if (openBytes > mostOpenBytes) {
             passLargest();
+        } else if (++rowsSinceLook == ROWS_BETWEEN_LOOKS) {
+            rowsSinceLook = 0;
+            if (openBytes > WORTH_SENDING_BYTES && isIdle.getAsBoolean()) {
+                passWorthy();
+            }
         }
     }
 
@@ -114,6 +129,15 @@ public final class Encoder {
         }
     }
 
+    /** So that record batches are sent while the task encodes the next rows, and not all at the end. */
+    private void passWorthy() {
+        for (Builder builder : open()) {
+            if (builder.size() >= WORTH_SENDING_BYTES) {
+                pass(builder);
+            }
+        }
+    }
+
     private List<Builder> open() {
         List<Builder> found = new ArrayList<>();
         for (Outputs of : outputs.values()) {
@@ -139,18 +163,8 @@ public final class Encoder {
             int mostExpectedBytes = (int) (mostOpenBytes / 2 / partitions);
             for (int n = 0; n < partitions; n++) {
                 TopicPartition where = new TopicPartition(topicName, n);
-                builders[n] = new Builder(where, firstLimit(n), maxBatchBytes, mostExpectedBytes);
+                builders[n] = new Builder(where, maxBatchBytes, mostExpectedBytes);
             }
-        }
-
-        /**
-         * The partitions of a topic fill evenly. If their first record batches had the same size, all partitions would be
-         * full at the same moment, and the sender would have nothing to do until then.
-         */
-        private int firstLimit(int partition) {
-            int place = Math.floorMod(partition + firstTurn, builders.length);
-            int share = (int) ((long) maxBatchBytes * (place + 1) / builders.length);
-            return Math.min(Math.max(share, LEAST_FIRST_BATCH_BYTES), maxBatchBytes);
         }
 
         /** The partition that the row names, or by its key, or the next in turn. */

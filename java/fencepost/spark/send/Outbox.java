@@ -21,7 +21,7 @@ final class Outbox {
     private final long mostBytes;
     private final BooleanSupplier isKilled;
     private final Map<TopicPartition, ArrayDeque<RecordBatch>> waiting = new LinkedHashMap<>();
-    private long bytes; // Of the buffers of record batches that wait or are on their way.
+    private volatile long bytes; // Of the buffers of record batches that wait or are on their way.
     private boolean isComplete;
     private RuntimeException failure;
 
@@ -41,6 +41,10 @@ final class Outbox {
         bytes += batch.bytes().length;
         waiting.computeIfAbsent(batch.where, where -> new ArrayDeque<>()).add(batch);
         notifyAll();
+    }
+
+    boolean isEmpty() {
+        return bytes == 0;
     }
 
     /** Called after the last record batch. Returns when all are acknowledged. */

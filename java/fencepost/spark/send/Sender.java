@@ -52,6 +52,11 @@ public final class Sender implements AutoCloseable {
         outbox.put(batch);
     }
 
+    /** Has it sent everything, and received all acknowledgements? */
+    public boolean isIdle() {
+        return outbox.isEmpty();
+    }
+
     /** Called after the last record batch. Returns the number of records in each partition, when all are acknowledged. */
     public Map<TopicPartition, Long> finish() throws InterruptedException {
         outbox.finish();

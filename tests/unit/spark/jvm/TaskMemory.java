@@ -13,7 +13,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * TaskMemory PARTITIONS HOT ROWS: encodes rows of 1 KiB as a task does, with a sender that is always done at once.
  *
  * Of 40 rows, 39 go to the hot partitions, and one to the others. Prints the megabytes that are held at the end, those
- * that were allocated, and the number of record batches.
+ * that were allocated, the number of record batches, and how many of them were passed on before the last row.
  */
 public final class TaskMemory {
     private static final int RECORD_BATCH_BYTES = 1_047_552;
@@ -24,6 +24,7 @@ public final class TaskMemory {
         int partitions = Integer.parseInt(arguments[0]);
         int hot = Integer.parseInt(arguments[1]);
         int rows = Integer.parseInt(arguments[2]);
+        boolean isIdle = Boolean.parseBoolean(arguments[3]);
         usedBytes(); // The first garbage collection leaves more than the next one.
         long before = usedBytes();
         Encoder encoder = new Encoder(
@@ -37,7 +38,8 @@ public final class TaskMemory {
                 batch -> {
                     passedOn++;
                     Buffers.giveBack(batch.bytes());
-                });
+                },
+                () -> isIdle);
         GenericInternalRow row = new GenericInternalRow(2);
         row.update(0, UTF8String.fromString("x".repeat(1024)));
         ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
@@ -49,8 +51,9 @@ public final class TaskMemory {
         }
         long allocated = threads.getCurrentThreadAllocatedBytes() - allocatedBefore;
         long held = usedBytes() - before;
+        int early = passedOn;
         encoder.finish();
-        System.out.println((held >> 20) + " " + (allocated >> 20) + " " + passedOn);
+        System.out.println((held >> 20) + " " + (allocated >> 20) + " " + passedOn + " " + early);
     }
 
     private static long usedBytes() {
