@@ -4,8 +4,7 @@ import fencepost.spark.encode.Columns;
 import fencepost.spark.lease.LeaseAddress;
 import java.util.Iterator;
 import java.util.List;
-import org.apache.spark.TaskContext;
-import org.apache.spark.api.java.function.Function2;
+import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -39,17 +38,16 @@ public final class LeasedWrite {
     }
 
     private static String run(RDD<InternalRow> rows, Task task) {
-        List<String> results = rows.toJavaRDD().mapPartitionsWithIndex(task, false).collect();
+        List<String> results = rows.toJavaRDD().mapPartitions(task).collect();
         return "[" + String.join(",", results) + "]";
     }
 
     /** Travels to the executors, so it has no secrets but the token of the transaction. */
     private record Task(LeaseAddress address, int writeNumber, Columns columns)
-            implements Function2<Integer, Iterator<InternalRow>, Iterator<String>> {
+            implements FlatMapFunction<Iterator<InternalRow>, String> {
         @Override
-        public Iterator<String> call(Integer partitionId, Iterator<InternalRow> rows) {
-            long taskAttemptId = TaskContext.get().taskAttemptId();
-            try (TaskWriter writer = new TaskWriter(address, writeNumber, partitionId, taskAttemptId, columns)) {
+        public Iterator<String> call(Iterator<InternalRow> rows) {
+            try (TaskWriter writer = new TaskWriter(address, writeNumber, columns)) {
                 while (rows.hasNext()) {
                     writer.write(rows.next());
                 }

@@ -39,14 +39,14 @@ final class TaskWriter implements AutoCloseable {
     private TaskResult writtenByAnother;
     private boolean isDone;
 
-    TaskWriter(LeaseAddress address, int writeNumber, int partitionId, long taskAttemptId, Columns columns) {
+    TaskWriter(LeaseAddress address, int writeNumber, Columns columns) {
         TaskContext context = TaskContext.get();
-        task = new TaskAttempt(writeNumber, partitionId, taskAttemptId);
+        task = new TaskAttempt(writeNumber, context.partitionId(), context.taskAttemptId());
         leases = new LeaseClient(address, task, context.attemptNumber());
         plan = leases.plan();
         cluster = Clusters.take(plan.settings());
         topics = new ConcurrentHashMap<>(plan.topics());
-        String name = "fencepost sender of task " + taskAttemptId;
+        String name = "fencepost sender of task " + task.taskAttemptId();
         sender = new Sender(plan, cluster, leases, topics, MOST_SENDING_BYTES, context::isInterrupted, name);
         encoder = new Encoder(
                 columns,
@@ -54,7 +54,7 @@ final class TaskWriter implements AutoCloseable {
                 topic -> topics.computeIfAbsent(topic, cluster::pin),
                 // Every task of every micro-batch begins elsewhere: otherwise small tasks would all write to the first
                 // partitions.
-                Objects.hash(plan.identity().producerEpoch(), writeNumber, partitionId) & 0x7FFFFFFF,
+                Objects.hash(plan.identity().producerEpoch(), writeNumber, task.partitionId()) & 0x7FFFFFFF,
                 plan.codec(),
                 plan.maxRecordBatchBytes(),
                 MOST_OPEN_BYTES,
