@@ -18,7 +18,7 @@ from fencepost.spark.failures import QueryStopped
 STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling foreachBatch: java.lang.InterruptedException"
 INTERRUPTIONS = ("InterruptedException", "InterruptedIOException", "ClosedByInterruptException")
 # The job of a query that was stopped, and a job of a group that was cancelled otherwise.
-CANCELLED = re.compile(r"cancelled (?:.*\bQuery .*\[id = .*, runId = .*\] was stopped|.*\bcancelled job group\b)")
+CANCELLED = re.compile(r"cancelled job group|cancelled .*\bQuery .*\[id = .*, runId = .*\] was stopped")
 IN_THE_MIDDLE = "the query or job was stopped in the middle of a transaction, which is aborted"
 
 
