@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from fencepost.spark.checkpoint.files import java_class
 from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.failures import BatchBroken, SinkError
 
@@ -89,13 +88,13 @@ class CachedRows:
 
     def look(self) -> None:
         """Raises BatchBroken if a part of a cached frame is lost."""
-        if self._status is None or not self._status.context._jsc.getPersistentRDDs():
+        if self._status is None or not self._status.has_persisted_rdds():
             return
-        now = _collect(self._status.context)
+        now = _collect(self._status)
         if find_loss(self._seen, now) is not None:
             # Another thread may be giving a frame up: Spark removes its partitions first, and then the frame.
             time.sleep(PAUSE_S)
-            now = _collect(self._status.context)
+            now = _collect(self._status)
         if (loss := find_loss(self._seen, now)) is not None:
             raise _broken(f"Spark lost {loss}")
         self._seen |= now
@@ -122,19 +121,11 @@ class CachedRows:
                 )
 
 
-def _collect(context: Any) -> dict[int, Cached]:
-    # From the block manager: Spark's status store hears of a loss later than the tasks that compute again.
-    master = java_class(context._jvm, "org.apache.spark.SparkEnv").get().blockManager().master()
-    stored = stored_by_rdd(
-        (status.blockManagerId().toString(), status.rddBlocks().keys().mkString(","))
-        for status in master.getStorageStatus()
-    )
-    rdds = context._jsc.getPersistentRDDs()
-    # As an array: the end of a Java iterator is an exception, which PySpark examines with 75 calls of the JVM.
-    levels = {rdd_id: rdds.get(rdd_id).getStorageLevel() for rdd_id in rdds.keySet().toArray()}
+def _collect(status: SparkStatus) -> dict[int, Cached]:
+    stored = stored_by_rdd(status.stored_blocks())
     return {
-        rdd_id: Cached(frozenset(stored.get(rdd_id, ())), level.replication(), level.useDisk())
-        for rdd_id, level in levels.items()
+        rdd_id: Cached(frozenset(stored.get(rdd_id, ())), copies, has_disk)
+        for rdd_id, (copies, has_disk) in status.persisted_rdds().items()
     }
 
 

@@ -52,6 +52,7 @@ class SparkStatus:
         self._infos = context._jsc.statusTracker()
         self._store = spark.statusStore()
         self._arrays = java_class(context._jvm, "java.util.Arrays")
+        self._block_managers = java_class(context._jvm, "org.apache.spark.SparkEnv").get().blockManager().master()
         self.looked_until = 0  # The first job that no micro-batch has checked.
         self._json_mapper: Any = None  # Spark's own. It is kept: a new one would have to learn its classes again.
 
@@ -98,3 +99,21 @@ class SparkStatus:
         executors = self._store.executorList(False)
         found: list[dict[str, Any]] = json.loads(self._json_mapper.writeValueAsString(executors))
         return found
+
+    def has_persisted_rdds(self) -> bool:
+        return bool(self.context._jsc.sc().getPersistentRDDs().nonEmpty())
+
+    def persisted_rdds(self) -> dict[int, tuple[int, bool]]:
+        """By the id of the RDD: how many copies of each partition Spark keeps, and whether it may keep them on disk."""
+        rdds = self.context._jsc.getPersistentRDDs()
+        # As an array: the end of a Java iterator is an exception, which PySpark examines with 75 calls of the JVM.
+        levels = {rdd_id: rdds.get(rdd_id).getStorageLevel() for rdd_id in rdds.keySet().toArray()}
+        return {rdd_id: (level.replication(), level.useDisk()) for rdd_id, level in levels.items()}
+
+    def stored_blocks(self) -> Iterator[tuple[str, str]]:
+        """Executors and the blocks that they store, such as ("1", "rdd_4_0,rdd_4_2").
+
+        From the block manager: the status store hears of a loss later than the tasks that compute again.
+        """
+        for status in self._block_managers.getStorageStatus():
+            yield status.blockManagerId().toString(), status.rddBlocks().keys().mkString(",")

@@ -23,11 +23,11 @@ def load_write(session: Any) -> Any | None:
     """
     from py4j.protocol import Py4JJavaError
 
+    thread = getattr(session._jvm, "java.lang.Thread").currentThread()  # By its whole name: py4j asks once.
     try:
-        found = session._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(WRITE_CLASS)
+        return thread.getContextClassLoader().loadClass(WRITE_CLASS).newInstance()
     except Py4JJavaError:
         return None
-    return found.newInstance()
 
 
 def why_no_jar(session: Any) -> str | None:
