@@ -39,7 +39,8 @@ class PythonSide:
         return PythonSink(self._context, json.loads(options))
 
     def write(self, options: str, mode: str, frame: Any) -> str:
-        return _answer(lambda: self._write(json.loads(options), mode, _frame(self._context, frame)))
+        whole = _frame(frame, _session_of(self._context, frame))
+        return _answer(lambda: self._write(json.loads(options), mode, whole))
 
     def _write(self, given: Mapping[str, str], mode: str, frame: Any) -> BatchProgress:
         if mode not in MODES:
@@ -69,13 +70,14 @@ class PythonSink:
         self._context = context
         self._sink: ExactlyOnceSink | None = None
         self._run: tuple[str, str] | None = None
+        self._session: Any = None  # All micro-batches of a query have the same.
         self._problem = _answer(lambda: self._create(given))
 
     def check(self) -> str:
         return self._problem
 
     def addBatch(self, frame: Any, batch_id: int) -> str:  # noqa: N802 - the name in Java.
-        return _answer(lambda: self._add_batch(_frame(self._context, frame), batch_id))
+        return _answer(lambda: self._add_batch(frame, batch_id))
 
     def close(self) -> None:
         """Called when the query has ended. Gives up the transactional.id."""
@@ -88,11 +90,12 @@ class PythonSink:
     def _create(self, given: Mapping[str, str]) -> None:
         self._sink = _sink_of(parse_options(given, is_stream=True))
 
-    def _add_batch(self, frame: Any, batch_id: int) -> BatchProgress:
+    def _add_batch(self, java_frame: Any, batch_id: int) -> BatchProgress:
         assert self._sink is not None
+        self._session = self._session or _session_of(self._context, java_frame)
         if self._run is None:
-            self._take_over(frame.sparkSession)
-        self._sink(frame, batch_id)
+            self._take_over(self._session)
+        self._sink(_frame(java_frame, self._session), batch_id)
         return self._sink.recent_progress[-1]
 
     def _take_over(self, session: Any) -> None:
@@ -119,10 +122,16 @@ def _sink_of(options: FormatOptions) -> ExactlyOnceSink:
     return ExactlyOnceSink(options.settings, **options.answers)
 
 
-def _frame(context: Any, frame: Any) -> Any:
-    from pyspark.sql import DataFrame, SparkSession
+def _session_of(context: Any, java_frame: Any) -> Any:
+    from pyspark.sql import SparkSession
 
-    return DataFrame(frame, SparkSession(context, frame.sparkSession()))
+    return SparkSession(context, java_frame.sparkSession())
+
+
+def _frame(java_frame: Any, session: Any) -> Any:
+    from pyspark.sql import DataFrame
+
+    return DataFrame(java_frame, session)
 
 
 def _answer(work: Callable[[], BatchProgress | None]) -> str:
