@@ -3,8 +3,10 @@
     python -m benchmarks.spark_sink [--repetitions N] [--scale F] [--fencepost] [--memory] [--json]
 
 Spark's own sink (acks=all, idempotent) runs with its default batch size and with a large one. Frames are cached, every
-write has a topic of its own, the first round is a warm-up, and the results are medians. Then comes a stream of twenty
-micro-batches, end to end. `--memory` instead measures a Python worker that writes five million records in one task.
+write has a topic of its own, the first rounds are a warm-up, and the results are medians. Then comes a stream of twenty
+micro-batches, end to end. Each row of the table has a Spark of its own: how well Java's compiler knows the code of a
+sink must not depend on the rows before. `--memory` instead measures a Python worker that writes five million records in
+one task.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import multiprocessing
 import os
 import shutil
 import statistics
@@ -19,11 +22,13 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -37,8 +42,18 @@ from tests.engines.apache_kafka import SERVER_JVM, apache_kafka
 from tests.engines.java import java_home, why_no_java
 
 PARTITIONS = 6
-FRAMES = (("1 M records of 100 B", 1_000_000, 100), ("200 k records of 1 KiB", 200_000, 1024))
+
+
+class Frame(NamedTuple):
+    name: str
+    records: int
+    value_bytes: int
+
+
+FRAMES = (Frame("1 M records of 100 B", 1_000_000, 100), Frame("200 k records of 1 KiB", 200_000, 1024))
 STREAM_BATCHES, STREAM_RECORDS_A_BATCH = 20, 50_000
+# Rounds that do not count, because Java's compiler has not seen the code yet. A stream has twenty writes in a round.
+WARM_UP, STREAM_WARM_UP = 3, 1
 MEMORY_RECORDS = 5_000_000
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.buffer.memory": "67108864"}
 OWN, OWN_TUNED = "Spark's own sink", "Spark's own sink, large batches"
@@ -110,40 +125,43 @@ def _check(written: int) -> None:
     assert written > 0, "nothing was written"
 
 
-def measure_frames(spark: Any, servers: str, broker: str, repetitions: int, scale: float) -> Found:
-    found: Found = {}
-    sinks = {
-        name: ExactlyOnceSink(
-            {"bootstrap.servers": servers, "transactional.id": f"bench-{plane}", "fencepost.plane": plane}
-        )
-        for name, plane in OURS.items()
-    }
-    for name, full_count, value_bytes in FRAMES:
-        count = int(full_count * scale)
-        frame = records(spark, count, value_bytes).cache()
+def measure_frame(frame_of: Frame, servers: str, broker: str, repetitions: int, scale: float) -> Found:
+    count = int(frame_of.records * scale)
+    rates: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        spark = stack.enter_context(spark_session())
+        sinks = {
+            name: stack.enter_context(closing(ExactlyOnceSink(_settings(servers, f"bench-{plane}", plane))))
+            for name, plane in OURS.items()
+        }
+        frame = records(spark, count, frame_of.value_bytes).cache()
         frame.count()
-        rates = found.setdefault(f"{broker}: {name}", {})
-        for repetition in range(repetitions + 1):
+        for repetition in range(1 - WARM_UP, repetitions + 1):
             for contender, write in writers(servers, sinks).items():
                 with topic(servers) as target:
                     began = time.perf_counter()
                     write(frame, target)
                     rate = count / (time.perf_counter() - began)
-                say(f"{broker}: {name}, {contender}: {rate:,.0f} records/s" + ("" if repetition else " (warming up)"))
-                if repetition:
-                    rates.setdefault(contender, []).append(rate)
-        frame.unpersist()
-    for sink in sinks.values():
-        sink.close()
-    return found
+                note_rate(rates, f"{broker}: {frame_of.name}", contender, rate, repetition)
+    return {f"{broker}: {frame_of.name}": rates}
 
 
-def measure_stream(spark: Any, servers: str, broker: str, repetitions: int, scale: float) -> Found:
+def note_rate(rates: dict[str, list[float]], case: str, contender: str, rate: float, repetition: int) -> None:
+    say(f"{case}, {contender}: {rate:,.0f} records/s" + ("" if repetition > 0 else " (warming up)"))
+    if repetition > 0:
+        rates.setdefault(contender, []).append(rate)
+
+
+def _settings(servers: str, transactional_id: str, plane: str) -> dict[str, str]:
+    return {"bootstrap.servers": servers, "transactional.id": transactional_id, "fencepost.plane": plane}
+
+
+def measure_stream(servers: str, broker: str, repetitions: int, scale: float) -> Found:
     """Twenty files, one for each micro-batch, timed from the start of the query to its end."""
     name = f"{broker}: {STREAM_BATCHES} micro-batches of {STREAM_RECORDS_A_BATCH} x 100 B"
-    found: Found = {name: {}}
+    rates: dict[str, list[float]] = {}
     count = int(STREAM_RECORDS_A_BATCH * scale)
-    with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as folder, spark_session() as spark:
         for number in range(STREAM_BATCHES):
             records(spark, count, 100).write.parquet(f"{folder}/all/{number:02}")
         schema = spark.read.parquet(f"{folder}/all/00").schema
@@ -153,15 +171,14 @@ def measure_stream(spark: Any, servers: str, broker: str, repetitions: int, scal
             for index, part in enumerate(sorted(Path(f"{folder}/all/{number:02}").glob("*.parquet"))):
                 shutil.copy(part, moved := source / f"{number:02}-{index}.parquet")
                 os.utime(moved, (1000 + number, 1000 + number))  # Spark takes them in this order.
-        for repetition in range(repetitions + 1):
+        for repetition in range(1 - STREAM_WARM_UP, repetitions + 1):
             for contender in (OWN, OWN_TUNED, *OURS):
                 with topic(servers) as target:
                     reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", PARTITIONS)
                     writer = reader.parquet(str(source)).writeStream.trigger(availableNow=True)
                     writer = writer.option("checkpointLocation", f"{folder}/checkpoint-{uuid.uuid4().hex}")
-                    settings = {"bootstrap.servers": servers, "transactional.id": target, "topic": target}
                     plane = OURS.get(contender)
-                    sink = ExactlyOnceSink({**settings, "fencepost.plane": plane}) if plane else None
+                    sink = ExactlyOnceSink({**_settings(servers, target, plane), "topic": target}) if plane else None
                     began = time.perf_counter()
                     if sink is not None:
                         query = writer.foreachBatch(sink).start()
@@ -172,10 +189,22 @@ def measure_stream(spark: Any, servers: str, broker: str, repetitions: int, scal
                     if sink is not None:
                         assert sum(p.records for p in sink.recent_progress) == count * STREAM_BATCHES
                         sink.close()
-                say(f"{name}, {contender}: {rate:,.0f} records/s" + ("" if repetition else " (warming up)"))
-                if repetition:
-                    found[name].setdefault(contender, []).append(rate)
-    return found
+                note_rate(rates, name, contender, rate, repetition)
+    return {name: rates}
+
+
+def in_new_process(measure: Callable[..., Found], *arguments: Any) -> Found:
+    """Spark's JVM lives as long as the Python process that started it."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        return process.submit(_with_traceback, measure, *arguments).result()
+
+
+def _with_traceback(measure: Callable[..., Found], *arguments: Any) -> Found:
+    try:
+        return measure(*arguments)
+    except Exception:
+        # Exceptions of Spark belong to their process.
+        raise RuntimeError(traceback.format_exc()) from None
 
 
 class PeakMemory(threading.Thread):
@@ -235,9 +264,9 @@ def main() -> None:
     with ExitStack() as stack:
         data = stack.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-bench-"))
         ours = stack.enter_context(Broker(data=data))
-        spark = stack.enter_context(spark_session())
         if options.memory:
-            print(json.dumps(measure_memory(spark, ours.bootstrap_servers)))
+            with spark_session() as spark:
+                print(json.dumps(measure_memory(spark, ours.bootstrap_servers)))
             return
         targets = [("Fencepost", ours.bootstrap_servers)]
         if not options.fencepost:
@@ -245,8 +274,9 @@ def main() -> None:
             targets.insert(0, ("Apache Kafka", kafka.bootstrap_servers))
         found: Found = {}
         for broker, servers in targets:
-            found |= measure_frames(spark, servers, broker, options.repetitions, options.scale)
-            found |= measure_stream(spark, servers, broker, options.repetitions, options.scale)
+            for frame in FRAMES:
+                found |= in_new_process(measure_frame, frame, servers, broker, options.repetitions, options.scale)
+            found |= in_new_process(measure_stream, servers, broker, options.repetitions, options.scale)
     if options.json:
         print(json.dumps(found, indent=1))
     else:
