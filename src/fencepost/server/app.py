@@ -12,23 +12,27 @@ import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.advertised import parse_listener
 from fencepost.broker.cluster import BrokerAddress, Cluster, Disk
 from fencepost.broker.config import Config
+from fencepost.broker.controller import Controller
 from fencepost.broker.metadata import logs_in
 from fencepost.broker.node import Node
+from fencepost.broker.peers import Answered
 from fencepost.broker.rpcs import SeenRpc, find_rpcs
 from fencepost.machines.log.interface import LogTailUnknown, Storage
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.server import memory
 from fencepost.server.addresses import CannotListen, advertised, bind, exposure, listening
+from fencepost.server.alarm import Alarm
 from fencepost.server.complaints import Complaints
 from fencepost.server.crash import CrashPoints
 from fencepost.server.life_lines import ready_text, settings_line, starting_line, stopped_text
 from fencepost.server.listener import Listener
 from fencepost.server.operator_log import Level, OperatorLog
+from fencepost.server.peers import NodePeers
 from fencepost.server.wanted_topics import ensure_topics
 
 if TYPE_CHECKING:
@@ -63,13 +67,15 @@ class App:
     def __init__(self, settings: Settings, log: OperatorLog | None = None) -> None:
         self.settings = settings
         self.log = log or OperatorLog(settings.log_level)
-        self.cluster: Cluster
+        self.cluster: Cluster  # As the first node has it.
+        self.clusters: list[Cluster] = []  # As each node has it.
         self.now_ms = now_ms
         self.crash_points = CrashPoints(settings.config["fencepost.crash.at"])
         self.listeners: list[Listener] = []
         self._servers: list[asyncio.Server] = []
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_ms = 0
+        self._alarms: list[Alarm] = []
+        self._peers: list[NodePeers] = []
+        self._reachable: dict[int, Listener] = {}  # The listeners that other nodes can connect to, by node id.
         self._loop: asyncio.AbstractEventLoop
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="fencepost-disk")
         self._metrics: MetricsServer | None = None
@@ -97,17 +103,18 @@ class App:
         if (exposed := exposure(sockets)) is not None:
             self.log.warning(exposed)
         crash_at = self.crash_points.reach if config["fencepost.crash.at"] else None
-        self.cluster = Cluster(
-            storage,
-            config,
-            random.Random(),
-            notice=self.log.warning,
-            crash_at=crash_at,
-            trace=self.log.txn if self.settings.logs_txns else None,
-        )
-        if self.settings.data is not None:
-            self.cluster.disk = self._disk
-        self.cluster.brokers = given_to_clients
+        rng = random.Random()
+        controller = Controller(storage, config, rng)
+        controller.addresses = given_to_clients
+        trace = self.log.txn if self.settings.logs_txns else None
+        for node_id, _, _ in given_to_clients:
+            cluster = Cluster(storage, config, rng, self.log.warning, crash_at, trace, node_id, controller)
+            if self.settings.data is not None:
+                cluster.disk = self._disk
+            cluster.recent_rpcs = self._recent_rpcs
+            self.clusters.append(cluster)
+            self._give_peers(cluster)
+        self.cluster = self.clusters[0]
         try:
             self._recover(storage)
         except Exception:
@@ -117,22 +124,43 @@ class App:
             for line in ensure_topics(self.cluster, self.settings.topics, now_ms()):
                 self.log.info(line)
         except Exception:
-            self.cluster.stop()
+            self._stop_clusters()
             raise
-        self.cluster.recent_rpcs = self._recent_rpcs
-        self.cluster.timers.on_earlier = self._set_alarm
         complaints = Complaints(self.log.warning, self.log.error)
         debug = self.log.debug if self.log.level <= Level.DEBUG else None
-        for broker in self.cluster.brokers:
-            node = Node(broker.node_id, self.cluster)
-            self.listeners.append(Listener(node, complaints, self._after_work, self.die, debug))
+        for cluster, alarm in zip(self.clusters, self._alarms, strict=True):
+            node = Node(cluster.node_id, cluster)
+            self.listeners.append(Listener(node, complaints, alarm.after_work, self.die, debug))
+            self._reachable[cluster.node_id] = self.listeners[-1]
         if self.settings.metrics is not None:
             await self._serve_metrics(*self.settings.metrics)
         for listener, sock in zip(self.listeners, sockets, strict=True):
             self._servers.append(await self._loop.create_server(listener.protocol, sock=sock, backlog=4096))
         self.ring()  # Also sets the alarm: there may never be a client whose request would set it.
-        self.log.info(ready_text(listens_on, self.cluster, now_ms() - began_ms))
+        self.log.info(ready_text(listens_on, self.clusters, now_ms() - began_ms))
         return listens_on
+
+    def _give_peers(self, cluster: Cluster) -> None:
+        """Give a node its clock, and its connections to the other nodes."""
+        alarm = Alarm(cluster.timers, lambda: self.now_ms(), self._work_failed)
+
+        def answered(then: Answered, response: Any) -> None:
+            try:
+                then(response, self.now_ms())
+            except Exception as e:
+                self._work_failed(e)
+            alarm.after_work()
+
+        self._alarms.append(alarm)
+        if self.settings.brokers > 1:
+            cluster.peers = NodePeers(cluster.node_id, self._reachable, answered)
+            self._peers.append(cluster.peers)
+
+    def _work_failed(self, error: Exception) -> None:
+        """A bug in work that no client waits for must not stop the broker."""
+        if isinstance(error, LogTailUnknown):
+            self.die(error)
+        self.log.error("".join(traceback.format_exception(error)))
 
     async def _serve_metrics(self, host: str, port: int) -> None:
         # Imported here: the import takes a tenth of a second, which a broker without metrics saves.
@@ -142,12 +170,12 @@ class App:
         traffic = Traffic()
         for listener in self.listeners:
             measure(listener, traffic)
-        collector = BrokerCollector(self.cluster, self.listeners, traffic, lambda: self.now_ms())
+        collector = BrokerCollector(self.clusters, self.listeners, traffic, lambda: self.now_ms())
         self._metrics = MetricsServer(collector, lambda: bool(self._servers) and not self._is_stopping)
         try:
             self.metrics_port = await self._metrics.start(host, port)
         except OSError as e:
-            self.cluster.stop()
+            self._stop_clusters()
             raise CannotListen(
                 f"cannot serve metrics on {host}:{port}: {e.strerror or e}\n\n"
                 "hint: choose another address with --metrics HOST:PORT; port 0 picks a free one"
@@ -219,10 +247,8 @@ class App:
         def go_on(error: BaseException | None) -> None:
             try:
                 then(error)
-            except LogTailUnknown as e:
-                self.die(e)
-            except Exception:
-                self.log.error(traceback.format_exc())
+            except Exception as e:
+                self._work_failed(e)
 
         self._threads.submit(run)
 
@@ -239,45 +265,26 @@ class App:
             server.close()
         if self._metrics is not None:
             self._metrics.close()
+        for peers in self._peers:
+            peers.unplug()
         for listener in self.listeners:
             listener.close()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        for alarm in self._alarms:
+            alarm.cancel()
         await asyncio.sleep(0)  # Let the transports close.
-        self.cluster.stop()
+        self._stop_clusters()
         self._threads.shutdown(wait=True)
-        self.log.info(stopped_text(self.settings.data, self.cluster, connections, now_ms() - began_ms))
+        self.log.info(stopped_text(self.settings.data, self.clusters, connections, now_ms() - began_ms))
 
-    # --- the clock ----------------------------------------------------------------------------------------
-
-    def _after_work(self) -> None:
-        """Run the timers that are due. The alarm is for a broker that has nothing else to do."""
-        deadline_ms = self.cluster.timers.next_deadline_ms()
-        if deadline_ms is not None and deadline_ms <= self.now_ms():
-            self.ring()
-
-    def _set_alarm(self, deadline_ms: int) -> None:
-        if self._alarm is not None:
-            if self._alarm_ms <= deadline_ms:
-                return
-            self._alarm.cancel()
-        self._alarm_ms = deadline_ms
-        self._alarm = self._loop.call_later(max(deadline_ms - self.now_ms(), 0) / 1000, self.ring)
+    def _stop_clusters(self) -> None:
+        for cluster in self.clusters:
+            cluster.save_snapshots()
+        self.cluster.storage.close()
 
     def ring(self) -> None:
-        """Run the timers that are due, and set the alarm for the next one."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        try:
-            self.cluster.timers.advance(self.now_ms())
-        except LogTailUnknown as e:
-            self.die(e)
-        except Exception:
-            self.log.error(traceback.format_exc())
-        deadline_ms = self.cluster.timers.next_deadline_ms()
-        if deadline_ms is not None:
-            self._set_alarm(deadline_ms)
+        """Run the timers that are due, and set the alarms for the next ones."""
+        for alarm in self._alarms:
+            alarm.ring()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from fencepost.broker.coordinator.txns import TxnCoordinator
 from fencepost.machines.txn.states import ONGOING, Txn
 from fencepost.protocol import errors
 
@@ -130,11 +131,11 @@ class Orders:
         if times < 1:
             raise OrderImpossible(f"times={times} never happens\n\nhint: 1 or more")
         self._app.crash_points.set(point, times)
-        self._app.cluster.crash_at = self._app.crash_points.reach
+        for cluster in self._app.clusters:
+            cluster.crash_at = self._app.crash_points.reach
 
     def _time_out(self, transactional_id: str) -> None:
-        txn, now_ms = self._find(transactional_id), self._app.now_ms()
-        txns = self._app.cluster.txns
+        (txns, txn), now_ms = self._find(transactional_id), self._app.now_ms()
         shard = txns.shard_of(transactional_id, now_ms)
         if txn.state is not ONGOING or transactional_id in shard.pending:
             raise OrderImpossible(
@@ -146,8 +147,8 @@ class Orders:
 
     def _fence(self, transactional_id: str, answer: Answer) -> None:
         """As a new producer with the same id would."""
-        txn = self._find(transactional_id)
-        self._app.cluster.txns.init_producer_id(
+        txns, txn = self._find(transactional_id)
+        txns.init_producer_id(
             transactional_id,
             -1,
             -1,
@@ -157,10 +158,13 @@ class Orders:
         )
         self._app.ring()
 
-    def _find(self, transactional_id: str) -> Txn:
-        txns = self._app.cluster.txns
-        txn = txns.find(transactional_id)
-        if txn is None:
-            known = ", ".join(sorted(t.transactional_id for t in txns.all_txns())[:5]) or "none so far"
-            raise OrderImpossible(f"there is no transactional id {transactional_id!r}\n\nhint: known are: {known}")
-        return txn
+    def _find(self, transactional_id: str) -> tuple[TxnCoordinator, Txn]:
+        """The transaction and its coordinator."""
+        coordinators = [cluster.txns for cluster in self._app.clusters]
+        for txns in coordinators:
+            txn = txns.find(transactional_id)
+            if txn is not None:
+                return txns, txn
+        found = sorted(txn.transactional_id for txns in coordinators for txn in txns.all_txns())
+        known = ", ".join(found[:5]) or "none so far"
+        raise OrderImpossible(f"there is no transactional id {transactional_id!r}\n\nhint: known are: {known}")

@@ -43,14 +43,16 @@ class Broker:
         settings: Mapping[str, object] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        brokers: int = 1,
         topics: Mapping[str, int] | None = None,
         log_txns: bool = False,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        """`topics` are created at the start, with these numbers of partitions. `log_txns` makes `txn_log` complete."""
+        """`brokers` is the number of nodes: each has a port, the first of them `port`. `topics` are created at the start, with these numbers of partitions. `log_txns` makes `txn_log` complete."""
         self.data = None if data is None else Path(data)
         self.settings = dict(settings or {})
         self.host = host
+        self.brokers = brokers
         self.port = port  # 0 until the first start picks one; restarts keep it.
         self.topics = dict(topics or {})
         self.log_txns = log_txns
@@ -61,7 +63,8 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         assert self.port, "the broker was never started"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return ",".join(f"{host}:{self.port + i}" for i in range(self.brokers))
 
     @property
     def pid(self) -> int:
@@ -200,6 +203,8 @@ class Broker:
         host = f"[{self.host}]" if ":" in self.host else self.host
         command = python_module("fencepost", "broker", "--listen", f"{host}:{self.port}")
         command += place
+        if self.brokers > 1:
+            command += ["--brokers", str(self.brokers)]
         for topic, partitions in self.topics.items():
             command += ["--topic", f"{topic}:{partitions}"]
         if self.log_txns:

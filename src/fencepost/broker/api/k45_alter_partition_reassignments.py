@@ -32,14 +32,14 @@ def _reassign(ctx: Context, topic: str, wanted: Wanted) -> tuple[int, str | None
     if topic not in ctx.cluster.topics:
         return errors.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."
     index, replicas = wanted.partition_index, wanted.replicas
-    if ctx.cluster.partition(topic, index) is None:
+    if not ctx.cluster.has_partition(topic, index):
         return errors.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}."
     if replicas is None:
         return errors.NO_REASSIGNMENT_IN_PROGRESS, None
     if not replicas:
         error = "The manual partition assignment includes an empty replica list."
         return errors.INVALID_REPLICA_ASSIGNMENT, error
-    leader = ctx.cluster.leader_of(index).node_id
+    leader = ctx.cluster.leader_of(topic, index).node_id
     if list(replicas) == [leader]:
         return errors.NONE, None
     known = {broker.node_id for broker in ctx.cluster.brokers}

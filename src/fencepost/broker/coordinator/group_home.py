@@ -38,6 +38,7 @@ class GroupHome:
         self.members = GroupMembers(self.shard, config, self._topics, new_uuid)
         self._log: StateLog[LogRecord] = StateLog(partition, self.shard, encode, self._decode)
         self._alarm: Timer | None = None
+        self.is_closed = False  # Another node leads the partition.
 
     # Running decisions.
 

@@ -337,6 +337,16 @@ class FileLog:
     def close(self) -> None:
         self.files.settle()
 
+    def hand_over(self) -> FileLog:
+        """A new handle on the same files, for a new leader; this one is fenced."""
+        log = FileLog.__new__(FileLog)
+        for name in self.__slots__:
+            setattr(log, name, getattr(self, name))
+        self.files = self.files.fenced()
+        self._active = self._active.fenced(self.files)
+        self._aborted = AbortedIndex(self.files.segments)
+        return log
+
     def forget(self) -> None:
         """Close without writing, for good: see `LogFiles.forget`."""
         self._active.segment = None

@@ -16,12 +16,13 @@ from __future__ import annotations
 import os
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import cast
 
 from fencepost.machines.log.interface import Log, LogConfig, LogTailUnknown, StorageFailed
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.server.storage.begun_logs import BegunLogs
 from fencepost.server.storage.checkpointing import Checkpointing
 from fencepost.server.storage.checkpoints import (
@@ -226,6 +227,18 @@ class DataFolder:
         if name in self._unopened:
             self._unopened.discard(name)
             self._note_boot()
+
+    def take_over(self, topic: str, partition: int) -> FileLog:
+        name = f"{topic}-{partition}"
+        old = self._logs[name]
+        new = self._logs[name] = old.hand_over()
+        self._syncs.taken_over(old, new)
+        self._checkpoints.taken_over(old, new)
+        return new
+
+    def open_logs(self, partitions: Iterable[TopicPartition]) -> list[Log]:
+        names = (f"{topic}-{partition}" for topic, partition in partitions)
+        return [self._logs[name] for name in names if name in self._logs]
 
     def delete_log(self, topic: str, partition: int) -> None:
         log = self._logs.pop(f"{topic}-{partition}", None)
