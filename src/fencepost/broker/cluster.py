@@ -21,6 +21,7 @@ from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.internal_topics import OFFSETS_TOPIC, SETTINGS_PREFIX, TXN_TOPIC
 from fencepost.broker.leaders import Leader
 from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata
+from fencepost.broker.node_orders import CarryOut, nobody
 from fencepost.broker.peers import Alone, Peers
 from fencepost.broker.rpcs import SeenRpc
 from fencepost.broker.topic_rules import check_new_topic
@@ -45,6 +46,11 @@ class Disk(NamedTuple):
 
 
 class Cluster:
+    """More than 25 methods: handlers and coordinators find everything of their node here.
+
+    Most methods only say where: the controller, a topic, the storage.
+    """
+
     def __init__(
         self,
         storage: Storage,
@@ -56,7 +62,7 @@ class Cluster:
         node_id: int = 1,
         controller: Controller | None = None,
     ) -> None:
-        """Without a `controller` the node is alone and has one of its own."""
+        """Without a `controller`, the node is alone and has one of its own; else it has to join."""
         self.node_id = node_id
         self.controller = Controller(storage, config, rng) if controller is None else controller
         self.storage = storage
@@ -67,6 +73,7 @@ class Cluster:
         self.disk: Callable[[], Disk] = lambda: Disk("memory")
         # The last requests of a transactional id, which the shell remembers.
         self.recent_rpcs: Callable[[str], list[SeenRpc]] = lambda transactional_id: []
+        self.order_nodes: CarryOut = nobody  # The shell carries out orders about nodes.
         self.crash_at = crash_at
         self.peers: Peers = Alone()
         self.timers = Timers()
@@ -78,7 +85,8 @@ class Cluster:
         self.txns = TxnCoordinator(self)
         self.groups = GroupCoordinator(self)
         self.housekeeping = Housekeeping(self)
-        self.controller.join(self)
+        if controller is None:
+            self.controller.join(self)
 
     # --- starting and stopping ----------------------------------------------------------------------------
 
@@ -178,7 +186,7 @@ class Cluster:
             has_grown = has_grown or live.partition_count != wanted.partition_count
             live.partition_count = wanted.partition_count
             apply_settings(self.config, live)
-        self._lead(opened, now_ms)
+        self.lead(opened, now_ms)
         if has_grown or deleted:
             self.topics_version += 1
         if deleted:
@@ -186,9 +194,9 @@ class Cluster:
             for topic in deleted:
                 for partition in topic.partitions.values():
                     self.fetches.partition_gone(partition, now_ms)
-        self._coordinate(opened, now_ms)
+        self._load_coordinators(opened, now_ms)
 
-    def _lead(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
+    def lead(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
         """Make partitions of the logs that this node leads from now on."""
         for (name, index), (log, leader_epoch) in opened.items():
             topic = self.topics[name]
@@ -203,8 +211,33 @@ class Cluster:
         for name in {name for name, _ in opened}:
             apply_settings(self.config, self.topics[name])
 
-    def _coordinate(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
-        """Load the coordinators of these partitions. What was decided is not continued yet."""
+    def coordinate(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
+        self._load_coordinators(opened, now_ms)
+        self.txns.finish_decided([index for name, index in opened if name == TXN_TOPIC], now_ms)
+
+    def resign(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+        self.housekeeping.stop()  # Its runs begin again at their intervals, with the partitions that are left.
+        resigned = []
+        for name, index in partitions:
+            topic = self.topics.get(name)
+            partition = None if topic is None else topic.partitions.pop(index, None)
+            if partition is None:
+                continue
+            resigned.append(partition)
+            partition.save_snapshot()  # The next leader has nothing to replay.
+            if name == TXN_TOPIC:
+                self.txns.resign(index)
+            elif name == OFFSETS_TOPIC:
+                self.groups.resign(index)
+        for partition in resigned:
+            self.fetches.partition_gone(partition, now_ms)
+
+    def rejoin(self, after: Metadata, now_ms: int) -> None:
+        self.resign([(name, index) for name, topic in self.topics.items() for index in list(topic.partitions)], now_ms)
+        self.apply(after, {*self.topics, *after.topics}, {}, now_ms)
+
+    def _load_coordinators(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
+        """What was decided is not continued yet."""
         for coordinator, internal in ((self.txns, TXN_TOPIC), (self.groups, OFFSETS_TOPIC)):
             for name, index in opened:
                 if name == internal:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from fencepost.broker.config import Config
+from fencepost.broker.coordinator.two_phase_commit import TxnCounts
 from fencepost.broker.internal_topics import SETTINGS_PREFIX
 from fencepost.broker.leaders import NO_LEADER, Leader, spread
 from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata, decode_metadata, encode_metadata
@@ -44,6 +45,10 @@ def first_producer_id_after_loss(next_producer_id: int, now_ms: int) -> int:
     return max(next_producer_id, now_ms * _PRODUCER_IDS_PER_MS)
 
 
+class NodeOrderRefused(ValueError):
+    """An order about nodes or leaders cannot be carried out. The message says why, and what to do."""
+
+
 class BrokerAddress(NamedTuple):
     node_id: int
     host: str
@@ -69,6 +74,22 @@ class Member(Protocol):
         """Make the node what the document says about the topics `names`; it leads `opened`."""
         ...
 
+    def resign(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+        """Other nodes lead these partitions from now on."""
+        ...
+
+    def lead(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
+        """Lead these partitions of known topics."""
+        ...
+
+    def coordinate(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
+        """Load the coordinators of these partitions, and finish what was decided."""
+        ...
+
+    def rejoin(self, after: Metadata, now_ms: int) -> None:
+        """Lead nothing any more, and make the node what the document says: it may have missed changes."""
+        ...
+
     def known_txns(self) -> Iterable[Txn]:
         """The transactions of its coordinator."""
         ...
@@ -90,12 +111,43 @@ class Controller:
         self._members: dict[int, Member] = {}  # The living nodes.
         self._leaders: dict[str, list[Leader]] = {}  # By topic; the index is that of the partition.
         self._next_producer_id = 0
+        self.txn_counts = TxnCounts()  # Of all nodes, also of those that are down.
 
     # --- nodes --------------------------------------------------------------------------------------------
 
     def join(self, member: Member) -> None:
         """Count a node among the living, before `start`."""
         self._members[member.node_id] = member
+
+    def rejoin(self, member: Member, now_ms: int) -> None:
+        """Count a node among the living that was not: a new one, or one whose session had expired."""
+        self._members[member.node_id] = member
+        member.metadata = self.metadata
+        member.rejoin(self.metadata, now_ms)
+
+    def leave(self, node_id: int, now_ms: int) -> None:
+        """A node stops: it gives up its partitions, and others lead them. Raises StorageFailed, NodeOrderRefused."""
+        self._move_all_from(node_id, now_ms)
+        del self._members[node_id]
+
+    def expire(self, node_id: int, now_ms: int) -> None:
+        """A node does not answer: others lead its partitions, and it does not know. Raises as `leave` does."""
+        member = self._members.pop(node_id, None)
+        try:
+            self._move_all_from(node_id, now_ms)
+        except Exception:
+            if member is not None:
+                self._members[node_id] = member
+            raise
+
+    def _move_all_from(self, node_id: int, now_ms: int) -> None:
+        others = [other for other in self._members if other != node_id]
+        if not others:
+            raise NodeOrderRefused(f"node {node_id} is the last one that is up\n\nhint: start another one first")
+        self._move({where: spread(*where, others) for where in self.led_by(node_id)}, now_ms)
+
+    def is_alive(self, node_id: int) -> bool:
+        return node_id in self._members
 
     def living_brokers(self) -> list[BrokerAddress]:
         return [address for address in self.addresses if address.node_id in self._members]
@@ -248,3 +300,42 @@ class Controller:
 
     def address_of(self, node_id: int) -> BrokerAddress:
         return next(address for address in self.addresses if address.node_id == node_id)
+
+    def led_by(self, node_id: int) -> list[TopicPartition]:
+        return [
+            (topic, index)
+            for topic, leaders in self._leaders.items()
+            for index, leader in enumerate(leaders)
+            if leader.node_id == node_id
+        ]
+
+    def move_leader(self, topic: str, index: int, node_id: int, now_ms: int) -> None:
+        """Have a node lead a partition. Raises StorageFailed, NodeOrderRefused."""
+        if self.leader_of(topic, index) == NO_LEADER:
+            raise NodeOrderRefused(f"there is no partition {topic}:{index}\n\nhint: write TOPIC:PARTITION")
+        if node_id not in self._members:
+            living = ", ".join(map(str, sorted(self._members)))
+            raise NodeOrderRefused(f"node {node_id} is not up\n\nhint: choose one of {living}")
+        if self.leader_of(topic, index).node_id != node_id:
+            self._move({(topic, index): node_id}, now_ms)
+
+    def _move(self, moves: Mapping[TopicPartition, int], now_ms: int) -> None:
+        """Have other nodes lead these partitions. Raises StorageFailed, and then nothing has changed."""
+        if not moves:
+            return
+        before = {where: self.leader_of(*where) for where in moves}
+        epoch = max(self.metadata.leader_epoch, *(leader.epoch for leader in before.values())) + 1
+        self.save(self.metadata._replace(leader_epoch=epoch))
+        for node_id, member in self._members.items():
+            resigned = [where for where, leader in before.items() if leader.node_id == node_id]
+            if resigned:
+                member.resign(resigned, now_ms)
+        led: dict[int, dict[TopicPartition, LogToLead]] = {}
+        for where, node_id in moves.items():
+            topic, index = where
+            self._leaders[topic][index] = Leader(node_id, epoch)
+            led.setdefault(node_id, {})[where] = LogToLead(self.storage.take_over(topic, index), epoch)
+        for node_id, opened in led.items():
+            self._members[node_id].lead(opened, now_ms)
+        for node_id, opened in led.items():
+            self._members[node_id].coordinate(opened, now_ms)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from fencepost.broker.advertised import EVERY_ADDRESS, MAX_PORT, format_address
 from fencepost.broker.cluster import BrokerAddress
 
-
 FREE_ROW_TRIES = 100
 
 

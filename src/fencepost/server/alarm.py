@@ -11,13 +11,18 @@ from fencepost.machines.timers import Timers
 class Alarm:
     """`failed` gets what a timer raised."""
 
-    def __init__(self, timers: Timers, now_ms: Callable[[], int], failed: Callable[[Exception], None]) -> None:
-        self._timers = timers
+    def __init__(self, now_ms: Callable[[], int], failed: Callable[[Exception], None]) -> None:
+        self._timers = Timers()
         self._now_ms = now_ms
         self._failed = failed
         self._handle: asyncio.TimerHandle | None = None
         self._due_ms = 0
         self.is_paused = False
+
+    def watch(self, timers: Timers) -> None:
+        """Run these timers from now on, and not those of before."""
+        self._timers.on_earlier = None
+        self._timers = timers
         timers.on_earlier = self._set
 
     def after_work(self) -> None:

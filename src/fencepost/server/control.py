@@ -20,6 +20,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.coordinator.txns import TxnCoordinator
+from fencepost.broker.node_orders import NodeOrder
 from fencepost.machines.txn.states import ONGOING, Txn
 from fencepost.protocol import errors
 
@@ -91,6 +92,9 @@ class Orders:
         if order == "fence":
             self._fence(given["transactional_id"], answer)
             return
+        if order == "order_nodes":
+            self._order_nodes(NodeOrder(**given["node_order"]), answer)
+            return
         result = None
         if order == "add_fault":
             from fencepost.server.faults import parse_fault
@@ -106,11 +110,18 @@ class Orders:
             self._advance_clock(given["ms"])
         elif order == "time_out":
             self._time_out(given["transactional_id"])
+        elif order == "unplug_nodes":
+            self._app.unplug_nodes()
+        elif order == "plug_nodes":
+            self._app.plug_nodes()
         elif order == "crash_at":
             self._crash_at(given["point"], given["times"])
         else:
             raise OrderImpossible(f"there is no order {order!r}")
         answer(result)
+
+    def _order_nodes(self, order: NodeOrder, answer: Answer) -> None:
+        self._app.node_orders.carry_out(order, lambda refusal, nodes: answer({"refusal": refusal, "nodes": nodes}))
 
     def _advance_clock(self, ms: int) -> None:
         if ms < 0:

@@ -28,7 +28,6 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from fencepost import __version__
 from fencepost.broker.api import APIS
 from fencepost.broker.cluster import Cluster
-from fencepost.broker.coordinator.two_phase_commit import TxnCounts
 from fencepost.broker.topics import Topic
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn.decisions import will_end
@@ -45,9 +44,13 @@ class BrokerCollector(Collector):
     """Reads the state of the broker whenever Prometheus asks."""
 
     def __init__(
-        self, clusters: Sequence[Cluster], listeners: list[Listener], traffic: Traffic, now_ms: Callable[[], int]
+        self,
+        clusters: Callable[[], Sequence[Cluster]],
+        listeners: list[Listener],
+        traffic: Traffic,
+        now_ms: Callable[[], int],
     ) -> None:
-        self._clusters = clusters  # As each node of the process has it.
+        self._clusters = clusters  # As each node that is up has it.
         self._listeners = listeners
         self._traffic = traffic
         self._now_ms = now_ms
@@ -61,9 +64,7 @@ class BrokerCollector(Collector):
 
     def _transactions(self) -> Iterator[Metric]:
         now_ms = self._now_ms()
-        counts = TxnCounts()
-        for cluster in self._clusters:
-            counts += cluster.txns.counts
+        counts = self._clusters()[0].txns.counts
         ended = CounterMetricFamily(
             "fencepost_transactions_ended",
             "Transactions whose outcome was decided since the start, by outcome.",
@@ -93,7 +94,7 @@ class BrokerCollector(Collector):
             labels=["partition"],
         )
         begun_ms = []
-        shards = {index: shard for cluster in self._clusters for index, shard in cluster.txns.shards.items()}
+        shards = {index: shard for cluster in self._clusters() for index, shard in cluster.txns.shards.items()}
         for index, shard in sorted(shards.items()):
             if shard.txns:
                 load.add_metric([str(index)], len(shard.txns))
@@ -116,7 +117,7 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily("fencepost_transaction_oldest_seconds", text, value=(now_ms - oldest_ms) / 1000)
 
     def _owners(self) -> dict[int, Txn]:
-        return {txn.producer_id: txn for cluster in self._clusters for txn in cluster.txns.all_txns()}
+        return {txn.producer_id: txn for cluster in self._clusters() for txn in cluster.txns.all_txns()}
 
     def _hanging(self) -> dict[int, int]:
         """The producers whose transactions hang, and when each wrote its oldest last record."""
@@ -163,7 +164,7 @@ class BrokerCollector(Collector):
 
     def _all_partitions(self) -> Iterable[tuple[Topic, Partition]]:
         """Partitions with records: empty ones would only add thousands of lines."""
-        for cluster in self._clusters:
+        for cluster in self._clusters():
             for topic in cluster.topics.values():
                 for partition in topic.partitions.values():
                     if partition.high_watermark:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.testing.child import python_module
 from fencepost.testing.faults import Faults
+from fencepost.testing.nodes import Nodes
 from fencepost.testing.process import ORDER_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, BrokerProcess
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ class Broker:
         log_txns: bool = False,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        """`brokers` is the number of nodes: each has a port, the first of them `port`. `topics` are created at the start, with these numbers of partitions. `log_txns` makes `txn_log` complete."""
+        """`topics` are created at the start, with these numbers of partitions. `log_txns` makes `txn_log` complete.
+
+        `brokers` is the number of nodes: they have ports in a row, and `port` is the first.
+        """
         self.data = None if data is None else Path(data)
         self.settings = dict(settings or {})
         self.host = host
@@ -59,6 +63,7 @@ class Broker:
         self.start_timeout_s = start_timeout_s
         self._process = BrokerProcess()
         self.faults = Faults(self._process.order)
+        self.nodes = Nodes(self._process.order)
 
     @property
     def bootstrap_servers(self) -> str:

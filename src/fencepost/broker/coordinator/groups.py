@@ -56,6 +56,12 @@ class GroupCoordinator:
         home = self._homes[index] = GroupHome(partition, self._cluster, self.config, self._new_uuid)
         home.load(now_ms)
 
+    def resign(self, index: int) -> None:
+        """Another node leads the partition."""
+        home = self._homes.pop(index, None)
+        if home is not None:
+            home.close()
+
     def begin_timers(self, now_ms: int) -> None:
         interval_ms = self._cluster.config["offsets.retention.check.interval.ms"]
         self._cluster.timers.every(interval_ms, now_ms, self.clean_up)

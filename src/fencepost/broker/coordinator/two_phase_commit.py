@@ -17,8 +17,7 @@ the state log. The next start continues with step 2; a second marker for the sam
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple, dataclass
-from operator import add
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fencepost.broker.coordinator.elsewhere import write_markers
@@ -62,9 +61,6 @@ class TxnCounts:
     timed_out: int = 0
     fenced: int = 0  # Requests refused because a newer producer has the id.
     unverified: int = 0  # Writes that belong to no transaction (KIP-890).
-
-    def __add__(self, other: TxnCounts) -> TxnCounts:
-        return TxnCounts(*map(add, astuple(self), astuple(other)))
 
 
 class TwoPhaseCommit:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
-from fencepost.broker.coordinator.two_phase_commit import Then, TwoPhaseCommit, TxnCounts
+from fencepost.broker.coordinator.two_phase_commit import Then, TwoPhaseCommit
 from fencepost.broker.coordinator.txn_recovery import TxnRecovery
 from fencepost.broker.coordinator.txn_shard import TxnShard
 from fencepost.broker.coordinator.txn_trace import aborted_for_another, refused, timed_out
@@ -20,7 +20,7 @@ from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn import decisions
 from fencepost.machines.txn.records import partition_for
-from fencepost.machines.txn.states import DEAD, ONGOING, IllegalMove, Txn, TxnState
+from fencepost.machines.txn.states import DEAD, ONGOING, PREPARED, IllegalMove, Txn, TxnState
 from fencepost.protocol import errors
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TransactionVersion
@@ -38,7 +38,7 @@ class StateLogDamaged(Exception):
 
 class TxnCoordinator:
     def __init__(self, cluster: Cluster) -> None:
-        self.counts = TxnCounts()
+        self.counts = cluster.controller.txn_counts
         self.shards: dict[int, TxnShard] = {}  # Those that this node leads, by partition.
         self.two_phase_commit = TwoPhaseCommit(cluster, self.counts)
         self._recovery = TxnRecovery(cluster, self)
@@ -313,6 +313,19 @@ class TxnCoordinator:
                 "hint: restore the data folder from a copy"
             ) from None
         self.shards[index] = shard
+
+    def resign(self, index: int) -> None:
+        """Another node leads the partition."""
+        shard = self.shards.pop(index, None)
+        if shard is not None:
+            shard.is_closed = True
+
+    def finish_decided(self, indexes: Iterable[int], now_ms: int) -> None:
+        """After a move: write the markers of the transactions that the coordinator before has decided."""
+        for index in indexes:
+            shard = self.shards[index]
+            for txn in [txn for txn in shard.txns.values() if txn.state in PREPARED]:
+                self.two_phase_commit.write_markers(shard, txn, txn.partitions, now_ms, None)
 
     def begin_timers(self, now_ms: int) -> None:
         timers = self._cluster.timers

@@ -108,14 +108,6 @@ class MemoryLog:
         if self._is_fenced:
             raise LogFenced(FENCED)
 
-    def hand_over(self) -> MemoryLog:
-        """A new handle on the same batches; this one is fenced."""
-        log = MemoryLog(self._storage, self._config)
-        for name in self.__slots__:
-            setattr(log, name, getattr(self, name))
-        self._is_fenced = True
-        return log
-
     def read(self, offset: int, max_bytes: int, end_address: int) -> bytes:
         self._check_there()
         addresses = self._addresses
@@ -292,6 +284,15 @@ class MemoryLog:
         pass
 
 
+def _hand_over(old: MemoryLog) -> MemoryLog:
+    """A new handle on the same batches; the old one is fenced."""
+    new = MemoryLog()
+    for name in MemoryLog.__slots__:
+        setattr(new, name, getattr(old, name))
+    old._is_fenced = True
+    return new
+
+
 class MemoryRewrite:
     """See `interface.Rewrite`."""
 
@@ -350,7 +351,7 @@ class MemoryStorage:
 
     def take_over(self, topic: str, partition: int) -> Log:
         topic_id, log = self._logs[topic, partition]
-        taken = log.hand_over()
+        taken = _hand_over(log)
         self._logs[topic, partition] = (topic_id, taken)
         return taken
 

@@ -337,20 +337,21 @@ class FileLog:
     def close(self) -> None:
         self.files.settle()
 
-    def hand_over(self) -> FileLog:
-        """A new handle on the same files, for a new leader; this one is fenced."""
-        log = FileLog.__new__(FileLog)
-        for name in self.__slots__:
-            setattr(log, name, getattr(self, name))
-        self.files = self.files.fenced()
-        self._active = self._active.fenced(self.files)
-        self._aborted = AbortedIndex(self.files.segments)
-        return log
-
     def forget(self) -> None:
         """Close without writing, for good: see `LogFiles.forget`."""
         self._active.segment = None
         self.files.forget()
+
+
+def hand_over(old: FileLog) -> FileLog:
+    """A new handle on the same files, for a new leader; the old one is fenced."""
+    new = FileLog.__new__(FileLog)
+    for name in FileLog.__slots__:
+        setattr(new, name, getattr(old, name))
+    old.files = old.files.fenced()
+    old._active = old._active.fenced(old.files)
+    old._aborted = AbortedIndex(old.files.segments)
+    return new
 
 
 def _end_of_read(places: Places, segment: Segment, position: int, max_bytes: int) -> int:

@@ -35,7 +35,7 @@ from fencepost.server.storage.checkpoints import (
 )
 from fencepost.server.storage.deferring import Defer, Done, Stop, run_at_once
 from fencepost.server.storage.deleting import LogDeletion
-from fencepost.server.storage.file_log import FileLog
+from fencepost.server.storage.file_log import FileLog, hand_over
 from fencepost.server.storage.formats import refuse_later_checkpoints
 from fencepost.server.storage.group_sync import GroupSync, call_all
 from fencepost.server.storage.identity import current_boot, drop_lock, make_folder, open_meta, take_lock, write_meta
@@ -61,7 +61,7 @@ def _raise(error: LogTailUnknown) -> None:
 class DataFolder:
     """See `machines.log.interface.Storage`, and `log_files.LogFolder` for what its logs ask of it.
 
-    Most of its methods are these two protocols, or steps of opening and closing the folder.
+    More than 25 methods: those of these two protocols, and the steps of opening and closing the folder.
 
     `flush`: whether `sync` waits for the disk. `report`: gets one line for everything that recovery changed.
     `missing`: "refuse" raises DataMissing if the folder has less than its own records say (`missing.py`), "accept"
@@ -231,7 +231,7 @@ class DataFolder:
     def take_over(self, topic: str, partition: int) -> FileLog:
         name = f"{topic}-{partition}"
         old = self._logs[name]
-        new = self._logs[name] = old.hand_over()
+        new = self._logs[name] = hand_over(old)
         self._syncs.taken_over(old, new)
         self._checkpoints.taken_over(old, new)
         return new
