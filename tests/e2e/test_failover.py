@@ -165,7 +165,7 @@ def test_a_consumer_group_goes_on_when_its_coordinator_and_its_leaders_stop() ->
                 assert time.monotonic() < deadline, f"only {read}"
                 message = consumer.poll(0.1)
                 if message is not None and not message.error():
-                    read.append(message.value().decode())
+                    read.append((message.value() or b"").decode())
             consumer.commit(asynchronous=False)
 
         write_and_read(0)
@@ -186,15 +186,17 @@ def test_orders_that_cannot_be_carried_out_say_why() -> None:
             (2, broker.port + 1, "up"),
         ]
         broker.nodes.stop(2)
-        for order, said in (
-            (lambda: broker.nodes.stop(1), "node 1 is the last one that is up"),
-            (lambda: broker.nodes.stop(2), "node 2 is stopped, it would have to be up or paused"),
-            (lambda: broker.nodes.start(7), "there is no node 7\n\nhint: the nodes are 1, 2"),
-            (lambda: broker.nodes.start(1), "node 1 is up, it would have to be stopped"),
-            (lambda: broker.nodes.resume(1), "node 1 is up, it would have to be paused"),
-            (lambda: broker.nodes.move_leader("orders", 0, 2), "node 2 is stopped"),
-            (lambda: broker.nodes.move_leader("orders", 1, 1), "there is no partition orders:1"),
-        ):
+        nodes = broker.nodes
+        refused: list[tuple[Callable[[], None], str]] = [
+            (lambda: nodes.stop(1), "node 1 is the last one that is up"),
+            (lambda: nodes.stop(2), "node 2 is stopped, it would have to be up or paused"),
+            (lambda: nodes.start(7), "there is no node 7\n\nhint: the nodes are 1, 2"),
+            (lambda: nodes.start(1), "node 1 is up, it would have to be stopped"),
+            (lambda: nodes.resume(1), "node 1 is up, it would have to be paused"),
+            (lambda: nodes.move_leader("orders", 0, 2), "node 2 is stopped"),
+            (lambda: nodes.move_leader("orders", 1, 1), "there is no partition orders:1"),
+        ]
+        for order, said in refused:
             with pytest.raises(OrderRefused, match=said):
                 order()
         broker.nodes.start(2)

@@ -24,7 +24,7 @@ from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata
 from fencepost.broker.node_orders import CarryOut, nobody
 from fencepost.broker.peers import Alone, Peers
 from fencepost.broker.rpcs import SeenRpc
-from fencepost.broker.topic_rules import check_new_topic
+from fencepost.broker.topic_rules import check_new_topic, default_replication_factor
 from fencepost.broker.topics import Topic, apply_settings, log_config
 from fencepost.machines.log.interface import Log, Storage
 from fencepost.machines.partition.partition import Partition
@@ -284,11 +284,17 @@ class Cluster:
         return errors.UNKNOWN_TOPIC_OR_PARTITION
 
     def draft_topic(
-        self, draft: MetadataDraft, name: str, partition_count: int, configs: Mapping[str, str]
+        self,
+        draft: MetadataDraft,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str],
+        replication_factor: int | None = None,
     ) -> TopicMetadata:
         """Put a new topic into the draft. Raises TopicRefused."""
         check_new_topic(draft, self.config, name, partition_count, configs)
-        topic = TopicMetadata(name, self.rng.randbytes(16), partition_count, dict(configs))
+        factor = replication_factor or default_replication_factor(self.config, len(self.brokers))
+        topic = TopicMetadata(name, self.rng.randbytes(16), partition_count, dict(configs), factor)
         draft.put(topic)
         return topic
 

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from fencepost.broker.config import Config
 from fencepost.broker.coordinator.two_phase_commit import TxnCounts
 from fencepost.broker.internal_topics import SETTINGS_PREFIX
-from fencepost.broker.leaders import NO_LEADER, Leader, spread
+from fencepost.broker.leaders import NO_LEADER, Leader, Replicas, replicas, spread
 from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata, decode_metadata, encode_metadata
 from fencepost.broker.topics import log_config
 from fencepost.machines.log.interface import Log, Storage, StorageFailed
@@ -237,7 +237,7 @@ class Controller:
             # The document does not name these logs. What cannot be deleted is a stray, which the next start removes.
             self._delete_logs(opened)
             raise
-        self._apply(after, draft.changed, opened, now_ms)
+        self._apply(after, draft.changed, opened, now_ms, draft.leaders)
 
     def _open_logs(
         self, after: Metadata, names: Iterable[str], opened: dict[TopicPartition, Log] | None = None
@@ -253,8 +253,18 @@ class Controller:
                 opened[name, index] = self.storage.open_log(name, index, wanted.topic_id, configured)
         return opened
 
-    def _apply(self, after: Metadata, names: Iterable[str], opened: Mapping[TopicPartition, Log], now_ms: int) -> None:
-        """Have all nodes apply the document. A start and a change both end here."""
+    def _apply(
+        self,
+        after: Metadata,
+        names: Iterable[str],
+        opened: Mapping[TopicPartition, Log],
+        now_ms: int,
+        chosen: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        """Have all nodes apply the document. A start and a change both end here.
+
+        `chosen`: the leaders of new partitions, where a request names them.
+        """
         deleted: list[TopicPartition] = []
         for name in names:
             wanted = after.topics.get(name)
@@ -266,7 +276,9 @@ class Controller:
             for index in range(len(leaders), wanted.partition_count):
                 epochs = opened[name, index].leader_epochs()
                 epoch = max(after.leader_epoch, epochs[-1][0] if epochs else 0)
-                leaders.append(Leader(spread(name, index, list(self._members)), epoch))
+                node_id = (chosen or {}).get((name, index), -1)
+                is_up = node_id in self._members
+                leaders.append(Leader(node_id if is_up else spread(name, index, list(self._members)), epoch))
         self._publish(after)
         led: dict[int, dict[TopicPartition, LogToLead]] = {node_id: {} for node_id in self._members}
         for (name, index), log in opened.items():
@@ -297,6 +309,13 @@ class Controller:
         """NO_LEADER if there is no such partition."""
         leaders = self._leaders.get(topic, ())
         return leaders[index] if 0 <= index < len(leaders) else NO_LEADER
+
+    def replicas_of(self, topic: str, index: int) -> Replicas:
+        """The nodes that a partition, which exists, is said to be on."""
+        nodes = [address.node_id for address in self.addresses]
+        return replicas(
+            self.leader_of(topic, index).node_id, self.metadata.topics[topic].replication_factor, nodes, self._members
+        )
 
     def address_of(self, node_id: int) -> BrokerAddress:
         return next(address for address in self.addresses if address.node_id == node_id)

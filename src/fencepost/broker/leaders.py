@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from fencepost.protocol.crc import crc32c
@@ -16,6 +16,25 @@ class Leader(NamedTuple):
 
 
 NO_LEADER = Leader(-1, -1)  # Kafka: -1 stands for no node.
+
+
+class Replicas(NamedTuple):
+    """The nodes that a partition is said to be on: the leader first, and which of them are up."""
+
+    nodes: list[int]
+    in_sync: list[int]
+    offline: list[int]
+
+
+def replicas(leader_id: int, factor: int, nodes: Sequence[int], living: Collection[int]) -> Replicas:
+    """The replicas of a partition: its leader, and the nodes after it in turn.
+
+    There is one copy of the bytes, which every node can lead, so a node that is up is in sync.
+    """
+    ids = sorted(nodes)
+    at = ids.index(leader_id) if leader_id in ids else 0
+    chosen = [*ids[at:], *ids[:at]][:factor]
+    return Replicas(chosen, [n for n in chosen if n in living], [n for n in chosen if n not in living])
 
 
 def spread(topic: str, index: int, nodes: Sequence[int]) -> int:

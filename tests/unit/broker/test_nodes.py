@@ -41,6 +41,7 @@ from fencepost.protocol.messages import (
     WriteTxnMarkersRequest,
 )
 from fencepost.protocol.schema import Message
+from tests.memory_storage import after_kill
 from tests.pure_nodes import PureNodes
 from tests.pure_producer import PureProducer, produce_error
 
@@ -369,3 +370,64 @@ def test_the_internal_topics_are_led_by_all_nodes(nodes: PureNodes) -> None:
     nodes.coordinator_of_group("g")
     for topic in (TXN_TOPIC, OFFSETS_TOPIC):
         assert {nodes.leader(topic, index) for index in range(5)} == {1, 2, 3}
+
+
+# --- replicas ---------------------------------------------------------------------------------------------------------
+
+
+def create(nodes: PureNodes, node_id: int, name: str, factor: int, *replicas: list[int]) -> tuple[str, int]:
+    """The error and the replication factor that CreateTopics answers; with `replicas`, those of each partition."""
+    kind = CreateTopicsRequest.CreatableReplicaAssignment
+    assigned = [kind(index, ids) for index, ids in enumerate(replicas)]
+    topic = CreateTopicsRequest.CreatableTopic(name, -1 if assigned else 6, factor, assigned)
+    [result] = nodes.call(node_id, CreateTopicsRequest([topic], 1000), 5).topics
+    return errors.name_of(result.error_code), result.replication_factor
+
+
+def replicas_of(nodes: PureNodes, name: str) -> list[tuple[list[int], list[int], list[int]]]:
+    request = MetadataRequest([MetadataRequest.MetadataRequestTopic(name=name)])
+    partitions = nodes.call(min(nodes.nodes), request, 12).topics[0].partitions
+    assert [p.replica_nodes[0] for p in partitions] == [p.leader_id for p in partitions]
+    return [(p.replica_nodes, p.isr_nodes, p.offline_replicas) for p in partitions]
+
+
+def test_a_topic_has_as_many_replicas_as_was_asked_for_up_to_the_number_of_nodes(nodes: PureNodes) -> None:
+    assert create(nodes, 1, "three", 3) == ("NONE", 3)
+    assert all(sorted(ids) == sorted(isr) == [1, 2, 3] and not off for ids, isr, off in replicas_of(nodes, "three"))
+    assert create(nodes, 2, "two", 2) == ("NONE", 2)
+    assert all(len(ids) == 2 and ids == isr for ids, isr, _ in replicas_of(nodes, "two"))
+    assert create(nodes, 3, "default", -1) == ("NONE", 1)
+    for factor in (4, 0, -2):
+        assert create(nodes, 1, "refused", factor) == ("INVALID_REPLICATION_FACTOR", -1)
+
+
+def test_a_node_that_is_down_is_no_replica_in_sync(nodes: PureNodes) -> None:
+    assert create(nodes, 1, "three", 3) == ("NONE", 3)
+    nodes.stop(2)
+    for ids, isr, offline in replicas_of(nodes, "three"):
+        assert (sorted(ids), sorted(isr), offline) == ([1, 2, 3], [1, 3], [2])
+    # Kafka: counts the brokers that are up.
+    assert create(nodes, 1, "refused", 3) == ("INVALID_REPLICATION_FACTOR", -1)
+
+
+def test_a_request_may_choose_the_leaders_and_the_replicas(nodes: PureNodes) -> None:
+    assert create(nodes, 1, "chosen", -1, [3, 1], [2, 1], [1, 2]) == ("NONE", 2)
+    assert [ids[0] for ids, _, _ in replicas_of(nodes, "chosen")] == [3, 2, 1]
+    for wrong in ([4], [1, 1], []):
+        assert create(nodes, 1, "refused", -1, wrong) == ("INVALID_REPLICA_ASSIGNMENT", -1)
+
+
+@pytest.mark.parametrize("setting", ["check", "ignore"])
+def test_one_broker_refuses_replicas_as_kafka_does_unless_they_are_ignored(setting: str) -> None:
+    alone = PureNodes(1, {"fencepost.replication.factor": setting, "default.replication.factor": "3"})
+    expected = ("NONE", 1) if setting == "ignore" else ("INVALID_REPLICATION_FACTOR", -1)
+    assert create(alone, 1, "three", 3) == expected
+    assert create(alone, 1, "default", -1) == ("NONE", 1)
+
+
+def test_replicas_are_kept_over_a_restart(nodes: PureNodes) -> None:
+    assert create(nodes, 1, "three", 3) == ("NONE", 3)
+    again = PureNodes(3, storage=after_kill(nodes.storage))
+    assert all(sorted(ids) == [1, 2, 3] for ids, _, _ in replicas_of(again, "three"))
+    alone = PureNodes(1, storage=after_kill(nodes.storage))
+    assert replicas_of(alone, "three") == [([1], [1], [])] * 6

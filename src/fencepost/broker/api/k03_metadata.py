@@ -91,5 +91,6 @@ def _describe(ctx: Context, topic: Topic) -> TopicResponse:
     partitions = []
     for index in range(topic.partition_count):
         leader, epoch = ctx.cluster.leader_of(topic.name, index)
-        partitions.append(PartitionResponse(errors.NONE, index, leader, epoch, [leader], [leader]))
+        replicas = ctx.cluster.controller.replicas_of(topic.name, index)
+        partitions.append(PartitionResponse(errors.NONE, index, leader, epoch, *replicas))
     return TopicResponse(errors.NONE, topic.name, topic.topic_id, topic.is_internal, partitions)

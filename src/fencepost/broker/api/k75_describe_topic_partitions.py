@@ -59,4 +59,5 @@ def _missing(name: str) -> int:
 
 def _describe(ctx: Context, topic: Topic, index: int) -> PartitionResult:
     leader, epoch = ctx.cluster.leader_of(topic.name, index)
-    return PartitionResult(errors.NONE, index, leader, epoch, [leader], [leader], [], [], [])
+    nodes, in_sync, offline = ctx.cluster.controller.replicas_of(topic.name, index)
+    return PartitionResult(errors.NONE, index, leader, epoch, nodes, in_sync, [], [], offline)
