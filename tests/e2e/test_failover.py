@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
+from fencepost.cli import main
 from fencepost.testing import Broker
 from fencepost.testing.faults import OrderRefused
+from tests.engines.apache_kafka import ApacheKafka
 
 PARTITIONS = 6
 FEW = {"transaction.state.log.num.partitions": 6, "offsets.topic.num.partitions": 6}
@@ -201,3 +204,42 @@ def test_orders_that_cannot_be_carried_out_say_why() -> None:
                 order()
         broker.nodes.start(2)
         assert [node.state for node in broker.nodes.describe()] == ["up", "up"]
+
+
+def run(capsys: pytest.CaptureFixture[str], broker: Broker, *words: str) -> tuple[int, str, str]:
+    """The exit code, stdout and stderr of `fencepost cluster`."""
+    code = main(["cluster", *words, "--bootstrap", broker.bootstrap_servers])
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_the_commands_give_the_same_orders(capsys: pytest.CaptureFixture[str]) -> None:
+    with Broker(brokers=2, topics={"orders": 2}, settings=FEW) as broker:
+        ports = [broker.port, broker.port + 1]
+        code, out, _ = run(capsys, broker, "nodes")
+        assert code == 0
+        assert [line.split()[:3] for line in out.splitlines()[1:]] == [
+            [str(n), f"127.0.0.1:{port}", "up"] for n, port in enumerate(ports, 1)
+        ]
+        for order, states in (
+            ("stop-node", ["up", "stopped"]),
+            ("start-node", ["up", "up"]),
+            ("pause-node", ["up", "paused"]),
+            ("resume-node", ["up", "up"]),
+        ):
+            code, out, _ = run(capsys, broker, order, "2", "--json")
+            assert code == 0
+            assert [node["state"] for node in json.loads(out)["nodes"]] == states
+        for node_id in (2, 1):
+            for words in (("move-leader", "orders:0"), ("move-leader", "orders:1"), ("move-coordinator", "t")):
+                assert run(capsys, broker, *words, str(node_id))[0] == 0
+            assert next(node.leaders for node in broker.nodes.describe() if node.node_id == node_id) == 2
+        code, out, err = run(capsys, broker, "move-leader", "orders:7", "1")
+        assert (code, out) == (1, "")
+        assert err == "error: there is no partition orders:7\n\nhint: write TOPIC:PARTITION\n"
+
+
+@pytest.mark.engines
+def test_apache_kafka_takes_no_orders(apache: ApacheKafka, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cluster", "nodes", "--bootstrap", apache.bootstrap_servers]) == 1
+    assert "the brokers of this cluster take no orders about nodes" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from fencepost.broker.housekeeping import Housekeeping
 from fencepost.broker.internal_topics import OFFSETS_TOPIC, SETTINGS_PREFIX, TXN_TOPIC
 from fencepost.broker.leaders import Leader
 from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata
-from fencepost.broker.node_orders import CarryOut, nobody
+from fencepost.broker.node_orders import CarryOut, take_no_orders
 from fencepost.broker.peers import Alone, Peers
 from fencepost.broker.rpcs import SeenRpc
 from fencepost.broker.topic_rules import check_new_topic, default_replication_factor
@@ -73,7 +73,7 @@ class Cluster:
         self.disk: Callable[[], Disk] = lambda: Disk("memory")
         # The last requests of a transactional id, which the shell remembers.
         self.recent_rpcs: Callable[[str], list[SeenRpc]] = lambda transactional_id: []
-        self.order_nodes: CarryOut = nobody  # The shell carries out orders about nodes.
+        self.order_nodes: CarryOut = take_no_orders  # The shell carries out orders about nodes.
         self.crash_at = crash_at
         self.peers: Peers = Alone()
         self.timers = Timers()

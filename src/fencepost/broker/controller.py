@@ -62,7 +62,7 @@ class LogToLead(NamedTuple):
     leader_epoch: int
 
 
-class Member(Protocol):
+class ClusterNode(Protocol):
     """A node, as the controller sees it: it is told what changes, and nothing of it is read."""
 
     node_id: int
@@ -108,18 +108,18 @@ class Controller:
         self.rng = rng
         self.metadata = Metadata("", TransactionVersion(int(config["transaction.version"])))
         self.addresses: list[BrokerAddress] = []  # Of all nodes, also of those that are down.
-        self._members: dict[int, Member] = {}  # The living nodes.
+        self._members: dict[int, ClusterNode] = {}  # The living nodes.
         self._leaders: dict[str, list[Leader]] = {}  # By topic; the index is that of the partition.
         self._next_producer_id = 0
         self.txn_counts = TxnCounts()  # Of all nodes, also of those that are down.
 
     # --- nodes --------------------------------------------------------------------------------------------
 
-    def join(self, member: Member) -> None:
+    def join(self, member: ClusterNode) -> None:
         """Count a node among the living, before `start`."""
         self._members[member.node_id] = member
 
-    def rejoin(self, member: Member, now_ms: int) -> None:
+    def rejoin(self, member: ClusterNode, now_ms: int) -> None:
         """Count a node among the living that was not: a new one, or one whose session had expired."""
         self._members[member.node_id] = member
         member.metadata = self.metadata

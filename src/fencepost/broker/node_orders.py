@@ -28,6 +28,6 @@ OrderDone = Callable[[str | None, list[NodeDescription]], None]
 CarryOut = Callable[[NodeOrder, OrderDone], None]
 
 
-def nobody(_order: NodeOrder, then: OrderDone) -> None:
-    """Without a shell there is nobody to carry out orders."""
+def take_no_orders(_order: NodeOrder, then: OrderDone) -> None:
+    """Without a shell nothing carries out orders."""
     then("this broker takes no orders about nodes", [])
