@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from fencepost.broker.cluster import BrokerAddress, Cluster
@@ -53,19 +54,21 @@ class Network:
 
         def answered(frame: bytes) -> None:
             response = decode_reply(request, version, frame)
-            self.under_way.append(lambda: then(response, self._nodes.now_ms) if self.is_plugged else be_lost())
+            self.under_way.append(lambda: reach_source(response) if self.is_plugged else reach_source(None))
+
+        def reach_source(response: Any) -> None:
+            with self._nodes.acting_as(source):
+                then(response, self._nodes.now_ms)
 
         def arrive() -> None:
             frame = encode_frame(request, version)
-            self._nodes.nodes[target].handle(frame, PeerConnection(answered), self._nodes.now_ms)
-
-        def be_lost() -> None:
-            then(None, self._nodes.now_ms)
+            with self._nodes.acting_as(target):
+                self._nodes.nodes[target].handle(frame, PeerConnection(answered), self._nodes.now_ms)
 
         def is_reached() -> bool:
             return self.is_plugged and target in self._nodes.nodes and target not in self._nodes.paused
 
-        self.under_way.append(lambda: arrive() if is_reached() else be_lost())
+        self.under_way.append(lambda: arrive() if is_reached() else reach_source(None))
 
 
 class NodePeers:
@@ -80,8 +83,14 @@ class NodePeers:
 
 class PureNodes:
     def __init__(
-        self, count: int = 3, settings: Mapping[str, str] | None = None, storage: MemoryStorage | None = None
+        self,
+        count: int = 3,
+        settings: Mapping[str, str] | None = None,
+        storage: MemoryStorage | None = None,
+        cluster_class: type[Cluster] = Cluster,
     ) -> None:
+        self.acting: int | None = None
+        self._cluster_class = cluster_class
         self.config = parse(SETTINGS | dict(settings or {}))
         self.storage = storage or MemoryStorage()
         self.now_ms = START_MS
@@ -97,7 +106,7 @@ class PureNodes:
         self.controller.start(self.now_ms)
 
     def _make(self, node_id: int) -> Cluster:
-        cluster = Cluster(
+        cluster = self._cluster_class(
             self.storage,
             self.config,
             random.Random(node_id),
@@ -112,8 +121,18 @@ class PureNodes:
 
     def send(self, node_id: int, request: Message, version: int) -> Pending:
         connection = PureConnection()
-        self.nodes[node_id].handle(encode_frame(request, version), connection, self.now_ms)
+        with self.acting_as(node_id):
+            self.nodes[node_id].handle(encode_frame(request, version), connection, self.now_ms)
         return Pending(request, version, connection)
+
+    @contextmanager
+    def acting_as(self, node_id: int | None) -> Iterator[None]:
+        """Whatever runs in this block is the work of one node, or of the test (None)."""
+        before, self.acting = self.acting, node_id
+        try:
+            yield
+        finally:
+            self.acting = before
 
     def call(self, node_id: int, request: Message, version: int) -> Any:
         """Send a request that must be answered, once the nodes have asked one another."""
@@ -137,7 +156,8 @@ class PureNodes:
             if node_id is None or due[node_id] > end_ms:
                 break
             self.now_ms = max(self.now_ms, due[node_id])
-            self.clusters[node_id].timers.advance(self.now_ms)
+            with self.acting_as(node_id):
+                self.clusters[node_id].timers.advance(self.now_ms)
         self.now_ms = end_ms
 
     # --- nodes come and go --------------------------------------------------------------------------------
