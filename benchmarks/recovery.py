@@ -19,7 +19,7 @@ from pathlib import Path
 from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.internal_topics import OFFSETS_TOPIC
-from fencepost.machines.group.commits import Committer, OffsetToCommit
+from fencepost.machines.group.commits import CommitDecision, Committer, OffsetToCommit
 from fencepost.protocol.transaction_version import TV0
 from fencepost.server.storage import DataFolder
 from fencepost.testing import Broker
@@ -51,8 +51,10 @@ def write_history(path: str, records: int, ids: int, open_count: int, cleans: bo
         where = (OFFSETS_TOPIC, cluster.groups.partition_of(group, now_ms))
         assert not cluster.txns.add_partitions(transactional_id, producer_id, epoch, {where}, TV0, now_ms)
         offsets = [OffsetToCommit("orders", 0, number)]
-        decision = cluster.groups.commit_txn_offsets(group, Committer(), offsets, producer_id, epoch, lambda: 0, now_ms)
-        assert not decision.error_code
+        decisions: list[CommitDecision] = []
+        who = (Committer(), offsets, producer_id, epoch)
+        cluster.groups.commit_txn_offsets(group, *who, lambda then: then(0, now_ms), now_ms, decisions.append)
+        assert not decisions[0].error_code
 
     names = [f"producer-{n}" for n in range(ids)]
     for name in names:

@@ -29,6 +29,7 @@ from fencepost.diagnose.groups import GroupDescription, GroupList
 from fencepost.diagnose.hanging import HangingReport
 from fencepost.diagnose.history import History
 from fencepost.diagnose.lso import LsoReport
+from fencepost.diagnose.nodes import NodeList
 from fencepost.diagnose.orders import Ended
 from fencepost.diagnose.producers import ProducerList
 from fencepost.diagnose.tail.documents import TailEnd, TailMarker, TailRecord
@@ -45,7 +46,7 @@ def settings_page() -> str:
         "# Settings",
         "",
         "Set them with `--set name=value`, or in a properties file with `--config FILE`. Names and defaults are",
-        "those of Apache Kafka; settings that only Fencepost has start with `fencepost.`. Replication is always 1.",
+        "those of Apache Kafka; settings that only Fencepost has start with `fencepost.`.",
         "",
         "| setting | values | default | |",
         "|---|---|---|---|",
@@ -119,6 +120,13 @@ DOCUMENTS: dict[str, type[Any]] = {
     "topic list": TopicList,
     "topic describe": TopicDescription,
     "topic delete": TopicChanges,
+    "cluster nodes": NodeList,
+    "cluster stop-node": NodeList,
+    "cluster start-node": NodeList,
+    "cluster pause-node": NodeList,
+    "cluster resume-node": NodeList,
+    "cluster move-leader": NodeList,
+    "cluster move-coordinator": NodeList,
 }
 
 # The documents of a command that prints one in each line; `type` tells them apart.

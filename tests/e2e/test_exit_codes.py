@@ -97,6 +97,17 @@ ON_THE_BROKER = [
     ("topic delete nosuch --if-exists --yes", OK),
     ("topic delete zz* --yes", ONE),
     ("topic delete zz* --if-exists --yes", OK),
+    ("cluster nodes", OK),
+    ("cluster stop-node 1", ONE),  # It is the only one.
+    ("cluster stop-node two", WRONG_USE),
+    ("cluster start-node 1", ONE),
+    ("cluster pause-node 7", ONE),
+    ("cluster resume-node 1", ONE),
+    ("cluster move-leader orders:0 1", OK),
+    ("cluster move-leader orders:9 1", ONE),
+    ("cluster move-leader orders 1", WRONG_USE),
+    ("cluster move-coordinator orders-sink-3 1", OK),
+    ("cluster move-coordinator orders-sink-3 2", ONE),
 ]
 # Each pause is twice the one before. On a slow machine, fewer attempts fit into the patience of the tools.
 MOST_ATTEMPTS = 1 + int(math.log2(FIRST_PATIENCE_S / FIRST_PAUSE_S + 1))
@@ -107,6 +118,7 @@ WITHOUT_A_BROKER = [
     ("txn fence orders-sink-3 --yes", UNANSWERED),
     ("group list", UNANSWERED),
     ("topic list", UNANSWERED),
+    ("cluster nodes", UNANSWERED),
     ("topic create orders", UNANSWERED),
     ("tail orders", UNANSWERED),
     ("doctor", UNANSWERED),
@@ -255,4 +267,5 @@ def test_the_table_has_an_example_of_every_code_and_of_every_command_s_code_1() 
     missing = {name for name in WHEN_1 if not any(f"{command} ".startswith(f"{name} ") for command in with_one)}
     assert {name for name in missing if WHEN_1[name].startswith(NEVER)} == {"group list", "topic list"}
     # The broker is tried above; the others have tests of their own.
-    assert {name for name in missing if not WHEN_1[name].startswith(NEVER)} == {"broker", "demo", "spark-jar"}
+    untried = {name for name in missing if not WHEN_1[name].startswith(NEVER)}
+    assert untried == {"broker", "cluster nodes", "demo", "spark-jar"}

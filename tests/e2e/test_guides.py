@@ -23,6 +23,7 @@ def blocks_of(document: Path) -> list[str]:
 # Each guide with the number of its tests.
 COUNTS = {
     "consume-process-produce": 4,
+    "failover": 1,
     "faults": 6,
     "timeouts": 1,
     "transactional-ids": 2,

@@ -138,7 +138,7 @@ def state_of(cluster: Cluster) -> dict[str, object]:
         "partitions": {
             (topic.name, p.index): (p.log.end_offset, p.last_stable_offset, dict(p.producers.open_txns))
             for topic in cluster.topics.values()
-            for p in topic.partitions
+            for p in topic.partitions.values()
         },
     }
 

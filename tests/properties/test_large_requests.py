@@ -37,7 +37,7 @@ def answer(to: PureBroker, frame: Frame) -> tuple[object, ...]:
 
 
 def stored(broker: PureBroker) -> list[bytes]:
-    logs = [partition.log for topic in broker.cluster.topics.values() for partition in topic.partitions]
+    logs = [partition.log for topic in broker.cluster.topics.values() for partition in topic.partitions.values()]
     return [log.read(log.start_offset, EVERYTHING, log.end_address) for log in logs]
 
 

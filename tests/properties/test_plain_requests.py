@@ -112,7 +112,9 @@ def test_a_plain_request_is_answered_as_if_it_were_decoded_in_full(frames: list[
     assert plain.cluster.txns.find("t1") == full.cluster.txns.find("t1")
     assert plain.cluster.txns.counts == full.cluster.txns.counts
     for name in ("orders", "payments"):
-        for ours, theirs in zip(plain.cluster.topics[name].partitions, full.cluster.topics[name].partitions):
+        for ours, theirs in zip(
+            plain.cluster.topics[name].partitions.values(), full.cluster.topics[name].partitions.values()
+        ):
             assert ours.log.end_offset == theirs.log.end_offset
 
 

@@ -414,16 +414,17 @@ class TxnRules(RuleBasedStateMachine):
         assert document is not None
         loaded = Cluster(found, parse(self.settings), random.Random(1))
         loaded.brokers = [BrokerAddress(1, "127.0.0.1", 9092)]
-        loaded._restore(decode_metadata(document), self.broker.now_ms)
-        loaded.txns.load(self.broker.now_ms)
-        loaded.groups.load(self.broker.now_ms)
-        assert [s.txns for s in loaded.txns.shards] == [
-            {name: txn._replace(last_producer_epoch=-1) for name, txn in s.txns.items()} for s in live.txns.shards
-        ]
-        for home, loaded_home in zip(live.groups._homes, loaded.groups._homes, strict=True):
+        loaded.controller.restore(decode_metadata(document), self.broker.now_ms)
+        assert {index: s.txns for index, s in loaded.txns.shards.items()} == {
+            index: {name: txn._replace(last_producer_epoch=-1) for name, txn in s.txns.items()}
+            for index, s in live.txns.shards.items()
+        }
+        assert live.groups._homes.keys() == loaded.groups._homes.keys()
+        for home, loaded_home in zip(live.groups._homes.values(), loaded.groups._homes.values(), strict=True):
             assert home.shard.offsets == loaded_home.shard.offsets
         for topic in live.topics.values():
-            for partition, copy in zip(topic.partitions, loaded.topics[topic.name].partitions, strict=True):
+            copies = loaded.topics[topic.name].partitions
+            for partition, copy in zip(topic.partitions.values(), copies.values(), strict=True):
                 assert partition.producers.open_txns == copy.producers.open_txns
                 assert partition.last_stable_offset == copy.last_stable_offset
 
@@ -436,7 +437,7 @@ class TxnRules(RuleBasedStateMachine):
         for txn in self.broker.cluster.txns.all_txns():
             assert txn.state in IDLE, f"{txn.transactional_id} is {txn.state.kafka_name} for ever"
         for topic in self.broker.cluster.topics.values():
-            for partition in topic.partitions:
+            for partition in topic.partitions.values():
                 end = partition.high_watermark
                 assert partition.last_stable_offset == end, f"{topic.name}-{partition.index}: the LSO is held back"
         self.check_what_was_committed()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fencepost.broker.cluster import PRODUCER_ID_BLOCK, Cluster
+from fencepost.broker.controller import PRODUCER_ID_BLOCK, Controller
 from fencepost.broker.coordinator.two_phase_commit import TwoPhaseCommit
 from fencepost.broker.metadata import Metadata
 from fencepost.machines.group.offsets import OffsetRecord, Offsets
@@ -80,12 +80,12 @@ def pending_offsets_visible() -> list[Patch]:
 
 def producer_id_reused() -> list[Patch]:
     """A restart hands out the last block of producer ids again."""
-    restore = Cluster._restore
+    restore = Controller.restore
 
-    def _restore(self: Cluster, found: Metadata, now_ms: int) -> None:
+    def restored(self: Controller, found: Metadata, now_ms: int) -> None:
         restore(self, found._replace(next_producer_id=max(0, found.next_producer_id - PRODUCER_ID_BLOCK)), now_ms)
 
-    return [(Cluster, "_restore", _restore)]
+    return [(Controller, "restore", restored)]
 
 
 def unstable_offsets() -> list[Patch]:

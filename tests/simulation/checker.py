@@ -112,7 +112,7 @@ def check_nothing_is_open(cluster: Cluster) -> None:
         if txn.state not in IDLE:
             raise Violation("no end", f"{txn.transactional_id} is {txn.state.kafka_name} after its timeout")
     for topic in cluster.topics.values():
-        for partition in topic.partitions:
+        for partition in topic.partitions.values():
             if partition.last_stable_offset != partition.high_watermark:
                 raise Violation(
                     "LSO pinned",
@@ -226,7 +226,7 @@ def describe_state(cluster: Cluster) -> dict[str, Any]:
     """The state that a recovery restores, without what only the running process knows."""
     state: dict[str, Any] = {}
     for topic in cluster.topics.values():
-        for partition in topic.partitions:
+        for partition in topic.partitions.values():
             producers = {
                 pid: (p.epoch, [b[:3] for b in p.batches[-1:]], p.coordinator_epoch, p.txn_first_offset)
                 for pid, p in partition.producers.by_id.items()
@@ -238,7 +238,7 @@ def describe_state(cluster: Cluster) -> dict[str, Any]:
                 state[f"{topic.name}-{partition.index} ends"] = (partition.last_stable_offset, log.end_offset)
     for txn in cluster.txns.all_txns():
         state[txn.transactional_id] = (txn.producer_id, txn.producer_epoch, txn.state, txn.partitions)
-    for number, home in enumerate(cluster.groups._homes):
+    for number, home in cluster.groups._homes.items():
         state[f"offsets {number}"] = (home.shard.offsets._committed, home.shard.offsets._pending)
     return state
 

@@ -36,7 +36,7 @@ ROOMS: dict[str, set[str]] = {
     "machines.log": set(),
     "machines.partition": {"machines.log"},
     # Handlers call coordinators, and never the other way round.
-    "broker.coordinator": {"broker.cluster", "broker.config", "broker.internal_topics"},
+    "broker.coordinator": {"broker.cluster", "broker.config", "broker.internal_topics", "broker.leaders"},
 }
 
 # Pure code takes the clock and the dice as arguments, and leaves I/O to the shell around it.

@@ -167,7 +167,9 @@ class HostileFrames:
         if getattr(response, "member_id", "") and error in (errors.NONE, errors.MEMBER_ID_REQUIRED):
             at = self.rng.choice([i for i, m in enumerate(self._members) if m.group_id == asked_by.group_id])
             self._members[at] = Identity(
-                group_id=asked_by.group_id, member_id=response.member_id, generation_id=response.generation_id
+                group_id=asked_by.group_id,
+                member_id=response.member_id,
+                generation_id=getattr(response, "generation_id", asked_by.generation_id),
             )
         self._learn_struct(response, response.definition.fields)
 

@@ -1,58 +1,40 @@
-"""The state that all brokers of one process share: topics, partitions, producer ids, timers, the two coordinators.
+"""The cluster as one node has it: the topics, the partitions that the node leads, its timers and its two coordinators.
 
-The cluster's own facts are one document (`metadata.py`) that storage replaces atomically; everything else is in the
-partitions' logs. A change of the document is decided on a draft, saved, and then applied. `start` applies the document
-that it finds in the same way.
+The nodes of a process share the storage and the cluster's document, which the controller owns (`controller.py`), and
+nothing else. A change of the document is decided on a draft and committed by the controller, which tells every node
+what to apply. A node leads only some partitions: it has no `Partition` for the others, and no coordinator.
 """
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fencepost.broker.config import Config
+from fencepost.broker.controller import BrokerAddress as BrokerAddress
+from fencepost.broker.controller import Controller, LogToLead
 from fencepost.broker.coordinator.groups import GroupCoordinator
 from fencepost.broker.coordinator.txn_trace import Trace
 from fencepost.broker.coordinator.txns import TxnCoordinator
 from fencepost.broker.fetches import WaitingFetches
 from fencepost.broker.housekeeping import Housekeeping
-from fencepost.broker.internal_topics import SETTINGS_PREFIX
-from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata, decode_metadata, encode_metadata
+from fencepost.broker.internal_topics import OFFSETS_TOPIC, SETTINGS_PREFIX, TXN_TOPIC
+from fencepost.broker.leaders import Leader
+from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata
+from fencepost.broker.node_orders import CarryOut, take_no_orders
+from fencepost.broker.peers import Alone, Peers
 from fencepost.broker.rpcs import SeenRpc
-from fencepost.broker.topic_rules import check_new_topic
+from fencepost.broker.topic_rules import check_new_topic, default_replication_factor
 from fencepost.broker.topics import Topic, apply_settings, log_config
-from fencepost.machines.log.interface import Log, Storage, StorageFailed
+from fencepost.machines.log.interface import Log, Storage
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.recovery import recover
 from fencepost.machines.rng import Rng
 from fencepost.machines.timers import Timers
+from fencepost.machines.txn.states import Txn
+from fencepost.protocol import errors
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TransactionVersion
-
-PRODUCER_ID_BLOCK = 1000
-# After a loss, producer ids go on at a number made from the clock: this many for each millisecond since 1970, more than
-# a broker can give out. Below 2^53 until the year 2248, so that programs that read JSON numbers as doubles keep them.
-_PRODUCER_IDS_PER_MS = 1024
-
-
-class DataFolderMismatch(Exception):
-    """The data folder was made with settings that cannot be changed afterwards."""
-
-
-def first_producer_id_after_loss(next_producer_id: int, now_ms: int) -> int:
-    """A producer id above all that were given out, also by a process whose document is lost.
-
-    A restored copy of a data folder has the document of an earlier time, and may be restored more than once.
-    """
-    return max(next_producer_id, now_ms * _PRODUCER_IDS_PER_MS)
-
-
-class BrokerAddress(NamedTuple):
-    node_id: int
-    host: str
-    port: int
 
 
 class Disk(NamedTuple):
@@ -64,6 +46,11 @@ class Disk(NamedTuple):
 
 
 class Cluster:
+    """More than 25 methods: handlers and coordinators find everything of their node here.
+
+    Most methods only say where: the controller, a topic, the storage.
+    """
+
     def __init__(
         self,
         storage: Storage,
@@ -72,7 +59,12 @@ class Cluster:
         notice: Callable[[str], None] = lambda text: None,
         crash_at: Callable[[str], None] | None = None,
         trace: Trace | None = None,
+        node_id: int = 1,
+        controller: Controller | None = None,
     ) -> None:
+        """Without a `controller`, the node is alone and has one of its own; else it has to join."""
+        self.node_id = node_id
+        self.controller = Controller(storage, config, rng) if controller is None else controller
         self.storage = storage
         self.config = config
         self.rng = rng
@@ -81,78 +73,54 @@ class Cluster:
         self.disk: Callable[[], Disk] = lambda: Disk("memory")
         # The last requests of a transactional id, which the shell remembers.
         self.recent_rpcs: Callable[[str], list[SeenRpc]] = lambda transactional_id: []
+        self.order_nodes: CarryOut = take_no_orders  # The shell carries out orders about nodes.
         self.crash_at = crash_at
+        self.peers: Peers = Alone()
         self.timers = Timers()
         self.fetches = WaitingFetches(self.timers)
-        self.brokers: list[BrokerAddress] = []
-        self.metadata = Metadata("", TransactionVersion(int(config["transaction.version"])))
+        self.metadata = self.controller.metadata  # The controller replaces it.
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self.topics_version = 0  # Grows when a topic comes, goes or gets partitions.
-        self._next_producer_id = 0
         self.txns = TxnCoordinator(self)
         self.groups = GroupCoordinator(self)
         self.housekeeping = Housekeeping(self)
+        if controller is None:
+            self.controller.join(self)
 
     # --- starting and stopping ----------------------------------------------------------------------------
 
     def start(self, now_ms: int) -> None:
-        document = self.storage.load_metadata()
-        if document is None:
-            cluster_id = base64.urlsafe_b64encode(self.rng.randbytes(16)).decode().rstrip("=")
-            # An earlier document may be lost, and clients may still have its producer ids.
-            first_id = first_producer_id_after_loss(0, now_ms) if self.storage.may_have_lost_appends else 0
-            self._save(
-                self.metadata._replace(
-                    cluster_id=cluster_id, next_producer_id=first_id, first_producer_id_after_loss=first_id
-                )
-            )
-            self._next_producer_id = first_id
-        else:
-            self._restore(decode_metadata(document), now_ms)
-        self.txns.load(now_ms)
-        self.groups.load(now_ms)
-        self.txns.finish_recovery(now_ms, self.storage.note_recovered)
+        """Start the controller, and with it this node and all others that have joined."""
+        self.controller.start(now_ms)
+
+    def known_txns(self) -> Iterable[Txn]:
+        return self.txns.all_txns()
+
+    def finish_recovery(self, known: Sequence[Txn], now_ms: int, then: Callable[[], None]) -> None:
+        self.txns.finish_recovery(known, now_ms, then)
+
+    def begin_timers(self, now_ms: int) -> None:
+        self.txns.begin_timers(now_ms)
+        self.groups.begin_timers(now_ms)
         self.timers.every(self.config["producer.id.expiration.check.interval.ms"], now_ms, self._expire_producers)
         self.housekeeping.start(now_ms)
 
     def stop(self) -> None:
-        """A clean stop: state is snapshotted, so that the next start replays nothing."""
-        self.housekeeping.stop()
-        for topic in self.topics.values():
-            for partition in topic.partitions:
-                partition.save_snapshot()
+        """A clean stop of a node that is alone: the next start replays nothing."""
+        self.save_snapshots()
         self.storage.close()
 
-    def _restore(self, found: Metadata, now_ms: int) -> None:
-        self._check_fixed_counts(found.topics)
-        opened = self._open_partitions(found, found.topics, now_ms)
-        if self.storage.may_have_lost_appends:  # Opening a log may find that out.
-            # A reader may be beyond the end of the shortened log. The new epoch shows it, even if the log grows again.
-            first_id = first_producer_id_after_loss(found.next_producer_id, now_ms)
-            found = found._replace(
-                leader_epoch=found.leader_epoch + 1, next_producer_id=first_id, first_producer_id_after_loss=first_id
-            )
-            for partition in opened.values():
-                partition.leader_epochs.begin(found.leader_epoch, partition.log.end_offset)
-            self._save(found)
-        self._next_producer_id = found.next_producer_id
-        self._apply(found, found.topics, opened, now_ms)
-
-    def _check_fixed_counts(self, topics: Mapping[str, TopicMetadata]) -> None:
-        for name, prefix in SETTINGS_PREFIX.items():
-            setting = f"{prefix}.num.partitions"
-            if name in topics and topics[name].partition_count != self.config[setting]:
-                raise DataFolderMismatch(
-                    f"{setting} is {self.config[setting]}, but {name} in this data folder has "
-                    f"{topics[name].partition_count} partitions: ids would be looked for where they are not\n\n"
-                    f"hint: start with --set {setting}={topics[name].partition_count}, or with a new data folder"
-                )
+    def save_snapshots(self) -> None:
+        self.housekeeping.stop()
+        for topic in self.topics.values():
+            for partition in topic.partitions.values():
+                partition.save_snapshot()
 
     def _expire_producers(self, now_ms: int) -> None:
         expiration_ms = self.config["producer.id.expiration.ms"]
         for topic in self.topics.values():
-            for partition in topic.partitions:
+            for partition in topic.partitions.values():
                 partition.expire_producers(now_ms, expiration_ms)
 
     # --- the document -------------------------------------------------------------------------------------
@@ -166,94 +134,14 @@ class Cluster:
         return self.metadata.transaction_version
 
     def draft(self) -> MetadataDraft:
-        return MetadataDraft(self.metadata)
+        return MetadataDraft(self.controller.metadata)
 
     def commit(self, draft: MetadataDraft, now_ms: int) -> None:
         """Save the draft and apply it: all of it, or nothing if that raises StorageFailed."""
-        if not draft.changed:
-            return
-        after = draft.document()
-        opened: dict[TopicPartition, Partition] = {}
-        try:
-            self._open_partitions(after, draft.changed, now_ms, opened)
-            self._save(after)
-        except Exception:
-            # The document does not name these logs. What cannot be deleted is a stray, which the next start removes.
-            self._delete_logs(opened)
-            raise
-        self._apply(after, draft.changed, opened, now_ms)
+        self.controller.commit(draft, now_ms)
 
     def _save(self, after: Metadata) -> None:
-        self.storage.save_metadata(encode_metadata(after))
-        self.metadata = after
-
-    def _open_partitions(
-        self,
-        after: Metadata,
-        names: Iterable[str],
-        now_ms: int,
-        opened: dict[TopicPartition, Partition] | None = None,
-    ) -> dict[TopicPartition, Partition]:
-        """Open the logs that the document `after` has and the cluster does not have yet, into `opened`."""
-        opened = {} if opened is None else opened
-        for name in names:
-            wanted = after.topics.get(name)
-            if wanted is None:
-                continue
-            live = self.topics.get(name)
-            configured = log_config(self.config, wanted.configs)
-            for index in range(0 if live is None else len(live.partitions), wanted.partition_count):
-                log = self.storage.open_log(name, index, wanted.topic_id, configured)
-                opened[name, index] = recover(
-                    log,
-                    name,
-                    index,
-                    after.leader_epoch,
-                    now_ms=now_ms,
-                    producer_id_expiration_ms=self.config["producer.id.expiration.ms"],
-                )
-        return opened
-
-    def _apply(
-        self, after: Metadata, names: Iterable[str], opened: Mapping[TopicPartition, Partition], now_ms: int
-    ) -> None:
-        """Make the cluster what the document says about the topics `names`. A start and a change both end here."""
-        self.metadata = after
-        deleted: list[Topic] = []
-        for name in names:
-            live, wanted = self.topics.get(name), after.topics.get(name)
-            if wanted is None:
-                if live is not None:
-                    del self.topics[name], self.topics_by_id[live.topic_id]
-                    deleted.append(live)
-                continue
-            if live is None:
-                live = self.topics[name] = self.topics_by_id[wanted.topic_id] = Topic(
-                    name, wanted.topic_id, wanted.configs
-                )
-            elif live.configs != wanted.configs:
-                for partition in live.partitions:
-                    partition.log.configure(log_config(self.config, wanted.configs))
-            live.configs = wanted.configs
-            live.partitions += [opened[name, i] for i in range(len(live.partitions), wanted.partition_count)]
-            apply_settings(self.config, live)
-        if opened or deleted:
-            self.topics_version += 1
-        if deleted:
-            # A crash from here on leaves folders that the next start removes.
-            self._delete_data(deleted, now_ms)
-
-    def _delete_data(self, topics: list[Topic], now_ms: int) -> None:
-        self.groups.topics_deleted({topic.name for topic in topics}, now_ms)
-        for topic in topics:
-            for partition in topic.partitions:
-                self.fetches.partition_deleted(partition, now_ms)
-            self._delete_logs((topic.name, index) for index in range(len(topic.partitions)))
-
-    def _delete_logs(self, partitions: Iterable[TopicPartition]) -> None:
-        for topic, index in partitions:
-            with suppress(StorageFailed):
-                self.storage.delete_log(topic, index)
+        self.controller.save(after)
 
     def change_features(self, transaction_version: TransactionVersion, group_version: int) -> None:
         """Open transactions continue: each request says for itself which version its client has.
@@ -269,32 +157,144 @@ class Cluster:
         )
 
     def allocate_producer_id(self) -> int:
-        """A producer id that was never given out. A block of them is claimed on disk before its first use."""
-        if self._next_producer_id >= self.metadata.next_producer_id:
-            claimed = self.metadata.next_producer_id + PRODUCER_ID_BLOCK
-            self._save(self.metadata._replace(next_producer_id=claimed))
-        producer_id = self._next_producer_id
-        self._next_producer_id += 1
-        return producer_id
+        """A producer id that was never given out. Raises StorageFailed."""
+        return self.controller.allocate_producer_id()
+
+    # --- what the controller says -------------------------------------------------------------------------
+
+    def apply(
+        self, after: Metadata, names: Iterable[str], opened: Mapping[TopicPartition, LogToLead], now_ms: int
+    ) -> None:
+        deleted: list[Topic] = []
+        has_grown = False
+        for name in names:
+            live, wanted = self.topics.get(name), after.topics.get(name)
+            if live is not None and (wanted is None or wanted.topic_id != live.topic_id):
+                del self.topics[name], self.topics_by_id[live.topic_id]
+                deleted.append(live)
+                live = None
+            if wanted is None:
+                continue
+            if live is None:
+                live = self.topics[name] = self.topics_by_id[wanted.topic_id] = Topic(
+                    name, wanted.topic_id, wanted.configs
+                )
+            elif live.configs != wanted.configs:
+                for partition in live.partitions.values():
+                    partition.log.configure(log_config(self.config, wanted.configs))
+            live.configs = wanted.configs
+            has_grown = has_grown or live.partition_count != wanted.partition_count
+            live.partition_count = wanted.partition_count
+            apply_settings(self.config, live)
+        self.lead(opened, now_ms)
+        if has_grown or deleted:
+            self.topics_version += 1
+        if deleted:
+            self.groups.topics_deleted({topic.name for topic in deleted}, now_ms)
+            for topic in deleted:
+                for partition in topic.partitions.values():
+                    self.fetches.partition_gone(partition, now_ms)
+        self._load_coordinators(opened, now_ms)
+
+    def lead(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
+        """Make partitions of the logs that this node leads from now on."""
+        for (name, index), (log, leader_epoch) in opened.items():
+            topic = self.topics[name]
+            topic.partitions[index] = recover(
+                log,
+                name,
+                index,
+                leader_epoch,
+                now_ms=now_ms,
+                producer_id_expiration_ms=self.config["producer.id.expiration.ms"],
+            )
+        for name in {name for name, _ in opened}:
+            apply_settings(self.config, self.topics[name])
+
+    def coordinate(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
+        self._load_coordinators(opened, now_ms)
+        self.txns.finish_decided([index for name, index in opened if name == TXN_TOPIC], now_ms)
+
+    def resign(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
+        self.housekeeping.stop()  # Its runs begin again at their intervals, with the partitions that are left.
+        resigned = []
+        for name, index in partitions:
+            topic = self.topics.get(name)
+            partition = None if topic is None else topic.partitions.pop(index, None)
+            if partition is None:
+                continue
+            resigned.append(partition)
+            partition.save_snapshot()  # The next leader has nothing to replay.
+            if name == TXN_TOPIC:
+                self.txns.resign(index)
+            elif name == OFFSETS_TOPIC:
+                self.groups.resign(index)
+        for partition in resigned:
+            self.fetches.partition_gone(partition, now_ms)
+
+    def rejoin(self, after: Metadata, now_ms: int) -> None:
+        self.resign([(name, index) for name, topic in self.topics.items() for index in list(topic.partitions)], now_ms)
+        self.apply(after, {*self.topics, *after.topics}, {}, now_ms)
+
+    def _load_coordinators(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
+        """What was decided is not continued yet."""
+        for coordinator, internal in ((self.txns, TXN_TOPIC), (self.groups, OFFSETS_TOPIC)):
+            for name, index in opened:
+                if name == internal:
+                    coordinator.lead(index, self.topics[name].partitions[index], now_ms)
+
+    @property
+    def brokers(self) -> list[BrokerAddress]:
+        """The living nodes."""
+        return self.controller.living_brokers()
+
+    @brokers.setter
+    def brokers(self, addresses: Sequence[BrokerAddress]) -> None:
+        self.controller.addresses = list(addresses)
+
+    def leader_of(self, topic: str, index: int) -> Leader:
+        """NO_LEADER if there is no such partition."""
+        return self.controller.leader_of(topic, index)
+
+    def is_leader(self, partition: Partition) -> bool:
+        """Whether the controller still has this node as the leader, in the epoch of `partition`."""
+        leader = Leader(self.node_id, partition.leader_epochs.current)
+        return self.controller.leader_of(partition.topic, partition.index) == leader
+
+    def broker_of(self, topic: str, index: int) -> BrokerAddress:
+        """The address of the leader of a partition that exists."""
+        return self.controller.address_of(self.controller.leader_of(topic, index).node_id)
 
     # --- topics -------------------------------------------------------------------------------------------
 
     def partition(self, topic: str, index: int) -> Partition | None:
+        """The partition, if this node leads it; else `why_not_here` says why not."""
         found = self.topics.get(topic)
-        if found is None or not 0 <= index < len(found.partitions):
-            return None
-        return found.partitions[index]
+        return None if found is None else found.partitions.get(index)
 
-    def leader_of(self, index: int) -> BrokerAddress:
-        """Partitions take turns over the brokers."""
-        return self.brokers[index % len(self.brokers)]
+    def has_partition(self, topic: str, index: int) -> bool:
+        """Whether the partition exists, on whatever node."""
+        found = self.topics.get(topic)
+        return found is not None and 0 <= index < found.partition_count
+
+    def why_not_here(self, topic: str, index: int) -> int:
+        """The error for a partition that this node does not lead."""
+        if self.has_partition(topic, index):
+            return errors.NOT_LEADER_OR_FOLLOWER
+        return errors.UNKNOWN_TOPIC_OR_PARTITION
 
     def draft_topic(
-        self, draft: MetadataDraft, name: str, partition_count: int, configs: Mapping[str, str]
+        self,
+        draft: MetadataDraft,
+        name: str,
+        partition_count: int,
+        configs: Mapping[str, str],
+        replication_factor: int | None = None,
     ) -> TopicMetadata:
         """Put a new topic into the draft. Raises TopicRefused."""
         check_new_topic(draft, self.config, name, partition_count, configs)
-        topic = TopicMetadata(name, self.rng.randbytes(16), partition_count, dict(configs))
+        factor = replication_factor or default_replication_factor(self.config, len(self.brokers))
+        topic = TopicMetadata(name, self.rng.randbytes(16), partition_count, dict(configs), factor)
         draft.put(topic)
         return topic
 

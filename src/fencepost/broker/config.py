@@ -58,7 +58,7 @@ SETTINGS: Mapping[str, Setting] = {
     "group.consumer.assignment.interval.ms": Setting("int", 1_000, "The shortest time between two assignments of a group of the consumer protocol.", 0),
     "group.consumer.migration.policy": Setting("bidirectional|upgrade|downgrade|disabled", "bidirectional", "Which way a group with members may change between the classic and the consumer protocol."),
     "num.partitions": Setting("int", 1, "Partitions of a new topic whose creator gives no number.", 1),
-    "default.replication.factor": Setting("int", 1, "Accepted, without effect: one broker keeps each partition.", 1),
+    "default.replication.factor": Setting("int", 1, "Replicas of a new topic whose creator gives no number, at most one for each node. Clients see them; there is one copy of the bytes.", 1),
     "auto.create.topics.enable": Setting("bool", True, "Create a topic when a client first asks for it."),
     "delete.topic.enable": Setting("bool", True, "Allow DeleteTopics."),
     "message.max.bytes": Setting("int", 1_048_588, "The largest record batch.", 0),
@@ -99,6 +99,7 @@ SETTINGS: Mapping[str, Setting] = {
     "fencepost.state.clean.bytes": Setting("int", 262_144, "Compact a partition of an internal topic when this many bytes of it are dirty.", 1024),
     "fencepost.recovery.ongoing": Setting("keep|abort", "keep", "Whether a restart keeps or aborts open transactions."),
     "fencepost.recovery.missing": Setting("refuse|accept", "refuse", "What a start does if the data folder has less than its own records say: refuse, or accept the loss and start."),
+    "fencepost.replication.factor": Setting("check|ignore", "check", "What CreateTopics does with a replication factor above the number of brokers: refuse it as Kafka does (check), or create the topic with as many replicas as there are brokers (ignore)."),
     "fencepost.crash.at": Setting("str", "", "Kill the process at this crash point, for tests and demos."),
 }  # fmt: skip
 

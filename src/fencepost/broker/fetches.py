@@ -74,7 +74,8 @@ class WaitingFetches:
     def is_empty(self) -> bool:
         return not self._committed and not self._uncommitted
 
-    def partition_deleted(self, partition: Partition, now_ms: int) -> None:
+    def partition_gone(self, partition: Partition, now_ms: int) -> None:
+        """Its topic was deleted, or another node leads it: answer the fetches that wait for it."""
         for waiting in (self._committed, self._uncommitted):
             for fetch in list(waiting.get(partition, ())):
                 self._finish(fetch, True)

@@ -80,8 +80,8 @@ class Housekeeping:
         """Every partition, although topics come and go meanwhile; None after every `at_a_time`, for a pause."""
         count = 0
         for topic in list(self._cluster.topics.values()):
-            for partition in list(topic.partitions):
-                if self._cluster.topics.get(topic.name) is topic:
+            for partition in list(topic.partitions.values()):
+                if self._is_there(partition):
                     yield topic, partition
                 count += 1
                 if count % at_a_time == 0:
@@ -153,7 +153,7 @@ class Housekeeping:
     def _clean_log(self, topic: Topic, partition: Partition, now_ms: int) -> Iterator[None]:
         """Compact in as many rounds as it takes: the memory for keys may be too small for one."""
         log = partition.log
-        while self._cluster.topics.get(topic.name) is topic:
+        while self._is_there(partition):
             dirt = self._find_dirt(topic, partition, now_ms)
             if dirt is None:
                 return

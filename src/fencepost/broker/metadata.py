@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fencepost import __version__
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TransactionVersion
 
 # Rises when older versions of Fencepost must not open the folder: docs/guides/upgrade.md.
@@ -26,6 +27,7 @@ class TopicMetadata(NamedTuple):
     topic_id: bytes
     partition_count: int
     configs: Mapping[str, str]
+    replication_factor: int = 1  # As clients see it: there is one copy of the bytes.
 
 
 class Metadata(NamedTuple):
@@ -46,6 +48,7 @@ class MetadataDraft:
         self._before = before
         self.topics = dict(before.topics)
         self.changed: set[str] = set()
+        self.leaders: dict[TopicPartition, int] = {}  # Of new partitions, where the request names them.
         self.partition_count = sum(topic.partition_count for topic in before.topics.values())
 
     def put(self, topic: TopicMetadata) -> None:
@@ -75,7 +78,12 @@ def encode_metadata(metadata: Metadata) -> bytes:
         "next_producer_id": metadata.next_producer_id,
         "first_producer_id_after_loss": metadata.first_producer_id_after_loss,
         "topics": {
-            topic.name: {"id": topic.topic_id.hex(), "partitions": topic.partition_count, "configs": topic.configs}
+            topic.name: {
+                "id": topic.topic_id.hex(),
+                "partitions": topic.partition_count,
+                "configs": topic.configs,
+                "replication_factor": topic.replication_factor,
+            }
             for topic in metadata.topics.values()
         },
     }
@@ -102,7 +110,13 @@ def decode_metadata(raw: bytes) -> Metadata:
         document["next_producer_id"],
         document.get("first_producer_id_after_loss", 0),
         {
-            name: TopicMetadata(name, bytes.fromhex(entry["id"]), entry["partitions"], entry["configs"])
+            name: TopicMetadata(
+                name,
+                bytes.fromhex(entry["id"]),
+                entry["partitions"],
+                entry["configs"],
+                entry.get("replication_factor", 1),
+            )
             for name, entry in document["topics"].items()
         },
     )

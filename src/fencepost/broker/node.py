@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from fencepost.broker.api import APIS
+from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.fetch_sessions import FetchSessions
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors, messages
@@ -175,6 +176,9 @@ class Node:
         except StorageFailed as e:
             self._storage_failed(ctx, e)
             return
+        except NotCoordinator:
+            # Handlers whose responses have an error for each item catch it themselves.
+            response = self._response_class(ctx)(error_code=errors.NOT_COORDINATOR)
         if response is not None:
             ctx.reply(response)
 
@@ -187,9 +191,12 @@ class Node:
         self._handlers[api_key] = entry
         return entry
 
+    def _response_class(self, ctx: Context) -> Any:
+        return getattr(messages, f"{APIS[ctx.api_key].name}Response")
+
     def _storage_failed(self, ctx: Context, error: StorageFailed) -> None:
         """Answer when the disk refused a write that the handler needed, such as the creation of an internal topic."""
-        response_class = getattr(messages, f"{APIS[ctx.api_key].name}Response")
+        response_class = self._response_class(ctx)
         fields = response_class.definition.fields
         if any(f.name == "error_code" and ctx.version in f.versions for f in fields):
             ctx.reply(response_class(error_code=errors.COORDINATOR_NOT_AVAILABLE))

@@ -61,6 +61,34 @@ def check_new_topic(
         check_room(draft, partition_count)
 
 
+def check_replication_factor(config: Config, factor: int, brokers: int) -> int:
+    """The replication factor of a new topic, if a client asks for this one on a cluster of this many brokers.
+
+    Clients see that many replicas. There is one copy of the bytes.
+    """
+    if factor == -1:
+        return default_replication_factor(config, brokers)
+    if factor < 1:
+        raise TopicRefused(
+            errors.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if factor > brokers and config["fencepost.replication.factor"] != "ignore":
+        # Kafka: has the same message.
+        raise TopicRefused(
+            errors.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
+            f"reached because only {brokers} broker(s) are registered.",
+        )
+    return min(factor, brokers)
+
+
+def default_replication_factor(config: Config, brokers: int) -> int:
+    # Differs: Kafka creates no topic while it has fewer brokers than `default.replication.factor`. Fencepost creates it
+    # with a replica for each broker.
+    return min(int(config["default.replication.factor"]), brokers)
+
+
 def check_internal_settings(config: Config, name: str, configs: Mapping[str, str]) -> None:
     if config.for_topic(configs, "cleanup.policy") != "compact":
         raise TopicRefused(

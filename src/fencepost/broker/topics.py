@@ -12,13 +12,14 @@ from fencepost.machines.partition.partition import Partition
 
 
 class Topic:
-    __slots__ = ("configs", "name", "partitions", "topic_id")
+    __slots__ = ("configs", "name", "partition_count", "partitions", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes, configs: Mapping[str, str]) -> None:
         self.name = name
         self.topic_id = topic_id
         self.configs = configs
-        self.partitions: list[Partition] = []
+        self.partition_count = 0
+        self.partitions: dict[int, Partition] = {}  # Those that this node leads, by index.
 
     @property
     def is_internal(self) -> bool:
@@ -32,7 +33,7 @@ def apply_settings(config: Config, topic: Topic) -> None:
         return config.for_topic(topic.configs, name)
 
     is_compacted = "compact" in cleanup_policy(config, topic.configs)
-    for partition in topic.partitions:
+    for partition in topic.partitions.values():
         partition.max_message_bytes = setting("max.message.bytes")
         partition.log_append_time = setting("message.timestamp.type") == "LogAppendTime"
         partition.timestamp_before_max_ms = setting("message.timestamp.before.max.ms")

@@ -12,6 +12,7 @@ import click
 
 from fencepost import __version__
 from fencepost.cli.broker import broker
+from fencepost.cli.cluster import cluster
 from fencepost.cli.consumer_groups import group
 from fencepost.cli.demo import demo
 from fencepost.cli.doctor import doctor
@@ -41,6 +42,7 @@ def fencepost() -> None:
 
 
 fencepost.add_command(broker)
+fencepost.add_command(cluster)
 fencepost.add_command(demo)
 fencepost.add_command(txn)
 fencepost.add_command(error)

@@ -10,6 +10,7 @@ from fencepost.cli.streams import announce
 from fencepost.client.numbers import whole_number
 
 MAX_PORT = 65_535
+MAX_BROKERS = 16
 MAX_PARTITIONS = 2_147_483_647  # Kafka's own rules allow fewer, and say so.
 SETTINGS_HINT = "docs/reference/settings.md lists the settings, with their values and defaults"
 
@@ -30,7 +31,15 @@ SETTINGS_HINT = "docs/reference/settings.md lists the settings, with their value
 )
 @click.option("--data", metavar="DIR", help="The folder for all data; created if it does not exist.")
 @click.option("--memory", is_flag=True, help="Keep all data in memory, until the broker stops.")
-@click.option("--brokers", type=int, default=1, hidden=True)
+@click.option(
+    "--brokers",
+    type=int,
+    default=1,
+    show_default=True,
+    metavar="N",
+    help=f"The number of nodes, up to {MAX_BROKERS}, in one process and over one folder: each has a port of its own, "
+    "from that of --listen on, and leads some of the partitions.",
+)
 @click.option("--config", "file", metavar="FILE", help="A file of settings, one name=value per line (Java properties).")
 @click.option("--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One setting; overrides FILE. Repeatable.")
 @click.option(
@@ -83,6 +92,7 @@ def broker(
         fencepost broker --listen 127.0.0.1:0 --memory --set transaction.max.timeout.ms=60000
         fencepost broker --data ./brew-data --metrics 127.0.0.1:9404 --log-level warning
         fencepost broker --memory --topic orders:3 --topic payments --log txn
+        fencepost broker --data ./brew-data --brokers 3
         fencepost broker --data ./brew-data --listen 0.0.0.0:9092 --advertise broker.example.com:19092
     """
     host, port = parse_address(listen)
@@ -97,8 +107,8 @@ def broker(
         )
     if data is not None and memory:
         raise WrongUse(f"both --data {data} and --memory", "choose one of them")
-    if brokers != 1:
-        raise WrongUse(f"--brokers {brokers} is not possible yet: one process runs one broker", "leave out --brokers")
+    if not 1 <= brokers <= MAX_BROKERS:
+        raise WrongUse(f"--brokers {brokers} is not possible", f"choose a number from 1 to {MAX_BROKERS}")
     wanted = parse_topics(topics)
     control = None
     if control_on_stdin:
@@ -120,6 +130,7 @@ def broker(
             host=host,
             port=port,
             data=data,
+            brokers=brokers,
             config=config,
             topics=wanted,
             metrics=metrics_address,

@@ -56,6 +56,13 @@ NEVER = "never"
 # When a command ends with 1. A test has an example for each row.
 WHEN_1 = {
     "broker": "the broker could not start, or had to stop: the message says why",
+    "cluster move-coordinator": "the order was refused: there is no such node, or it is not up",
+    "cluster move-leader": "the order was refused: there is no such partition or node, or the node is not up",
+    "cluster nodes": "the cluster has no Fencepost broker",
+    "cluster pause-node": "the order was refused: there is no such node, or it is not up, or it is the last one",
+    "cluster resume-node": "the order was refused: there is no such node, or it is not paused",
+    "cluster start-node": "the order was refused: there is no such node, or it is not stopped",
+    "cluster stop-node": "the order was refused: there is no such node, or it is stopped, or it is the last one",
     "demo": "a check failed",
     "doctor": "a problem or a risk was found",
     "error": "there is no such error",

@@ -1528,6 +1528,29 @@ class OffsetForLeaderEpochResponse(Message):
     topics: Sequence[OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult]
     def __init__(self, throttle_time_ms: int = ..., topics: Sequence[OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult] = ...) -> None: ...
 
+class OrderNodesRequest(Message):
+    order: str
+    node_id: int
+    topic: str
+    partition: int
+    transactional_id: str
+    def __init__(self, order: str = ..., node_id: int = ..., topic: str = ..., partition: int = ..., transactional_id: str = ...) -> None: ...
+
+class OrderNodesResponse(Message):
+    class DescribedNode(Struct):
+        node_id: int
+        host: str
+        port: int
+        state: str
+        leaders: int
+        coordinators: int
+        def __init__(self, node_id: int = ..., host: str = ..., port: int = ..., state: str = ..., leaders: int = ..., coordinators: int = ...) -> None: ...
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    nodes: Sequence[OrderNodesResponse.DescribedNode]
+    def __init__(self, throttle_time_ms: int = ..., error_code: int = ..., error_message: str | None = ..., nodes: Sequence[OrderNodesResponse.DescribedNode] = ...) -> None: ...
+
 class ProduceRequest(Message):
     class TopicProduceData(Struct):
         name: str

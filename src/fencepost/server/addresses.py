@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 from collections.abc import Sequence
@@ -9,13 +10,27 @@ from collections.abc import Sequence
 from fencepost.broker.advertised import EVERY_ADDRESS, MAX_PORT, format_address
 from fencepost.broker.cluster import BrokerAddress
 
+FREE_ROW_TRIES = 100
+
 
 class CannotListen(Exception):
     """The address is in use, or is not an address of this machine; or clients cannot be given one."""
 
 
 def bind(host: str, first_port: int, count: int = 1) -> list[socket.socket]:
-    """One socket per broker: port 0 picks free ports, else PORT, PORT+1, and so on. Raises CannotListen."""
+    """One socket per broker: PORT, PORT+1, and so on; port 0 picks free ports in a row. Raises CannotListen."""
+    if first_port or count == 1:
+        return _bind_row(host, first_port, count)
+    for _ in range(FREE_ROW_TRIES):
+        (first,) = _bind_row(host, 0, 1)
+        try:
+            return [first, *_bind_row(host, first.getsockname()[1] + 1, count - 1)]
+        except CannotListen:
+            first.close()
+    raise CannotListen(f"there are no {count} free ports in a row\n\nhint: choose the first with --listen HOST:PORT")
+
+
+def _bind_row(host: str, first_port: int, count: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     for i in range(count):
         port = first_port + i if first_port else 0
@@ -23,6 +38,8 @@ def bind(host: str, first_port: int, count: int = 1) -> list[socket.socket]:
         sock = socket.socket(family, socket.SOCK_STREAM)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
+            if port > MAX_PORT:
+                raise OSError(errno.EADDRNOTAVAIL, f"there is no port {port}")
             sock.bind((host, port))
         except OSError as e:
             for opened in [*sockets, sock]:

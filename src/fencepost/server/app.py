@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING
 from fencepost.broker.advertised import parse_listener
 from fencepost.broker.cluster import BrokerAddress, Cluster, Disk
 from fencepost.broker.config import Config
+from fencepost.broker.controller import Controller
 from fencepost.broker.metadata import logs_in
-from fencepost.broker.node import Node
 from fencepost.broker.rpcs import SeenRpc, find_rpcs
 from fencepost.machines.log.interface import LogTailUnknown, Storage
 from fencepost.machines.log.memory import MemoryStorage
@@ -28,6 +29,8 @@ from fencepost.server.complaints import Complaints
 from fencepost.server.crash import CrashPoints
 from fencepost.server.life_lines import ready_text, settings_line, starting_line, stopped_text
 from fencepost.server.listener import Listener
+from fencepost.server.live_node import STOPPED, UP, LiveNode
+from fencepost.server.node_orders import NodeOrders
 from fencepost.server.operator_log import Level, OperatorLog
 from fencepost.server.wanted_topics import ensure_topics
 
@@ -63,17 +66,16 @@ class App:
     def __init__(self, settings: Settings, log: OperatorLog | None = None) -> None:
         self.settings = settings
         self.log = log or OperatorLog(settings.log_level)
-        self.cluster: Cluster
+        self.nodes: list[LiveNode] = []
         self.now_ms = now_ms
         self.crash_points = CrashPoints(settings.config["fencepost.crash.at"])
         self.listeners: list[Listener] = []
-        self._servers: list[asyncio.Server] = []
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_ms = 0
+        self._listeners_by_node: dict[int, Listener] = {}
         self._loop: asyncio.AbstractEventLoop
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="fencepost-disk")
         self._metrics: MetricsServer | None = None
         self.metrics_port: int | None = None
+        self._is_serving = False
         self._is_stopping = False
 
     async def start(self) -> list[BrokerAddress]:
@@ -83,6 +85,7 @@ class App:
         config = self.settings.config
         sockets = bind(self.settings.host, self.settings.port, self.settings.brokers)
         listens_on = listening(sockets, self.settings.host, config["broker.id"])
+        port_of = {node_id: port for node_id, _, port in listens_on}
         try:
             given_to_clients = advertised(listens_on, parse_listener(config["advertised.listeners"]))
             storage = self._open_storage()
@@ -97,17 +100,16 @@ class App:
         if (exposed := exposure(sockets)) is not None:
             self.log.warning(exposed)
         crash_at = self.crash_points.reach if config["fencepost.crash.at"] else None
-        self.cluster = Cluster(
-            storage,
-            config,
-            random.Random(),
-            notice=self.log.warning,
-            crash_at=crash_at,
-            trace=self.log.txn if self.settings.logs_txns else None,
-        )
-        if self.settings.data is not None:
-            self.cluster.disk = self._disk
-        self.cluster.brokers = given_to_clients
+        controller = Controller(storage, config, random.Random())
+        controller.addresses = given_to_clients
+
+        def make_cluster(node_id: int) -> Cluster:
+            return self._make_cluster(controller, node_id, crash_at)
+
+        for node_id, _, _ in given_to_clients:
+            cluster = make_cluster(node_id)
+            controller.join(cluster)
+            self.nodes.append(LiveNode(cluster, self._listeners_by_node, lambda: self.now_ms(), self._work_failed))
         try:
             self._recover(storage)
         except Exception:
@@ -117,22 +119,69 @@ class App:
             for line in ensure_topics(self.cluster, self.settings.topics, now_ms()):
                 self.log.info(line)
         except Exception:
-            self.cluster.stop()
+            self._stop_clusters()
             raise
-        self.cluster.recent_rpcs = self._recent_rpcs
-        self.cluster.timers.on_earlier = self._set_alarm
         complaints = Complaints(self.log.warning, self.log.error)
         debug = self.log.debug if self.log.level <= Level.DEBUG else None
-        for broker in self.cluster.brokers:
-            node = Node(broker.node_id, self.cluster)
-            self.listeners.append(Listener(node, complaints, self._after_work, self.die, debug))
+        for live in self.nodes:
+            live.listener = Listener(live.node, complaints, live.alarm.after_work, self.die, debug)
+            self.listeners.append(live.listener)
+            if len(self.nodes) > 1:
+                live.join(live.listener)
+        self.node_orders = NodeOrders(
+            self.nodes,
+            controller,
+            lambda: self.now_ms(),
+            make_cluster,
+            lambda node_id: bind(self.settings.host, port_of[node_id])[0],
+            self._serve,
+        )
         if self.settings.metrics is not None:
             await self._serve_metrics(*self.settings.metrics)
-        for listener, sock in zip(self.listeners, sockets, strict=True):
-            self._servers.append(await self._loop.create_server(listener.protocol, sock=sock, backlog=4096))
+        for live, sock in zip(self.nodes, sockets, strict=True):
+            await self._serve(live, sock)
+        self._is_serving = True
         self.ring()  # Also sets the alarm: there may never be a client whose request would set it.
-        self.log.info(ready_text(listens_on, self.cluster, now_ms() - began_ms))
+        self.log.info(ready_text(listens_on, self.clusters, now_ms() - began_ms))
         return listens_on
+
+    @property
+    def cluster(self) -> Cluster:
+        """As the first node that is up has it."""
+        return self.clusters[0]
+
+    @property
+    def clusters(self) -> list[Cluster]:
+        """As each node that is up has it."""
+        return [live.cluster for live in self.nodes if live.state is UP]
+
+    def _make_cluster(self, controller: Controller, node_id: int, crash_at: Callable[[str], None] | None) -> Cluster:
+        trace = self.log.txn if self.settings.logs_txns else None
+        cluster = Cluster(
+            controller.storage,
+            controller.config,
+            controller.rng,
+            self.log.warning,
+            crash_at,
+            trace,
+            node_id,
+            controller,
+        )
+        if self.settings.data is not None:
+            cluster.disk = self._disk
+        cluster.recent_rpcs = self._recent_rpcs
+        cluster.order_nodes = lambda order, then: self.node_orders.carry_out(order, then)
+        return cluster
+
+    async def _serve(self, live: LiveNode, sock: socket.socket) -> None:
+        live.server = await self._loop.create_server(live.listener.protocol, sock=sock, backlog=4096)
+
+    def _work_failed(self, error: Exception) -> None:
+        """A bug in work that no client waits for must not stop the broker."""
+        if isinstance(error, LogTailUnknown):
+            self.die(error)
+        else:
+            self.log.error("".join(traceback.format_exception(error)))
 
     async def _serve_metrics(self, host: str, port: int) -> None:
         # Imported here: the import takes a tenth of a second, which a broker without metrics saves.
@@ -142,12 +191,12 @@ class App:
         traffic = Traffic()
         for listener in self.listeners:
             measure(listener, traffic)
-        collector = BrokerCollector(self.cluster, self.listeners, traffic, lambda: self.now_ms())
-        self._metrics = MetricsServer(collector, lambda: bool(self._servers) and not self._is_stopping)
+        collector = BrokerCollector(lambda: self.clusters, self.listeners, traffic, lambda: self.now_ms())
+        self._metrics = MetricsServer(collector, lambda: self._is_serving and not self._is_stopping)
         try:
             self.metrics_port = await self._metrics.start(host, port)
         except OSError as e:
-            self.cluster.stop()
+            self._stop_clusters()
             raise CannotListen(
                 f"cannot serve metrics on {host}:{port}: {e.strerror or e}\n\n"
                 "hint: choose another address with --metrics HOST:PORT; port 0 picks a free one"
@@ -219,10 +268,8 @@ class App:
         def go_on(error: BaseException | None) -> None:
             try:
                 then(error)
-            except LogTailUnknown as e:
-                self.die(e)
-            except Exception:
-                self.log.error(traceback.format_exc())
+            except Exception as e:
+                self._work_failed(e)
 
         self._threads.submit(run)
 
@@ -235,49 +282,40 @@ class App:
         """A clean stop: no new clients, state on disk, nothing to recover next time."""
         began_ms, connections = now_ms(), sum(len(listener.connections) for listener in self.listeners)
         self._is_stopping = True
-        for server in self._servers:
-            server.close()
+        for live in self.nodes:
+            if live.server is not None:
+                live.server.close()
         if self._metrics is not None:
             self._metrics.close()
+        self.unplug_nodes()
         for listener in self.listeners:
             listener.close()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        for live in self.nodes:
+            live.alarm.cancel()
         await asyncio.sleep(0)  # Let the transports close.
-        self.cluster.stop()
+        self._stop_clusters()
         self._threads.shutdown(wait=True)
-        self.log.info(stopped_text(self.settings.data, self.cluster, connections, now_ms() - began_ms))
+        self.log.info(stopped_text(self.settings.data, self.clusters, connections, now_ms() - began_ms))
 
-    # --- the clock ----------------------------------------------------------------------------------------
+    def _stop_clusters(self) -> None:
+        for live in self.nodes:
+            if live.state is not STOPPED:
+                live.cluster.save_snapshots()
+        self.cluster.storage.close()
 
-    def _after_work(self) -> None:
-        """Run the timers that are due. The alarm is for a broker that has nothing else to do."""
-        deadline_ms = self.cluster.timers.next_deadline_ms()
-        if deadline_ms is not None and deadline_ms <= self.now_ms():
-            self.ring()
+    def unplug_nodes(self) -> None:
+        """For tests: cut the connections between the nodes, until `plug_nodes`."""
+        for live in self.nodes:
+            live.peers.unplug()
 
-    def _set_alarm(self, deadline_ms: int) -> None:
-        if self._alarm is not None:
-            if self._alarm_ms <= deadline_ms:
-                return
-            self._alarm.cancel()
-        self._alarm_ms = deadline_ms
-        self._alarm = self._loop.call_later(max(deadline_ms - self.now_ms(), 0) / 1000, self.ring)
+    def plug_nodes(self) -> None:
+        for live in self.nodes:
+            live.peers.plug()
 
     def ring(self) -> None:
-        """Run the timers that are due, and set the alarm for the next one."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        try:
-            self.cluster.timers.advance(self.now_ms())
-        except LogTailUnknown as e:
-            self.die(e)
-        except Exception:
-            self.log.error(traceback.format_exc())
-        deadline_ms = self.cluster.timers.next_deadline_ms()
-        if deadline_ms is not None:
-            self._set_alarm(deadline_ms)
+        """Run the timers that are due, and set the alarms for the next ones."""
+        for live in self.nodes:
+            live.alarm.ring()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from fencepost.broker.coordinator.txns import TxnCoordinator
+from fencepost.broker.node_orders import NodeOrder
 from fencepost.machines.txn.states import ONGOING, Txn
 from fencepost.protocol import errors
 
@@ -90,6 +92,9 @@ class Orders:
         if order == "fence":
             self._fence(given["transactional_id"], answer)
             return
+        if order == "order_nodes":
+            self._order_nodes(NodeOrder(**given["node_order"]), answer)
+            return
         result = None
         if order == "add_fault":
             from fencepost.server.faults import parse_fault
@@ -105,11 +110,18 @@ class Orders:
             self._advance_clock(given["ms"])
         elif order == "time_out":
             self._time_out(given["transactional_id"])
+        elif order == "unplug_nodes":
+            self._app.unplug_nodes()
+        elif order == "plug_nodes":
+            self._app.plug_nodes()
         elif order == "crash_at":
             self._crash_at(given["point"], given["times"])
         else:
             raise OrderImpossible(f"there is no order {order!r}")
         answer(result)
+
+    def _order_nodes(self, order: NodeOrder, answer: Answer) -> None:
+        self._app.node_orders.carry_out(order, lambda refusal, nodes: answer({"refusal": refusal, "nodes": nodes}))
 
     def _advance_clock(self, ms: int) -> None:
         if ms < 0:
@@ -130,11 +142,11 @@ class Orders:
         if times < 1:
             raise OrderImpossible(f"times={times} never happens\n\nhint: 1 or more")
         self._app.crash_points.set(point, times)
-        self._app.cluster.crash_at = self._app.crash_points.reach
+        for cluster in self._app.clusters:
+            cluster.crash_at = self._app.crash_points.reach
 
     def _time_out(self, transactional_id: str) -> None:
-        txn, now_ms = self._find(transactional_id), self._app.now_ms()
-        txns = self._app.cluster.txns
+        (txns, txn), now_ms = self._find(transactional_id), self._app.now_ms()
         shard = txns.shard_of(transactional_id, now_ms)
         if txn.state is not ONGOING or transactional_id in shard.pending:
             raise OrderImpossible(
@@ -146,8 +158,8 @@ class Orders:
 
     def _fence(self, transactional_id: str, answer: Answer) -> None:
         """As a new producer with the same id would."""
-        txn = self._find(transactional_id)
-        self._app.cluster.txns.init_producer_id(
+        txns, txn = self._find(transactional_id)
+        txns.init_producer_id(
             transactional_id,
             -1,
             -1,
@@ -157,10 +169,13 @@ class Orders:
         )
         self._app.ring()
 
-    def _find(self, transactional_id: str) -> Txn:
-        txns = self._app.cluster.txns
-        txn = txns.find(transactional_id)
-        if txn is None:
-            known = ", ".join(sorted(t.transactional_id for t in txns.all_txns())[:5]) or "none so far"
-            raise OrderImpossible(f"there is no transactional id {transactional_id!r}\n\nhint: known are: {known}")
-        return txn
+    def _find(self, transactional_id: str) -> tuple[TxnCoordinator, Txn]:
+        """The transaction and its coordinator."""
+        coordinators = [cluster.txns for cluster in self._app.clusters]
+        for txns in coordinators:
+            txn = txns.find(transactional_id)
+            if txn is not None:
+                return txns, txn
+        found = sorted(txn.transactional_id for txns in coordinators for txn in txns.all_txns())
+        known = ", ".join(found[:5]) or "none so far"
+        raise OrderImpossible(f"there is no transactional id {transactional_id!r}\n\nhint: known are: {known}")

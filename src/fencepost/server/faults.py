@@ -16,17 +16,13 @@ from typing import Any
 
 from fencepost.broker.api import APIS
 from fencepost.broker.node import Frame
-from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol import errors
-from fencepost.protocol.schema import Malformed
 from fencepost.server.connection import ClientConnection
-from fencepost.server.listener import Listener
+from fencepost.server.listener import Handle, Listener
 from fencepost.server.refusals import can_carry_error, client_id_of, is_answered, refusal, stamped
 
 ERROR, DELAY, DROP, DISCONNECT = ACTIONS = ("error", "delay", "drop", "disconnect")
 REQUEST, REPLY = MOMENTS = ("request", "reply")
-
-Handle = Callable[[Frame, Any, int], None]
 
 
 class BadFault(ValueError):
@@ -168,17 +164,7 @@ class _Interference:
         return True
 
     def _handle_late(self, frame: Frame, connection: ClientConnection) -> None:
-        """Also if the client has left meanwhile: on a real network its request would arrive too."""
-        try:
-            self._normal(frame, connection, self._faults.now_ms())
-        except Malformed as e:
-            connection.close(f"malformed request: {e}")
-        except LogTailUnknown as e:
-            self._listener.die(e)
-        except Exception as e:
-            self._listener.complaints.bug(e)
-            connection.abort(f"the request could not be served: {type(e).__name__}: {e}")
-        self._listener.after_work()
+        self._listener.handle_late(self._normal, frame, connection, self._faults.now_ms())
 
 
 class _Gate:

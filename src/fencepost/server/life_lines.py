@@ -27,15 +27,17 @@ def settings_line(config: Config) -> str:
     return f"settings: {', '.join(changed)}" if changed else "settings: all have their defaults"
 
 
-def ready_text(listens_on: Sequence[BrokerAddress], cluster: Cluster, took_ms: int) -> str:
-    given = cluster.brokers
+def ready_text(listens_on: Sequence[BrokerAddress], clusters: Sequence[Cluster], took_ms: int) -> str:
+    given = clusters[0].brokers
     text = f"listens on {_addresses(listens_on)}"
     if list(listens_on) != given:
         text += f", clients are given {_addresses(given)}"
-    return f"{text}; ready after {took_ms} ms with {_count(len(cluster.topics), 'topic')} and {_open_txns(cluster)}"
+    return (
+        f"{text}; ready after {took_ms} ms with {_count(len(clusters[0].topics), 'topic')} and {_open_txns(clusters)}"
+    )
 
 
-def stopped_text(data: str | None, cluster: Cluster, connections: int, took_ms: int) -> str:
+def stopped_text(data: str | None, clusters: Sequence[Cluster], connections: int, took_ms: int) -> str:
     closed = f"{_count(connections, 'connection')} closed"
     if data is None:
         return f"stopped after {took_ms} ms: {closed}; the data was in memory and is gone"
@@ -43,16 +45,17 @@ def stopped_text(data: str | None, cluster: Cluster, connections: int, took_ms: 
 
     if not os.path.exists(os.path.join(data, CLEAN_NAME)):
         return f"stopped after {took_ms} ms, but not cleanly: {closed}; the next start recovers the data"
-    saved = _count(sum(len(topic.partitions) for topic in cluster.topics.values()), "partition")
-    return f"stopped cleanly after {took_ms} ms: {closed}, {saved} saved; {_open_txns(cluster)}"
+    saved = _count(sum(topic.partition_count for topic in clusters[0].topics.values()), "partition")
+    return f"stopped cleanly after {took_ms} ms: {closed}, {saved} saved; {_open_txns(clusters)}"
 
 
 def _addresses(brokers: Sequence[BrokerAddress]) -> str:
     return ", ".join(format_address(broker.host, broker.port) for broker in brokers)
 
 
-def _open_txns(cluster: Cluster) -> str:
-    return _count(sum(txn.state not in IDLE for txn in cluster.txns.all_txns()), "open transaction")
+def _open_txns(clusters: Sequence[Cluster]) -> str:
+    txns = (txn for cluster in clusters for txn in cluster.txns.all_txns())
+    return _count(sum(txn.state not in IDLE for txn in txns), "open transaction")
 
 
 def _count(number: int, what: str) -> str:

@@ -20,6 +20,7 @@ from fencepost.broker.node import Frame, Node
 from fencepost.broker.rpcs import KeptRpc
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.open_files import room_for_connections
+from fencepost.protocol.schema import Malformed
 from fencepost.server.complaints import Complaints
 from fencepost.server.connection import ClientConnection
 from fencepost.server.connection_state import AWAITING
@@ -39,6 +40,9 @@ _LATE = "a request of {} bytes is still not there, and others wait for memory (q
 KEPT_CONNECTIONS = 256
 
 
+Handle = Callable[[Frame, Any, int], None]
+
+
 class Listener:
     """Accepts the connections of one broker and divides its memory among them."""
 
@@ -56,7 +60,7 @@ class Listener:
         self.after_work = after_work  # Called after every turn of a connection: it runs the timers that are due.
         # `metrics.py` and `faults.py` replace these.
         self.make_connection: Callable[[Listener], ClientConnection] = ClientConnection
-        self.handle: Callable[[Frame, Any, int], None] = node.handle
+        self.handle: Handle = node.handle
         self.die = die or self._die
         config = node.cluster.config
         self.max_request_bytes: int = config["socket.request.max.bytes"]
@@ -188,10 +192,28 @@ class Listener:
             if connection.last_active < oldest and connection.state is not AWAITING:
                 connection.abort(f"idle for more than {self.max_idle_s:g} s (connections.max.idle.ms)")
 
+    def handle_late(self, handle: Handle, frame: Frame, connection: Any, now_ms: int) -> None:
+        """Handle a request that was held back, also if its client has left: on a real network it would arrive too."""
+        try:
+            handle(frame, connection, now_ms)
+        except Malformed as e:
+            connection.close(f"malformed request: {e}")
+        except LogTailUnknown as e:
+            self.die(e)
+        except Exception as e:
+            self.complaints.bug(e)
+            connection.abort(f"the request could not be served: {type(e).__name__}: {e}")
+        self.after_work()
+
+    def reopen(self) -> None:
+        """Accept connections again, after `close`."""
+        self.is_closing = False
+
     def close(self) -> None:
         self.is_closing = True
         if self._tick is not None:
             self._tick.cancel()
+            self._tick = None
         for connection in list(self.connections):
             connection.close("")
         self.complaints.flush()

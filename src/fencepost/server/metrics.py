@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from prometheus_client.core import (
@@ -44,9 +44,13 @@ class BrokerCollector(Collector):
     """Reads the state of the broker whenever Prometheus asks."""
 
     def __init__(
-        self, cluster: Cluster, listeners: list[Listener], traffic: Traffic, now_ms: Callable[[], int]
+        self,
+        clusters: Callable[[], Sequence[Cluster]],
+        listeners: list[Listener],
+        traffic: Traffic,
+        now_ms: Callable[[], int],
     ) -> None:
-        self._cluster = cluster
+        self._clusters = clusters  # As each node that is up has it.
         self._listeners = listeners
         self._traffic = traffic
         self._now_ms = now_ms
@@ -59,8 +63,8 @@ class BrokerCollector(Collector):
         yield from self._requests()
 
     def _transactions(self) -> Iterator[Metric]:
-        txns, now_ms = self._cluster.txns, self._now_ms()
-        counts = txns.counts
+        now_ms = self._now_ms()
+        counts = self._clusters()[0].txns.counts
         ended = CounterMetricFamily(
             "fencepost_transactions_ended",
             "Transactions whose outcome was decided since the start, by outcome.",
@@ -90,7 +94,8 @@ class BrokerCollector(Collector):
             labels=["partition"],
         )
         begun_ms = []
-        for index, shard in enumerate(txns.shards):
+        shards = {index: shard for cluster in self._clusters() for index, shard in cluster.txns.shards.items()}
+        for index, shard in sorted(shards.items()):
             if shard.txns:
                 load.add_metric([str(index)], len(shard.txns))
             for txn in shard.txns.values():
@@ -111,9 +116,12 @@ class BrokerCollector(Collector):
         oldest_ms = min([now_ms, *begun_ms, *hanging])
         yield GaugeMetricFamily("fencepost_transaction_oldest_seconds", text, value=(now_ms - oldest_ms) / 1000)
 
+    def _owners(self) -> dict[int, Txn]:
+        return {txn.producer_id: txn for cluster in self._clusters() for txn in cluster.txns.all_txns()}
+
     def _hanging(self) -> dict[int, int]:
         """The producers whose transactions hang, and when each wrote its oldest last record."""
-        owners = {txn.producer_id: txn for txn in self._cluster.txns.all_txns()}
+        owners = self._owners()
         found: dict[int, int] = {}
         for _, partition in self._all_partitions():
             for producer_id in partition.producers.open_txns:
@@ -141,7 +149,7 @@ class BrokerCollector(Collector):
             "fencepost_log_end_offset", _deprecated("fencepost_log_high_watermark"), labels=labels
         )
         now_ms = self._now_ms()
-        owners = {txn.producer_id: txn for txn in self._cluster.txns.all_txns()}
+        owners = self._owners()
         for topic, partition in self._all_partitions():
             where = [topic.name, str(partition.index)]
             for family in (ends, old_ends):
@@ -156,10 +164,11 @@ class BrokerCollector(Collector):
 
     def _all_partitions(self) -> Iterable[tuple[Topic, Partition]]:
         """Partitions with records: empty ones would only add thousands of lines."""
-        for topic in self._cluster.topics.values():
-            for partition in topic.partitions:
-                if partition.high_watermark:
-                    yield topic, partition
+        for cluster in self._clusters():
+            for topic in cluster.topics.values():
+                for partition in topic.partitions.values():
+                    if partition.high_watermark:
+                        yield topic, partition
 
     def _requests(self) -> Iterator[Metric]:
         text = "Time from the complete request to its answer, by API. Long polls and rebalances include their wait."

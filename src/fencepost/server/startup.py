@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from fencepost.broker.advertised import format_address, format_listener
-from fencepost.broker.cluster import BrokerAddress, DataFolderMismatch
 from fencepost.broker.config import BadSetting as BadSetting  # So that commands can catch it.
 from fencepost.broker.config import Config, parse
+from fencepost.broker.controller import BrokerAddress, DataFolderMismatch
 from fencepost.broker.coordinator.txns import StateLogDamaged
 from fencepost.broker.metadata import DocumentTooNew
 from fencepost.machines.log.interface import StorageFailed

@@ -26,9 +26,9 @@ def ensure_topics(cluster: Cluster, wanted: Mapping[str, int | None], now_ms: in
                     "hint: choose another name, or another number of partitions"
                 ) from None
             yield f"created the topic {name} with {count} partition{'' if count == 1 else 's'}"
-        elif partition_count not in (None, len(topic.partitions)):
+        elif partition_count not in (None, topic.partition_count):
             raise TopicDiffers(
-                f"--topic {name}:{partition_count}: the topic exists with {len(topic.partitions)} partitions\n\n"
-                f"hint: start with --topic {name}:{len(topic.partitions)}; records stay on their partitions, so the "
+                f"--topic {name}:{partition_count}: the topic exists with {topic.partition_count} partitions\n\n"
+                f"hint: start with --topic {name}:{topic.partition_count}; records stay on their partitions, so the "
                 "number is not changed at a start"
             )

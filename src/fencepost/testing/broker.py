@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.testing.child import python_module
 from fencepost.testing.faults import Faults
+from fencepost.testing.nodes import Nodes
 from fencepost.testing.process import ORDER_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, BrokerProcess
 
 if TYPE_CHECKING:
@@ -43,25 +44,32 @@ class Broker:
         settings: Mapping[str, object] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        brokers: int = 1,
         topics: Mapping[str, int] | None = None,
         log_txns: bool = False,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
-        """`topics` are created at the start, with these numbers of partitions. `log_txns` makes `txn_log` complete."""
+        """`topics` are created at the start, with these numbers of partitions. `log_txns` makes `txn_log` complete.
+
+        `brokers` is the number of nodes: they have ports in a row, and `port` is the first.
+        """
         self.data = None if data is None else Path(data)
         self.settings = dict(settings or {})
         self.host = host
+        self.brokers = brokers
         self.port = port  # 0 until the first start picks one; restarts keep it.
         self.topics = dict(topics or {})
         self.log_txns = log_txns
         self.start_timeout_s = start_timeout_s
         self._process = BrokerProcess()
         self.faults = Faults(self._process.order)
+        self.nodes = Nodes(self._process.order)
 
     @property
     def bootstrap_servers(self) -> str:
         assert self.port, "the broker was never started"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return ",".join(f"{host}:{self.port + i}" for i in range(self.brokers))
 
     @property
     def pid(self) -> int:
@@ -200,6 +208,8 @@ class Broker:
         host = f"[{self.host}]" if ":" in self.host else self.host
         command = python_module("fencepost", "broker", "--listen", f"{host}:{self.port}")
         command += place
+        if self.brokers > 1:
+            command += ["--brokers", str(self.brokers)]
         for topic, partitions in self.topics.items():
             command += ["--topic", f"{topic}:{partitions}"]
         if self.log_txns:

@@ -81,11 +81,11 @@ class BrokerProcess:
         )
 
     def await_ready(self, timeout_s: float) -> int:
-        """Wait until clients can connect; return the port."""
+        """Wait until clients can connect; return the port, of several nodes that of the first."""
         said = self._next_line(timeout_s, "not ready")
-        word, _, address = said.partition(" ")
+        word, _, addresses = said.partition(" ")
         assert word == "ready", f"the broker said {said!r}"
-        return int(address.rpartition(":")[2])
+        return int(addresses.split(",")[0].rpartition(":")[2])
 
     def wait(self, timeout_s: float) -> int:
         """Wait until it has ended; return its exit code, at once if it has ended already."""

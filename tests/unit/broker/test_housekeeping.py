@@ -309,7 +309,7 @@ def committed_offset(broker: PureBroker) -> int:
 
 
 def bytes_of(broker: PureBroker, topic: str) -> int:
-    logs = [partition.log for partition in broker.cluster.topics[topic].partitions]
+    logs = [partition.log for partition in broker.cluster.topics[topic].partitions.values()]
     return sum(log.end_address - log.start_address for log in logs)
 
 

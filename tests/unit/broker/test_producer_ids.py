@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fencepost.broker.cluster import PRODUCER_ID_BLOCK, first_producer_id_after_loss
+from fencepost.broker.controller import PRODUCER_ID_BLOCK, first_producer_id_after_loss
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.protocol import errors
 from fencepost.protocol.messages import EndTxnRequest, InitProducerIdRequest

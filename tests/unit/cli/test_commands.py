@@ -110,13 +110,12 @@ def test_the_help_of_explain_names_every_cause(capsys: pytest.CaptureFixture[str
     assert {cause.name.lower() for cause in Cause} <= words
 
 
-def test_the_number_of_brokers_is_hidden_while_only_one_is_possible(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["broker", "--help"]) == 0
-    assert "--brokers" not in capsys.readouterr().out
-    assert main(["broker", "--brokers", "3", "--memory"]) == 2
-    assert "--brokers 3 is not possible yet" in capsys.readouterr().err
-    # 1 is accepted: the next mistake is the one that is reported.
-    assert main(["broker", "--brokers", "1"]) == 2
+def test_the_number_of_brokers_has_a_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    for number in ("0", "17"):
+        assert main(["broker", "--brokers", number, "--memory"]) == 2
+        assert f"--brokers {number} is not possible\n\nhint: choose a number from 1 to 16" in capsys.readouterr().err
+    # 16 is accepted: the next mistake is the one that is reported.
+    assert main(["broker", "--brokers", "16"]) == 2
     assert "no place for the data" in capsys.readouterr().err
 
 

@@ -22,7 +22,7 @@ WITHOUT_VERIFICATION = {"transaction.partition.verification.enable": "false"}
 
 
 def families(broker: PureBroker, traffic: Traffic | None = None) -> list[Metric]:
-    return list(BrokerCollector(broker.cluster, [], traffic or Traffic(), lambda: broker.now_ms).collect())
+    return list(BrokerCollector(lambda: [broker.cluster], [], traffic or Traffic(), lambda: broker.now_ms).collect())
 
 
 def ages(broker: PureBroker) -> dict[str, float]:
@@ -108,7 +108,9 @@ def test_errors_are_counted_by_api_and_name() -> None:
 @pytest.mark.parametrize(("is_ready", "status"), [(True, b"HTTP/1.1 200 OK"), (False, b"HTTP/1.1 503 Service")])
 def test_a_broker_that_stops_is_healthy_and_not_ready(is_ready: bool, status: bytes) -> None:
     broker = PureBroker()
-    server = MetricsServer(BrokerCollector(broker.cluster, [], Traffic(), lambda: broker.now_ms), lambda: is_ready)
+    server = MetricsServer(
+        BrokerCollector(lambda: [broker.cluster], [], Traffic(), lambda: broker.now_ms), lambda: is_ready
+    )
     assert server._response("GET /ready HTTP/1.1").startswith(status)
     assert server._response("GET /health HTTP/1.1").startswith(b"HTTP/1.1 200 OK")
 

@@ -97,5 +97,6 @@ APIS: dict[int, Api] = {
         _api(74, "ListConfigResources", 0, 1),
         _api(75, "DescribeTopicPartitions", 0, 0),
         _api(10000, "DescribeRpcs", 0, 0),
+        _api(10001, "OrderNodes", 0, 0),
     )
 }

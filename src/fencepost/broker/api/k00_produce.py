@@ -7,8 +7,12 @@ the transaction implicitly (TV2, KIP-890); v13 topic ids. The response is encode
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from fencepost.broker.cluster import Cluster
+from fencepost.broker.coordinator.elsewhere import add_partitions as ask_coordinator
+from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
 from fencepost.machines.partition.partition import AppendResult, Partition
@@ -16,6 +20,7 @@ from fencepost.protocol import errors
 from fencepost.protocol.batch import ATTRIBUTES_AT, HEADER_BYTES, PRODUCER, PRODUCER_AT, TRANSACTIONAL, Buffer
 from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.schema import write_uvarint
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV0, TV2
 
 _INT32 = struct.Struct(">i")
@@ -43,53 +48,117 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
         request_error = errors.INVALID_REQUIRED_ACKS
     elif req.transactional_id is None or len(req.topic_data) != 1 or len(req.topic_data[0].partition_data) != 1:
         request_error = _check_producers(req)
-    results = bytearray()
-    flexible = version >= 9
     by_id = version >= 13
-    results += write_uvarint(len(req.topic_data) + 1) if flexible else _INT32.pack(len(req.topic_data))
-    failed = False
+    results: list[AppendResult] = []
+    unverified: list[_Unverified] = []
     fenced_before = cluster.txns.counts.fenced
     for topic_data in req.topic_data:
-        name = topic_data.name
-        if by_id:
-            results += topic_data.topic_id
-            topic = cluster.topics_by_id.get(topic_data.topic_id)
-            missing = errors.UNKNOWN_TOPIC_ID
-        else:
-            raw = name.encode()
-            results += (write_uvarint(len(raw) + 1) if flexible else _SIZE.pack(len(raw))) + raw
-            topic = cluster.topics.get(name)
-            missing = errors.UNKNOWN_TOPIC_OR_PARTITION
-        partition_data = topic_data.partition_data
-        results += write_uvarint(len(partition_data) + 1) if flexible else _INT32.pack(len(partition_data))
-        for data in partition_data:
+        topic = cluster.topics_by_id.get(topic_data.topic_id) if by_id else cluster.topics.get(topic_data.name)
+        for data in topic_data.partition_data:
             index = data.index
             if request_error:
                 result = _refused(request_error)
-            elif topic is None or not 0 <= index < len(topic.partitions):
-                result = _refused(missing if topic is None else errors.UNKNOWN_TOPIC_OR_PARTITION)
+            elif topic is None:
+                result = _refused(errors.UNKNOWN_TOPIC_ID if by_id else errors.UNKNOWN_TOPIC_OR_PARTITION)
+            elif not 0 <= index < topic.partition_count:
+                result = _refused(errors.UNKNOWN_TOPIC_OR_PARTITION)
             elif topic.name in INTERNAL_TOPICS:
                 # Differs: Kafka refuses a Produce to an internal topic after asking the coordinator, so from v12 on it
                 # adds the partition to the transaction. Fencepost refuses first and adds nothing.
                 result = _refused(errors.INVALID_TOPIC_EXCEPTION, f"clients may not produce to {topic.name}")
+            elif (partition := topic.partitions.get(index)) is None:
+                result = _refused(errors.NOT_LEADER_OR_FOLLOWER)
             else:
-                result = append(
-                    cluster, topic.partitions[index], data.records, req.transactional_id, version, ctx.now_ms
-                )
-            failed = failed or result.error != errors.NONE
-            _encode_result(results, index, result, version)
-        if flexible:
-            results += b"\0"
+                try:
+                    result = append(cluster, partition, data.records, req.transactional_id, version, ctx.now_ms)
+                except NotCoordinator:
+                    result = _refused(errors.NOT_COORDINATOR)
+                    assert data.records is not None
+                    unverified.append(_Unverified(len(results), partition, data.records))
+            results.append(result)
     # A request that is fenced counts once, and not for each of its partitions.
     cluster.txns.counts.fenced = min(cluster.txns.counts.fenced, fenced_before + 1)
+    if unverified:
+        _verify_elsewhere(ctx, req, results, unverified)
+        return None
+    return _answer(ctx, req, results)
+
+
+class _Unverified(NamedTuple):
+    """A batch that waits for the coordinator of its transaction, which is on another node."""
+
+    at: int  # The position of its result.
+    partition: Partition
+    records: Buffer
+
+
+def _verify_elsewhere(
+    ctx: Context, req: ProduceRequest, results: list[AppendResult], unverified: list[_Unverified]
+) -> None:
+    """Ask the coordinator, and then append. Until the answer to the client, its connection handles no other request."""
+    cluster = ctx.cluster
+    # The batches of a request come from one producer.
+    producer_id, epoch = PRODUCER.unpack_from(unverified[0].records, PRODUCER_AT)
+    verifications = [waiting.partition.verifications.begin(producer_id) for waiting in unverified]
+    transaction_version = TV2 if ctx.version >= 12 else TV0
+
+    def verified(found: Mapping[TopicPartition, int], now_ms: int) -> None:
+        for waiting, verification in zip(unverified, verifications, strict=True):
+            partition = waiting.partition
+            where = (partition.topic, partition.index)
+            error = found[where]
+            if not partition.verifications.end(producer_id, verification):
+                error = error or errors.INVALID_TXN_STATE
+            if cluster.partition(*where) is not partition:
+                results[waiting.at] = _refused(errors.NOT_LEADER_OR_FOLLOWER)
+            elif error:
+                results[waiting.at] = _refused(_seen_by_producer(error, ctx.version))
+            else:
+                results[waiting.at] = partition.append(
+                    waiting.records, now_ms, verified=True, transaction_version=transaction_version
+                )
+        response = _answer(ctx, req, results)
+        if response is not None:
+            ctx.reply(response)
+
+    assert req.transactional_id is not None
+    ask_coordinator(
+        cluster,
+        req.transactional_id,
+        producer_id,
+        epoch,
+        {(waiting.partition.topic, waiting.partition.index) for waiting in unverified},
+        not transaction_version.bumps_epoch,
+        ctx.now_ms,
+        verified,
+    )
+
+
+def _answer(ctx: Context, req: ProduceRequest, results: list[AppendResult]) -> bytes | None:
+    version = ctx.version
     if req.acks == 0:
         # The client expects no answer, so closing the connection is the only way to report an error.
-        if failed:
+        if any(result.error for result in results):
             ctx.close_connection("a Produce request with acks=0 failed")
         ctx.reply_nothing()
         return None
-    results += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
-    return bytes(results)
+    flexible = version >= 9
+    out = bytearray(write_uvarint(len(req.topic_data) + 1) if flexible else _INT32.pack(len(req.topic_data)))
+    remaining = iter(results)
+    for topic_data in req.topic_data:
+        if version >= 13:
+            out += topic_data.topic_id
+        else:
+            raw = topic_data.name.encode()
+            out += (write_uvarint(len(raw) + 1) if flexible else _SIZE.pack(len(raw))) + raw
+        count = len(topic_data.partition_data)
+        out += write_uvarint(count + 1) if flexible else _INT32.pack(count)
+        for data in topic_data.partition_data:
+            _encode_result(out, data.index, next(remaining), version)
+        if flexible:
+            out += b"\0"
+    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    return bytes(out)
 
 
 def answer_from_bytes(cluster: Cluster, frame: bytes, pos: int, version: int, now_ms: int) -> bytes | None:
@@ -125,9 +194,12 @@ def answer_from_bytes(cluster: Cluster, frame: bytes, pos: int, version: int, no
         topic = cluster.topics.get(frame[name_at : index_at - 1].decode())
     except (IndexError, UnicodeDecodeError, struct.error):
         return None
-    if topic is None or topic.name in INTERNAL_TOPICS or not 0 <= index < len(topic.partitions):
+    if topic is None or topic.name in INTERNAL_TOPICS or (partition := topic.partitions.get(index)) is None:
         return None
-    result = append(cluster, topic.partitions[index], frame[records_at:-3], transactional_id, version, now_ms)
+    try:
+        result = append(cluster, partition, frame[records_at:-3], transactional_id, version, now_ms)
+    except NotCoordinator:
+        return None
     out = bytearray(b"\2" + frame[name_at - 1 : index_at])
     _encode_result(out, index, result, version)
     out += b"\0\0\0\0\0\0"
@@ -142,7 +214,10 @@ def append(
     version: int,
     now_ms: int,
 ) -> AppendResult:
-    """Append one batch. Before a transaction's first write to a partition, ask the coordinator."""
+    """Append one batch. Before a transaction's first write to a partition, ask the coordinator.
+
+    Raises NotCoordinator, before anything has changed, if that is on another node.
+    """
     if records is None:
         # Differs: Kafka never answers a Produce that has no record batch for a partition. Fencepost answers
         # INVALID_RECORD.
@@ -164,7 +239,8 @@ def append(
     assert transactional_id is not None
     # Differs: Kafka verifies asynchronously, remembers the lowest sequence that it was asked to verify, and refuses
     # batches above it. With TV1, a duplicate from the previous transaction, or a batch that it refused, can make it
-    # refuse the next transaction. Fencepost verifies in the same call, so no batch can overtake another.
+    # refuse the next transaction. Fencepost handles a connection's next request after the answer to this one, so no
+    # batch can overtake another.
     where = (partition.topic, partition.index)
     if transaction_version.bumps_epoch:
         error = cluster.txns.add_partitions(transactional_id, producer_id, epoch, {where}, TV2, now_ms)

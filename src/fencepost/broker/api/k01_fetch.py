@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.fetch_sessions import FINAL_EPOCH, FetchSession, Wanted
 from fencepost.broker.node import Context
-from fencepost.machines.log.interface import StorageFailed
+from fencepost.machines.log.interface import LogFenced, StorageFailed
 from fencepost.machines.partition.partition import Fetched, Partition
 from fencepost.protocol import errors
 from fencepost.protocol.messages import FetchRequest
@@ -95,9 +95,16 @@ def _partition_of(cluster: Cluster, wanted: Wanted) -> Partition | None:
     """Find a partition by name or by topic id, as the client asked. An id does not find a later topic of that name."""
     topic_id = wanted.topic_id
     topic = cluster.topics.get(wanted.topic) if topic_id == NO_UUID else cluster.topics_by_id.get(topic_id)
-    if topic is None or not 0 <= wanted.partition < len(topic.partitions):
-        return None
-    return topic.partitions[wanted.partition]
+    return None if topic is None else topic.partitions.get(wanted.partition)
+
+
+def _why_not_here(cluster: Cluster, wanted: Wanted) -> int:
+    if wanted.topic_id == NO_UUID:
+        return cluster.why_not_here(wanted.topic, wanted.partition)
+    # Differs: Kafka answers INCONSISTENT_TOPIC_ID if a topic of a fetch session was deleted and created again.
+    # Fencepost answers UNKNOWN_TOPIC_ID. Clients handle both alike.
+    topic = cluster.topics_by_id.get(wanted.topic_id)
+    return errors.UNKNOWN_TOPIC_ID if topic is None else cluster.why_not_here(topic.name, wanted.partition)
 
 
 def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:
@@ -130,10 +137,7 @@ def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_commi
     for w in wanted:
         partition = _partition_of(cluster, w)
         if partition is None:
-            # Differs: Kafka answers INCONSISTENT_TOPIC_ID if a topic of a fetch session was deleted and created again.
-            # Fencepost answers UNKNOWN_TOPIC_ID. Clients handle both alike.
-            unknown_id = w.topic_id != NO_UUID and w.topic_id not in cluster.topics_by_id
-            error = errors.UNKNOWN_TOPIC_ID if unknown_id else errors.UNKNOWN_TOPIC_OR_PARTITION
+            error = _why_not_here(cluster, w)
             # Kafka: here the list of aborted transactions is empty and not null, whatever the isolation level.
             results.append(Result(w, _nothing(error)._replace(aborted=[])))
             continue
@@ -163,6 +167,8 @@ def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_commi
 def _fetch(partition: Partition, offset: int, max_bytes: int, read_committed: bool) -> Fetched:
     try:
         return partition.fetch(offset, max_bytes, read_committed)
+    except LogFenced:
+        return _nothing(errors.NOT_LEADER_OR_FOLLOWER)
     except StorageFailed:
         return _nothing(errors.KAFKA_STORAGE_ERROR)
 

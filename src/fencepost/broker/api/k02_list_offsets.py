@@ -47,7 +47,7 @@ def _find(ctx: Context, topic: str, wanted: Wanted, read_committed: bool) -> Par
         return PartitionResponse(wanted.partition_index, errors.UNSUPPORTED_VERSION)
     partition = ctx.cluster.partition(topic, wanted.partition_index)
     if partition is None:
-        return PartitionResponse(wanted.partition_index, errors.UNKNOWN_TOPIC_OR_PARTITION)
+        return PartitionResponse(wanted.partition_index, ctx.cluster.why_not_here(topic, wanted.partition_index))
     error = partition.leader_epochs.check(wanted.current_leader_epoch)
     if error:
         return PartitionResponse(wanted.partition_index, error)

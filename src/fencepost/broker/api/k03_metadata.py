@@ -88,10 +88,9 @@ def _find(
 
 
 def _describe(ctx: Context, topic: Topic) -> TopicResponse:
-    leader_of = ctx.cluster.leader_of
     partitions = []
-    for index, partition in enumerate(topic.partitions):
-        leader = leader_of(index).node_id
-        epoch = partition.leader_epochs.current
-        partitions.append(PartitionResponse(errors.NONE, index, leader, epoch, [leader], [leader]))
+    for index in range(topic.partition_count):
+        leader, epoch = ctx.cluster.leader_of(topic.name, index)
+        replicas = ctx.cluster.controller.replicas_of(topic.name, index)
+        partitions.append(PartitionResponse(errors.NONE, index, leader, epoch, *replicas))
     return TopicResponse(errors.NONE, topic.name, topic.topic_id, topic.is_internal, partitions)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.node import Context
-from fencepost.machines.group.commits import Committer, OffsetToCommit
+from fencepost.machines.group.commits import CommitDecision, Committer, OffsetToCommit
 from fencepost.protocol import errors
 from fencepost.protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 
@@ -24,7 +25,7 @@ def handle(ctx: Context, req: OffsetCommitRequest) -> OffsetCommitResponse:
             partitions.append(slot)
             if found is None:
                 slot.error_code = errors.UNKNOWN_TOPIC_ID if ctx.version >= 10 else errors.UNKNOWN_TOPIC_OR_PARTITION
-            elif not 0 <= p.partition_index < len(found.partitions):
+            elif not 0 <= p.partition_index < found.partition_count:
                 slot.error_code = errors.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 slots.append(slot)
@@ -40,14 +41,17 @@ def handle(ctx: Context, req: OffsetCommitRequest) -> OffsetCommitResponse:
                 )
         responses.append(TopicResponse(topic.name, topic.topic_id, partitions))
     if asked or not req.topics:
-        decision = cluster.groups.commit_offsets(
-            req.group_id,
-            Committer(req.generation_id_or_member_epoch, req.member_id, req.group_instance_id),
-            asked,
-            ctx.version,
-            req.retention_time_ms,
-            ctx.now_ms,
-        )
+        try:
+            decision = cluster.groups.commit_offsets(
+                req.group_id,
+                Committer(req.generation_id_or_member_epoch, req.member_id, req.group_instance_id),
+                asked,
+                ctx.version,
+                req.retention_time_ms,
+                ctx.now_ms,
+            )
+        except NotCoordinator:
+            decision = CommitDecision(errors.NOT_COORDINATOR)
         for i, slot in enumerate(slots):
             slot.error_code = decision.error_code or decision.partition_errors[i]
     return OffsetCommitResponse(topics=responses)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.node import Context
 from fencepost.machines.group.commits import offset_fetch_error
 from fencepost.machines.group.offsets import FetchedOffset
@@ -30,7 +31,14 @@ def handle(ctx: Context, req: OffsetFetchRequest) -> OffsetFetchResponse:
         distinct = dict(named).values()
         return OffsetFetchResponse(groups=[_fetch_group(ctx, group, req.require_stable) for group in distinct])
     wanted = None if req.topics is None else [(t.name, NO_UUID, t.partition_indexes) for t in req.topics]
-    found = _fetch(ctx, req.group_id, wanted, req.require_stable)
+    try:
+        found = _fetch(ctx, req.group_id, wanted, req.require_stable)
+    except NotCoordinator:
+        if ctx.version >= 2:
+            raise
+        # v1 has no error for the whole request.
+        elsewhere = FetchedOffset(errors.NOT_COORDINATOR)
+        found = [(name, topic_id, [(i, elsewhere) for i in indexes]) for name, topic_id, indexes in wanted or ()]
     return OffsetFetchResponse(
         topics=[Topic(name, [Partition(index, *_fields(offset)) for index, offset in rows]) for name, _, rows in found]
     )
@@ -39,7 +47,10 @@ def handle(ctx: Context, req: OffsetFetchRequest) -> OffsetFetchResponse:
 def _fetch_group(
     ctx: Context, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
 ) -> GroupResponse:
-    shard = ctx.cluster.groups.shard_of(group.group_id, ctx.now_ms)
+    try:
+        shard = ctx.cluster.groups.shard_of(group.group_id, ctx.now_ms)
+    except NotCoordinator:
+        return GroupResponse(group.group_id, error_code=errors.NOT_COORDINATOR)
     error = offset_fetch_error(shard, group.group_id, group.member_id, group.member_epoch)
     if error:
         return GroupResponse(group.group_id, error_code=error)

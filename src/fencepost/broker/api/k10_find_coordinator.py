@@ -5,6 +5,7 @@ v4 several keys at once; v6 share groups (key type 2), which are not served.
 
 from __future__ import annotations
 
+from fencepost.broker.internal_topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.broker.node import Context
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
@@ -31,13 +32,11 @@ def _find(ctx: Context, key_type: int, key: str) -> Coordinator:
     cluster = ctx.cluster
     try:
         if key_type == GROUP:
-            index = cluster.groups.partition_of(key, ctx.now_ms)
+            broker = cluster.broker_of(OFFSETS_TOPIC, cluster.groups.partition_of(key, ctx.now_ms))
         elif key_type == TRANSACTION:
-            cluster.txns.ensure_shards(ctx.now_ms)
-            index = cluster.txns.shard_index(key)
+            broker = cluster.broker_of(TXN_TOPIC, cluster.txns.partition_of(key, ctx.now_ms))
         else:
             return Coordinator(key, -1, "", -1, errors.INVALID_REQUEST, f"coordinator type {key_type} is unknown")
     except StorageFailed as e:
         return Coordinator(key, -1, "", -1, errors.COORDINATOR_NOT_AVAILABLE, str(e))
-    broker = cluster.leader_of(index)
     return Coordinator(key, broker.node_id, broker.host, broker.port, errors.NONE, "NONE" if ctx.version < 4 else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.node import Context
 from fencepost.machines.group.describing import describe_classic
 from fencepost.protocol import errors
@@ -17,7 +18,10 @@ def handle(ctx: Context, req: DescribeGroupsRequest) -> DescribeGroupsResponse:
 
 
 def _describe(ctx: Context, group_id: str) -> Group:
-    shard = ctx.cluster.groups.shard_of(group_id, ctx.now_ms)
+    try:
+        shard = ctx.cluster.groups.shard_of(group_id, ctx.now_ms)
+    except NotCoordinator:
+        return Group(errors.NOT_COORDINATOR, None, group_id)
     found = describe_classic(shard, group_id)
     if found is None:
         if ctx.version >= 6:

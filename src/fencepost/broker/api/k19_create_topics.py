@@ -11,7 +11,7 @@ from fencepost.broker.api.k32_describe_configs import topic_settings
 from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
 from fencepost.broker.topic_names import TopicNames
-from fencepost.broker.topic_rules import TopicRefused
+from fencepost.broker.topic_rules import TopicRefused, check_replication_factor
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
@@ -62,7 +62,8 @@ def _create(ctx: Context, draft: MetadataDraft, names: TopicNames, wanted: Wante
             reason = f"Topic '{wanted.name}' collides with existing topic: {other}"
             raise TopicRefused(errors.INVALID_TOPIC_EXCEPTION, reason)
         configs = _configs_of(wanted)
-        topic = ctx.cluster.draft_topic(draft, wanted.name, _partition_count(ctx, wanted), configs)
+        partition_count, factor = _layout(ctx, draft, wanted)
+        topic = ctx.cluster.draft_topic(draft, wanted.name, partition_count, configs, factor)
     except TopicRefused as e:
         return Result(wanted.name, error_code=e.code, error_message=str(e))
     settings = topic_settings(ctx.cluster, topic.configs)
@@ -71,7 +72,7 @@ def _create(ctx: Context, draft: MetadataDraft, names: TopicNames, wanted: Wante
         bytes(16) if validate_only else topic.topic_id,
         error_message=None,
         num_partitions=topic.partition_count,
-        replication_factor=1,
+        replication_factor=topic.replication_factor,
         configs=[ConfigResult(s.name, s.value, s.is_read_only, s.source, False) for s in settings],
     )
 
@@ -85,26 +86,25 @@ def _configs_of(wanted: Wanted) -> dict[str, str]:
     return configs
 
 
-def _partition_count(ctx: Context, wanted: Wanted) -> int:
-    if wanted.assignments:
-        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-            raise TopicRefused(
-                errors.INVALID_REQUEST, "with a replica assignment, partitions and replication factor must be -1"
-            )
-        known = {broker.node_id for broker in ctx.cluster.brokers}
-        for assignment in wanted.assignments:
-            if len(assignment.broker_ids) != 1 or not set(assignment.broker_ids) <= known:
-                raise TopicRefused(
-                    errors.INVALID_REPLICA_ASSIGNMENT,
-                    f"each partition has one replica, on one of {sorted(known)}; asked: {list(assignment.broker_ids)}",
-                )
-        if sorted(a.partition_index for a in wanted.assignments) != list(range(len(wanted.assignments))):
-            raise TopicRefused(errors.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
-        return len(wanted.assignments)
-    if wanted.replication_factor not in (-1, 1):
+def _layout(ctx: Context, draft: MetadataDraft, wanted: Wanted) -> tuple[int, int]:
+    """The number of partitions, and of replicas of each. Leaders that the request names go into the draft."""
+    config, brokers = ctx.cluster.config, ctx.cluster.brokers
+    if not wanted.assignments:
+        factor = check_replication_factor(config, wanted.replication_factor, len(brokers))
+        return config["num.partitions"] if wanted.num_partitions == -1 else wanted.num_partitions, factor
+    if wanted.num_partitions != -1 or wanted.replication_factor != -1:
         raise TopicRefused(
-            errors.INVALID_REPLICATION_FACTOR,
-            f"replication factor is {wanted.replication_factor}; one broker keeps each partition, so it must be 1",
+            errors.INVALID_REQUEST, "with a replica assignment, partitions and replication factor must be -1"
         )
-    count: int = ctx.cluster.config["num.partitions"] if wanted.num_partitions == -1 else wanted.num_partitions
-    return count
+    known = {broker.node_id for broker in brokers}
+    for assignment in wanted.assignments:
+        ids = assignment.broker_ids
+        if not ids or len(set(ids)) != len(ids) or not set(ids) <= known:
+            raise TopicRefused(
+                errors.INVALID_REPLICA_ASSIGNMENT,
+                f"each partition has replicas on some of {sorted(known)}, each once; asked: {list(ids)}",
+            )
+        draft.leaders[wanted.name, assignment.partition_index] = ids[0]
+    if sorted(a.partition_index for a in wanted.assignments) != list(range(len(wanted.assignments))):
+        raise TopicRefused(errors.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0 without gaps")
+    return len(wanted.assignments), len(wanted.assignments[0].broker_ids)

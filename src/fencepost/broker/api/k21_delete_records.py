@@ -25,7 +25,7 @@ def _delete(ctx: Context, name: str, index: int, offset: int) -> PartitionResult
     topic = ctx.cluster.topics.get(name)
     partition = ctx.cluster.partition(name, index)
     if topic is None or partition is None:
-        return PartitionResult(index, NO_OFFSET, errors.UNKNOWN_TOPIC_OR_PARTITION)
+        return PartitionResult(index, NO_OFFSET, ctx.cluster.why_not_here(name, index))
     if topic.is_internal:
         return PartitionResult(index, NO_OFFSET, errors.INVALID_TOPIC_EXCEPTION)
     if "delete" not in cleanup_policy(ctx.cluster.config, topic.configs):

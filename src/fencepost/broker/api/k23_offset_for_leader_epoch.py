@@ -22,7 +22,7 @@ def handle(ctx: Context, req: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpo
 def _find(ctx: Context, topic: str, wanted: Wanted) -> EpochEndOffset:
     partition = ctx.cluster.partition(topic, wanted.partition)
     if partition is None:
-        return EpochEndOffset(errors.UNKNOWN_TOPIC_OR_PARTITION, wanted.partition)
+        return EpochEndOffset(ctx.cluster.why_not_here(topic, wanted.partition), wanted.partition)
     error = partition.leader_epochs.check(wanted.current_leader_epoch)
     if error:
         return EpochEndOffset(error, wanted.partition)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from fencepost.broker.cluster import Cluster
+from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
 from fencepost.protocol import errors
@@ -65,11 +66,14 @@ def answer_from_bytes(cluster: Cluster, frame: bytes, pos: int, version: int, no
         return None
     transactional_id, producer_id, epoch, partitions, topics, granted = known
     for topic, index in partitions:
-        if topic in INTERNAL_TOPICS or cluster.partition(topic, index) is None:
+        if topic in INTERNAL_TOPICS or not cluster.has_partition(topic, index):
             return None
     if not cluster.txns.shards:
         return None
-    error = cluster.txns.add_partitions(transactional_id, producer_id, epoch, partitions, TV0, now_ms)
+    try:
+        error = cluster.txns.add_partitions(transactional_id, producer_id, epoch, partitions, TV0, now_ms)
+    except NotCoordinator:
+        error = errors.NOT_COORDINATOR
     return granted if error == errors.NONE else encode(version, topics, _seen_by_client(error, version))
 
 
@@ -107,9 +111,12 @@ def _add(
     refused = _check(ctx, partitions)
     if refused:
         return refused
-    error = ctx.cluster.txns.add_partitions(
-        transactional_id, producer_id, epoch, partitions, transaction_version, ctx.now_ms
-    )
+    try:
+        error = ctx.cluster.txns.add_partitions(
+            transactional_id, producer_id, epoch, partitions, transaction_version, ctx.now_ms
+        )
+    except NotCoordinator:
+        error = errors.NOT_COORDINATOR
     return _seen_by_client(error, ctx.version)
 
 
@@ -120,6 +127,8 @@ def _seen_by_client(error: int, version: int) -> int:
 def _verify(ctx: Context, transactional_id: str, producer_id: int, epoch: int, topics: Sequence[Topic]) -> Outcome:
     partitions = _partitions_of(topics)
     verify = ctx.cluster.txns.verify
+    if not ctx.cluster.txns.is_here(transactional_id, ctx.now_ms):
+        return errors.NOT_COORDINATOR
     return _check(ctx, partitions) or {
         where: verify(transactional_id, producer_id, epoch, where) for where in partitions
     }
@@ -140,7 +149,7 @@ def _check(ctx: Context, partitions: set[TopicPartition]) -> Outcome:
 def _check_partition(ctx: Context, topic: str, index: int) -> int:
     if topic in INTERNAL_TOPICS and ctx.version < 4:
         return errors.TOPIC_AUTHORIZATION_FAILED  # Clients must use AddOffsetsToTxn.
-    return errors.NONE if ctx.cluster.partition(topic, index) else errors.UNKNOWN_TOPIC_OR_PARTITION
+    return errors.NONE if ctx.cluster.has_partition(topic, index) else errors.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _error_of(outcome: Outcome, topic: str, index: int) -> int:

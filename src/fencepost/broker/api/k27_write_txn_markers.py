@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from fencepost.broker.coordinator.txn_trace import UNKNOWN_ID, marked
 from fencepost.broker.node import Context
-from fencepost.protocol import errors
 from fencepost.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from fencepost.protocol.transaction_version import TransactionVersion
 
@@ -38,7 +37,7 @@ def handle(ctx: Context, req: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse
 def _write(ctx: Context, marker: Marker, topic: str, index: int) -> int:
     partition = ctx.cluster.partition(topic, index)
     if partition is None:
-        return errors.UNKNOWN_TOPIC_OR_PARTITION
+        return ctx.cluster.why_not_here(topic, index)
     error = partition.write_marker(
         marker.producer_id,
         marker.producer_epoch,

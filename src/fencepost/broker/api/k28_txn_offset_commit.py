@@ -5,9 +5,14 @@ v3 member and generation are checked (KIP-447); v4 TRANSACTION_ABORTABLE; v5 add
 
 from __future__ import annotations
 
+from functools import partial
+
+from fencepost.broker.coordinator.elsewhere import add_partitions as ask_coordinator
+from fencepost.broker.coordinator.groups import Verified
+from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.internal_topics import OFFSETS_TOPIC
 from fencepost.broker.node import Context
-from fencepost.machines.group.commits import Committer, OffsetToCommit
+from fencepost.machines.group.commits import CommitDecision, Committer, OffsetToCommit
 from fencepost.protocol import errors
 from fencepost.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from fencepost.protocol.transaction_version import TV2
@@ -16,7 +21,7 @@ TopicResponse = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 PartitionResponse = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 
 
-def handle(ctx: Context, req: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+def handle(ctx: Context, req: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
     responses: list[TopicResponse] = []
     asked: list[OffsetToCommit] = []
     slots: list[PartitionResponse] = []
@@ -26,7 +31,7 @@ def handle(ctx: Context, req: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse
         for p in topic.partitions:
             slot = PartitionResponse(p.partition_index)
             partitions.append(slot)
-            if found is None or not 0 <= p.partition_index < len(found.partitions):
+            if found is None or not 0 <= p.partition_index < found.partition_count:
                 slot.error_code = errors.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             slots.append(slot)
@@ -43,37 +48,50 @@ def handle(ctx: Context, req: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse
                 )
             )
         responses.append(TopicResponse(topic.name, partitions))
-    if asked:
-        error, codes = _commit(ctx, req, asked)
+
+    def answer(decision: CommitDecision) -> None:
+        error = _seen_by_client(decision.error_code, ctx.version)
         for i, slot in enumerate(slots):
-            slot.error_code = error or codes[i]
-    return TxnOffsetCommitResponse(topics=responses)
+            slot.error_code = error or decision.partition_errors[i]
+        ctx.reply(TxnOffsetCommitResponse(topics=responses))
 
-
-def _commit(ctx: Context, req: TxnOffsetCommitRequest, asked: list[OffsetToCommit]) -> tuple[int, tuple[int, ...]]:
+    if not asked:
+        return TxnOffsetCommitResponse(topics=responses)
     if not req.group_id:
-        return errors.INVALID_GROUP_ID, ()
-    decision = ctx.cluster.groups.commit_txn_offsets(
-        req.group_id,
-        Committer(req.generation_id, req.member_id, req.group_instance_id),
-        asked,
-        req.producer_id,
-        req.producer_epoch,
-        lambda: _verify(ctx, req),
-        ctx.now_ms,
-    )
-    return _seen_by_client(decision.error_code, ctx.version), decision.partition_errors
+        answer(CommitDecision(errors.INVALID_GROUP_ID))
+        return None
+    try:
+        ctx.cluster.groups.commit_txn_offsets(
+            req.group_id,
+            Committer(req.generation_id, req.member_id, req.group_instance_id),
+            asked,
+            req.producer_id,
+            req.producer_epoch,
+            partial(_verify, ctx, req),
+            ctx.now_ms,
+            answer,
+        )
+    except NotCoordinator:
+        answer(CommitDecision(errors.NOT_COORDINATOR))
+    return None
 
 
-def _verify(ctx: Context, req: TxnOffsetCommitRequest) -> int:
+def _verify(ctx: Context, req: TxnOffsetCommitRequest, then: Verified) -> None:
     """The group's partition must be in the transaction; from v5 on it is put there."""
     txns = ctx.cluster.txns
     where = (OFFSETS_TOPIC, ctx.cluster.groups.partition_of(req.group_id, ctx.now_ms))
-    if ctx.version >= 5:
-        return txns.add_partitions(req.transactional_id, req.producer_id, req.producer_epoch, {where}, TV2, ctx.now_ms)
-    if not ctx.cluster.config["transaction.partition.verification.enable"]:
-        return errors.NONE
-    return txns.verify(req.transactional_id, req.producer_id, req.producer_epoch, where)
+    who = (req.transactional_id, req.producer_id, req.producer_epoch)
+    adds = ctx.version >= 5
+    if not adds and not ctx.cluster.config["transaction.partition.verification.enable"]:
+        then(errors.NONE, ctx.now_ms)
+    elif not txns.is_here(req.transactional_id, ctx.now_ms):
+        ask_coordinator(
+            ctx.cluster, *who, [where], not adds, ctx.now_ms, lambda found, at_ms: then(found[where], at_ms)
+        )
+    elif adds:
+        then(txns.add_partitions(*who, {where}, TV2, ctx.now_ms), ctx.now_ms)
+    else:
+        then(txns.verify(*who, where), ctx.now_ms)
 
 
 def _seen_by_client(error: int, version: int) -> int:

@@ -34,6 +34,6 @@ def _sizes(ctx: Context, name: str, wanted: set[int] | None) -> list[PartitionRe
     topic = ctx.cluster.topics.get(name)
     return [
         PartitionResult(index, partition.log.end_address - partition.log.start_address)
-        for index, partition in enumerate(topic.partitions if topic else ())
-        if (wanted is None or index in wanted) and ctx.cluster.leader_of(index).node_id == ctx.node.node_id
+        for index, partition in (topic.partitions if topic else {}).items()
+        if wanted is None or index in wanted
     ]

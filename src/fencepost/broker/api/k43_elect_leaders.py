@@ -35,6 +35,6 @@ def handle(ctx: Context, req: ElectLeadersRequest) -> ElectLeadersResponse:
 def _elect(ctx: Context, topic: str, index: int) -> tuple[int, str]:
     if topic not in ctx.cluster.topics:
         return errors.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}"
-    if ctx.cluster.partition(topic, index) is None:
+    if not ctx.cluster.has_partition(topic, index):
         return errors.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic}-{index}"
     return errors.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition."

@@ -32,15 +32,15 @@ def _reassign(ctx: Context, topic: str, wanted: Wanted) -> tuple[int, str | None
     if topic not in ctx.cluster.topics:
         return errors.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}."
     index, replicas = wanted.partition_index, wanted.replicas
-    if ctx.cluster.partition(topic, index) is None:
+    if not ctx.cluster.has_partition(topic, index):
         return errors.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{index}."
     if replicas is None:
         return errors.NO_REASSIGNMENT_IN_PROGRESS, None
     if not replicas:
         error = "The manual partition assignment includes an empty replica list."
         return errors.INVALID_REPLICA_ASSIGNMENT, error
-    leader = ctx.cluster.leader_of(index).node_id
-    if list(replicas) == [leader]:
+    nodes = ctx.cluster.controller.replicas_of(topic, index).nodes
+    if list(replicas) == nodes:
         return errors.NONE, None
     known = {broker.node_id for broker in ctx.cluster.brokers}
     unknown = next((node_id for node_id in replicas if node_id not in known), None)
@@ -49,5 +49,5 @@ def _reassign(ctx: Context, topic: str, wanted: Wanted) -> tuple[int, str | None
     else:
         # Differs: Kafka moves partitions between brokers. Fencepost refuses: its brokers share one process and one
         # disk, so a move would have no purpose.
-        error = f"partition {topic}-{index} stays with broker {leader}; the request would move it to {list(replicas)}"
+        error = f"partition {topic}-{index} stays with brokers {nodes}; the request would move it to {list(replicas)}"
     return errors.INVALID_REPLICA_ASSIGNMENT, error

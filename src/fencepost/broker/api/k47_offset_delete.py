@@ -15,7 +15,7 @@ def handle(ctx: Context, req: OffsetDeleteRequest) -> OffsetDeleteResponse:
     if not req.group_id:
         return OffsetDeleteResponse(errors.INVALID_GROUP_ID)
     asked = [(topic.name, p.partition_index) for topic in req.topics for p in topic.partitions]
-    known = [where for where in dict.fromkeys(asked) if ctx.cluster.partition(*where) is not None]
+    known = [where for where in dict.fromkeys(asked) if ctx.cluster.has_partition(*where)]
     deletion = ctx.cluster.groups.delete_offsets(req.group_id, known, ctx.now_ms)
     if deletion.error_code:
         return OffsetDeleteResponse(deletion.error_code)

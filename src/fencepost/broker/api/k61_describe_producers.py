@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
-from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeProducersRequest, DescribeProducersResponse
 
 TopicResponse = DescribeProducersResponse.TopicResponse
@@ -26,5 +25,5 @@ def handle(ctx: Context, req: DescribeProducersRequest) -> DescribeProducersResp
 def _describe(ctx: Context, topic: str, index: int) -> PartitionResponse:
     partition = ctx.cluster.partition(topic, index)
     if partition is None:
-        return PartitionResponse(index, errors.UNKNOWN_TOPIC_OR_PARTITION)
+        return PartitionResponse(index, ctx.cluster.why_not_here(topic, index))
     return PartitionResponse(index, active_producers=[ProducerState(*p) for p in partition.describe_producers()])

@@ -19,8 +19,11 @@ def handle(ctx: Context, req: DescribeTransactionsRequest) -> DescribeTransactio
 
 def _describe(ctx: Context, transactional_id: str) -> TransactionState:
     txn = ctx.cluster.txns.find(transactional_id)
-    if not transactional_id or txn is None:
-        error = errors.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else errors.INVALID_REQUEST
+    if not transactional_id:
+        return TransactionState(error_code=errors.INVALID_REQUEST, transactional_id=transactional_id)
+    if txn is None:
+        is_here = ctx.cluster.txns.is_here(transactional_id, ctx.now_ms)
+        error = errors.TRANSACTIONAL_ID_NOT_FOUND if is_here else errors.NOT_COORDINATOR
         return TransactionState(error_code=error, transactional_id=transactional_id)
     return TransactionState(
         errors.NONE,

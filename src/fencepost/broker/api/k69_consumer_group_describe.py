@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.node import Context
 from fencepost.machines.group.consumer.group import ConsumerGroup, ConsumerMember, Place
 from fencepost.machines.group.consumer.heartbeat import preferred_assignor
@@ -31,7 +32,10 @@ def _describe(ctx: Context, group_id: str) -> Group:
         return Group(errors.UNSUPPORTED_VERSION, group_id=group_id)
     if not group_id:
         return Group(errors.INVALID_GROUP_ID, group_id=group_id)
-    shard = ctx.cluster.groups.shard_of(group_id, ctx.now_ms)
+    try:
+        shard = ctx.cluster.groups.shard_of(group_id, ctx.now_ms)
+    except NotCoordinator:
+        return Group(errors.NOT_COORDINATOR, None, group_id)
     group = shard.consumer.get(group_id)
     if group is None:
         is_classic = group_id in shard.classic

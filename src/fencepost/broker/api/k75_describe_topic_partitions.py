@@ -38,12 +38,12 @@ def handle(ctx: Context, req: DescribeTopicPartitionsRequest) -> DescribeTopicPa
         if topic is None:
             found.append(TopicResult(_missing(name), name, topic_authorized_operations=AUTHORIZED_OPERATIONS))
             continue
-        end = min(len(topic.partitions), first + room)
+        end = min(topic.partition_count, first + room)
         partitions = [_describe(ctx, topic, index) for index in range(first, end)]
         found.append(
             TopicResult(errors.NONE, name, topic.topic_id, topic.is_internal, partitions, AUTHORIZED_OPERATIONS)
         )
-        if end < len(topic.partitions):
+        if end < topic.partition_count:
             return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(name, end))
         room -= len(partitions)
     return DescribeTopicPartitionsResponse(topics=found)
@@ -58,7 +58,6 @@ def _missing(name: str) -> int:
 
 
 def _describe(ctx: Context, topic: Topic, index: int) -> PartitionResult:
-    leader = ctx.cluster.leader_of(index).node_id
-    return PartitionResult(
-        errors.NONE, index, leader, topic.partitions[index].leader_epochs.current, [leader], [leader], [], [], []
-    )
+    leader, epoch = ctx.cluster.leader_of(topic.name, index)
+    nodes, in_sync, offline = ctx.cluster.controller.replicas_of(topic.name, index)
+    return PartitionResult(errors.NONE, index, leader, epoch, nodes, in_sync, [], [], offline)

@@ -42,11 +42,11 @@ class ClusterTopics:
 
     def by_name(self, name: str) -> TopicInfo | None:
         topic = self._cluster.topics.get(name)
-        return None if topic is None else TopicInfo(topic.name, topic.topic_id, len(topic.partitions))
+        return None if topic is None else TopicInfo(topic.name, topic.topic_id, topic.partition_count)
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
         topic = self._cluster.topics_by_id.get(topic_id)
-        return None if topic is None else TopicInfo(topic.name, topic.topic_id, len(topic.partitions))
+        return None if topic is None else TopicInfo(topic.name, topic.topic_id, topic.partition_count)
 
     def names(self) -> Iterable[str]:
         return self._cluster.topics

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.broker.coordinator.group_environment import ClusterTopics
 from fencepost.broker.coordinator.runtime import StateLog, Writer
+from fencepost.machines.group.classic.replies import release_all
 from fencepost.machines.group.classic.requests import Reply
 from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.decision import Answer, Decision, LogRecord, run
@@ -22,6 +23,7 @@ from fencepost.machines.group.records import decode, encode
 from fencepost.machines.group.shard import GroupShard
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.timers import Timer
+from fencepost.protocol import errors
 
 if TYPE_CHECKING:
     from fencepost.broker.cluster import Cluster
@@ -38,6 +40,7 @@ class GroupHome:
         self.members = GroupMembers(self.shard, config, self._topics, new_uuid)
         self._log: StateLog[LogRecord] = StateLog(partition, self.shard, encode, self._decode)
         self._alarm: Timer | None = None
+        self.is_closed = False  # Another node leads the partition.
 
     # Running decisions.
 
@@ -60,6 +63,14 @@ class GroupHome:
         if not error:
             self._cluster.reach("offsets.append.after")
         return error
+
+    def close(self) -> None:
+        """Another node leads the partition: members that wait must go there."""
+        self.is_closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        for group in self.shard.classic.values():
+            send(release_all(group, errors.NOT_COORDINATOR))
 
     # Time.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fencepost.broker.coordinator.group_environment import group_config
 from fencepost.broker.coordinator.group_home import GroupHome, send
+from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.coordinator.runtime import Writer
 from fencepost.broker.internal_topics import OFFSETS_TOPIC
 from fencepost.machines.group import commits, deletion
@@ -36,6 +37,8 @@ from fencepost.protocol.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from fencepost.broker.cluster import Cluster
 
+# Receives an error code and the time.
+Verified = Callable[[int, int], None]
 AnswerMember = Callable[[JoinResult | SyncResult | LeaveResult], None]
 
 
@@ -43,13 +46,23 @@ class GroupCoordinator:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.config = group_config(cluster.config)
-        self._homes: list[GroupHome] = []
+        self._homes: dict[int, GroupHome] = {}  # Those that this node leads, by partition.
+        self._home_count: int = cluster.config["offsets.topic.num.partitions"]
 
-    def load(self, now_ms: int) -> None:
-        topic = self._cluster.topics.get(OFFSETS_TOPIC)
-        self._homes = [self._new_home(partition) for partition in topic.partitions] if topic else []
-        for home in self._homes:
-            home.load(now_ms)
+    # --- leading ------------------------------------------------------------------------------------------
+
+    def lead(self, index: int, partition: Partition, now_ms: int) -> None:
+        """Load the groups of one partition of `__consumer_offsets`."""
+        home = self._homes[index] = GroupHome(partition, self._cluster, self.config, self._new_uuid)
+        home.load(now_ms)
+
+    def resign(self, index: int) -> None:
+        """Another node leads the partition."""
+        home = self._homes.pop(index, None)
+        if home is not None:
+            home.close()
+
+    def begin_timers(self, now_ms: int) -> None:
         interval_ms = self._cluster.config["offsets.retention.check.interval.ms"]
         self._cluster.timers.every(interval_ms, now_ms, self.clean_up)
 
@@ -57,25 +70,23 @@ class GroupCoordinator:
 
     def partition_of(self, group_id: str, now_ms: int) -> int:
         """The partition of `__consumer_offsets` that keeps the group. Creates the topic when it is first needed."""
-        if not self._homes:
-            topic = self._cluster.ensure_internal_topic(OFFSETS_TOPIC, now_ms)
-            self._homes = [self._new_home(partition) for partition in topic.partitions]
-        return partition_for(group_id, len(self._homes))
+        self._cluster.ensure_internal_topic(OFFSETS_TOPIC, now_ms)
+        return partition_for(group_id, self._home_count)
 
     def _home_of(self, group_id: str, now_ms: int) -> GroupHome:
-        index = self.partition_of(group_id, now_ms)  # First, as it may create the homes.
-        return self._homes[index]
+        """Raises NotCoordinator if another node coordinates the group."""
+        home = self._homes.get(self.partition_of(group_id, now_ms))
+        if home is None:
+            raise NotCoordinator
+        return home
 
     def shard_of(self, group_id: str, now_ms: int) -> GroupShard:
         """For questions that change nothing: descriptions and committed offsets."""
         return self._home_of(group_id, now_ms).shard
 
     def all_groups(self) -> Iterable[DescribedGroup]:
-        for home in self._homes:
+        for home in self._homes.values():
             yield from list_groups(home.shard)
-
-    def _new_home(self, partition: Partition) -> GroupHome:
-        return GroupHome(partition, self._cluster, self.config, self._new_uuid)
 
     def _new_uuid(self) -> str:
         raw = bytearray(self._cluster.rng.randbytes(16))
@@ -140,22 +151,37 @@ class GroupCoordinator:
         asked: list[OffsetToCommit],
         producer_id: int,
         epoch: int,
-        verify: Callable[[], int],
+        verify: Callable[[Verified], None],
         now_ms: int,
-    ) -> CommitDecision:
+        then: Callable[[CommitDecision], None],
+    ) -> None:
         """Commit offsets that count once the transaction's marker says so.
 
-        `verify` says whether the group's partition is in the transaction: NONE or an error code. It is asked unless the
-        transaction has written to the partition before.
+        `verify` finds out, now or later, whether the group's partition is in the transaction: NONE or an error code. It
+        is asked unless the transaction has written to the partition before.
         """
         home = self._home_of(group_id, now_ms)
-        is_unknown = not home.partition.has_open_txn(producer_id, epoch)
-        error = verify() if is_unknown else errors.NONE
-        error = error or home.partition.check_offset_commit(producer_id, epoch, is_unknown)
-        if error:
-            return CommitDecision(error)
-        decision = commits.txn_offset_commit(home.shard, self.config, group_id, committer, asked, now_ms=now_ms)
-        return home.run_commit(decision, Writer(producer_id, epoch), now_ms)
+        partition = home.partition
+
+        def commit(is_unknown: bool, at_ms: int) -> CommitDecision:
+            if error := partition.check_offset_commit(producer_id, epoch, is_unknown):
+                return CommitDecision(error)
+            decision = commits.txn_offset_commit(home.shard, self.config, group_id, committer, asked, now_ms=at_ms)
+            return home.run_commit(decision, Writer(producer_id, epoch), at_ms)
+
+        if partition.has_open_txn(producer_id, epoch):
+            then(commit(False, now_ms))
+            return
+        verification = partition.verifications.begin(producer_id)
+
+        def verified(error: int, at_ms: int) -> None:
+            if not partition.verifications.end(producer_id, verification):
+                error = error or errors.INVALID_TXN_STATE
+            if home.is_closed:
+                error = errors.NOT_COORDINATOR
+            then(CommitDecision(error) if error else commit(True, at_ms))
+
+        verify(verified)
 
     # --- deletion -----------------------------------------------------------------------------------------
 
@@ -168,10 +194,10 @@ class GroupCoordinator:
         return home.run(deletion.delete_offsets(home.shard, group_id, partitions), now_ms, is_limited=False)
 
     def topics_deleted(self, topics: set[str], now_ms: int) -> None:
-        for home in self._homes:
+        for home in self._homes.values():
             home.run(deletion.delete_topics(home.shard, topics), now_ms, is_limited=False)
 
     def clean_up(self, now_ms: int) -> None:
-        for home in self._homes:
+        for home in self._homes.values():
             decision = deletion.clean_up(home.shard, self.config.offsets_retention_ms, now_ms)
             home.run(decision, now_ms, is_limited=False)

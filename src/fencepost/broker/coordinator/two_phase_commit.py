@@ -16,10 +16,11 @@ the state log. The next start continues with step 2; a second marker for the sam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fencepost.broker.coordinator.elsewhere import write_markers
 from fencepost.broker.coordinator.txn_shard import TxnShard
 from fencepost.broker.coordinator.txn_trace import UNKNOWN_ID, marked
 from fencepost.machines.log.interface import Log
@@ -33,8 +34,20 @@ from fencepost.protocol.transaction_version import TransactionVersion
 if TYPE_CHECKING:
     from fencepost.broker.cluster import Cluster
 
-COORDINATOR_EPOCH = 0
 RETRY_MS = 100
+NO_COORDINATOR_EPOCH = 0  # Of a marker that no coordinator decided.
+# The leader could not write the marker now, another node leads the partition meanwhile, or a later coordinator has
+# written to it: that one ends the transaction, and this one will be told so. Any other error means that the partition
+# has seen a later epoch of the producer, so the transaction has ended there.
+_TRIED_AGAIN = frozenset(
+    {
+        errors.KAFKA_STORAGE_ERROR,
+        errors.NOT_LEADER_OR_FOLLOWER,
+        errors.UNKNOWN_TOPIC_OR_PARTITION,
+        errors.NETWORK_EXCEPTION,
+        errors.TRANSACTION_COORDINATOR_FENCED,
+    }
+)
 
 Then = Callable[[int], None]  # Receives an error code; NONE is success.
 
@@ -103,12 +116,18 @@ class TwoPhaseCommit:
         self, shard: TxnShard, prepared: Txn, partitions: Iterable[TopicPartition], now_ms: int, then: Then | None
     ) -> None:
         """Write a marker to each of `partitions`, then Complete*."""
+        if self._is_replaced(shard, then):
+            return
         commit = prepared.state is PREPARE_COMMIT
-        unwritten = []
+        unwritten: dict[TopicPartition, int] = {}
+        elsewhere: list[TopicPartition] = []
         for topic, index in partitions:
             partition = self._cluster.partition(topic, index)
             if partition is None:
-                continue  # The topic was deleted: there is nothing left to commit or abort.
+                # If the topic was deleted, there is nothing left to commit or abort.
+                if self._cluster.has_partition(topic, index):
+                    elsewhere.append((topic, index))
+                continue
             self._cluster.reach("txn.marker.before")
             error = self.write_marker(
                 partition,
@@ -118,12 +137,28 @@ class TwoPhaseCommit:
                 prepared.client_transaction_version,
                 now_ms,
                 prepared.transactional_id,
+                shard,
             )
-            if error == errors.KAFKA_STORAGE_ERROR:
-                unwritten.append((topic, index))
+            if error in _TRIED_AGAIN:
+                unwritten[topic, index] = error
                 continue
-            # Any other error means that the partition has seen a later epoch, so this transaction has ended there.
             self._cluster.reach("txn.marker.after")
+        if elsewhere:
+
+            def answered(found: Mapping[TopicPartition, int], at_ms: int) -> None:
+                self._markers_written(shard, prepared, {**unwritten, **found}, at_ms, then)
+
+            write_markers(self._cluster, prepared, shard.epoch, elsewhere, now_ms, answered)
+        else:
+            self._markers_written(shard, prepared, unwritten, now_ms, then)
+
+    def _markers_written(
+        self, shard: TxnShard, prepared: Txn, results: Mapping[TopicPartition, int], now_ms: int, then: Then | None
+    ) -> None:
+        """Try again where that helps, then Complete*."""
+        if self._is_replaced(shard, then):
+            return
+        unwritten = [where for where, error in results.items() if error in _TRIED_AGAIN]
         if unwritten:
             self._cluster.timers.at(
                 now_ms + RETRY_MS, lambda at_ms: self.write_markers(shard, prepared, unwritten, at_ms, then)
@@ -136,6 +171,12 @@ class TwoPhaseCommit:
         else:
             self._complete(shard, prepared, now_ms, then)
 
+    def _is_replaced(self, shard: TxnShard, then: Then | None) -> bool:
+        """Whether another node coordinates the shard, which will end its transactions; the client must go there."""
+        if shard.is_closed and then is not None:
+            then(errors.NOT_COORDINATOR)
+        return shard.is_closed
+
     def write_marker(
         self,
         partition: Partition,
@@ -145,12 +186,17 @@ class TwoPhaseCommit:
         transaction_version: TransactionVersion,
         now_ms: int,
         transactional_id: str = UNKNOWN_ID,
+        shard: TxnShard | None = None,
     ) -> int:
-        error = partition.write_marker(producer_id, epoch, commit, COORDINATOR_EPOCH, now_ms, transaction_version)
-        if error == errors.TRANSACTION_COORDINATOR_FENCED:
-            # Differs: Kafka writes no marker if the partition has seen a later coordinator epoch. Fencepost writes it:
-            # there is one coordinator, so only a tool's WriteTxnMarkers can have had a later epoch, and that must not
-            # hold back the last stable offset for ever.
+        """Write a marker to a partition that this node leads; without a `shard`, one that no coordinator decided."""
+        coordinator_epoch = NO_COORDINATOR_EPOCH if shard is None else shard.epoch
+        error = partition.write_marker(producer_id, epoch, commit, coordinator_epoch, now_ms, transaction_version)
+        if error == errors.TRANSACTION_COORDINATOR_FENCED and (
+            shard is None or self._cluster.is_leader(shard.log.partition)
+        ):
+            # Differs: Kafka writes no marker if the partition has seen a later coordinator epoch. Fencepost writes it
+            # if this is still the coordinator: then only a tool's WriteTxnMarkers can have had a later epoch, and that
+            # must not hold back the last stable offset for ever.
             known = partition.producers.by_id[producer_id].coordinator_epoch
             error = partition.write_marker(producer_id, epoch, commit, known, now_ms, transaction_version)
         if self._trace is not None:
@@ -158,6 +204,8 @@ class TwoPhaseCommit:
         return error
 
     def _complete(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then | None) -> None:
+        if self._is_replaced(shard, then):
+            return
         self._cluster.reach("txn.complete.before")
         if shard.write(complete(prepared, now_ms), now_ms):
             self._cluster.timers.at(now_ms + RETRY_MS, lambda at_ms: self._complete(shard, prepared, at_ms, then))
@@ -186,5 +234,5 @@ class TwoPhaseCommit:
         self._cluster.sync(logs, synced)
 
     def _logs_of(self, partitions: Iterable[TopicPartition]) -> list[Log]:
-        found = (self._cluster.partition(topic, index) for topic, index in partitions)
-        return [partition.log for partition in found if partition is not None]
+        """The nodes share the storage, so this includes logs that other nodes lead."""
+        return self._cluster.storage.open_logs(partitions)

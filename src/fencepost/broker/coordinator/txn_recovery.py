@@ -7,7 +7,7 @@ records may be gone, so every id gets a new producer id and every transaction th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from fencepost.broker.coordinator.two_phase_commit import RETRY_MS
@@ -39,9 +39,12 @@ class TxnRecovery:
         # Producers with an orphan that could not be aborted yet. They must not begin a new transaction meanwhile.
         self.orphaned: set[int] = set()
 
-    def finish(self, now_ms: int, then: Callable[[], None]) -> None:
-        """Call `then` when every client that may have lost something is fenced."""
-        self._abort(self._find_orphans(), now_ms)
+    def finish(self, known: Sequence[Txn], now_ms: int, then: Callable[[], None]) -> None:
+        """Call `then` when every client that may have lost something is fenced.
+
+        `known`: the transactions of the coordinators of all nodes.
+        """
+        self._abort(self._find_orphans(known), now_ms)
         # Data of an open transaction is not synced yet. If a power loss lost some of it, its client must not commit the
         # rest.
         lost_appends = self._cluster.storage.may_have_lost_appends
@@ -55,7 +58,7 @@ class TxnRecovery:
 
         if not unfenced:
             then()
-        for shard in self._txns.shards:
+        for shard in self._txns.shards.values():
             for txn in list(shard.txns.values()):
                 if lost_appends:
                     self._fence_owner(shard, txn.transactional_id, now_ms, fenced)
@@ -113,16 +116,16 @@ class TxnRecovery:
         assert record is not None
         return record
 
-    def _find_orphans(self) -> list[Orphan]:
+    def _find_orphans(self, known_txns: Sequence[Txn]) -> list[Orphan]:
         """A power loss can keep data and lose the record that announced its partition, or that ended its transaction.
 
         Left alone, an orphan would hold back the last stable offset until the next transaction of the same id, and be
         committed with that one.
         """
-        known: dict[int, Txn] = {t.producer_id: t for t in self._txns.all_txns() if t.state not in IDLE}
+        known: dict[int, Txn] = {t.producer_id: t for t in known_txns if t.state not in IDLE}
         orphans: list[Orphan] = []
         for topic in self._cluster.topics.values():
-            for partition in topic.partitions:
+            for partition in topic.partitions.values():
                 for producer_id in partition.producers.open_txns:
                     txn = known.get(producer_id)
                     epoch = partition.epoch_of(producer_id)

@@ -22,11 +22,12 @@ class Features(Protocol):
 
 
 class TxnShard:
-    __slots__ = ("_trace", "log", "pending", "txns")
+    __slots__ = ("_trace", "is_closed", "log", "pending", "txns")
 
     def __init__(self, partition: Partition, features: Features, trace: Trace | None = None) -> None:
         self._trace = trace
         self.txns: dict[str, Txn] = {}
+        self.is_closed = False  # Another node leads the partition.
         self.pending: set[str] = set()  # Ids that wait for a sync; until then they accept no other request.
 
         def encode(txn: Txn) -> KeyAndValue:
@@ -34,6 +35,11 @@ class TxnShard:
             return encode_key(txn.transactional_id), value
 
         self.log: StateLog[Txn] = StateLog(partition, self, encode, _decode)
+
+    @property
+    def epoch(self) -> int:
+        """The coordinator epoch: the leader epoch of the partition."""
+        return self.log.partition.leader_epochs.current
 
     def write(self, record: Txn, now_ms: int) -> int:
         """Append and apply the record of a decision; return NONE, or the error of an append that failed.

@@ -7,10 +7,11 @@ open for too long, and forget ids that were idle for too long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING
 
-from fencepost.broker.coordinator.two_phase_commit import Then, TwoPhaseCommit, TxnCounts
+from fencepost.broker.coordinator.not_coordinator import NotCoordinator
+from fencepost.broker.coordinator.two_phase_commit import Then, TwoPhaseCommit
 from fencepost.broker.coordinator.txn_recovery import TxnRecovery
 from fencepost.broker.coordinator.txn_shard import TxnShard
 from fencepost.broker.coordinator.txn_trace import aborted_for_another, refused, timed_out
@@ -19,7 +20,7 @@ from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn import decisions
 from fencepost.machines.txn.records import partition_for
-from fencepost.machines.txn.states import DEAD, ONGOING, IllegalMove, Txn, TxnState
+from fencepost.machines.txn.states import DEAD, ONGOING, PREPARED, IllegalMove, Txn, TxnState
 from fencepost.protocol import errors
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TransactionVersion
@@ -37,40 +38,42 @@ class StateLogDamaged(Exception):
 
 class TxnCoordinator:
     def __init__(self, cluster: Cluster) -> None:
-        self.counts = TxnCounts()
-        self.shards: list[TxnShard] = []
+        self.counts = cluster.controller.txn_counts
+        self.shards: dict[int, TxnShard] = {}  # Those that this node leads, by partition.
         self.two_phase_commit = TwoPhaseCommit(cluster, self.counts)
         self._recovery = TxnRecovery(cluster, self)
         self._cluster = cluster
         self._trace = cluster.trace
         self._config = cluster.config
         self._flushes = bool(cluster.config["fencepost.flush.on.commit"])
+        self._shard_count: int = cluster.config["transaction.state.log.num.partitions"]
 
     # --- finding things -----------------------------------------------------------------------------------
 
-    def ensure_shards(self, now_ms: int) -> None:
-        if not self.shards:
-            topic = self._cluster.ensure_internal_topic(TXN_TOPIC, now_ms)
-            self.shards = self._make_shards(topic.partitions)
+    def partition_of(self, transactional_id: str, now_ms: int) -> int:
+        """The partition of `__transaction_state` that keeps the id. Creates the topic when it is first needed."""
+        self._cluster.ensure_internal_topic(TXN_TOPIC, now_ms)
+        return partition_for(transactional_id, self._shard_count)
 
-    def _make_shards(self, partitions: Iterable[Partition]) -> list[TxnShard]:
-        return [TxnShard(partition, self._cluster, self._trace) for partition in partitions]
-
-    def shard_index(self, transactional_id: str) -> int:
-        return partition_for(transactional_id, self._config["transaction.state.log.num.partitions"])
+    def is_here(self, transactional_id: str, now_ms: int) -> bool:
+        """Whether this node coordinates the id."""
+        return self.partition_of(transactional_id, now_ms) in self.shards
 
     def shard_of(self, transactional_id: str, now_ms: int) -> TxnShard:
-        if not self.shards:
-            self.ensure_shards(now_ms)
-        return self.shards[partition_for(transactional_id, len(self.shards))]
+        """Raises NotCoordinator if another node coordinates the id."""
+        shard = self.shards.get(partition_for(transactional_id, self._shard_count))
+        if shard is None:
+            shard = self.shards.get(self.partition_of(transactional_id, now_ms))
+            if shard is None:
+                raise NotCoordinator
+        return shard
 
     def find(self, transactional_id: str) -> Txn | None:
-        if not self.shards:
-            return None
-        return self.shards[partition_for(transactional_id, len(self.shards))].txns.get(transactional_id)
+        shard = self.shards.get(partition_for(transactional_id, self._shard_count))
+        return None if shard is None else shard.txns.get(transactional_id)
 
     def all_txns(self) -> Iterable[Txn]:
-        for shard in self.shards:
+        for shard in self.shards.values():
             yield from shard.txns.values()
 
     def list_txns(self, states: Set[TxnState], producer_ids: Set[int], longer_than_ms: int, now_ms: int) -> list[Txn]:
@@ -210,8 +213,11 @@ class TxnCoordinator:
         return error
 
     def verify(self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition) -> int:
+        """Whether the partition is in the producer's transaction. Raises NotCoordinator."""
         if not transactional_id:
             return errors.INVALID_REQUEST
+        if TXN_TOPIC in self._cluster.topics and partition_for(transactional_id, self._shard_count) not in self.shards:
+            raise NotCoordinator
         txn = self.find(transactional_id)
         error = decisions.verify_partition(txn, producer_id, epoch, partition)
         if error:
@@ -269,7 +275,7 @@ class TxnCoordinator:
     # --- timers -------------------------------------------------------------------------------------------
 
     def abort_timed_out(self, now_ms: int) -> None:
-        for shard in self.shards:
+        for shard in list(self.shards.values()):
             for txn in [t for t in shard.txns.values() if decisions.is_timed_out(t, now_ms)]:
                 if txn.transactional_id in shard.pending:
                     continue
@@ -288,33 +294,49 @@ class TxnCoordinator:
 
     def remove_expired(self, now_ms: int) -> None:
         expiration_ms = self._config["transactional.id.expiration.ms"]
-        for shard in self.shards:
+        for shard in self.shards.values():
             for txn in [t for t in shard.txns.values() if decisions.is_expired(t, expiration_ms, now_ms)]:
                 if txn.transactional_id in shard.pending:
                     continue
                 shard.write(txn._replace(state=DEAD, updated_ms=now_ms), now_ms)
 
-    # --- starting -----------------------------------------------------------------------------------------
+    # --- leading ------------------------------------------------------------------------------------------
 
-    def load(self, now_ms: int) -> None:
-        topic = self._cluster.topics.get(TXN_TOPIC)
-        self.shards = self._make_shards(topic.partitions) if topic else []
-        for index, shard in enumerate(self.shards):
-            try:
-                shard.load()
-            except IllegalMove as e:
-                raise StateLogDamaged(
-                    f"{TXN_TOPIC}-{index}: {e}: the log is damaged, or another program wrote to it\n\n"
-                    "hint: restore the data folder from a copy"
-                ) from None
+    def lead(self, index: int, partition: Partition, now_ms: int) -> None:
+        """Load the ids of one partition of `__transaction_state`. Raises StateLogDamaged."""
+        shard = TxnShard(partition, self._cluster, self._trace)
+        try:
+            shard.load()
+        except IllegalMove as e:
+            raise StateLogDamaged(
+                f"{TXN_TOPIC}-{index}: {e}: the log is damaged, or another program wrote to it\n\n"
+                "hint: restore the data folder from a copy"
+            ) from None
+        self.shards[index] = shard
+
+    def resign(self, index: int) -> None:
+        """Another node leads the partition."""
+        shard = self.shards.pop(index, None)
+        if shard is not None:
+            shard.is_closed = True
+
+    def finish_decided(self, indexes: Iterable[int], now_ms: int) -> None:
+        """After a move: write the markers of the transactions that the coordinator before has decided."""
+        for index in indexes:
+            shard = self.shards[index]
+            for txn in [txn for txn in shard.txns.values() if txn.state in PREPARED]:
+                self.two_phase_commit.write_markers(shard, txn, txn.partitions, now_ms, None)
+
+    def begin_timers(self, now_ms: int) -> None:
         timers = self._cluster.timers
         interval_ms = self._config["transaction.abort.timed.out.transaction.cleanup.interval.ms"]
         timers.every(interval_ms, now_ms, self.abort_timed_out)
         interval_ms = self._config["transaction.remove.expired.transaction.cleanup.interval.ms"]
         timers.every(interval_ms, now_ms, self.remove_expired)
 
-    def finish_recovery(self, now_ms: int, then: Callable[[], None]) -> None:
-        """Continue where the last process stopped. `then` is called when every client that may have lost something is
-        fenced."""
-        self._recovery.finish(now_ms, then)
+    def finish_recovery(self, known: Sequence[Txn], now_ms: int, then: Callable[[], None]) -> None:
+        """Continue where the last process stopped. `known`: the transactions of the coordinators of all nodes.
+
+        `then` is called when every client that may have lost something is fenced."""
+        self._recovery.finish(known, now_ms, then)
         self.remove_expired(now_ms)

@@ -14,14 +14,19 @@ the front (`advance_start`), and closed ones replaced by fewer batches (`rewrite
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from fencepost.protocol.batch import Buffer
+from fencepost.protocol.topic_partition import TopicPartition
 
 
 class StorageFailed(Exception):
     """The disk refused (full, read-only, broken). Of an append, nothing was kept."""
+
+
+class LogFenced(StorageFailed):
+    """Another leader has taken over the log (`Storage.take_over`): this handle neither reads nor writes any more."""
 
 
 class LogTailUnknown(Exception):
@@ -201,6 +206,14 @@ class Storage(Protocol):
 
     def open_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
         """Open (recovering if the last stop was not clean) or create. Creates no file before the first append."""
+        ...
+
+    def take_over(self, topic: str, partition: int) -> Log:
+        """A new handle on an open log, for a new leader. Older handles are fenced: their methods raise LogFenced."""
+        ...
+
+    def open_logs(self, partitions: Iterable[TopicPartition]) -> list[Log]:
+        """The newest handles of those logs that are open."""
         ...
 
     def delete_log(self, topic: str, partition: int) -> None: ...

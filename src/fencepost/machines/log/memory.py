@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import cast
 
-from fencepost.machines.log.interface import AbortedTxn, Log, LogConfig, Rewrite, StorageFailed, StoredBatch
+from fencepost.machines.log.interface import AbortedTxn, Log, LogConfig, LogFenced, Rewrite, StorageFailed, StoredBatch
 from fencepost.protocol.batch import ATTRIBUTES_AT, CONTROL, HEADER_BYTES, LEADER_EPOCH, Buffer
 from fencepost.protocol.topic_partition import TopicPartition
 
 SNAPSHOT_BATCHES = 4096
+FENCED = "another leader has taken over the log"
 
 
 class MemorySegment:
@@ -45,6 +46,7 @@ class MemoryLog:
         "_batches",
         "_config",
         "_highest_timestamps",
+        "_is_fenced",
         "_last_offsets",
         "_segment_bases",
         "_snapshot",
@@ -68,6 +70,7 @@ class MemoryLog:
         self.clean_offset = 0
         self._storage = storage
         self._config = config
+        self._is_fenced = False
         self._batches: list[bytes] = []
         self._base_offsets = array("q")
         self._last_offsets = array("q")
@@ -86,6 +89,7 @@ class MemoryLog:
 
     def append(self, batch: Buffer, base_offset: int, last_offset: int, max_timestamp: int) -> int:
         assert base_offset == self.end_offset, f"base offset {base_offset}, the log ends at {self.end_offset}"
+        self._check_there()
         if self._storage is not None and self._storage.full:
             raise StorageFailed("no space left in memory storage (simulated)")
         address = self.end_address
@@ -100,7 +104,12 @@ class MemoryLog:
         self.end_offset = last_offset + 1
         return address
 
+    def _check_there(self) -> None:
+        if self._is_fenced:
+            raise LogFenced(FENCED)
+
     def read(self, offset: int, max_bytes: int, end_address: int) -> bytes:
+        self._check_there()
         addresses = self._addresses
         first = bisect_left(self._last_offsets, offset)
         if first == len(addresses):
@@ -141,6 +150,7 @@ class MemoryLog:
         return self._batches[index] if index < len(self._batches) else None
 
     def append_aborted(self, entry: AbortedTxn) -> None:
+        self._check_there()
         if not self._aborted or entry.last_offset > self._aborted[-1].last_offset:
             self._aborted.append(entry)
 
@@ -158,6 +168,8 @@ class MemoryLog:
         return found
 
     def save_snapshot(self, snapshot: bytes) -> None:
+        if self._is_fenced:
+            return
         self._snapshot = (self.end_offset, snapshot)
         self._snapshot_batches = len(self._batches)
 
@@ -207,13 +219,14 @@ class MemoryLog:
         return self._addresses[index] if index < len(self._addresses) else self.end_address
 
     def roll(self) -> None:
+        self._check_there()
         self._find_segments()
         if self._segment_bases[-1] != self.end_offset:
             self._segment_bases.append(self.end_offset)
 
     def advance_start(self, offset: int) -> None:
         assert offset <= self.end_offset, f"the log ends at {self.end_offset}, it cannot begin at {offset}"
-        if offset <= self.start_offset:
+        if offset <= self.start_offset or self._is_fenced:
             return
         self._find_segments()
         self.start_offset = offset
@@ -224,6 +237,7 @@ class MemoryLog:
         self._segment_bases = [first, *(base for base in self._segment_bases if base > first)]
 
     def rewrite(self, base_offset: int, end_offset: int) -> Rewrite:
+        self._check_there()
         return MemoryRewrite(self, base_offset, end_offset)
 
     def note_clean(self, offset: int) -> None:
@@ -231,7 +245,7 @@ class MemoryLog:
 
     def replace_segments(self, base_offset: int, end_offset: int, rewritten: MemoryRewrite) -> bool:
         bases = self._segment_bases
-        if base_offset not in bases or end_offset not in bases:
+        if self._is_fenced or base_offset not in bases or end_offset not in bases:
             return False  # Deleted meanwhile.
         first, after = bisect_left(self._base_offsets, base_offset), bisect_left(self._base_offsets, end_offset)
         self._replace(
@@ -268,6 +282,15 @@ class MemoryLog:
 
     def close(self) -> None:
         pass
+
+
+def _hand_over(old: MemoryLog) -> MemoryLog:
+    """A new handle on the same batches; the old one is fenced."""
+    new = MemoryLog()
+    for name in MemoryLog.__slots__:
+        setattr(new, name, getattr(old, name))
+    old._is_fenced = True
+    return new
 
 
 class MemoryRewrite:
@@ -325,6 +348,15 @@ class MemoryStorage:
         log = MemoryLog(self, config)
         self._logs[topic, partition] = (topic_id, log)
         return log
+
+    def take_over(self, topic: str, partition: int) -> Log:
+        topic_id, log = self._logs[topic, partition]
+        taken = _hand_over(log)
+        self._logs[topic, partition] = (topic_id, taken)
+        return taken
+
+    def open_logs(self, partitions: Iterable[TopicPartition]) -> list[Log]:
+        return [self._logs[where][1] for where in partitions if where in self._logs]
 
     def delete_log(self, topic: str, partition: int) -> None:
         self._logs.pop((topic, partition), None)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from fencepost.machines.log.interface import AbortedTxn, Log, StorageFailed
+from fencepost.machines.log.interface import AbortedTxn, Log, LogFenced, StorageFailed
 from fencepost.machines.partition.leader_epochs import LeaderEpochs
 from fencepost.machines.partition.producers import (
     OpenTxn,
@@ -29,6 +29,7 @@ from fencepost.machines.partition.producers import (
     is_of_earlier_txn,
 )
 from fencepost.machines.partition.refusals import refuse_by_settings, repeats_earlier_txn, why_refused
+from fencepost.machines.partition.verifications import Verifications
 from fencepost.protocol import errors
 from fencepost.protocol.batch import (
     HEADER,
@@ -124,6 +125,7 @@ class Partition:
         "timestamp_before_max_ms",
         "topic",
         "unindexed",
+        "verifications",
     )
 
     def __init__(self, log: Log, topic: str, index: int, leader_epoch: int = 0) -> None:
@@ -133,6 +135,7 @@ class Partition:
         self.leader_epochs = LeaderEpochs(log.leader_epochs())
         self.leader_epochs.begin(leader_epoch, log.end_offset)
         self.producers = Producers()
+        self.verifications = Verifications()
         self.last_stable_offset = log.end_offset
         # Where a read_committed fetch ends, as an address in the log, so that no fetch has to search for it.
         self.stable_address = log.end_address
@@ -207,7 +210,7 @@ class Partition:
         try:
             address = log.append(batch, base_offset, last_offset, max_timestamp)
         except StorageFailed as e:
-            return self._refuse(errors.KAFKA_STORAGE_ERROR, str(e))
+            return self._refuse(_code_of(e), str(e))
         if producer_id >= 0:
             sent = SentBatch(header.base_sequence, header.last_sequence, last_offset, max_timestamp)
             self.producers.apply_batch(
@@ -299,9 +302,10 @@ class Partition:
         batch = encode_marker(producer_id, epoch, commit, coordinator_epoch, now_ms, offset, self.leader_epochs.current)
         try:
             log.append(batch, offset, offset, now_ms)
-        except StorageFailed:
-            return errors.KAFKA_STORAGE_ERROR
+        except StorageFailed as e:
+            return _code_of(e)
         self.apply_marker(producer_id, epoch, commit, coordinator_epoch, now_ms, offset)
+        self.verifications.txn_ended(producer_id)
         if self.on_marker is not None:
             self.on_marker(producer_id, commit)
         self.advance()
@@ -452,6 +456,10 @@ class Partition:
         # Without a snapshot the replay takes longer; nothing is lost.
         with suppress(StorageFailed):
             self.log.save_snapshot(encode_snapshot(self.producers.by_id))
+
+
+def _code_of(failure: StorageFailed) -> int:
+    return errors.NOT_LEADER_OR_FOLLOWER if isinstance(failure, LogFenced) else errors.KAFKA_STORAGE_ERROR
 
 
 def offset_after(records: bytes) -> int:

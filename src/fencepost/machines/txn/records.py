@@ -7,6 +7,7 @@ with tagged fields) from 1 on. A null value is a tombstone: the id is forgotten.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from functools import lru_cache
 
 from fencepost.machines.txn.states import EMPTY, NO_ID, Txn, TxnState
@@ -45,7 +46,7 @@ def encode_key(transactional_id: str) -> bytes:
     return b"\0\0" + _INT16.pack(len(raw)) + raw
 
 
-def group_by_topic(partitions: frozenset[TopicPartition]) -> dict[str, list[int]]:
+def group_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         topics.setdefault(topic, []).append(partition)

@@ -46,6 +46,10 @@ class ActiveSegment:
         self._config = config
         self.segment_bytes = config.segment_bytes
 
+    def fenced(self, files: LogFiles) -> ActiveSegment:
+        """What a handle on the log has once another one has taken it over: no segment, and files without any."""
+        return ActiveSegment(files, self._topic_id, self._config)
+
     def find(self, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> Segment:
         """The segment for a batch: the active one, found again after a start, or a new one."""
         segment = self._take_up()

@@ -40,6 +40,12 @@ class Checkpointing:
         if not self._is_running:
             self._run()
 
+    def taken_over(self, old: FileLog, new: FileLog) -> None:
+        """The files of `old` belong to `new`."""
+        if old in self._wanted:
+            del self._wanted[old]
+            self._wanted[new] = None
+
     def close(self) -> None:
         self._is_closed = True
 

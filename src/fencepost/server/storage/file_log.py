@@ -343,6 +343,17 @@ class FileLog:
         self.files.forget()
 
 
+def hand_over(old: FileLog) -> FileLog:
+    """A new handle on the same files, for a new leader; the old one is fenced."""
+    new = FileLog.__new__(FileLog)
+    for name in FileLog.__slots__:
+        setattr(new, name, getattr(old, name))
+    old.files = old.files.fenced()
+    old._active = old._active.fenced(old.files)
+    old._aborted = AbortedIndex(old.files.segments)
+    return new
+
+
 def _end_of_read(places: Places, segment: Segment, position: int, max_bytes: int) -> int:
     """Where whole batches from `position` on that fit in `max_bytes` end; after at least one batch."""
     address = segment.address + position

@@ -16,12 +16,13 @@ from __future__ import annotations
 import os
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import cast
 
 from fencepost.machines.log.interface import Log, LogConfig, LogTailUnknown, StorageFailed
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.server.storage.begun_logs import BegunLogs
 from fencepost.server.storage.checkpointing import Checkpointing
 from fencepost.server.storage.checkpoints import (
@@ -34,7 +35,7 @@ from fencepost.server.storage.checkpoints import (
 )
 from fencepost.server.storage.deferring import Defer, Done, Stop, run_at_once
 from fencepost.server.storage.deleting import LogDeletion
-from fencepost.server.storage.file_log import FileLog
+from fencepost.server.storage.file_log import FileLog, hand_over
 from fencepost.server.storage.formats import refuse_later_checkpoints
 from fencepost.server.storage.group_sync import GroupSync, call_all
 from fencepost.server.storage.identity import current_boot, drop_lock, make_folder, open_meta, take_lock, write_meta
@@ -60,7 +61,7 @@ def _raise(error: LogTailUnknown) -> None:
 class DataFolder:
     """See `machines.log.interface.Storage`, and `log_files.LogFolder` for what its logs ask of it.
 
-    Most of its methods are these two protocols, or steps of opening and closing the folder.
+    More than 25 methods: those of these two protocols, and the steps of opening and closing the folder.
 
     `flush`: whether `sync` waits for the disk. `report`: gets one line for everything that recovery changed.
     `missing`: "refuse" raises DataMissing if the folder has less than its own records say (`missing.py`), "accept"
@@ -226,6 +227,18 @@ class DataFolder:
         if name in self._unopened:
             self._unopened.discard(name)
             self._note_boot()
+
+    def take_over(self, topic: str, partition: int) -> FileLog:
+        name = f"{topic}-{partition}"
+        old = self._logs[name]
+        new = self._logs[name] = hand_over(old)
+        self._syncs.taken_over(old, new)
+        self._checkpoints.taken_over(old, new)
+        return new
+
+    def open_logs(self, partitions: Iterable[TopicPartition]) -> list[Log]:
+        names = (f"{topic}-{partition}" for topic, partition in partitions)
+        return [self._logs[name] for name in names if name in self._logs]
 
     def delete_log(self, topic: str, partition: int) -> None:
         log = self._logs.pop(f"{topic}-{partition}", None)

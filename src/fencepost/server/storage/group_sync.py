@@ -39,6 +39,12 @@ class GroupSync:
         if not self._is_syncing:
             self._sync()
 
+    def taken_over(self, old: FileLog, new: FileLog) -> None:
+        """The files of `old` belong to `new`: a sync that waits must sync them all the same."""
+        if old in self._wanted:
+            del self._wanted[old]
+            self._wanted[new] = None
+
     def close(self) -> list[Callable[[], None]]:
         """Begin no further sync; return the callbacks of the waiting callers."""
         self._is_closed = True

@@ -13,7 +13,7 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
-from fencepost.machines.log.interface import StorageFailed
+from fencepost.machines.log.interface import LogFenced, StorageFailed
 from fencepost.server.storage.checkpoints import EPOCHS_NAME, TOPIC_ID_NAME, encode_topic_id, replace_file
 from fencepost.server.storage.open_files import OpenFiles
 from fencepost.server.storage.places import Places
@@ -142,6 +142,10 @@ class LogFiles:
     def check_there(self) -> None:
         if self.is_forgotten:
             raise StorageFailed(f"{self.directory} is deleted")
+
+    def fenced(self) -> LogFiles:
+        """What a handle on these files has once another one has taken them over."""
+        return _FencedFiles(self.directory, self._open_files)
 
     def create_directory(self, topic_id: bytes) -> None:
         """Raises OSError."""
@@ -277,3 +281,16 @@ class LogFiles:
         self.recovery_address = moved(self.recovery_address)
         self.snapshot_address = moved(self.snapshot_address)
         self.places.forget_below(end)
+
+
+class _FencedFiles(LogFiles):
+    """No files: another handle has them."""
+
+    __slots__ = ()
+
+    def __init__(self, directory: str, open_files: OpenFiles) -> None:
+        super().__init__(directory, open_files, [], [])
+        self.is_forgotten = True
+
+    def check_there(self) -> None:
+        raise LogFenced(f"another leader has taken over {self.directory}")

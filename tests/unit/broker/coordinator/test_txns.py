@@ -109,7 +109,7 @@ class Scene(PureBroker):
 
     def is_stable(self) -> bool:
         partitions = self.cluster.topics["orders"].partitions
-        return all(p.last_stable_offset == p.high_watermark for p in partitions)
+        return all(p.last_stable_offset == p.high_watermark for p in partitions.values())
 
 
 @pytest.mark.parametrize("point", CRASH_POINTS)

@@ -1,0 +1,112 @@
+"""One node of the process with its port: up, paused or stopped.
+
+A paused node does nothing: requests, answers of other nodes and its timers wait. When it goes on it first hears from
+the controller that others lead its partitions, and then takes up what waited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+from typing import Any
+
+from fencepost.broker.cluster import Cluster
+from fencepost.broker.node import Frame, Node
+from fencepost.broker.peers import Answered
+from fencepost.server.alarm import Alarm
+from fencepost.server.listener import Listener
+from fencepost.server.peers import NodePeers
+
+
+class NodeState(Enum):
+    UP = "up"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+
+UP, PAUSED, STOPPED = NodeState
+
+
+class LiveNode:
+    """`others`: the listeners of the nodes that are not stopped, by node id."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        others: dict[int, Listener],
+        now_ms: Callable[[], int],
+        failed: Callable[[Exception], None],
+    ) -> None:
+        self.node_id = cluster.node_id
+        self.state = UP
+        self.alarm = Alarm(now_ms, failed)
+        self.peers = NodePeers(cluster.node_id, others, self._answered)
+        self.listener: Listener
+        self.server: asyncio.Server | None = None
+        self._others = others
+        self._now_ms = now_ms
+        self._failed = failed
+        self._held: list[Callable[[], None]] = []
+        self.take(cluster)
+
+    def take(self, cluster: Cluster) -> None:
+        """Run this part of the cluster from now on."""
+        self.cluster = cluster
+        self.node = Node(cluster.node_id, cluster)
+        self.alarm.watch(cluster.timers)
+
+    def join(self, listener: Listener) -> None:
+        """Have other nodes, which exist, reach this one through its listener."""
+        self.listener = listener
+        self._others[self.node_id] = listener
+        self.cluster.peers = self.peers
+        listener.handle = self.handle
+
+    def handle(self, frame: Frame, connection: Any, now_ms: int) -> None:
+        if self.state is PAUSED:
+            self._held.append(partial(self._handle_late, frame, connection))
+        else:
+            self.node.handle(frame, connection, now_ms)
+
+    def _handle_late(self, frame: Frame, connection: Any) -> None:
+        self.listener.handle_late(self.node.handle, frame, connection, self._now_ms())
+
+    def _answered(self, then: Answered, response: Any) -> None:
+        """Another node has answered, or will not."""
+        if self.state is PAUSED:
+            self._held.append(partial(self._answered, then, response))
+            return
+        try:
+            then(response, self._now_ms())
+        except Exception as e:
+            self._failed(e)
+        self.alarm.after_work()
+
+    def pause(self) -> None:
+        self.state = PAUSED
+        self.alarm.is_paused = True
+        self.cluster.housekeeping.stop()  # Two leaders must not clean the same log.
+        self.peers.disconnect()
+
+    def resume(self) -> None:
+        """Take up what waited. The node has heard from the controller before."""
+        self.state = UP
+        self.alarm.is_paused = False
+        held, self._held = self._held, []
+        for work in held:
+            work()
+        self.alarm.ring()
+
+    def stop(self) -> None:
+        """Close the port and all connections."""
+        self.state = STOPPED
+        self._others.pop(self.node_id, None)
+        self.peers.disconnect()
+        self.alarm.cancel()
+        self.alarm.is_paused = False
+        self._held.clear()
+        self.listener.close()
+        if self.server is not None:
+            self.server.close()

@@ -1,0 +1,145 @@
+"""Orders about the nodes of a running process: stop and start, pause and resume them, and move leaders.
+
+`fencepost cluster` and `fencepost.testing` give them, over the port of any node that is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+
+from fencepost.broker.cluster import Cluster
+from fencepost.broker.controller import Controller, NodeOrderRefused
+from fencepost.broker.internal_topics import INTERNAL_TOPICS, TXN_TOPIC
+from fencepost.broker.node_orders import NodeDescription, NodeOrder
+from fencepost.server.live_node import PAUSED, STOPPED, UP, LiveNode, NodeState
+
+MakeCluster = Callable[[int], Cluster]
+Serve = Callable[[LiveNode, socket.socket], Awaitable[None]]
+
+
+class NodeOrders:
+    """`bind` gives the socket of a node that has stopped; `serve` accepts connections on it."""
+
+    def __init__(
+        self,
+        nodes: Iterable[LiveNode],
+        controller: Controller,
+        now_ms: Callable[[], int],
+        make_cluster: MakeCluster,
+        bind: Callable[[int], socket.socket],
+        serve: Serve,
+    ) -> None:
+        self._nodes = {node.node_id: node for node in nodes}
+        self._controller = controller
+        self._now_ms = now_ms
+        self._make_cluster = make_cluster
+        self._bind = bind
+        self._serve = serve
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def carry_out(self, order: NodeOrder, then: Callable[[str | None, list[NodeDescription]], None]) -> None:
+        """Call `then`, now or later, with the reason why the order cannot be carried out, if so, and with all nodes."""
+
+        async def run() -> None:
+            refusal = None
+            try:
+                await self._carry_out(order)
+            except (NodeOrderRefused, OSError) as e:
+                refusal = str(e)
+            then(refusal, self.describe())
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, order: NodeOrder) -> None:
+        match order.order:
+            case "describe":
+                pass
+            case "stop":
+                self._stop(self._find(order.node_id, UP, PAUSED))
+            case "start":
+                await self._start(self._find(order.node_id, STOPPED))
+            case "pause":
+                self._pause(self._find(order.node_id, UP))
+            case "resume":
+                self._resume(self._find(order.node_id, PAUSED))
+            case "move-leader":
+                self._find(order.node_id, UP)
+                self._controller.move_leader(order.topic, order.partition, order.node_id, self._now_ms())
+            case "move-coordinator":
+                self._find(order.node_id, UP)
+                txns = self._any_up().txns
+                index = txns.partition_of(order.transactional_id, self._now_ms())
+                self._controller.move_leader(TXN_TOPIC, index, order.node_id, self._now_ms())
+            case _:
+                raise NodeOrderRefused(f"there is no order {order.order!r}")
+        for node in self._nodes.values():
+            node.alarm.after_work()
+
+    def describe(self) -> list[NodeDescription]:
+        described = []
+        for node in self._nodes.values():
+            led = self._controller.led_by(node.node_id)
+            address = self._controller.address_of(node.node_id)
+            coordinated = sum(topic in INTERNAL_TOPICS for topic, _ in led)
+            described.append(NodeDescription(*address, node.state.value, len(led) - coordinated, coordinated))
+        return described
+
+    def _find(self, node_id: int, *states: NodeState) -> LiveNode:
+        node = self._nodes.get(node_id)
+        if node is None:
+            known = ", ".join(map(str, self._nodes))
+            raise NodeOrderRefused(f"there is no node {node_id}\n\nhint: the nodes are {known}")
+        if node.state not in states:
+            raise NodeOrderRefused(
+                f"node {node_id} is {node.state.value}, it would have to be {' or '.join(s.value for s in states)}\n\n"
+                "hint: `fencepost cluster nodes` shows all nodes"
+            )
+        return node
+
+    def _any_up(self) -> Cluster:
+        return next(node.cluster for node in self._nodes.values() if node.state is UP)
+
+    def _stop(self, node: LiveNode) -> None:
+        if node.state is UP:
+            self._controller.leave(node.node_id, self._now_ms())
+        self._disconnect(node)
+        node.stop()
+
+    async def _start(self, node: LiveNode) -> None:
+        sock = self._bind(node.node_id)
+        try:
+            node.take(self._make_cluster(node.node_id))
+            node.listener.reopen()
+            node.join(node.listener)
+            node.state = UP
+            self._controller.rejoin(node.cluster, self._now_ms())
+            node.cluster.begin_timers(self._now_ms())
+            await self._serve(node, sock)
+        except BaseException:
+            with suppress(OSError):
+                sock.close()
+            raise
+
+    def _pause(self, node: LiveNode) -> None:
+        node.pause()
+        try:
+            self._controller.expire(node.node_id, self._now_ms())
+        except Exception:
+            node.resume()
+            raise
+        self._disconnect(node)
+
+    def _resume(self, node: LiveNode) -> None:
+        self._controller.rejoin(node.cluster, self._now_ms())
+        node.resume()
+
+    def _disconnect(self, node: LiveNode) -> None:
+        """The connections of other nodes to this one end: it will not answer."""
+        for other in self._nodes.values():
+            if other is not node:
+                other.peers.disconnect(node.node_id)

@@ -1,0 +1,351 @@
+"""Nodes that stop, pause and come back: leaders and coordinators move, and what was acknowledged stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fencepost.broker.controller import NodeOrderRefused
+from fencepost.broker.internal_topics import TXN_TOPIC
+from fencepost.machines.log.interface import LogConfig, LogFenced, StorageFailed
+from fencepost.machines.log.memory import MemoryStorage
+from fencepost.protocol import errors
+from fencepost.protocol.batch import encode_batch
+from fencepost.protocol.messages import (
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    EndTxnRequest,
+    FetchRequest,
+    JoinGroupRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
+from tests.memory_storage import after_kill
+from tests.pure_nodes import PureNodes
+from tests.pure_producer import PureProducer
+
+PARTITIONS = range(6)
+ALL = [("orders", index) for index in PARTITIONS]
+
+
+def create(nodes: PureNodes, topic: str, partitions: int = 6) -> None:
+    node_id = min(nodes.nodes.keys() - nodes.paused)
+    request = CreateTopicsRequest([CreateTopicsRequest.CreatableTopic(topic, partitions, 1)], 1000)
+    assert nodes.call(node_id, request, 5).topics[0].error_code == errors.NONE
+
+
+@pytest.fixture
+def nodes() -> PureNodes:
+    made = PureNodes(3)
+    create(made, "orders")
+    return made
+
+
+def epochs(nodes: PureNodes) -> dict[tuple[str, int], int]:
+    return {where: nodes.controller.leader_of(*where).epoch for where in ALL}
+
+
+def leaders(nodes: PureNodes) -> set[int]:
+    return {nodes.leader(*where) for where in ALL}
+
+
+def read_committed(nodes: PureNodes, index: int) -> tuple[int, int, int]:
+    """The last stable offset and the high watermark that the leader tells, and the bytes that it gives."""
+    partition = FetchRequest.FetchPartition(index, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=0, isolation_level=1, topics=[FetchRequest.FetchTopic("orders", partitions=[partition])]
+    )
+    found = nodes.call(nodes.leader("orders", index), request, 11).responses[0].partitions[0]
+    assert found.error_code == errors.NONE
+    return found.last_stable_offset, found.high_watermark, len(found.records or b"")
+
+
+def is_stable(nodes: PureNodes) -> bool:
+    return all(lso == end for lso, end, _ in (read_committed(nodes, index) for index in PARTITIONS))
+
+
+def state_of(nodes: PureNodes, transactional_id: str) -> str:
+    txn = nodes.clusters[nodes.coordinator_of(transactional_id)].txns.find(transactional_id)
+    assert txn is not None
+    return txn.state.kafka_name
+
+
+# --- leaders ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["stop", "pause"])
+def test_other_nodes_lead_the_partitions_of_a_node_that_goes(how: str, nodes: PureNodes) -> None:
+    before = epochs(nodes)
+    moved = [where for where in ALL if nodes.leader(*where) == 2]
+    getattr(nodes, how)(2)
+    assert leaders(nodes) == {1, 3}
+    after = epochs(nodes)
+    assert {where for where in ALL if after[where] > before[where]} == set(moved)
+    for node_id in (1, 3):
+        reply = nodes.call(node_id, MetadataRequest([]), 12)
+        assert [broker.node_id for broker in reply.brokers] == [1, 3]
+
+
+@pytest.mark.parametrize("how", ["stop", "pause"])
+def test_a_transaction_goes_on_after_its_leaders_and_its_coordinator_have_moved(how: str, nodes: PureNodes) -> None:
+    producer = PureProducer(nodes, "t1")
+    assert [producer.produce(*where) for where in ALL] == ["NONE"] * 6
+    getattr(nodes, how)(producer.coordinator)
+    # The new leaders know the producer's sequences.
+    assert [producer.produce(*where) for where in ALL] == ["NONE"] * 6
+    assert producer.end() == "NONE"
+    assert is_stable(nodes)
+    assert [nodes.partition(*where).high_watermark for where in ALL] == [3] * 6
+
+
+def test_a_node_that_starts_again_knows_all_topics_and_leads_what_it_is_given(nodes: PureNodes) -> None:
+    nodes.stop(2)
+    create(nodes, "later")
+    nodes.start(2)
+    assert nodes.clusters[2].topics.keys() == nodes.clusters[1].topics.keys()
+    assert 2 not in leaders(nodes)
+    nodes.controller.move_leader("orders", 0, 2, nodes.now_ms)
+    assert nodes.leader("orders", 0) == 2
+    assert PureProducer(nodes, "t1").produce("orders", 0) == "NONE"
+
+
+def test_what_happened_while_a_node_was_paused_is_known_when_it_comes_back(nodes: PureNodes) -> None:
+    create(nodes, "doomed")
+    create(nodes, "again")
+    nodes.pause(2)
+    names = ["doomed", "again"]
+    nodes.call(1, DeleteTopicsRequest(topic_names=names), 5)
+    create(nodes, "again", 2)
+    create(nodes, "later")
+    nodes.resume(2)
+    for seen in (nodes.clusters[2], nodes.clusters[1]):
+        assert seen.topics.keys() == {"orders", "again", "later"}
+        assert {topic.topic_id: topic.name for topic in seen.topics.values()} == {
+            topic_id: topic.name for topic_id, topic in seen.topics_by_id.items()
+        }
+        assert seen.topics["again"].partition_count == 2
+    assert nodes.clusters[2].topics["again"].partitions == {}
+
+
+def test_leader_epochs_never_fall_and_never_come_twice(nodes: PureNodes) -> None:
+    highest = max(epochs(nodes).values())
+    for step in ("stop 1", "start 1", "pause 2", "resume 2", "move", "restart", "stop 3", "restart"):
+        before = epochs(nodes), {where: nodes.leader(*where) for where in ALL}
+        how, _, node_id = step.partition(" ")
+        if how == "restart":
+            nodes = PureNodes(3, storage=after_kill(nodes.storage))
+        elif how == "move":
+            nodes.controller.move_leader("orders", 0, 2, nodes.now_ms)
+        else:
+            getattr(nodes, how)(int(node_id))
+        after = epochs(nodes)
+        for where in ALL:
+            assert after[where] >= before[0][where]
+            if nodes.leader(*where) != before[1][where]:
+                assert after[where] > highest, f"{where} after {step}"
+        highest = max(highest, *after.values())
+
+
+def test_the_last_node_cannot_stop(nodes: PureNodes) -> None:
+    nodes.stop(1)
+    nodes.pause(2)
+    for order in (nodes.stop, nodes.pause):
+        with pytest.raises(NodeOrderRefused, match="node 3 is the last one that is up"):
+            order(3)
+    nodes.paused.discard(3)
+    assert leaders(nodes) == {3}
+    assert PureProducer(nodes, "t1").produce("orders", 0) == "NONE"
+
+
+def test_a_leader_moves_only_to_a_node_that_is_up(nodes: PureNodes) -> None:
+    nodes.stop(1)
+    for topic, index, node_id, said in (
+        ("orders", 0, 1, "node 1 is not up\n\nhint: choose one of 2, 3"),
+        ("orders", 6, 2, "there is no partition orders:6"),
+        ("nothing", 0, 2, "there is no partition nothing:0"),
+    ):
+        with pytest.raises(NodeOrderRefused, match=said):
+            nodes.controller.move_leader(topic, index, node_id, nodes.now_ms)
+
+
+def test_nothing_moves_if_the_disk_refuses_the_new_epoch(nodes: PureNodes) -> None:
+    before = epochs(nodes)
+    nodes.storage.full = True
+    for order in (nodes.controller.leave, nodes.controller.expire):
+        with pytest.raises(StorageFailed):
+            order(2, nodes.now_ms)
+    nodes.storage.full = False
+    assert epochs(nodes) == before
+    assert leaders(nodes) == {1, 2, 3}
+    assert [PureProducer(nodes, "t1").produce("orders", index) for index in PARTITIONS] == ["NONE"] * 6
+
+
+# --- requests that wait -----------------------------------------------------------------------------------------------
+
+
+def test_a_fetch_that_waits_learns_that_the_leader_has_moved(nodes: PureNodes) -> None:
+    there = nodes.leader("orders", 0)
+    partition = FetchRequest.FetchPartition(0, partition_max_bytes=100)
+    request = FetchRequest(
+        max_wait_ms=60_000, min_bytes=1, topics=[FetchRequest.FetchTopic("orders", partitions=[partition])]
+    )
+    waiting = nodes.send(there, request, 11)
+    assert waiting.response is None
+    nodes.controller.move_leader("orders", 0, there % 3 + 1, nodes.now_ms)
+    assert waiting.response is not None
+    assert waiting.response.responses[0].partitions[0].error_code == errors.NOT_LEADER_OR_FOLLOWER
+
+
+def join_request(member_id: str) -> JoinGroupRequest:
+    protocols = [JoinGroupRequest.JoinGroupRequestProtocol("range", b"")]
+    return JoinGroupRequest("g", 10_000, 10_000, member_id, None, "consumer", protocols)
+
+
+def test_a_member_that_waits_for_others_learns_that_the_coordinator_has_moved(nodes: PureNodes) -> None:
+    there = nodes.coordinator_of_group("g")
+    nodes.call(there, join_request(""), 0)
+    second = nodes.send(there, join_request(""), 0)
+    assert second.response is None, "it waits for the first to join again"
+    index = nodes.clusters[1].groups.partition_of("g", nodes.now_ms)
+    nodes.controller.move_leader("__consumer_offsets", index, there % 3 + 1, nodes.now_ms)
+    assert second.response is not None
+    assert second.response.error_code == errors.NOT_COORDINATOR
+
+
+# --- coordinators -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["stop", "pause"])
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_new_coordinator_finishes_what_the_last_one_has_decided(how: str, commit: bool, nodes: PureNodes) -> None:
+    producer = PureProducer(nodes, "t1")
+    assert [producer.produce(*where) for where in ALL] == ["NONE"] * 6
+    nodes.network.is_plugged = False
+    producer.send_end(commit)
+    nodes.advance(1000)
+    assert state_of(nodes, "t1") == ("PrepareCommit" if commit else "PrepareAbort")
+    getattr(nodes, how)(producer.coordinator)
+    nodes.network.is_plugged = True
+    nodes.advance(1000)
+    assert state_of(nodes, "t1") == ("CompleteCommit" if commit else "CompleteAbort")
+    assert is_stable(nodes)
+    # The client asks again, at the new coordinator, because it had no answer.
+    assert producer.end(commit) == "NONE"
+
+
+def test_a_client_whose_coordinator_moves_while_it_commits_is_told_to_go_there(nodes: PureNodes) -> None:
+    producer = PureProducer(nodes, "t1")
+    assert [producer.produce(*where) for where in ALL] == ["NONE"] * 6
+    nodes.network.is_plugged = False
+    ending = producer.send_end()
+    nodes.advance(50)
+    index = nodes.clusters[1].txns.partition_of("t1", nodes.now_ms)
+    nodes.controller.move_leader(TXN_TOPIC, index, producer.coordinator % 3 + 1, nodes.now_ms)
+    nodes.network.is_plugged = True
+    nodes.advance(1000)
+    assert ending.response is not None
+    assert ending.response.error_code == errors.NOT_COORDINATOR
+    assert producer.end() == "NONE"
+    assert is_stable(nodes)
+
+
+def offset_commit(offset: int) -> OffsetCommitRequest:
+    partition = OffsetCommitRequest.OffsetCommitRequestPartition(0, offset)
+    return OffsetCommitRequest(
+        "g", topics=[OffsetCommitRequest.OffsetCommitRequestTopic("orders", partitions=[partition])]
+    )
+
+
+def commit_offset(nodes: PureNodes, node_id: int, offset: int) -> str:
+    return errors.name_of(nodes.call(node_id, offset_commit(offset), 8).topics[0].partitions[0].error_code)
+
+
+def committed_offset(nodes: PureNodes) -> Any:
+    wanted = [OffsetFetchRequest.OffsetFetchRequestTopic("orders", [0])]
+    reply = nodes.call(nodes.coordinator_of_group("g"), OffsetFetchRequest("g", wanted), 7)
+    return reply.topics[0].partitions[0].committed_offset
+
+
+@pytest.mark.parametrize("how", ["stop", "pause"])
+def test_committed_offsets_move_with_their_coordinator(how: str, nodes: PureNodes) -> None:
+    assert commit_offset(nodes, nodes.coordinator_of_group("g"), 5) == "NONE"
+    getattr(nodes, how)(nodes.coordinator_of_group("g"))
+    assert committed_offset(nodes) == 5
+    assert commit_offset(nodes, nodes.coordinator_of_group("g"), 6) == "NONE"
+
+
+# --- a paused node that comes back and does not know yet --------------------------------------------------------------
+
+
+def test_a_paused_leader_that_comes_back_cannot_write(nodes: PureNodes) -> None:
+    producer = PureProducer(nodes, "t1")
+    zombie = nodes.leader("orders", 0)
+    assert producer.produce("orders", 0) == "NONE"
+    nodes.pause(zombie)
+    nodes.paused.discard(zombie)  # It runs again, and has not heard from the controller.
+    end = nodes.partition("orders", 0).high_watermark
+    assert producer.produce("orders", 0, node_id=zombie) == "NOT_LEADER_OR_FOLLOWER"
+    assert nodes.partition("orders", 0).high_watermark == end
+    assert producer.produce("orders", 0) == "NONE"
+
+
+def test_a_paused_coordinator_that_comes_back_decides_nothing(nodes: PureNodes) -> None:
+    producer = PureProducer(nodes, "t1")
+    assert [producer.produce(*where) for where in ALL] == ["NONE"] * 6
+    zombie = producer.coordinator
+    nodes.pause(zombie)
+    nodes.paused.discard(zombie)  # It runs again, and has not heard from the controller.
+    commit = EndTxnRequest("t1", producer.producer_id, producer.epoch, True)
+    assert nodes.call(zombie, commit, 5).error_code == errors.NOT_COORDINATOR
+    assert producer.end(commit=False) == "NONE"
+    assert is_stable(nodes)
+
+
+def test_a_paused_coordinator_of_a_group_that_comes_back_keeps_no_offset(nodes: PureNodes) -> None:
+    zombie = nodes.coordinator_of_group("g")
+    assert commit_offset(nodes, zombie, 5) == "NONE"
+    nodes.pause(zombie)
+    nodes.paused.discard(zombie)
+    assert commit_offset(nodes, zombie, 6) == "NOT_COORDINATOR"
+    assert committed_offset(nodes) == 5
+
+
+def test_a_marker_of_a_replaced_coordinator_does_not_end_the_next_transaction(nodes: PureNodes) -> None:
+    """With version 1 both transactions have the same epoch, so only the coordinator's epoch tells them apart."""
+    producer = PureProducer(nodes, "t1", version=1)
+    zombie = producer.coordinator
+    where = next(place for place in ALL if nodes.leader(*place) != zombie)
+    assert producer.add("orders", where[1]) == "NONE"
+    assert producer.produce(*where) == "NONE"
+    producer.send_end()
+    marker = nodes.network.under_way.popleft()  # It is under way for a long time.
+    nodes.pause(zombie)
+    nodes.advance(1000)
+    assert state_of(nodes, "t1") == "CompleteCommit"
+    assert producer.add("orders", where[1]) == "NONE"
+    assert producer.produce(*where) == "NONE"
+    marker()
+    assert nodes.partition(*where).has_open_txn(producer.producer_id, producer.epoch)
+    assert producer.end(commit=False) == "NONE"
+
+
+def test_a_handle_on_a_log_is_fenced_when_another_leader_takes_the_log_over() -> None:
+    storage = MemoryStorage()
+    old = storage.open_log("orders", 0, b"1" * 16, LogConfig())
+    batch = encode_batch([(None, b"x")], 0)
+    old.append(batch, 0, 0, 0)
+    new = storage.take_over("orders", 0)
+    for call in (
+        lambda: old.append(batch, 1, 1, 0),
+        lambda: old.read(0, 100, old.end_address),
+        old.roll,
+        lambda: old.rewrite(0, 1),
+    ):
+        with pytest.raises(LogFenced):
+            call()
+    old.save_snapshot(b"stale")
+    assert new.load_snapshot() is None
+    assert new.append(batch, 1, 1, 0) == len(batch)
+    assert storage.open_logs([("orders", 0), ("orders", 1)]) == [new]
