@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from fencepost.broker.acls import authorizer_of
 from fencepost.broker.config import Config
 from fencepost.broker.coordinator.groups import GroupCoordinator
 from fencepost.broker.coordinator.txn_trace import Trace
@@ -23,6 +24,7 @@ from fencepost.broker.metadata import Metadata, MetadataDraft, TopicMetadata, de
 from fencepost.broker.rpcs import SeenRpc
 from fencepost.broker.topic_rules import check_new_topic
 from fencepost.broker.topics import Topic, apply_settings, log_config
+from fencepost.machines.acl.acls import Denial
 from fencepost.machines.log.interface import Log, Storage, StorageFailed
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.recovery import recover
@@ -88,7 +90,10 @@ class Cluster:
         self.metadata = Metadata("", TransactionVersion(int(config["transaction.version"])))
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
-        self.topics_version = 0  # Grows when a topic comes, goes or gets partitions.
+        self.topics_version = 0  # Grows when a topic comes, goes or gets partitions, or may be seen by others.
+        # None unless `authorizer.class.name` is set, which never changes. A change of the ACLs makes a new one.
+        self.authorizer = authorizer_of(config, ())
+        self.on_denied: Callable[[Denial], None] = lambda denial: None
         self._next_producer_id = 0
         self.txns = TxnCoordinator(self)
         self.groups = GroupCoordinator(self)
@@ -102,7 +107,7 @@ class Cluster:
             cluster_id = base64.urlsafe_b64encode(self.rng.randbytes(16)).decode().rstrip("=")
             # An earlier document may be lost, and clients may still have its producer ids.
             first_id = first_producer_id_after_loss(0, now_ms) if self.storage.may_have_lost_appends else 0
-            self._save(
+            self.save(
                 self.metadata._replace(
                     cluster_id=cluster_id, next_producer_id=first_id, first_producer_id_after_loss=first_id
                 )
@@ -110,6 +115,12 @@ class Cluster:
             self._next_producer_id = first_id
         else:
             self._restore(decode_metadata(document), now_ms)
+        self.authorizer = authorizer_of(self.config, self.metadata.acls)
+        if self.metadata.acls and self.authorizer is None:
+            self.notice(
+                f"the data folder has {len(self.metadata.acls)} ACLs, but authorizer.class.name is not set: nothing is "
+                "checked, and every client may do everything"
+            )
         self.txns.load(now_ms)
         self.groups.load(now_ms)
         self.txns.finish_recovery(now_ms, self.storage.note_recovered)
@@ -135,7 +146,7 @@ class Cluster:
             )
             for partition in opened.values():
                 partition.leader_epochs.begin(found.leader_epoch, partition.log.end_offset)
-            self._save(found)
+            self.save(found)
         self._next_producer_id = found.next_producer_id
         self._apply(found, found.topics, opened, now_ms)
 
@@ -176,14 +187,15 @@ class Cluster:
         opened: dict[TopicPartition, Partition] = {}
         try:
             self._open_partitions(after, draft.changed, now_ms, opened)
-            self._save(after)
+            self.save(after)
         except Exception:
             # The document does not name these logs. What cannot be deleted is a stray, which the next start removes.
             self._delete_logs(opened)
             raise
         self._apply(after, draft.changed, opened, now_ms)
 
-    def _save(self, after: Metadata) -> None:
+    def save(self, after: Metadata) -> None:
+        """Save a document, which is valid from then on. What it says about topics is applied elsewhere."""
         self.storage.save_metadata(encode_metadata(after))
         self.metadata = after
 
@@ -260,7 +272,7 @@ class Cluster:
 
         Clients believe a change only if it comes with a higher epoch. Raises StorageFailed.
         """
-        self._save(
+        self.save(
             self.metadata._replace(
                 transaction_version=transaction_version,
                 group_version=group_version,
@@ -272,7 +284,7 @@ class Cluster:
         """A producer id that was never given out. A block of them is claimed on disk before its first use."""
         if self._next_producer_id >= self.metadata.next_producer_id:
             claimed = self.metadata.next_producer_id + PRODUCER_ID_BLOCK
-            self._save(self.metadata._replace(next_producer_id=claimed))
+            self.save(self.metadata._replace(next_producer_id=claimed))
         producer_id = self._next_producer_id
         self._next_producer_id += 1
         return producer_id

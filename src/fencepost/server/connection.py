@@ -15,6 +15,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
+from fencepost.broker.node import ANONYMOUS
 from fencepost.broker.rpcs import KEPT_BYTES, KEPT_KEYS, KEPT_PER_CONNECTION, KEPT_REPLY_BYTES, KeptRpc
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
@@ -53,12 +54,14 @@ class ClientConnection(FlowControl):
         "_reads_little",
         "host",
         "port",
+        "principal",
         "rpcs",
     )
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
         self.host = ""
+        self.principal = ANONYMOUS
         self.port = 0
         self.rpcs: deque[KeptRpc] | None = None
         self._closing_bytes = 0  # Bytes that the listener counts as still to be sent before the close.
