@@ -11,6 +11,7 @@ import struct
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.partition.partition import AppendResult, Partition
 from fencepost.protocol import errors
 from fencepost.protocol.batch import ATTRIBUTES_AT, HEADER_BYTES, PRODUCER, PRODUCER_AT, TRANSACTIONAL, Buffer
@@ -39,7 +40,9 @@ _ACKS_AND_COUNT = struct.Struct(">hxxxxB")
 def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
     version, cluster = ctx.version, ctx.cluster
     request_error = errors.NONE
-    if req.acks not in ACKS:
+    if not _may_write_transaction(ctx, req):
+        request_error = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif req.acks not in ACKS:
         request_error = errors.INVALID_REQUIRED_ACKS
     elif req.transactional_id is None or len(req.topic_data) != 1 or len(req.topic_data[0].partition_data) != 1:
         request_error = _check_producers(req)
@@ -61,10 +64,15 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
             topic = cluster.topics.get(name)
             missing = errors.UNKNOWN_TOPIC_OR_PARTITION
         partition_data = topic_data.partition_data
+        is_denied = not (by_id and topic is None) and not ctx.may(
+            Operation.WRITE, ResourceType.TOPIC, topic.name if topic else name
+        )
         results += write_uvarint(len(partition_data) + 1) if flexible else _INT32.pack(len(partition_data))
         for data in partition_data:
             index = data.index
-            if request_error:
+            if is_denied and request_error != errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                result = _refused(errors.TOPIC_AUTHORIZATION_FAILED)
+            elif request_error:
                 result = _refused(request_error)
             elif topic is None or not 0 <= index < len(topic.partitions):
                 result = _refused(missing if topic is None else errors.UNKNOWN_TOPIC_OR_PARTITION)
@@ -183,6 +191,21 @@ def _seen_by_producer(error: int, version: int) -> int:
     if error == errors.TRANSACTION_ABORTABLE:
         return error if version >= 11 else errors.INVALID_TXN_STATE
     return _AS_SEEN_BY_PRODUCER.get(error, error)
+
+
+def _may_write_transaction(ctx: Context, req: ProduceRequest) -> bool:
+    """Transactional batches need the permission to write with their transactional id."""
+    if ctx.cluster.authorizer is None or req.transactional_id is None or not _is_transactional(req):
+        return True  # Without an id, `_check_producers` refuses them.
+    return ctx.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, req.transactional_id)
+
+
+def _is_transactional(req: ProduceRequest) -> bool:
+    return any(
+        data.records and len(data.records) >= HEADER_BYTES and data.records[ATTRIBUTES_AT] & TRANSACTIONAL
+        for topic in req.topic_data
+        for data in topic.partition_data
+    )
 
 
 def _check_producers(req: ProduceRequest) -> int:

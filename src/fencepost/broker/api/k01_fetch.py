@@ -13,6 +13,7 @@ from typing import NamedTuple
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.fetch_sessions import FINAL_EPOCH, FetchSession, Wanted
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.partition import Fetched, Partition
 from fencepost.protocol import errors
@@ -30,6 +31,9 @@ NO_REPLICA = _COUNT.pack(-1)
 FIRST_WITH_TOPIC_IDS = 13
 READ_COMMITTED = 1
 MAX_BYTES = 2**31 - 1
+# A topic as the client names it: by its name, or by its id and an empty name.
+Topic = tuple[str, bytes]
+NOTHING_DENIED: frozenset[Topic] = frozenset()
 
 
 class Result(NamedTuple):
@@ -46,14 +50,15 @@ def handle(ctx: Context, req: FetchRequest) -> list[bytes] | None:
     max_bytes = min(req.max_bytes, ctx.cluster.config["fetch.max.bytes"])
     min_bytes = min(req.min_bytes, max_bytes)
     cluster, version = ctx.cluster, ctx.version
-    results = _read(cluster, wanted, max_bytes, read_committed)
+    denied = _denied(ctx, req, wanted) if cluster.authorizer is not None else NOTHING_DENIED
+    results = _read(cluster, wanted, max_bytes, read_committed, denied)
     if req.max_wait_ms <= 0 or not wanted or _is_enough(results, min_bytes):
         return _answer(version, session, results)
 
     def run(force: bool) -> bool:
         if min_bytes > 1 and not force and _available(cluster, wanted, read_committed) < min_bytes:
             return False  # Too little data: do not read it now, only to read it again later.
-        results = _read(cluster, wanted, max_bytes, read_committed)
+        results = _read(cluster, wanted, max_bytes, read_committed, denied)
         if force or _is_enough(results, min_bytes):
             ctx.reply(_answer(version, session, results))
             return True
@@ -100,6 +105,17 @@ def _partition_of(cluster: Cluster, wanted: Wanted) -> Partition | None:
     return topic.partitions[wanted.partition]
 
 
+def _denied(ctx: Context, req: FetchRequest, wanted: Iterable[Wanted]) -> frozenset[Topic]:
+    """The topics that the client may not read."""
+    asked = {w[:2] for w in wanted}
+    # Kafka: what another broker fetches is a matter of the cluster, not of the topic.
+    if req.replica_id >= 0 or (req.replica_state is not None and req.replica_state.replica_id >= 0):
+        return NOTHING_DENIED if ctx.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER) else frozenset(asked)
+    by_id = ctx.cluster.topics_by_id
+    names = {key: key[0] if key[1] == NO_UUID else by_id[key[1]].name for key in asked if key[1] in (NO_UUID, *by_id)}
+    return frozenset(key for key, name in names.items() if not ctx.may(Operation.READ, ResourceType.TOPIC, name))
+
+
 def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:
     """The session of this fetch, updated; a temporary one if the client uses none."""
     sessions = ctx.node.fetch_sessions
@@ -124,10 +140,15 @@ def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_committed: bool) -> list[Result]:
+def _read(
+    cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_committed: bool, denied: frozenset[Topic]
+) -> list[Result]:
     results = []
     is_empty = True
     for w in wanted:
+        if denied and w[:2] in denied:
+            results.append(Result(w, _nothing(errors.TOPIC_AUTHORIZATION_FAILED)._replace(aborted=[])))
+            continue
         partition = _partition_of(cluster, w)
         if partition is None:
             # Differs: Kafka answers INCONSISTENT_TOPIC_ID if a topic of a fetch session was deleted and created again.

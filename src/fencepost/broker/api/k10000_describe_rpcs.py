@@ -6,6 +6,7 @@ Not an API of Kafka. Keys from 10000 on are for vendors; clients ignore keys tha
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeRpcsRequest, DescribeRpcsResponse
 
@@ -24,5 +25,6 @@ def handle(ctx: Context, req: DescribeRpcsRequest) -> DescribeRpcsResponse:
         transactions=[
             RpcsOfTransaction(id_, [Rpc(*rpc) for rpc in ctx.cluster.recent_rpcs(id_)])
             for id_ in dict.fromkeys(req.transactional_ids)
+            if ctx.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, id_)
         ]
     )

@@ -6,6 +6,7 @@ v4 several keys at once; v6 share groups (key type 2), which are not served.
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import FindCoordinatorRequest, FindCoordinatorResponse
@@ -29,6 +30,10 @@ def handle(ctx: Context, req: FindCoordinatorRequest) -> FindCoordinatorResponse
 
 def _find(ctx: Context, key_type: int, key: str) -> Coordinator:
     cluster = ctx.cluster
+    if key_type == GROUP and not ctx.may(Operation.DESCRIBE, ResourceType.GROUP, key):
+        return _denied(ctx, key, errors.GROUP_AUTHORIZATION_FAILED)
+    if key_type == TRANSACTION and not ctx.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+        return _denied(ctx, key, errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     try:
         if key_type == GROUP:
             index = cluster.groups.partition_of(key, ctx.now_ms)
@@ -41,3 +46,7 @@ def _find(ctx: Context, key_type: int, key: str) -> Coordinator:
         return Coordinator(key, -1, "", -1, errors.COORDINATOR_NOT_AVAILABLE, str(e))
     broker = cluster.leader_of(index)
     return Coordinator(key, broker.node_id, broker.host, broker.port, errors.NONE, "NONE" if ctx.version < 4 else "")
+
+
+def _denied(ctx: Context, key: str, error: int) -> Coordinator:
+    return Coordinator(key, -1, "", -1, error, errors.name_of(error) if ctx.version < 4 else "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
+from fencepost.protocol import errors
 from fencepost.protocol.messages import DeleteGroupsRequest, DeleteGroupsResponse
 
 Result = DeleteGroupsResponse.DeletableGroupResult
@@ -10,7 +12,10 @@ Result = DeleteGroupsResponse.DeletableGroupResult
 
 def handle(ctx: Context, req: DeleteGroupsRequest) -> DeleteGroupsResponse:
     # Kafka: a group that is named more than once is deleted, and answered, once.
-    groups = ctx.cluster.groups
-    return DeleteGroupsResponse(
-        results=[Result(name, groups.delete_group(name, ctx.now_ms)) for name in dict.fromkeys(req.groups_names)]
-    )
+    return DeleteGroupsResponse(results=[Result(name, _delete(ctx, name)) for name in dict.fromkeys(req.groups_names)])
+
+
+def _delete(ctx: Context, group_id: str) -> int:
+    if not ctx.may(Operation.DELETE, ResourceType.GROUP, group_id):
+        return errors.GROUP_AUTHORIZATION_FAILED
+    return ctx.cluster.groups.delete_group(group_id, ctx.now_ms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
 
@@ -12,6 +13,8 @@ Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
 
 def handle(ctx: Context, req: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
+    if not ctx.may(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return DescribeUserScramCredentialsResponse(error_code=errors.CLUSTER_AUTHORIZATION_FAILED)
     times = Counter(user.name for user in req.users or ())
     return DescribeUserScramCredentialsResponse(results=[_describe(name, count) for name, count in times.items()])
 
