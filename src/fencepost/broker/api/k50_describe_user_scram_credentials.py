@@ -14,7 +14,9 @@ Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
 def handle(ctx: Context, req: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
     if not ctx.may(Operation.DESCRIBE, ResourceType.CLUSTER):
-        return DescribeUserScramCredentialsResponse(error_code=errors.CLUSTER_AUTHORIZATION_FAILED)
+        error = errors.CLUSTER_AUTHORIZATION_FAILED
+        refused = [Result(error_code=error) for _ in req.users or ()]
+        return DescribeUserScramCredentialsResponse(error_code=error, results=refused)
     times = Counter(user.name for user in req.users or ())
     return DescribeUserScramCredentialsResponse(results=[_describe(name, count) for name, count in times.items()])
 
