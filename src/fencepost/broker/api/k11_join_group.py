@@ -49,5 +49,6 @@ def handle(ctx: Context, req: JoinGroupRequest) -> None:
         rebalance_timeout_ms=req.rebalance_timeout_ms if ctx.version >= 1 else req.session_timeout_ms,
         protocol_type=req.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in req.protocols),
+        may_describe=lambda name: ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, name, is_filter=True),
     )
     ctx.cluster.groups.join(cmd, answer, ctx.now_ms)

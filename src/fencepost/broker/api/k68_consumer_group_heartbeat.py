@@ -39,6 +39,7 @@ def handle(ctx: Context, req: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHea
         owned=None if owned is None else frozenset((t.topic_id, index) for t in owned for index in t.partitions),
         client_id=ctx.client_id or "",
         client_host=f"/{ctx.connection.host}",
+        may_describe=lambda name: ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, name, is_filter=True),
     )
     result = ctx.cluster.groups.consumer_heartbeat(cmd, ctx.now_ms)
     assignment = None
