@@ -26,6 +26,7 @@ from fencepost.server import memory
 from fencepost.server.addresses import CannotListen, advertised, bind, exposure, listening
 from fencepost.server.complaints import Complaints
 from fencepost.server.crash import CrashPoints
+from fencepost.server.denials import Denials
 from fencepost.server.life_lines import ready_text, settings_line, starting_line, stopped_text
 from fencepost.server.listener import Listener
 from fencepost.server.operator_log import Level, OperatorLog
@@ -72,6 +73,7 @@ class App:
         self._alarm_ms = 0
         self._loop: asyncio.AbstractEventLoop
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="fencepost-disk")
+        self._denials: Denials
         self._metrics: MetricsServer | None = None
         self.metrics_port: int | None = None
         self._is_stopping = False
@@ -121,6 +123,8 @@ class App:
             raise
         self.cluster.recent_rpcs = self._recent_rpcs
         self.cluster.timers.on_earlier = self._set_alarm
+        self._denials = Denials(self.log.warning, self._loop.call_later)
+        self.cluster.on_denied = self._denials.add
         complaints = Complaints(self.log.warning, self.log.error)
         debug = self.log.debug if self.log.level <= Level.DEBUG else None
         for broker in self.cluster.brokers:
@@ -142,7 +146,7 @@ class App:
         traffic = Traffic()
         for listener in self.listeners:
             measure(listener, traffic)
-        collector = BrokerCollector(self.cluster, self.listeners, traffic, lambda: self.now_ms())
+        collector = BrokerCollector(self.cluster, self.listeners, traffic, lambda: self.now_ms(), self._denials.counts)
         self._metrics = MetricsServer(collector, lambda: bool(self._servers) and not self._is_stopping)
         try:
             self.metrics_port = await self._metrics.start(host, port)
