@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from fencepost.broker.node import ANONYMOUS
 from fencepost.broker.rpcs import KEPT_BYTES, KEPT_KEYS, KEPT_PER_CONNECTION, KEPT_REPLY_BYTES, KeptRpc
+from fencepost.machines.acl.acls import canonical_host
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
 from fencepost.server.complaints import guess_protocol
@@ -76,7 +77,7 @@ class ClientConnection(FlowControl):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         if peer:
-            self.host, self.port = peer[0], peer[1]
+            self.host, self.port = canonical_host(peer[0]), peer[1]
         refusal = self._listener.admit(self)
         if refusal:
             self.abort(refusal)

@@ -5,7 +5,9 @@ Follows Kafka's AclBinding, ResourcePatternFilter, AccessControlEntryFilter and 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import IntEnum
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 WILDCARD = "*"
@@ -107,6 +109,15 @@ class Denial(NamedTuple):
     resource_type: ResourceType
     name: str
     api_key: int
+
+
+def canonical_host(host: str) -> str:
+    """An address in one form, however it was written: `0:0:0:0:0:0:0:1` is `::1`, and `::ffff:10.0.0.1` is IPv4."""
+    with suppress(ValueError):
+        address = ip_address(host.partition("%")[0])  # Without the zone of a link-local address.
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return str(mapped or address)
+    return host
 
 
 def covers(acl: Acl, name: str) -> bool:

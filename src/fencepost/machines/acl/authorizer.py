@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fencepost.machines.acl.acls import WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
+from fencepost.machines.acl.acls import (
+    WILDCARD,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    canonical_host,
+)
 
 WILDCARD_PRINCIPAL = "User:*"
 # The operations that imply another one, in ACLs that allow. One that denies READ does not deny DESCRIBE.
@@ -76,7 +84,7 @@ class Authorizer:
         self._prefix_sizes: dict[ResourceType, set[int]] = {}
         for acl in acls:
             by_principal = self._by_pattern.setdefault((acl.resource_type, acl.pattern_type, acl.name), {})
-            by_principal.setdefault(acl.principal, []).append(acl)
+            by_principal.setdefault(acl.principal, []).append(acl._replace(host=canonical_host(acl.host)))
             if acl.pattern_type is PatternType.PREFIXED:
                 self._prefix_sizes.setdefault(acl.resource_type, set()).add(len(acl.name))
 

@@ -12,6 +12,7 @@ from fencepost.machines.acl.acls import (
     PatternType,
     Permission,
     ResourceType,
+    canonical_host,
     reason_against,
 )
 from fencepost.machines.acl.authorizer import Authorizer, BadPrincipals, parse_super_users
@@ -81,6 +82,21 @@ def test_an_acl_with_a_host_counts_from_that_host_only() -> None:
     found = authorizer("allow User:alice READ topic:orders @10.0.0.1")
     assert may(found, "READ", "orders")
     assert not may(found, "READ", "orders", host="10.0.0.2")
+
+
+@pytest.mark.parametrize(
+    ("written", "client"),
+    [("0:0:0:0:0:0:0:1", "::1"), ("::1", "::1"), ("fe80:0:0:0:0:0:0:1%eth0", "fe80::1"), ("10.0.0.1", "10.0.0.1")],
+)
+def test_an_address_counts_however_it_is_written(written: str, client: str) -> None:
+    found = authorizer("allow User:alice ALL topic:orders", f"deny User:alice READ topic:orders @{written}")
+    assert not may(found, "READ", "orders", host=client)
+
+
+def test_a_client_has_one_address_on_a_socket_for_both_protocols() -> None:
+    assert canonical_host("::ffff:10.0.0.1") == "10.0.0.1"
+    assert canonical_host("fe80::1%eth0") == "fe80::1"
+    assert canonical_host("*") == "*"
 
 
 @pytest.mark.parametrize(
