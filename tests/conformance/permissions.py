@@ -503,6 +503,8 @@ REQUESTS: Mapping[str, Ask] = {
         1, lambda s: _incremental_alter(TOPIC_RESOURCE, "orders", "secret", "missing")
     ),
     "IncrementalAlterConfigs of a broker": Ask(1, lambda s: _incremental_alter(BROKER_RESOURCE, "1")),
+    "IncrementalAlterConfigs of an unknown broker": Ask(1, lambda s: _incremental_alter(BROKER_RESOURCE, "7")),
+    "IncrementalAlterConfigs of an unknown type": Ask(1, lambda s: _incremental_alter(99, "x")),
     "IncrementalAlterConfigs of groups": Ask(1, lambda s: _incremental_alter(GROUP_RESOURCE, "readers", "secrets")),
     "DescribeLogDirs": Ask(4, lambda s: DescribeLogDirsRequest(None)),
     "CreatePartitions": Ask(3, lambda s: _create_partitions()),

@@ -63,6 +63,8 @@ def alter(ctx: Context, changes: list[Change], validate_only: bool) -> list[Alte
             if times[change.resource_type, change.resource_name] > 1:
                 raise TopicRefused(errors.INVALID_REQUEST, "Each resource must appear at most once.")
             _check_names(change)
+            if change.resource_type not in (TOPIC_RESOURCE, METRICS_RESOURCE, GROUP_RESOURCE):
+                _refuse_others(ctx, change)  # Kafka: refuses these before it asks for permission.
             if denied := denial(ctx, Operation.ALTER_CONFIGS, change.resource_type, change.resource_name):
                 results.append(denied)
                 continue

@@ -11,6 +11,7 @@ import struct
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
+from fencepost.broker.topics import Topic
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.partition.partition import AppendResult, Partition
 from fencepost.protocol import errors
@@ -39,8 +40,9 @@ _ACKS_AND_COUNT = struct.Struct(">hxxxxB")
 
 def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
     version, cluster = ctx.version, ctx.cluster
+    is_guarded = cluster.authorizer is not None
     request_error = errors.NONE
-    if not _may_write_transaction(ctx, req):
+    if is_guarded and not _may_write_transaction(ctx, req):
         request_error = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     elif req.acks not in ACKS:
         request_error = errors.INVALID_REQUIRED_ACKS
@@ -64,9 +66,7 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
             topic = cluster.topics.get(name)
             missing = errors.UNKNOWN_TOPIC_OR_PARTITION
         partition_data = topic_data.partition_data
-        is_denied = not (by_id and topic is None) and not ctx.may(
-            Operation.WRITE, ResourceType.TOPIC, topic.name if topic else name
-        )
+        is_denied = is_guarded and not _may_write(ctx, topic, None if by_id else name)
         results += write_uvarint(len(partition_data) + 1) if flexible else _INT32.pack(len(partition_data))
         for data in partition_data:
             index = data.index
@@ -195,9 +195,14 @@ def _seen_by_producer(error: int, version: int) -> int:
 
 def _may_write_transaction(ctx: Context, req: ProduceRequest) -> bool:
     """Transactional batches need the permission to write with their transactional id."""
-    if ctx.cluster.authorizer is None or req.transactional_id is None or not _is_transactional(req):
+    if req.transactional_id is None or not _is_transactional(req):
         return True  # Without an id, `_check_producers` refuses them.
     return ctx.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, req.transactional_id)
+
+
+def _may_write(ctx: Context, topic: Topic | None, name: str | None) -> bool:
+    asked = name if topic is None else topic.name
+    return asked is None or ctx.may(Operation.WRITE, ResourceType.TOPIC, asked)  # None: the topic id is unknown.
 
 
 def _is_transactional(req: ProduceRequest) -> bool:

@@ -111,9 +111,14 @@ def _denied(ctx: Context, req: FetchRequest, wanted: Iterable[Wanted]) -> frozen
     # Kafka: what another broker fetches is a matter of the cluster, not of the topic.
     if req.replica_id >= 0 or (req.replica_state is not None and req.replica_state.replica_id >= 0):
         return NOTHING_DENIED if ctx.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER) else frozenset(asked)
-    by_id = ctx.cluster.topics_by_id
-    names = {key: key[0] if key[1] == NO_UUID else by_id[key[1]].name for key in asked if key[1] in (NO_UUID, *by_id)}
-    return frozenset(key for key, name in names.items() if not ctx.may(Operation.READ, ResourceType.TOPIC, name))
+    denied = set()
+    for name, topic_id in asked:
+        topic = ctx.cluster.topics_by_id.get(topic_id)
+        if topic is None and topic_id != NO_UUID:
+            continue  # The answer is that the id is unknown.
+        if not ctx.may(Operation.READ, ResourceType.TOPIC, topic.name if topic else name):
+            denied.add((name, topic_id))
+    return frozenset(denied)
 
 
 def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:
