@@ -227,7 +227,7 @@ def permissions_table(results: Results) -> list[str]:
             names = who.split(", ")
             shown = ", ".join(f"`{name}`" for name in names) if len(names) * 2 < len(users) else "the others"
             everything = answer.replace("*", r"\*")
-            cells.append(f"{'everybody' if len(names) == len(users) else shown}: {everything}")
+            cells.append(f"{'all users' if len(names) == len(users) else shown}: {everything}")
         asked = {name for who, _ in rows for name in who.split(", ")}
         if left_out := [f"`{user}`" for user in users if user not in asked]:
             cells.append(f"not compared: {', '.join(left_out)}")

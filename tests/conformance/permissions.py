@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 
 from fencepost.broker.api import APIS
 from fencepost.broker.config import STANDARD_AUTHORIZER
-from fencepost.machines.acl.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
+from fencepost.machines.acl.acls import CLUSTER_NAME, Acl, Operation, PatternType, PermissionType, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
@@ -91,7 +91,7 @@ FOREVER_MS = 900_000
 def _acl(user: str, text: str) -> Acl:
     """`READ topic:orders`; `ord..` is a prefix; `deny` may come before, `@HOST` after."""
     text, _, host = text.partition(" @")
-    permission = Permission.DENY if text.startswith("deny ") else Permission.ALLOW
+    permission = PermissionType.DENY if text.startswith("deny ") else PermissionType.ALLOW
     operation, _, resource = text.removeprefix("deny ").partition(" ")
     kind, _, name = resource.partition(":")
     pattern = PatternType.PREFIXED if name.endswith("..") else PatternType.LITERAL
@@ -102,7 +102,7 @@ def _acl(user: str, text: str) -> Acl:
 
 # `everything-but` has everything, and is denied `secret`, which no other user has.
 USERS: Mapping[str, Sequence[str]] = {
-    "nobody": (),
+    "no-acls": (),
     "describe": ("DESCRIBE topic:orders", "DESCRIBE group:readers", "DESCRIBE transactional_id:t-orders"),
     "read": ("READ topic:orders", "READ group:read.."),
     "write": ("WRITE topic:ord..", "WRITE transactional_id:t-ord.."),
@@ -433,7 +433,7 @@ REQUESTS: Mapping[str, Ask] = {
     "Produce": Ask(9, lambda s: _produce(s, 9)),
     "Produce with topic ids": Ask(13, lambda s: _produce(s, 13)),
     "Produce in a transaction": Ask(11, lambda s: _produce(s, 11, "t-orders")),
-    "Produce in a transaction of somebody else": Ask(11, lambda s: _produce(s, 11, "t-secret")),
+    "Produce in a transaction of another user": Ask(11, lambda s: _produce(s, 11, "t-secret")),
     "Fetch": Ask(11, lambda s: _fetch(s, 11)),
     "Fetch with topic ids": Ask(13, lambda s: _fetch(s, 13)),
     "Fetch of a broker": Ask(11, lambda s: _fetch(s, 11, 2), ("cluster-action",)),
@@ -472,7 +472,7 @@ REQUESTS: Mapping[str, Ask] = {
     "DeleteTopics with topic ids": Ask(6, _delete_topics_by_id),
     "DeleteRecords": Ask(2, lambda s: _delete_records()),
     "InitProducerId": Ask(4, lambda s: InitProducerIdRequest("t-orders-2", 60_000)),
-    "InitProducerId with the id of somebody else": Ask(
+    "InitProducerId with the id of another user": Ask(
         4, lambda s: InitProducerIdRequest("t-secret", 60_000), ("id-only",)
     ),
     "InitProducerId without transactions": Ask(4, lambda s: InitProducerIdRequest(None, 60_000)),
@@ -481,16 +481,16 @@ REQUESTS: Mapping[str, Ask] = {
     "AddPartitionsToTxn of several topics": Ask(
         3, lambda s: _add_partitions("t-orders", "orders", "secret", "missing")
     ),
-    "AddPartitionsToTxn of somebody else": Ask(3, lambda s: _add_partitions("t-secret", "orders")),
+    "AddPartitionsToTxn of another user": Ask(3, lambda s: _add_partitions("t-secret", "orders")),
     "AddPartitionsToTxn of a broker": Ask(5, lambda s: _add_partitions_of_broker()),
     "AddOffsetsToTxn": Ask(3, lambda s: AddOffsetsToTxnRequest("t-orders", 7_777, 0, "readers")),
     "AddOffsetsToTxn of another group": Ask(3, lambda s: AddOffsetsToTxnRequest("t-orders", 7_777, 0, "secrets")),
     "EndTxn": Ask(3, lambda s: EndTxnRequest("t-orders", 7_777, 0, True)),
-    "EndTxn of somebody else": Ask(5, lambda s: EndTxnRequest("t-secret", 7_777, 0, True)),
+    "EndTxn of another user": Ask(5, lambda s: EndTxnRequest("t-secret", 7_777, 0, True)),
     "WriteTxnMarkers": Ask(1, lambda s: _markers()),
     "TxnOffsetCommit": Ask(3, lambda s: _txn_offset_commit("t-orders", "readers")),
     "TxnOffsetCommit of another group": Ask(3, lambda s: _txn_offset_commit("t-orders", "secrets")),
-    "TxnOffsetCommit of somebody else": Ask(3, lambda s: _txn_offset_commit("t-secret", "readers")),
+    "TxnOffsetCommit of another user": Ask(3, lambda s: _txn_offset_commit("t-secret", "readers")),
     "DescribeAcls": Ask(3, lambda s: _describe_acls()),
     "CreateAcls": Ask(3, lambda s: _create_acls(), MAY_ALTER_ACLS),
     "DeleteAcls": Ask(3, lambda s: _delete_acls(), MAY_ALTER_ACLS),
@@ -514,7 +514,7 @@ REQUESTS: Mapping[str, Ask] = {
     "ListPartitionReassignments": Ask(0, lambda s: ListPartitionReassignmentsRequest(10_000, None)),
     "OffsetDelete": Ask(0, lambda s: _offset_delete("gone")),
     "DescribeClientQuotas": Ask(1, lambda s: DescribeClientQuotasRequest([], False)),
-    # Fencepost has no quotas, and refuses those who may change them.
+    # Fencepost has no quotas, and refuses users that may change them.
     "AlterClientQuotas": Ask(1, lambda s: _alter_quotas(), ("cluster-alter-configs",)),
     "DescribeUserScramCredentials": Ask(0, lambda s: _scram_credentials()),
     "DescribeQuorum": Ask(1, lambda s: _quorum()),

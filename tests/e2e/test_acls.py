@@ -1,4 +1,4 @@
-"""ACLs over sockets, with real clients: whoever may do everything that no ACL is about is denied what one denies."""
+"""ACLs over sockets, with real clients, which may use everything that no ACL is about, and nothing that one denies."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_kafka_acls_adds_lists_and_removes(broker: Broker) -> None:
         return sorted(line.strip() for line in lines if "principal=" in line or "ResourcePattern" in line)
 
     alice = ("--allow-principal", "User:alice")
-    # The cluster first: from then on an ACL is about it, and nobody else may change ACLs.
+    # The cluster first: from then on an ACL is about it, and no other user may change ACLs.
     acls("--add", "--allow-principal", "User:ANONYMOUS", "--cluster", "--operation", "All")
     acls(
         "--add",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fencepost.broker.config import Config
-from fencepost.machines.acl.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from fencepost.machines.acl.acls import Acl, AclFilter, Operation, PatternType, PermissionType, ResourceType
 from fencepost.machines.acl.authorizer import Authorizer, parse_super_users
 from fencepost.protocol.messages import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 from fencepost.protocol.schema import Malformed
@@ -42,7 +42,7 @@ def new_acl(creation: CreateAclsRequest.AclCreation) -> Acl:
             creation.principal,
             creation.host,
             Operation(creation.operation),
-            Permission(creation.permission_type),
+            PermissionType(creation.permission_type),
         )
     except ValueError as e:
         # Kafka: closes the connection too.
@@ -59,7 +59,7 @@ def acl_filter(wanted: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilter)
             wanted.principal_filter,
             wanted.host_filter,
             Operation(wanted.operation),
-            Permission(wanted.permission_type),
+            PermissionType(wanted.permission_type),
         )
     except ValueError as e:
         raise Malformed(f"a filter of ACLs: {e}") from None

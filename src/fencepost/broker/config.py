@@ -198,8 +198,8 @@ class Config:
             )
         if self["authorizer.class.name"] and not self["super.users"] and not self["allow.everyone.if.no.acl.found"]:
             found.append(
-                "authorizer.class.name is set, and super.users is empty: unless the data folder has ACLs already, nobody may "
-                "do anything, and nobody may create the first ACL"
+                "authorizer.class.name is set, and super.users is empty: unless the data folder has ACLs already, every "
+                "request is denied, also the one that would create the first ACL"
             )
         return found
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fencepost import __version__
-from fencepost.machines.acl.acls import Acl, Operation, PatternType, Permission, ResourceType
+from fencepost.machines.acl.acls import Acl, Operation, PatternType, PermissionType, ResourceType
 from fencepost.protocol.transaction_version import TransactionVersion
 
 # Rises when older versions of Fencepost must not open the folder: docs/guides/upgrade.md.
@@ -133,7 +133,7 @@ def _decode_acl(entry: Mapping[str, str]) -> Acl:
         entry["principal"],
         entry["host"],
         Operation[entry["operation"]],
-        Permission[entry["permission"]],
+        PermissionType[entry["permission"]],
     )
 
 

@@ -193,7 +193,7 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily("fencepost_connections", "Connections of clients that are open.", value=open_now)
 
     def _denied(self) -> Iterator[Metric]:
-        text = "What the ACLs denied to clients, by API, operation and type of the resource. The log says to whom."
+        text = "What the ACLs denied to clients, by API, operation and type of the resource. The log names the clients."
         denials = CounterMetricFamily(
             "fencepost_authorization_denials", text, labels=["api", "operation", "resource_type"]
         )

@@ -9,7 +9,7 @@ import pytest
 
 from fencepost.broker.acls import change_acls
 from fencepost.broker.rpcs import SeenRpc
-from fencepost.machines.acl.acls import Acl, Denial, Operation, PatternType, Permission, ResourceType
+from fencepost.machines.acl.acls import Acl, Denial, Operation, PatternType, PermissionType, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
@@ -57,7 +57,7 @@ def guarded(*acls: Acl, **settings: str) -> PureBroker:
 
 
 def allow(operation: str, kind: str, name: str, pattern: PatternType = PatternType.LITERAL) -> Acl:
-    return Acl(ResourceType[kind], name, pattern, ALICE, "*", Operation[operation], Permission.ALLOW)
+    return Acl(ResourceType[kind], name, pattern, ALICE, "*", Operation[operation], PermissionType.ALLOW)
 
 
 def all_that_is_stored(broker: PureBroker) -> tuple[bytes | None, dict[str, int]]:
@@ -72,7 +72,7 @@ def all_that_is_stored(broker: PureBroker) -> tuple[bytes | None, dict[str, int]
 # --- a refusal ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("user", ["nobody", "elsewhere"])
+@pytest.mark.parametrize("user", ["no-acls", "elsewhere"])
 def test_a_client_without_permissions_changes_nothing_with_any_request(user: str) -> None:
     target = Target()
     stage = Stage(target)
@@ -91,7 +91,7 @@ def test_a_client_without_permissions_does_not_even_make_the_broker_create_its_o
     assert set(broker.cluster.topics) == {"orders", "secret"}
 
 
-@pytest.mark.parametrize("user", ["nobody", "describe", "read", "write", "create", "delete", "elsewhere"])
+@pytest.mark.parametrize("user", ["no-acls", "describe", "read", "write", "create", "delete", "elsewhere"])
 def test_no_answer_has_a_name_that_the_client_may_not_see_and_did_not_send(user: str) -> None:
     target = Target()
     stage = Stage(target)
@@ -278,7 +278,7 @@ def test_a_folder_with_acls_warns_if_nothing_checks_them() -> None:
 
 def test_everybody_may_use_what_no_acl_is_about() -> None:
     broker = guarded(
-        Acl(ResourceType.TOPIC, "secret", PatternType.LITERAL, "User:bob", "*", Operation.READ, Permission.ALLOW),
+        Acl(ResourceType.TOPIC, "secret", PatternType.LITERAL, "User:bob", "*", Operation.READ, PermissionType.ALLOW),
         allow_everyone_if_no_acl_found="true",
     )
     assert can_read(broker)

@@ -54,7 +54,7 @@ class Operation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class Permission(IntEnum):
+class PermissionType(IntEnum):
     ANY = 1
     DENY = 2
     ALLOW = 3
@@ -69,7 +69,7 @@ class Acl(NamedTuple):
     principal: str
     host: str
     operation: Operation
-    permission: Permission
+    permission: PermissionType
 
 
 class AclFilter(NamedTuple):
@@ -81,7 +81,7 @@ class AclFilter(NamedTuple):
     principal: str | None
     host: str | None
     operation: Operation
-    permission: Permission
+    permission: PermissionType
 
     def matches(self, acl: Acl) -> bool:
         return (
@@ -89,7 +89,7 @@ class AclFilter(NamedTuple):
             and self.principal in (None, acl.principal)
             and self.host in (None, acl.host)
             and self.operation in (Operation.ANY, acl.operation)
-            and self.permission in (Permission.ANY, acl.permission)
+            and self.permission in (PermissionType.ANY, acl.permission)
         )
 
     def _matches_resource(self, acl: Acl) -> bool:
@@ -139,7 +139,7 @@ def reason_against(acl: Acl) -> str | None:
         return f"Invalid patternType {acl.pattern_type.name}"
     if acl.operation is Operation.ANY:
         return "Invalid operation ANY"
-    if acl.permission is Permission.ANY:
+    if acl.permission is PermissionType.ANY:
         return "Invalid permissionType ANY"
     if ":" not in acl.principal:
         return (

@@ -15,7 +15,7 @@ from fencepost.machines.acl.acls import (
     Acl,
     Operation,
     PatternType,
-    Permission,
+    PermissionType,
     ResourceType,
     canonical_host,
 )
@@ -103,7 +103,7 @@ class Authorizer:
             for who in (principal, WILDCARD_PRINCIPAL):
                 for acl in by_principal.get(who, ()):
                     if _counts(acl, host, operation):
-                        if acl.permission is Permission.DENY:
+                        if acl.permission is PermissionType.DENY:
                             return False
                         is_allowed = True
         return is_allowed
@@ -122,7 +122,7 @@ class Authorizer:
                 for acl in by_principal.get(who, ()):
                     # Kafka: what one operation implies for another does not count here.
                     if acl.operation in (operation, Operation.ALL) and acl.host in (host, WILDCARD):
-                        (denied if acl.permission is Permission.DENY else allowed).add((pattern_type, name))
+                        (denied if acl.permission is PermissionType.DENY else allowed).add((pattern_type, name))
         everything = (PatternType.LITERAL, WILDCARD)
         if everything in denied:
             return False
@@ -155,7 +155,7 @@ def _counts(acl: Acl, host: str, operation: Operation) -> bool:
         return False
     if acl.operation in (operation, Operation.ALL):
         return True
-    return acl.permission is Permission.ALLOW and acl.operation in IMPLIED_BY.get(operation, ())
+    return acl.permission is PermissionType.ALLOW and acl.operation in IMPLIED_BY.get(operation, ())
 
 
 def _is_dominated(allowed: tuple[PatternType, str], denied: set[tuple[PatternType, str]]) -> bool:

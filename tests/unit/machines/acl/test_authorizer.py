@@ -10,7 +10,7 @@ from fencepost.machines.acl.acls import (
     AclFilter,
     Operation,
     PatternType,
-    Permission,
+    PermissionType,
     ResourceType,
     canonical_host,
     reason_against,
@@ -34,7 +34,7 @@ def acl(text: str) -> Acl:
         principal,
         host or "*",
         Operation[operation],
-        Permission[permission.upper()],
+        PermissionType[permission.upper()],
     )
 
 
@@ -46,7 +46,7 @@ def may(found: Authorizer, operation: str, name: str, principal: str = ALICE, ho
     return found.allows(principal, host, Operation[operation], ResourceType.TOPIC, name)
 
 
-def test_without_acls_nobody_may_do_anything() -> None:
+def test_without_acls_everything_is_denied() -> None:
     assert not may(authorizer(), "READ", "orders")
 
 
@@ -148,7 +148,7 @@ def test_a_super_user_may_do_everything_even_what_is_denied() -> None:
 def test_a_resource_without_acls_may_be_open_to_everybody() -> None:
     found = authorizer("allow User:bob READ topic:orders", "allow User:bob READ topic:eu-*", allow_everyone=True)
     assert may(found, "READ", "refunds")
-    # An ACL for somebody else is about the resource.
+    # An ACL for another user is about the resource.
     assert not may(found, "READ", "orders")
     assert not may(found, "WRITE", "orders", BOB)
     assert not may(found, "READ", "eu-1")
@@ -223,7 +223,13 @@ def found_by(
     permission: str = "ANY",
 ) -> list[int]:
     wanted = AclFilter(
-        ResourceType[kind], name, PatternType[pattern], principal, host, Operation[operation], Permission[permission]
+        ResourceType[kind],
+        name,
+        PatternType[pattern],
+        principal,
+        host,
+        Operation[operation],
+        PermissionType[permission],
     )
     return [number for number, one in enumerate(ALL_ACLS.values()) if wanted.matches(one)]
 
@@ -250,7 +256,7 @@ def test_a_filter_matches_by_the_fields_that_it_has() -> None:
         ({"resource_type": ResourceType.ANY}, "Invalid resourceType ANY"),
         ({"pattern_type": PatternType.MATCH}, "Invalid patternType MATCH"),
         ({"operation": Operation.ANY}, "Invalid operation ANY"),
-        ({"permission": Permission.ANY}, "Invalid permissionType ANY"),
+        ({"permission": PermissionType.ANY}, "Invalid permissionType ANY"),
         ({"principal": "alice"}, "Could not parse principal from `alice`"),
     ],
 )
