@@ -31,9 +31,6 @@ NO_REPLICA = _COUNT.pack(-1)
 FIRST_WITH_TOPIC_IDS = 13
 READ_COMMITTED = 1
 MAX_BYTES = 2**31 - 1
-# A topic as the client names it: by its name, or by its id and an empty name.
-Topic = tuple[str, bytes]
-NOTHING_DENIED: frozenset[Topic] = frozenset()
 
 
 class Result(NamedTuple):
@@ -50,17 +47,19 @@ def handle(ctx: Context, req: FetchRequest) -> list[bytes] | None:
     max_bytes = min(req.max_bytes, ctx.cluster.config["fetch.max.bytes"])
     min_bytes = min(req.min_bytes, max_bytes)
     cluster, version = ctx.cluster, ctx.version
-    denied = _denied(ctx, req, wanted) if cluster.authorizer is not None else NOTHING_DENIED
-    results = _read(cluster, wanted, max_bytes, read_committed, denied)
+    refused: list[Result] = []
+    if cluster.authorizer is not None:
+        wanted, refused = _split_by_permission(ctx, req, wanted)
+    results = _read(cluster, wanted, max_bytes, read_committed)
     if req.max_wait_ms <= 0 or not wanted or _is_enough(results, min_bytes):
-        return _answer(version, session, results)
+        return _answer(version, session, results + refused)
 
     def run(force: bool) -> bool:
         if min_bytes > 1 and not force and _available(cluster, wanted, read_committed) < min_bytes:
             return False  # Too little data: do not read it now, only to read it again later.
-        results = _read(cluster, wanted, max_bytes, read_committed, denied)
+        results = _read(cluster, wanted, max_bytes, read_committed)
         if force or _is_enough(results, min_bytes):
-            ctx.reply(_answer(version, session, results))
+            ctx.reply(_answer(version, session, results + refused))
             return True
         return False
 
@@ -105,20 +104,22 @@ def _partition_of(cluster: Cluster, wanted: Wanted) -> Partition | None:
     return topic.partitions[wanted.partition]
 
 
-def _denied(ctx: Context, req: FetchRequest, wanted: Iterable[Wanted]) -> frozenset[Topic]:
-    """The topics that the client may not read."""
-    asked = {w[:2] for w in wanted}
+def _split_by_permission(ctx: Context, req: FetchRequest, wanted: list[Wanted]) -> tuple[list[Wanted], list[Result]]:
+    """The partitions that the client may read, and the refusal of the others. A fetch does not wait for those."""
     # Kafka: what another broker fetches is a matter of the cluster, not of the topic.
     if req.replica_id >= 0 or (req.replica_state is not None and req.replica_state.replica_id >= 0):
-        return NOTHING_DENIED if ctx.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER) else frozenset(asked)
-    denied = set()
-    for name, topic_id in asked:
-        topic = ctx.cluster.topics_by_id.get(topic_id)
-        if topic is None and topic_id != NO_UUID:
-            continue  # The answer is that the id is unknown.
-        if not ctx.may(Operation.READ, ResourceType.TOPIC, topic.name if topic else name):
-            denied.add((name, topic_id))
-    return frozenset(denied)
+        denied = set() if ctx.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER) else {w[:2] for w in wanted}
+    else:
+        denied = {topic for topic in {w[:2] for w in wanted} if not _may_read(ctx, *topic)}
+    refusal = _nothing(errors.TOPIC_AUTHORIZATION_FAILED)._replace(aborted=[])
+    return [w for w in wanted if w[:2] not in denied], [Result(w, refusal) for w in wanted if w[:2] in denied]
+
+
+def _may_read(ctx: Context, name: str, topic_id: bytes) -> bool:
+    topic = ctx.cluster.topics_by_id.get(topic_id)
+    if topic is None and topic_id != NO_UUID:
+        return True  # The answer is that the id is unknown.
+    return ctx.may(Operation.READ, ResourceType.TOPIC, topic.name if topic else name)
 
 
 def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:
@@ -145,15 +146,10 @@ def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def _read(
-    cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_committed: bool, denied: frozenset[Topic]
-) -> list[Result]:
+def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_committed: bool) -> list[Result]:
     results = []
     is_empty = True
     for w in wanted:
-        if denied and w[:2] in denied:
-            results.append(Result(w, _nothing(errors.TOPIC_AUTHORIZATION_FAILED)._replace(aborted=[])))
-            continue
         partition = _partition_of(cluster, w)
         if partition is None:
             # Differs: Kafka answers INCONSISTENT_TOPIC_ID if a topic of a fetch session was deleted and created again.
