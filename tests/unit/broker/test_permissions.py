@@ -137,6 +137,19 @@ def test_what_is_refused_is_reported_and_what_is_left_out_of_a_list_is_not() -> 
     assert denials == [Denial(ALICE, "127.0.0.1", Operation.DESCRIBE, ResourceType.TOPIC, "secret", 3)]
 
 
+def test_a_fetch_waits_for_the_topics_that_it_may_read_and_not_for_those_that_it_may_not() -> None:
+    broker = guarded(allow("READ", "TOPIC", "orders"))
+    partitions = [FetchRequest.FetchPartition(0, -1, 0, partition_max_bytes=1000)]
+    topics = [FetchRequest.FetchTopic(name, partitions=partitions) for name in ("secret", "orders")]
+    waiting = broker.send(FetchRequest(max_wait_ms=500, min_bytes=1, session_epoch=-1, topics=topics), 11)
+    assert not waiting.connection.is_answered
+    broker.advance(500)
+    codes = {topic.topic: topic.partitions[0].error_code for topic in waiting.response.responses}
+    assert codes == {"orders": errors.NONE, "secret": errors.TOPIC_AUTHORIZATION_FAILED}
+    denied = broker.send(FetchRequest(max_wait_ms=500, min_bytes=1, session_epoch=-1, topics=topics[:1]), 11)
+    assert denied.connection.is_answered
+
+
 def test_a_denied_request_without_an_answer_costs_the_connection() -> None:
     batch = encode_batch([(None, b"x")], 0)
     data = ProduceRequest.TopicProduceData(
@@ -290,10 +303,17 @@ def test_everybody_may_use_what_no_acl_is_about() -> None:
 
 def test_the_last_requests_of_an_id_are_shown_to_those_who_may_see_the_id() -> None:
     broker = guarded(allow("DESCRIBE", "TRANSACTIONAL_ID", "mine"))
-    seen = SeenRpc(0, "EndTxn", 5, None, "10.0.0.7", 1, 7, 0, "commit", 0, 10)
-    broker.cluster.recent_rpcs = lambda transactional_id: [seen]
-    reply = broker.call(DescribeRpcsRequest(["mine", "yours"]), 0)
-    assert [found.transactional_id for found in reply.transactions] == ["mine"]
+    ended = SeenRpc(0, "EndTxn", 5, None, "10.0.0.7", 1, 7, 0, "commit", 0, 10)
+    wrote = ended._replace(name="Produce", about="secret-0")
+    broker.cluster.recent_rpcs = lambda transactional_id: [wrote, ended]
+
+    def shown() -> dict[str, list[str]]:
+        reply = broker.call(DescribeRpcsRequest(["mine", "yours"]), 0)
+        return {found.transactional_id: [rpc.about for rpc in found.rpcs] for found in reply.transactions}
+
+    assert shown() == {"mine": ["", "commit"]}, "without the names of topics and groups"
+    change_acls(broker.cluster, broker.cluster.metadata.acls | {allow("DESCRIBE", "CLUSTER", "kafka-cluster")})
+    assert shown() == {"mine": ["secret-0", "commit"]}
 
 
 def test_a_pattern_matches_the_topics_that_the_member_may_see() -> None:
