@@ -113,6 +113,8 @@ class Denial(NamedTuple):
 
 def canonical_host(host: str) -> str:
     """An address in one form, however it was written: `0:0:0:0:0:0:0:1` is `::1`, and `::ffff:10.0.0.1` is IPv4."""
+    if host == WILDCARD:
+        return host
     with suppress(ValueError):
         address = ip_address(host.partition("%")[0])  # Without the zone of a link-local address.
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
