@@ -2,6 +2,7 @@
 
     scripts/compatibility.py            run, note the results in docs/compatibility.json, and write the page
     scripts/compatibility.py --page     write the page anew from the results of the last run
+    scripts/compatibility.py --permissions      run only the comparison of permissions
 
 Exit code 1 if a test failed; the page says which.
 """
@@ -51,7 +52,7 @@ def run() -> Results:
         command = [sys.executable, "-m", "pytest", "-q", "-n", "1", "-m", "not engines", *plugin, *TESTS]
         subprocess.run(command, cwd=ROOT, check=False)
         tests = json.loads(collected.read_text())
-    return {"apache_kafka": apache_kafka_versions(), "tests": tests}
+    return {"apache_kafka": apache_kafka_versions(), "permissions": permissions(), "tests": tests}
 
 
 def as_text(results: Results) -> str:
@@ -60,7 +61,15 @@ def as_text(results: Results) -> str:
     apis = ",\n".join(json.dumps(api) for api in apache["apis"])
     lines = ",\n".join(json.dumps(test) for test in tests)
     version = json.dumps(apache["version"])
-    return f'{{"apache_kafka": {{"version": {version}, "apis": [\n{apis}\n]}},\n"tests": [\n{lines}\n]}}\n'
+    users, answers = (results["permissions"][part].items() for part in ("users", "answers"))
+    users_text, answers_text = (
+        ",\n".join(f"{json.dumps(name)}: {json.dumps(about)}" for name, about in part) for part in (users, answers)
+    )
+    return (
+        f'{{"apache_kafka": {{"version": {version}, "apis": [\n{apis}\n]}},\n'
+        f'"permissions": {{"users": {{\n{users_text}\n}}, "answers": {{\n{answers_text}\n}}}},\n'
+        f'"tests": [\n{lines}\n]}}\n'
+    )
 
 
 def apache_kafka_versions() -> Results:
@@ -79,6 +88,22 @@ def apache_kafka_versions() -> Results:
     return {"version": KAFKA_VERSION, "apis": apis}
 
 
+def permissions() -> Results:
+    """The answers of Apache Kafka to users with different permissions. Raises AssertionError if ours are others."""
+    from tests.conformance.permissions import USERS, Stage, collect, summary
+    from tests.conformance.test_permissions import PureTarget, apache_stage, differences
+    from tests.engines.java import why_no_java
+
+    if reason := why_no_java():
+        print(f"note: the permissions are those of the last run: {reason}", file=sys.stderr)
+        return json.loads(RESULTS.read_text())["permissions"]  # type: ignore[no-any-return]
+    with apache_stage() as stage:
+        theirs = collect(stage)
+    different = differences(collect(Stage(PureTarget())), theirs)
+    assert not different, "\n".join(different)
+    return {"users": {user: list(acls) for user, acls in USERS.items()}, "answers": summary(theirs)}
+
+
 # --- the page ---------------------------------------------------------------------------------------------
 
 
@@ -95,6 +120,7 @@ def page(results: Results) -> str:
         *scenarios_table(tests),
         *tools_table(tests),
         *apis_table(results["apache_kafka"]),
+        *permissions_table(results),
         *client_tables(tests),
     ]
     return "\n".join(lines)
@@ -176,6 +202,39 @@ def apis_table(apache: Results) -> list[str]:
     return [*lines, ""]
 
 
+def permissions_table(results: Results) -> list[str]:
+    """Who gets which answer. Only the answers of Apache Kafka are here: a test checks that ours are the same."""
+    users, answers = results["permissions"]["users"], results["permissions"]["answers"]
+    version = results["apache_kafka"]["version"]
+    count = sum(len(who.split(", ")) for rows in answers.values() for who, _ in rows)
+    lines = [
+        "## Permissions",
+        "",
+        f"The same users and ACLs on Fencepost and on a running Apache Kafka {version}, a request of every API from",
+        f"each user: {count} answers, and all of them are the same on both (`tests/conformance/test_permissions.py`).",
+        "An answer is the error of each resource that was asked for, and what the user may do with it in parentheses.",
+        "",
+        "| user | ACLs (`..` is a prefix, `@` a host) |",
+        "|---|---|",
+        *(f"| `{user}` | {', '.join(f'`{acl}`' for acl in acls) or 'none'} |" for user, acls in users.items()),
+        "",
+        "| request | answers |",
+        "|---|---|",
+    ]
+    for request, rows in answers.items():
+        cells = []
+        for who, answer in rows:
+            names = who.split(", ")
+            shown = ", ".join(f"`{name}`" for name in names) if len(names) * 2 < len(users) else "the others"
+            everything = answer.replace("*", r"\*")
+            cells.append(f"{'all users' if len(names) == len(users) else shown}: {everything}")
+        asked = {name for who, _ in rows for name in who.split(", ")}
+        if left_out := [f"`{user}`" for user in users if user not in asked]:
+            cells.append(f"not compared: {', '.join(left_out)}")
+        lines.append(f"| {request} | {'<br>'.join(cells)} |")
+    return [*lines, ""]
+
+
 def ours(key: int) -> str:
     return span((APIS[key].first, APIS[key].last)) if key in APIS else "-"
 
@@ -202,7 +261,9 @@ def difference(key: int, theirs: dict[int, tuple[int, ...]]) -> str:
 
 
 def main() -> int:
-    if "--page" not in sys.argv[1:]:
+    if "--permissions" in sys.argv[1:]:
+        RESULTS.write_text(as_text(json.loads(RESULTS.read_text()) | {"permissions": permissions()}))
+    elif "--page" not in sys.argv[1:]:
         RESULTS.write_text(as_text(run()))
     results = json.loads(RESULTS.read_text())
     PAGE.write_text(page(results))

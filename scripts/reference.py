@@ -52,7 +52,7 @@ def settings_page() -> str:
         "|---|---|---|---|",
     ]
     for name, setting in sorted(SETTINGS.items()):
-        values = setting.kind.replace("|", " or ")
+        values = " or ".join(word or "(none)" for word in setting.kind.split("|"))
         default = str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
         lines.append(f"| `{name}` | {values} | {default if default != '' else '(none)'} | {setting.doc} |")
     lines += ["", "## Topics", "", "A setting of a topic overrides the setting of the broker.", ""]

@@ -17,7 +17,7 @@ from typing import Any
 from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.coordinator.txn_trace import Trace
-from fencepost.broker.node import Node
+from fencepost.broker.node import ANONYMOUS, Node
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.txn.records import encode_key, encode_value
 from fencepost.machines.txn.states import Txn
@@ -34,7 +34,8 @@ class PureConnection:
 
     host = "127.0.0.1"
 
-    def __init__(self) -> None:
+    def __init__(self, principal: str = ANONYMOUS) -> None:
+        self.principal = principal
         self.frames: list[bytes] = []
         self.closed: str | None = None
         self.is_answered = False
@@ -88,6 +89,7 @@ class PureBroker:
         )
         self.storage = MemoryStorage() if storage is None else storage
         self.now_ms = now_ms
+        self.principal = ANONYMOUS  # Who the client is.
         self.notices: list[str] = []
         self._crash_at = crash_at
         self._seed = seed
@@ -113,7 +115,7 @@ class PureBroker:
         self._start()
 
     def send(self, request: Message, version: int, client_id: str | None = CLIENT_ID) -> Pending:
-        connection = PureConnection()
+        connection = PureConnection(self.principal)
         self.node.handle(encode_frame(request, version, 1, client_id), connection, self.now_ms)
         return Pending(request, version, connection)
 

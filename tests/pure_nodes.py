@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from fencepost.broker.acls import NODE
 from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.controller import Controller
@@ -32,7 +33,7 @@ SETTINGS = {"transaction.state.log.num.partitions": "5", "offsets.topic.num.part
 
 class PeerConnection(PureConnection):
     def __init__(self, answered: Callable[[bytes], None]) -> None:
-        super().__init__()
+        super().__init__(NODE)
         self._answered = answered
 
     def reply(self, parts: list[bytes]) -> None:

@@ -67,7 +67,7 @@ class GuardedKafka:
             )
             for g in grants
         ]
-        self._order(CreateAclsRequest(creations))
+        self.order(CreateAclsRequest(creations))
         self._await(lambda found: set(grants) <= found)
 
     def revoke(self, *grants: Grant) -> None:
@@ -77,10 +77,10 @@ class GuardedKafka:
             )
             for g in grants
         ]
-        self._order(DeleteAclsRequest(filters))
+        self.order(DeleteAclsRequest(filters))
         self._await(lambda found: not set(grants) & found)
 
-    def _order(self, request: CreateAclsRequest | DeleteAclsRequest) -> None:
+    def order(self, request: CreateAclsRequest | DeleteAclsRequest) -> None:
         """Apache Kafka 4.3.1 carries it out, but with one process for all roles it does not answer."""
         settings = {"bootstrap.servers": self._controller, "request.timeout.ms": 100}
         with KafkaClient(settings) as client, suppress(Unreachable):

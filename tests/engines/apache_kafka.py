@@ -45,6 +45,7 @@ SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 SECURED = ("SASL_PLAINTEXT", "SASL_SSL", "SSL")
 
 TOOLS = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
     "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fencepost.broker.node import ANONYMOUS
 from fencepost.protocol.schema import Message
 from tests.wire.raw_client import decode_reply, encode_frame
 
@@ -65,6 +66,7 @@ class Call:
     """One request under way. To the broker it is also the connection on which the request came."""
 
     host = "127.0.0.1"
+    principal = ANONYMOUS
 
     __slots__ = ("_answer", "_closer", "_is_stale", "_reply_is_lost", "_world", "is_answered", "is_over", "request",
                  "version", "who")  # fmt: skip

@@ -16,6 +16,7 @@ from fencepost.broker.config import SETTINGS, TOPIC_SETTINGS, check_topic_settin
 from fencepost.broker.node import Context
 from fencepost.broker.topic_rules import TopicRefused, check_internal_settings, check_topic_name
 from fencepost.broker.topics import Topic
+from fencepost.machines.acl.acls import CLUSTER_NAME, Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 
@@ -42,6 +43,17 @@ class AlterResult(NamedTuple):
 DONE = AlterResult(errors.NONE, None)
 
 
+def denial(ctx: Context, operation: Operation, resource_type: int, resource_name: str) -> AlterResult | None:
+    """The refusal of a client that may not do this to the settings of a resource; None if it may."""
+    if resource_type == TOPIC_RESOURCE:
+        kind, name, error = ResourceType.TOPIC, resource_name, errors.TOPIC_AUTHORIZATION_FAILED
+    elif resource_type == GROUP_RESOURCE:
+        kind, name, error = ResourceType.GROUP, resource_name, errors.GROUP_AUTHORIZATION_FAILED
+    else:
+        kind, name, error = ResourceType.CLUSTER, CLUSTER_NAME, errors.CLUSTER_AUTHORIZATION_FAILED
+    return None if ctx.may(operation, kind, name) else AlterResult(error, None)
+
+
 def alter(ctx: Context, changes: list[Change], validate_only: bool) -> list[AlterResult]:
     times = Counter((change.resource_type, change.resource_name) for change in changes)
     allowed: dict[Topic, dict[str, str]] = {}
@@ -51,6 +63,11 @@ def alter(ctx: Context, changes: list[Change], validate_only: bool) -> list[Alte
             if times[change.resource_type, change.resource_name] > 1:
                 raise TopicRefused(errors.INVALID_REQUEST, "Each resource must appear at most once.")
             _check_names(change)
+            if change.resource_type not in (TOPIC_RESOURCE, METRICS_RESOURCE, GROUP_RESOURCE):
+                _refuse_others(ctx, change)  # Kafka: refuses these before it asks for permission.
+            if denied := denial(ctx, Operation.ALTER_CONFIGS, change.resource_type, change.resource_name):
+                results.append(denied)
+                continue
             if change.resource_type == TOPIC_RESOURCE:
                 topic, configs = _decide_topic(ctx.cluster, change)
                 if configs != topic.configs:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from fencepost.broker.acls import authorizer_of
 from fencepost.broker.config import Config
 from fencepost.broker.controller import BrokerAddress as BrokerAddress
 from fencepost.broker.controller import Controller, LogToLead
@@ -26,6 +27,7 @@ from fencepost.broker.peers import Alone, Peers
 from fencepost.broker.rpcs import SeenRpc
 from fencepost.broker.topic_rules import check_new_topic, default_replication_factor
 from fencepost.broker.topics import Topic, apply_settings, log_config
+from fencepost.machines.acl.acls import Denial
 from fencepost.machines.log.interface import Log, Storage
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.recovery import recover
@@ -81,7 +83,10 @@ class Cluster:
         self.metadata = self.controller.metadata  # The controller replaces it.
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
-        self.topics_version = 0  # Grows when a topic comes, goes or gets partitions.
+        self.topics_version = 0  # Grows when a topic comes, goes or gets partitions, or may be seen by others.
+        # None unless `authorizer.class.name` is set, which never changes. A change of the ACLs makes a new one.
+        self.authorizer = authorizer_of(config, ())
+        self.on_denied: Callable[[Denial], None] = lambda denial: None
         self.txns = TxnCoordinator(self)
         self.groups = GroupCoordinator(self)
         self.housekeeping = Housekeeping(self)
@@ -93,6 +98,11 @@ class Cluster:
     def start(self, now_ms: int) -> None:
         """Start the controller, and with it this node and all others that have joined."""
         self.controller.start(now_ms)
+        if self.metadata.acls and self.authorizer is None:
+            self.notice(
+                f"the data folder has {len(self.metadata.acls)} ACLs, but authorizer.class.name is not set: nothing is "
+                "checked, and every client may do everything"
+            )
 
     def known_txns(self) -> Iterable[Txn]:
         return self.txns.all_txns()
@@ -140,15 +150,22 @@ class Cluster:
         """Save the draft and apply it: all of it, or nothing if that raises StorageFailed."""
         self.controller.commit(draft, now_ms)
 
-    def _save(self, after: Metadata) -> None:
+    def save(self, after: Metadata) -> None:
+        """Save a document, which is valid from then on. What it says about topics is applied elsewhere."""
         self.controller.save(after)
+
+    def learn(self, after: Metadata) -> None:
+        if after.acls != self.metadata.acls:
+            self.authorizer = authorizer_of(self.config, after.acls)
+            self.topics_version += 1  # Patterns of subscriptions match the topics that a member may see.
+        self.metadata = after
 
     def change_features(self, transaction_version: TransactionVersion, group_version: int) -> None:
         """Open transactions continue: each request says for itself which version its client has.
 
         Clients believe a change only if it comes with a higher epoch. Raises StorageFailed.
         """
-        self._save(
+        self.save(
             self.metadata._replace(
                 transaction_version=transaction_version,
                 group_version=group_version,

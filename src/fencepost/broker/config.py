@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from fencepost.broker.advertised import BadListener, parse_listener
+from fencepost.machines.acl.authorizer import BadPrincipals, parse_super_users
 
 
 class BadSetting(ValueError):
@@ -24,12 +25,14 @@ class Setting(NamedTuple):
     doc: str
     minimum: int | None = None
     maximum: int | None = None
-    check: Callable[[str], object] | None = None  # Raises BadListener.
+    check: Callable[[str], object] | None = None  # Raises BadListener or BadPrincipals.
 
     @property
     def is_list(self) -> bool:
         return self.kind == "list" or "," in self.kind
 
+
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 SETTINGS: Mapping[str, Setting] = {
     "transaction.state.log.num.partitions": Setting("int", 50, "Partitions of __transaction_state. Cannot change once the topic exists.", 1),
@@ -93,6 +96,9 @@ SETTINGS: Mapping[str, Setting] = {
     "max.incremental.fetch.session.cache.slots": Setting("int", 1000, "The most incremental fetch sessions that the broker keeps.", 0),
     "broker.id": Setting("int", 1, "The id of the first broker.", 0),
     "advertised.listeners": Setting("str", "", "The address that the broker gives to clients, as PLAINTEXT://HOST:PORT; without it, the address of --listen. `--advertise HOST:PORT` sets it too.", check=parse_listener),
+    "authorizer.class.name": Setting(f"|{STANDARD_AUTHORIZER}", "", f"What decides who may do what: {STANDARD_AUTHORIZER} checks the ACLs. Without it, every client may do everything."),
+    "super.users": Setting("str", "", "Principals that may do everything, as User:NAME;User:NAME. Used with an authorizer.", check=parse_super_users),
+    "allow.everyone.if.no.acl.found": Setting("bool", False, "Whether everybody may use a resource that no ACL is about. Used with an authorizer."),
     "transaction.version": Setting("0|1|2", "2", "The level of the transaction.version feature in a new data folder."),
     "fencepost.flush.on.commit": Setting("bool", False, "Sync a transaction's data and decision to disk before EndTxn answers."),
     "fencepost.endtxn.reply": Setting("complete|prepare", "complete", "When EndTxn is answered: after all markers (complete), or after the decision as in Apache Kafka (prepare)."),
@@ -191,6 +197,11 @@ class Config:
                 "the broker may forget the id of a paused producer, and a new producer with a fresh producer id would not "
                 "fence the paused one"
             )
+        if self["authorizer.class.name"] and not self["super.users"] and not self["allow.everyone.if.no.acl.found"]:
+            found.append(
+                "authorizer.class.name is set, and super.users is empty: unless the data folder has ACLs already, every "
+                "request is denied, also the one that would create the first ACL"
+            )
         return found
 
 
@@ -206,7 +217,7 @@ def parse_value(name: str, setting: Setting, text: str) -> Any:
             raise BadSetting(f"{name}={text} is neither true nor false")
         return text.strip().lower() == "true"
     if "|" in kind and text not in kind.split("|"):
-        raise BadSetting(f"{name}={text} is none of {', '.join(kind.split('|'))}")
+        raise BadSetting(f"{name}={text} is none of {', '.join(word or '(empty)' for word in kind.split('|'))}")
     if "," in kind:
         words = [word.strip() for word in text.split(",")] if text.strip() else []
         if not set(words) <= set(kind.split(",")):
@@ -217,7 +228,7 @@ def parse_value(name: str, setting: Setting, text: str) -> Any:
     if setting.check is not None:
         try:
             setting.check(text)
-        except BadListener as e:
+        except (BadListener, BadPrincipals) as e:
             raise BadSetting(f"{name}={text} {e}") from None
     return text
 

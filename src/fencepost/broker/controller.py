@@ -66,7 +66,10 @@ class ClusterNode(Protocol):
     """A node, as the controller sees it: it is told what changes, and nothing of it is read."""
 
     node_id: int
-    metadata: Metadata
+
+    def learn(self, after: Metadata) -> None:
+        """This document is valid from now on. What it says about topics comes with `apply`."""
+        ...
 
     def apply(
         self, after: Metadata, names: Iterable[str], opened: Mapping[TopicPartition, LogToLead], now_ms: int
@@ -122,7 +125,7 @@ class Controller:
     def rejoin(self, member: ClusterNode, now_ms: int) -> None:
         """Count a node among the living that was not: a new one, or one whose session had expired."""
         self._members[member.node_id] = member
-        member.metadata = self.metadata
+        member.learn(self.metadata)
         member.rejoin(self.metadata, now_ms)
 
     def leave(self, node_id: int, now_ms: int) -> None:
@@ -222,7 +225,7 @@ class Controller:
     def _publish(self, after: Metadata) -> None:
         self.metadata = after
         for member in self._members.values():
-            member.metadata = after
+            member.learn(after)
 
     def commit(self, draft: MetadataDraft, now_ms: int) -> None:
         """Save the draft and apply it: all of it, or nothing if that raises StorageFailed."""

@@ -1,4 +1,4 @@
-"""The cluster's own facts as one document: its id, its features, its topics, and how far producer ids are claimed.
+"""The cluster's own facts as one document: its id, its features, topics, ACLs, and how far producer ids are claimed.
 
 `Metadata` is immutable. A request that changes it makes a `MetadataDraft`, checks and changes the draft, and hands it
 to `Cluster.commit`, which saves the new document and only then applies it. If saving fails, the cluster is as it was.
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fencepost import __version__
+from fencepost.machines.acl.acls import Acl, Operation, PatternType, PermissionType, ResourceType
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TransactionVersion
 
@@ -39,6 +40,7 @@ class Metadata(NamedTuple):
     next_producer_id: int = 0  # All below are claimed.
     first_producer_id_after_loss: int = 0  # All below were given out before appends were lost, as in a power loss.
     topics: Mapping[str, TopicMetadata] = {}
+    acls: frozenset[Acl] = frozenset()
 
 
 class MetadataDraft:
@@ -86,6 +88,7 @@ def encode_metadata(metadata: Metadata) -> bytes:
             }
             for topic in metadata.topics.values()
         },
+        "acls": [_encode_acl(acl) for acl in sorted(metadata.acls)],
     }
     return json.dumps(document, indent=1).encode()
 
@@ -119,6 +122,32 @@ def decode_metadata(raw: bytes) -> Metadata:
             )
             for name, entry in document["topics"].items()
         },
+        frozenset(_decode_acl(entry) for entry in document.get("acls", ())),
+    )
+
+
+def _encode_acl(acl: Acl) -> dict[str, str]:
+    """In the words of `kafka-acls`, so that an operator can read the document."""
+    return {
+        "resource_type": acl.resource_type.name,
+        "name": acl.name,
+        "pattern_type": acl.pattern_type.name,
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation.name,
+        "permission": acl.permission.name,
+    }
+
+
+def _decode_acl(entry: Mapping[str, str]) -> Acl:
+    return Acl(
+        ResourceType[entry["resource_type"]],
+        entry["name"],
+        PatternType[entry["pattern_type"]],
+        entry["principal"],
+        entry["host"],
+        Operation[entry["operation"]],
+        PermissionType[entry["permission"]],
     )
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from fencepost.broker.api import APIS
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.fetch_sessions import FetchSessions
+from fencepost.machines.acl.acls import CLUSTER_NAME, Denial, Operation, ResourceType
+from fencepost.machines.acl.authorizer import SUPPORTED_OPERATIONS, bits
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors, messages
 from fencepost.protocol.schema import Malformed, Message, read_uvarint_rest, skip_tags
@@ -35,12 +37,14 @@ Frame = bytes | memoryview
 BULKY = frozenset({0, 11, 14})
 PRODUCE = 0
 MAX_NAMES_REQUEST_BYTES = 1 << 24
+ANONYMOUS = "User:ANONYMOUS"  # The principal of a client that did not log in.
 
 
 class Connection(Protocol):
     """The connection of one client, as the shell provides it."""
 
     host: str
+    principal: str  # Who the client is, such as `User:alice`.
 
     def reply(self, parts: list[bytes]) -> None:
         """Send the answer to the last request; an empty list if that request expects none."""
@@ -101,6 +105,39 @@ class Context:
 
     def close_connection(self, reason: str) -> None:
         self.connection.close(reason)
+
+    # --- permissions --------------------------------------------------------------------------------------
+
+    def may(
+        self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, is_filter: bool = False
+    ) -> bool:
+        """Whether the ACLs allow this to the client. Without an authorizer everything is allowed.
+
+        A denial is reported, unless the question is one of a list (`is_filter`) and the client did not ask for `name`.
+        """
+        authorizer = self.cluster.authorizer
+        if authorizer is None:
+            return True
+        who, host = self.connection.principal, self.connection.host
+        if authorizer.allows(who, host, operation, resource_type, name):
+            return True
+        if not is_filter:
+            self.cluster.on_denied(Denial(who, host, operation, resource_type, name, self.api_key))
+        return False
+
+    def may_any(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether the ACLs allow this to the client on any resource of the type."""
+        authorizer = self.cluster.authorizer
+        return authorizer is None or authorizer.allows_any(
+            self.connection.principal, self.connection.host, operation, resource_type
+        )
+
+    def allowed_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """What the client may do, as the bits of Kafka's `authorized_operations`."""
+        authorizer = self.cluster.authorizer
+        if authorizer is None:
+            return bits(SUPPORTED_OPERATIONS[resource_type])
+        return authorizer.allowed_operations(self.connection.principal, self.connection.host, resource_type, name)
 
 
 class Node:
@@ -187,6 +224,8 @@ class Node:
         if api is None:
             raise Malformed(f"API key {api_key} is unknown")
         handle, answer_from_bytes, request_class = api.load()
+        if self.cluster.authorizer is not None:
+            answer_from_bytes = None  # It checks no permissions.
         entry = (handle, answer_from_bytes, request_class, api.first, api.last, request_class.definition.flexible_from)
         self._handlers[api_key] = entry
         return entry

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+DESCRIBE = "describe"  # The order that changes nothing.
+
 
 class NodeOrder(NamedTuple):
     order: str  # describe, stop, start, pause, resume, move-leader, move-coordinator

@@ -27,6 +27,7 @@ from fencepost.server import memory
 from fencepost.server.addresses import CannotListen, advertised, bind, exposure, listening
 from fencepost.server.complaints import Complaints
 from fencepost.server.crash import CrashPoints
+from fencepost.server.denials import Denials
 from fencepost.server.life_lines import ready_text, settings_line, starting_line, stopped_text
 from fencepost.server.listener import Listener
 from fencepost.server.live_node import STOPPED, UP, LiveNode
@@ -73,6 +74,7 @@ class App:
         self._listeners_by_node: dict[int, Listener] = {}
         self._loop: asyncio.AbstractEventLoop
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="fencepost-disk")
+        self._denials: Denials
         self._metrics: MetricsServer | None = None
         self.metrics_port: int | None = None
         self._is_serving = False
@@ -100,6 +102,7 @@ class App:
         if (exposed := exposure(sockets)) is not None:
             self.log.warning(exposed)
         crash_at = self.crash_points.reach if config["fencepost.crash.at"] else None
+        self._denials = Denials(self.log.warning, self._loop.call_later)
         controller = Controller(storage, config, random.Random())
         controller.addresses = given_to_clients
 
@@ -170,6 +173,7 @@ class App:
         if self.settings.data is not None:
             cluster.disk = self._disk
         cluster.recent_rpcs = self._recent_rpcs
+        cluster.on_denied = self._denials.add
         cluster.order_nodes = lambda order, then: self.node_orders.carry_out(order, then)
         return cluster
 
@@ -191,7 +195,9 @@ class App:
         traffic = Traffic()
         for listener in self.listeners:
             measure(listener, traffic)
-        collector = BrokerCollector(lambda: self.clusters, self.listeners, traffic, lambda: self.now_ms())
+        collector = BrokerCollector(
+            lambda: self.clusters, self.listeners, traffic, lambda: self.now_ms(), self._denials.counts
+        )
         self._metrics = MetricsServer(collector, lambda: self._is_serving and not self._is_stopping)
         try:
             self.metrics_port = await self._metrics.start(host, port)

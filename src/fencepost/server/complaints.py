@@ -46,7 +46,7 @@ class Complaints:
             self._second, self._lines = second, 0
         if self._lines < LINES_A_SECOND:
             self._lines += 1
-            self._say(self._warning, _printable(text))
+            self._say(self._warning, printable(text))
         else:
             self._suppressed += 1
 
@@ -70,7 +70,7 @@ class Complaints:
             log(text)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Escape text that comes from a client, so that the line stays one line."""
     if len(text) > MAX_LINE:
         text = text[:MAX_LINE] + "…"

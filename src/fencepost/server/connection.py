@@ -15,7 +15,9 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
+from fencepost.broker.node import ANONYMOUS
 from fencepost.broker.rpcs import KEPT_BYTES, KEPT_KEYS, KEPT_PER_CONNECTION, KEPT_REPLY_BYTES, KeptRpc
+from fencepost.machines.acl.acls import canonical_host
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
 from fencepost.server.complaints import guess_protocol
@@ -53,12 +55,14 @@ class ClientConnection(FlowControl):
         "_reads_little",
         "host",
         "port",
+        "principal",
         "rpcs",
     )
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
         self.host = ""
+        self.principal = ANONYMOUS
         self.port = 0
         self.rpcs: deque[KeptRpc] | None = None
         self._closing_bytes = 0  # Bytes that the listener counts as still to be sent before the close.
@@ -73,7 +77,7 @@ class ClientConnection(FlowControl):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         if peer:
-            self.host, self.port = peer[0], peer[1]
+            self.host, self.port = canonical_host(peer[0]), peer[1]
         refusal = self._listener.admit(self)
         if refusal:
             self.abort(refusal)

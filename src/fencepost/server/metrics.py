@@ -29,6 +29,7 @@ from fencepost import __version__
 from fencepost.broker.api import APIS
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.topics import Topic
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn.decisions import will_end
 from fencepost.machines.txn.states import IDLE, Txn, TxnState
@@ -49,11 +50,13 @@ class BrokerCollector(Collector):
         listeners: list[Listener],
         traffic: Traffic,
         now_ms: Callable[[], int],
+        denials: Mapping[tuple[int, Operation, ResourceType], int] | None = None,
     ) -> None:
         self._clusters = clusters  # As each node that is up has it.
         self._listeners = listeners
         self._traffic = traffic
         self._now_ms = now_ms
+        self._denials = {} if denials is None else denials
 
     def collect(self) -> Iterator[Metric]:
         about = {"version": __version__, "python": platform.python_version()}
@@ -61,6 +64,7 @@ class BrokerCollector(Collector):
         yield from self._transactions()
         yield from self._partitions()
         yield from self._requests()
+        yield from self._denied()
 
     def _transactions(self) -> Iterator[Metric]:
         now_ms = self._now_ms()
@@ -192,6 +196,15 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily("fencepost_sent_bytes", "Bytes of the answers to clients.", value=sent)
         open_now = sum(len(listener.connections) for listener in self._listeners)
         yield GaugeMetricFamily("fencepost_connections", "Connections of clients that are open.", value=open_now)
+
+    def _denied(self) -> Iterator[Metric]:
+        text = "What the ACLs denied to clients, by API, operation and type of the resource. The log names the clients."
+        denials = CounterMetricFamily(
+            "fencepost_authorization_denials", text, labels=["api", "operation", "resource_type"]
+        )
+        for (api_key, operation, resource_type), count in sorted(self._denials.items()):
+            denials.add_metric([name_of_api(api_key), operation.name, resource_type.name], count)
+        yield denials
 
 
 def name_of_api(api_key: int) -> str:

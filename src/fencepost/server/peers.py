@@ -13,9 +13,11 @@ import struct
 from collections.abc import Callable
 from typing import Any, cast
 
+from fencepost.broker.acls import NODE
 from fencepost.broker.peers import Answered
 from fencepost.protocol import messages
 from fencepost.protocol.schema import Message
+from fencepost.server.connection import ClientConnection
 from fencepost.server.listener import Listener
 
 REQUEST_TIMEOUT_S = 30.0
@@ -131,12 +133,17 @@ class NodePeers:
         connection = self._connections[node_id] = PeerConnection(self._client_id, closed, self._answered)
         loop = asyncio.get_running_loop()
 
+        def other_end() -> ClientConnection:
+            accepted = listener.protocol()
+            accepted.principal = NODE
+            return accepted
+
         async def open_both_ends() -> None:
             try:
                 ours, theirs = socket.socketpair()
                 for end in (ours, theirs):
                     end.setblocking(False)
-                await loop.connect_accepted_socket(listener.protocol, theirs)
+                await loop.connect_accepted_socket(other_end, theirs)
                 await loop.create_connection(lambda: connection, sock=ours)
             except OSError:
                 connection.end()

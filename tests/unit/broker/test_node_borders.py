@@ -27,6 +27,7 @@ CALLED_BY_CONTROLLER = (
     "finish_recovery",
     "known_txns",
     "lead",
+    "learn",
     "rejoin",
     "resign",
 )
@@ -95,7 +96,7 @@ def test_a_node_that_touches_another_is_found(nodes: PureNodes) -> None:
 def test_the_controller_is_given_nothing_of_a_node_but_what_it_may_call() -> None:
     methods = {name for name, value in vars(ClusterNode).items() if callable(value) and not name.startswith("_")}
     assert methods == set(CALLED_BY_CONTROLLER)
-    assert ClusterNode.__annotations__.keys() == {"node_id", "metadata"}
+    assert ClusterNode.__annotations__.keys() == {"node_id"}
 
 
 def test_only_the_controller_knows_the_other_nodes() -> None:

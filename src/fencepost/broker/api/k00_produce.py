@@ -15,6 +15,8 @@ from fencepost.broker.coordinator.elsewhere import add_partitions as ask_coordin
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
+from fencepost.broker.topics import Topic
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.partition.partition import AppendResult, Partition
 from fencepost.protocol import errors
 from fencepost.protocol.batch import ATTRIBUTES_AT, HEADER_BYTES, PRODUCER, PRODUCER_AT, TRANSACTIONAL, Buffer
@@ -43,8 +45,11 @@ _ACKS_AND_COUNT = struct.Struct(">hxxxxB")
 
 def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
     version, cluster = ctx.version, ctx.cluster
+    is_guarded = cluster.authorizer is not None
     request_error = errors.NONE
-    if req.acks not in ACKS:
+    if is_guarded and not _may_write_transaction(ctx, req):
+        request_error = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif req.acks not in ACKS:
         request_error = errors.INVALID_REQUIRED_ACKS
     elif req.transactional_id is None or len(req.topic_data) != 1 or len(req.topic_data[0].partition_data) != 1:
         request_error = _check_producers(req)
@@ -54,9 +59,12 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
     fenced_before = cluster.txns.counts.fenced
     for topic_data in req.topic_data:
         topic = cluster.topics_by_id.get(topic_data.topic_id) if by_id else cluster.topics.get(topic_data.name)
+        is_denied = is_guarded and not _may_write(ctx, topic, None if by_id else topic_data.name)
         for data in topic_data.partition_data:
             index = data.index
-            if request_error:
+            if is_denied and request_error != errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                result = _refused(errors.TOPIC_AUTHORIZATION_FAILED)
+            elif request_error:
                 result = _refused(request_error)
             elif topic is None:
                 result = _refused(errors.UNKNOWN_TOPIC_ID if by_id else errors.UNKNOWN_TOPIC_OR_PARTITION)
@@ -259,6 +267,26 @@ def _seen_by_producer(error: int, version: int) -> int:
     if error == errors.TRANSACTION_ABORTABLE:
         return error if version >= 11 else errors.INVALID_TXN_STATE
     return _AS_SEEN_BY_PRODUCER.get(error, error)
+
+
+def _may_write_transaction(ctx: Context, req: ProduceRequest) -> bool:
+    """Transactional batches need the permission to write with their transactional id."""
+    if req.transactional_id is None or not _is_transactional(req):
+        return True  # Without an id, `_check_producers` refuses them.
+    return ctx.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, req.transactional_id)
+
+
+def _may_write(ctx: Context, topic: Topic | None, name: str | None) -> bool:
+    asked = name if topic is None else topic.name
+    return asked is None or ctx.may(Operation.WRITE, ResourceType.TOPIC, asked)  # None: the topic id is unknown.
+
+
+def _is_transactional(req: ProduceRequest) -> bool:
+    return any(
+        data.records and len(data.records) >= HEADER_BYTES and data.records[ATTRIBUTES_AT] & TRANSACTIONAL
+        for topic in req.topic_data
+        for data in topic.partition_data
+    )
 
 
 def _check_producers(req: ProduceRequest) -> int:

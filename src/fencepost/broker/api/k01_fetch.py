@@ -13,6 +13,7 @@ from typing import NamedTuple
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.fetch_sessions import FINAL_EPOCH, FetchSession, Wanted
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import LogFenced, StorageFailed
 from fencepost.machines.partition.partition import Fetched, Partition
 from fencepost.protocol import errors
@@ -46,16 +47,19 @@ def handle(ctx: Context, req: FetchRequest) -> list[bytes] | None:
     max_bytes = min(req.max_bytes, ctx.cluster.config["fetch.max.bytes"])
     min_bytes = min(req.min_bytes, max_bytes)
     cluster, version = ctx.cluster, ctx.version
+    refused: list[Result] = []
+    if cluster.authorizer is not None:
+        wanted, refused = _split_by_permission(ctx, req, wanted)
     results = _read(cluster, wanted, max_bytes, read_committed)
     if req.max_wait_ms <= 0 or not wanted or _is_enough(results, min_bytes):
-        return _answer(version, session, results)
+        return _answer(version, session, results + refused)
 
     def run(force: bool) -> bool:
         if min_bytes > 1 and not force and _available(cluster, wanted, read_committed) < min_bytes:
             return False  # Too little data: do not read it now, only to read it again later.
         results = _read(cluster, wanted, max_bytes, read_committed)
         if force or _is_enough(results, min_bytes):
-            ctx.reply(_answer(version, session, results))
+            ctx.reply(_answer(version, session, results + refused))
             return True
         return False
 
@@ -105,6 +109,24 @@ def _why_not_here(cluster: Cluster, wanted: Wanted) -> int:
     # Fencepost answers UNKNOWN_TOPIC_ID. Clients handle both alike.
     topic = cluster.topics_by_id.get(wanted.topic_id)
     return errors.UNKNOWN_TOPIC_ID if topic is None else cluster.why_not_here(topic.name, wanted.partition)
+
+
+def _split_by_permission(ctx: Context, req: FetchRequest, wanted: list[Wanted]) -> tuple[list[Wanted], list[Result]]:
+    """The partitions that the client may read, and the refusal of the others. A fetch does not wait for those."""
+    # Kafka: what another broker fetches is a matter of the cluster, not of the topic.
+    if req.replica_id >= 0 or (req.replica_state is not None and req.replica_state.replica_id >= 0):
+        denied = set() if ctx.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER) else {w[:2] for w in wanted}
+    else:
+        denied = {topic for topic in {w[:2] for w in wanted} if not _may_read(ctx, *topic)}
+    refusal = _nothing(errors.TOPIC_AUTHORIZATION_FAILED)._replace(aborted=[])
+    return [w for w in wanted if w[:2] not in denied], [Result(w, refusal) for w in wanted if w[:2] in denied]
+
+
+def _may_read(ctx: Context, name: str, topic_id: bytes) -> bool:
+    topic = ctx.cluster.topics_by_id.get(topic_id)
+    if topic is None and topic_id != NO_UUID:
+        return True  # The answer is that the id is unknown.
+    return ctx.may(Operation.READ, ResourceType.TOPIC, topic.name if topic else name)
 
 
 def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:

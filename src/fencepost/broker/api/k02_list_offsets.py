@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.list_offsets import offset_for
 from fencepost.protocol import errors
@@ -25,9 +26,12 @@ def handle(ctx: Context, req: ListOffsetsRequest) -> ListOffsetsResponse:
     responses = []
     for topic in req.topics:
         found: dict[int, PartitionResponse] = {}
+        is_denied = not ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         for p in topic.partitions:
+            if is_denied:
+                found[p.partition_index] = PartitionResponse(p.partition_index, errors.TOPIC_AUTHORIZATION_FAILED)
             # Kafka: a request may name a partition once only.
-            if times[topic.name, p.partition_index] > 1:
+            elif times[topic.name, p.partition_index] > 1:
                 found[p.partition_index] = PartitionResponse(p.partition_index, errors.INVALID_REQUEST)
             else:
                 found[p.partition_index] = _find(ctx, topic.name, p, read_committed)

@@ -13,11 +13,14 @@ from fencepost.broker.node import Context
 from fencepost.broker.topic_names import TopicNames
 from fencepost.broker.topic_rules import TopicRefused, check_topic_name
 from fencepost.broker.topics import Topic
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import MetadataRequest, MetadataResponse
 from fencepost.protocol.schema import NO_UUID
 
+NOT_ASKED = -(2**31)
+Wanted = MetadataRequest.MetadataRequestTopic
 TopicResponse = MetadataResponse.MetadataResponseTopic
 PartitionResponse = MetadataResponse.MetadataResponsePartition
 BrokerResponse = MetadataResponse.MetadataResponseBroker
@@ -25,25 +28,62 @@ BrokerResponse = MetadataResponse.MetadataResponseBroker
 
 def handle(ctx: Context, req: MetadataRequest) -> MetadataResponse:
     cluster = ctx.cluster
+    denied: list[TopicResponse] = []
     if req.topics is None or (ctx.version == 0 and not req.topics):
-        topics = [_describe(ctx, topic) for topic in cluster.topics.values()]
+        topics = [
+            _describe(ctx, topic)
+            for topic in cluster.topics.values()
+            if ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.name, is_filter=True)
+        ]
     else:
         # Kafka: describes a topic once, however often the request names it.
         distinct = {(wanted.name, wanted.topic_id): wanted for wanted in req.topics}.values()
+        visible = []
+        for wanted in distinct:
+            if _may_describe(ctx, wanted):
+                visible.append(wanted)
+            else:
+                denied.append(_denied(ctx, wanted))
         missing = errors.UNKNOWN_TOPIC_OR_PARTITION
         refused: dict[str, int] = {}
         if req.allow_auto_topic_creation:
             try:
-                refused = _create_missing(ctx, [wanted.name for wanted in distinct])
+                refused = _create_missing(ctx, [wanted.name for wanted in visible])
             except StorageFailed:
                 missing = errors.LEADER_NOT_AVAILABLE
-        topics = [_find(ctx, wanted, refused, missing) for wanted in distinct]
+        topics = [_find(ctx, wanted, refused, missing) for wanted in visible]
+    if req.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = ctx.allowed_operations(ResourceType.TOPIC, topic.name or "")
     return MetadataResponse(
         brokers=[BrokerResponse(b.node_id, b.host, b.port) for b in cluster.brokers],
         cluster_id=cluster.cluster_id,
         controller_id=cluster.brokers[0].node_id,
-        topics=topics,
+        topics=topics + denied,
+        cluster_authorized_operations=_cluster_operations(ctx, req),
     )
+
+
+def _cluster_operations(ctx: Context, req: MetadataRequest) -> int:
+    if not req.include_cluster_authorized_operations:
+        return NOT_ASKED
+    return ctx.allowed_operations(ResourceType.CLUSTER) if ctx.may(Operation.DESCRIBE, ResourceType.CLUSTER) else 0
+
+
+def _may_describe(ctx: Context, wanted: Wanted) -> bool:
+    name = wanted.name
+    if name is None:
+        topic = ctx.cluster.topics_by_id.get(wanted.topic_id)
+        if topic is None:
+            return True  # The answer is that the id is unknown.
+        name = topic.name
+    return ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _denied(ctx: Context, wanted: Wanted) -> TopicResponse:
+    """Tells only what the client knows already, and not whether the topic exists."""
+    name = "" if wanted.name is None and ctx.version < 12 else wanted.name
+    return TopicResponse(errors.TOPIC_AUTHORIZATION_FAILED, name, wanted.topic_id)
 
 
 def _create_missing(ctx: Context, names: Iterable[str | None]) -> dict[str, int]:
@@ -53,6 +93,13 @@ def _create_missing(ctx: Context, names: Iterable[str | None]) -> dict[str, int]
     refused: dict[str, int] = {}
     if not missing:
         return refused
+    if cluster.config["auto.create.topics.enable"] and not ctx.may(
+        Operation.CREATE, ResourceType.CLUSTER, is_filter=True
+    ):
+        for name in missing:
+            if not ctx.may(Operation.CREATE, ResourceType.TOPIC, name):
+                refused[name] = errors.TOPIC_AUTHORIZATION_FAILED
+        missing = [name for name in missing if name not in refused]
     draft, topic_names = cluster.draft(), TopicNames(cluster.topics)
     for name in missing:
         try:
@@ -66,9 +113,7 @@ def _create_missing(ctx: Context, names: Iterable[str | None]) -> dict[str, int]
     return refused
 
 
-def _find(
-    ctx: Context, wanted: MetadataRequest.MetadataRequestTopic, refused: Mapping[str, int], missing: int
-) -> TopicResponse:
+def _find(ctx: Context, wanted: Wanted, refused: Mapping[str, int], missing: int) -> TopicResponse:
     cluster = ctx.cluster
     if wanted.name is None:
         topic = cluster.topics_by_id.get(wanted.topic_id)

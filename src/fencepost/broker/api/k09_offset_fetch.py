@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.commits import offset_fetch_error
 from fencepost.machines.group.offsets import FetchedOffset
 from fencepost.protocol import errors
@@ -31,6 +32,17 @@ def handle(ctx: Context, req: OffsetFetchRequest) -> OffsetFetchResponse:
         distinct = dict(named).values()
         return OffsetFetchResponse(groups=[_fetch_group(ctx, group, req.require_stable) for group in distinct])
     wanted = None if req.topics is None else [(t.name, NO_UUID, t.partition_indexes) for t in req.topics]
+    if not ctx.may(Operation.DESCRIBE, ResourceType.GROUP, req.group_id):
+        error = errors.GROUP_AUTHORIZATION_FAILED
+        # Kafka: v1 has no error for the whole response, so each partition gets it; later versions leave out the topics.
+        refused = [(name, [(index, FetchedOffset(error)) for index in indexes]) for name, _, indexes in wanted or ()]
+        return OffsetFetchResponse(
+            topics=[
+                Topic(name, [Partition(index, *_fields(offset)) for index, offset in rows])
+                for name, rows in (refused if ctx.version < 2 else ())
+            ],
+            error_code=error,
+        )
     try:
         found = _fetch(ctx, req.group_id, wanted, req.require_stable)
     except NotCoordinator:
@@ -47,6 +59,8 @@ def handle(ctx: Context, req: OffsetFetchRequest) -> OffsetFetchResponse:
 def _fetch_group(
     ctx: Context, group: OffsetFetchRequest.OffsetFetchRequestGroup, require_stable: bool
 ) -> GroupResponse:
+    if not ctx.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
+        return GroupResponse(group.group_id, error_code=errors.GROUP_AUTHORIZATION_FAILED)
     try:
         shard = ctx.cluster.groups.shard_of(group.group_id, ctx.now_ms)
     except NotCoordinator:
@@ -79,12 +93,16 @@ def _fetch(
         return [
             (name, topics[name].topic_id if name in topics else NO_UUID, rows)
             for name, rows in offsets.fetch_all(group_id, require_stable).items()
+            if ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, name, is_filter=True)
         ]
     found: Found = []
     for name, topic_id, indexes in wanted:
         if not name:
             unknown = FetchedOffset(errors.UNKNOWN_TOPIC_ID)
             found.append((name, topic_id, [(index, unknown) for index in indexes]))
+        elif not ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            denied = FetchedOffset(errors.TOPIC_AUTHORIZATION_FAILED)
+            found.append((name, topic_id, [(index, denied) for index in indexes]))
         else:
             rows = [(index, offsets.fetch(group_id, name, index, require_stable, topic_id)) for index in indexes]
             found.append((name, topic_id, rows))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from fencepost.broker.internal_topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import FindCoordinatorRequest, FindCoordinatorResponse
@@ -30,6 +31,10 @@ def handle(ctx: Context, req: FindCoordinatorRequest) -> FindCoordinatorResponse
 
 def _find(ctx: Context, key_type: int, key: str) -> Coordinator:
     cluster = ctx.cluster
+    if key_type == GROUP and not ctx.may(Operation.DESCRIBE, ResourceType.GROUP, key):
+        return _denied(ctx, key, errors.GROUP_AUTHORIZATION_FAILED)
+    if key_type == TRANSACTION and not ctx.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key):
+        return _denied(ctx, key, errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     try:
         if key_type == GROUP:
             broker = cluster.broker_of(OFFSETS_TOPIC, cluster.groups.partition_of(key, ctx.now_ms))
@@ -40,3 +45,7 @@ def _find(ctx: Context, key_type: int, key: str) -> Coordinator:
     except StorageFailed as e:
         return Coordinator(key, -1, "", -1, errors.COORDINATOR_NOT_AVAILABLE, str(e))
     return Coordinator(key, broker.node_id, broker.host, broker.port, errors.NONE, "NONE" if ctx.version < 4 else "")
+
+
+def _denied(ctx: Context, key: str, error: int) -> Coordinator:
+    return Coordinator(key, -1, "", -1, error, errors.name_of(error) if ctx.version < 4 else "")

@@ -6,6 +6,7 @@ v4 a new member gets a member id first and joins again with it; v5 static member
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.classic.requests import Join, JoinResult, LeaveResult, SyncResult
 from fencepost.protocol import errors
 from fencepost.protocol.messages import JoinGroupRequest, JoinGroupResponse
@@ -30,6 +31,9 @@ def handle(ctx: Context, req: JoinGroupRequest) -> None:
             )
         )
 
+    if not ctx.may(Operation.READ, ResourceType.GROUP, req.group_id):
+        answer(JoinResult(errors.GROUP_AUTHORIZATION_FAILED, ""))
+        return
     # The metadata of all members goes into one record of the group. Metadata that alone is too large never fits.
     if sum(len(protocol.metadata) for protocol in req.protocols) > ctx.cluster.config["message.max.bytes"]:
         answer(JoinResult(errors.UNKNOWN_SERVER_ERROR, req.member_id))
@@ -45,5 +49,6 @@ def handle(ctx: Context, req: JoinGroupRequest) -> None:
         rebalance_timeout_ms=req.rebalance_timeout_ms if ctx.version >= 1 else req.session_timeout_ms,
         protocol_type=req.protocol_type,
         protocols=tuple((protocol.name, protocol.metadata) for protocol in req.protocols),
+        may_describe=lambda name: ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, name, is_filter=True),
     )
     ctx.cluster.groups.join(cmd, answer, ctx.now_ms)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.classic.requests import Heartbeat
+from fencepost.protocol import errors
 from fencepost.protocol.messages import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(ctx: Context, req: HeartbeatRequest) -> HeartbeatResponse:
+    if not ctx.may(Operation.READ, ResourceType.GROUP, req.group_id):
+        return HeartbeatResponse(error_code=errors.GROUP_AUTHORIZATION_FAILED)
     cmd = Heartbeat(
         group_id=req.group_id,
         generation_id=req.generation_id,

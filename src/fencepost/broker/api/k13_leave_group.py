@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.classic.requests import JoinResult, Leaver, LeaveResult, SyncResult
+from fencepost.protocol import errors
 from fencepost.protocol.messages import LeaveGroupRequest, LeaveGroupResponse
 
 MemberResponse = LeaveGroupResponse.MemberResponse
@@ -17,6 +19,9 @@ def handle(ctx: Context, req: LeaveGroupRequest) -> None:
             error = result.members[0][2]  # One member, so its error is the response's.
         ctx.reply(LeaveGroupResponse(error_code=error, members=[MemberResponse(*member) for member in result.members]))
 
+    if not ctx.may(Operation.READ, ResourceType.GROUP, req.group_id):
+        answer(LeaveResult(errors.GROUP_AUTHORIZATION_FAILED))
+        return
     if ctx.version < 3:
         leavers = [Leaver(req.member_id)]
     else:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.classic.requests import JoinResult, LeaveResult, Sync, SyncResult
+from fencepost.protocol import errors
 from fencepost.protocol.messages import SyncGroupRequest, SyncGroupResponse
 
 
@@ -19,6 +21,9 @@ def handle(ctx: Context, req: SyncGroupRequest) -> None:
             )
         )
 
+    if not ctx.may(Operation.READ, ResourceType.GROUP, req.group_id):
+        answer(SyncResult(errors.GROUP_AUTHORIZATION_FAILED))
+        return
     cmd = Sync(
         group_id=req.group_id,
         version=ctx.version,

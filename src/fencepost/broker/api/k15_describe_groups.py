@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.describing import describe_classic
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeGroupsRequest, DescribeGroupsResponse
@@ -14,10 +15,19 @@ Member = DescribeGroupsResponse.DescribedGroupMember
 
 def handle(ctx: Context, req: DescribeGroupsRequest) -> DescribeGroupsResponse:
     # Differs: Fencepost describes a group once, however often a DescribeGroups names it.
-    return DescribeGroupsResponse(groups=[_describe(ctx, group_id) for group_id in dict.fromkeys(req.groups)])
+    return DescribeGroupsResponse(groups=[_describe(ctx, req, group_id) for group_id in dict.fromkeys(req.groups)])
 
 
-def _describe(ctx: Context, group_id: str) -> Group:
+def _describe(ctx: Context, req: DescribeGroupsRequest, group_id: str) -> Group:
+    if not ctx.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        return Group(errors.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
+    group = _find(ctx, group_id)
+    if req.include_authorized_operations and not group.error_code:
+        group.authorized_operations = ctx.allowed_operations(ResourceType.GROUP, group_id)
+    return group
+
+
+def _find(ctx: Context, group_id: str) -> Group:
     try:
         shard = ctx.cluster.groups.shard_of(group_id, ctx.now_ms)
     except NotCoordinator:

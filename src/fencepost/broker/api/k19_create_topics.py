@@ -12,6 +12,7 @@ from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
 from fencepost.broker.topic_names import TopicNames
 from fencepost.broker.topic_rules import TopicRefused, check_replication_factor
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import CreateTopicsRequest, CreateTopicsResponse
@@ -26,11 +27,16 @@ def handle(ctx: Context, req: CreateTopicsRequest) -> CreateTopicsResponse:
     times = Counter(wanted.name for wanted in req.topics)
     results: dict[str, Result] = {}
     draft, names = ctx.cluster.draft(), TopicNames(ctx.cluster.topics)
+    may_create_all = ctx.may(Operation.CREATE, ResourceType.CLUSTER, is_filter=True)
     is_too_much = _total_partitions(ctx, req) > MAX_PARTITIONS_PER_REQUEST
     for wanted in req.topics:
         if times[wanted.name] > 1:
             error = "the request names this topic more than once"
             results[wanted.name] = Result(wanted.name, error_code=errors.INVALID_REQUEST, error_message=error)
+        elif not may_create_all and not ctx.may(Operation.CREATE, ResourceType.TOPIC, wanted.name):
+            error = "Authorization failed."
+            code = errors.TOPIC_AUTHORIZATION_FAILED
+            results[wanted.name] = Result(wanted.name, error_code=code, error_message=error)
         elif is_too_much:
             # Kafka: has the same limit and message.
             error = "Excessively large number of partitions per request."
@@ -66,10 +72,15 @@ def _create(ctx: Context, draft: MetadataDraft, names: TopicNames, wanted: Wante
         topic = ctx.cluster.draft_topic(draft, wanted.name, partition_count, configs, factor)
     except TopicRefused as e:
         return Result(wanted.name, error_code=e.code, error_message=str(e))
+    topic_id = bytes(16) if validate_only else topic.topic_id
+    if not ctx.may(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name, is_filter=True):
+        return Result(
+            topic.name, topic_id, error_message=None, topic_config_error_code=errors.TOPIC_AUTHORIZATION_FAILED
+        )
     settings = topic_settings(ctx.cluster, topic.configs)
     return Result(
         topic.name,
-        bytes(16) if validate_only else topic.topic_id,
+        topic_id,
         error_message=None,
         num_partitions=topic.partition_count,
         replication_factor=topic.replication_factor,

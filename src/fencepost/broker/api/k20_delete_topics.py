@@ -5,6 +5,7 @@ from __future__ import annotations
 from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
 from fencepost.broker.topics import Topic
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse
@@ -41,6 +42,8 @@ def _delete_all(ctx: Context, draft: MetadataDraft, req: DeleteTopicsRequest) ->
 
 
 def _delete(ctx: Context, draft: MetadataDraft, topic: Topic | None, name: str | None, topic_id: bytes) -> Result:
+    if (name is not None or topic is not None) and (denied := _denied(ctx, topic, name, topic_id)):
+        return denied
     if topic is None or topic.name not in draft.topics:
         error = errors.UNKNOWN_TOPIC_ID if name is None else errors.UNKNOWN_TOPIC_OR_PARTITION
         return Result(name, topic_id, error, "this broker has no such topic")
@@ -50,3 +53,15 @@ def _delete(ctx: Context, draft: MetadataDraft, topic: Topic | None, name: str |
         return Result(topic.name, topic.topic_id, errors.INVALID_REQUEST, f"{topic.name} is an internal topic")
     draft.delete(topic.name)
     return Result(topic.name, topic.topic_id)
+
+
+def _denied(ctx: Context, topic: Topic | None, name: str | None, topic_id: bytes) -> Result | None:
+    """The refusal of a client that may not delete the topic; it tells nothing about one that the client may not see."""
+    if ctx.may(Operation.DELETE, ResourceType.CLUSTER, is_filter=True):
+        return None
+    asked = topic.name if topic is not None else name
+    assert asked is not None
+    can_see = ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, asked)
+    if can_see and (topic is None or ctx.may(Operation.DELETE, ResourceType.TOPIC, asked)):
+        return None
+    return Result(asked if can_see else name, topic_id, errors.TOPIC_AUTHORIZATION_FAILED, None)

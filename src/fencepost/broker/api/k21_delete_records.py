@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.node import Context
 from fencepost.broker.topics import cleanup_policy
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.partition.deletion import delete_records
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DeleteRecordsRequest, DeleteRecordsResponse
@@ -16,7 +17,11 @@ NO_OFFSET = -1
 def handle(ctx: Context, req: DeleteRecordsRequest) -> DeleteRecordsResponse:
     topics = []
     for wanted in req.topics:
-        results = [_delete(ctx, wanted.name, p.partition_index, p.offset) for p in wanted.partitions]
+        if ctx.may(Operation.DELETE, ResourceType.TOPIC, wanted.name):
+            results = [_delete(ctx, wanted.name, p.partition_index, p.offset) for p in wanted.partitions]
+        else:
+            error = errors.TOPIC_AUTHORIZATION_FAILED
+            results = [PartitionResult(p.partition_index, NO_OFFSET, error) for p in wanted.partitions]
         topics.append(TopicResult(wanted.name, results))
     return DeleteRecordsResponse(topics=topics)
 

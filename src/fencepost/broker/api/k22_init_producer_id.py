@@ -7,12 +7,21 @@ v6 (KIP-939) is unstable in Kafka, so it is not served.
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 
 
 def handle(ctx: Context, req: InitProducerIdRequest) -> InitProducerIdResponse | None:
+    if req.transactional_id is not None:
+        if not ctx.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, req.transactional_id):
+            error = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return InitProducerIdResponse(error_code=error, producer_epoch=-1)
+    elif not ctx.may_any(Operation.WRITE, ResourceType.TOPIC) and not ctx.may(
+        Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER
+    ):
+        return InitProducerIdResponse(error_code=errors.CLUSTER_AUTHORIZATION_FAILED, producer_epoch=-1)
     if (req.producer_id == -1) != (req.producer_epoch == -1):
         return InitProducerIdResponse(error_code=errors.INVALID_REQUEST, producer_epoch=-1)
     if req.transactional_id is None:

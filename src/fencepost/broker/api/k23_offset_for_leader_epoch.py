@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
@@ -12,9 +13,24 @@ EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 
 
 def handle(ctx: Context, req: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    sees_all = ctx.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, is_filter=True)
+    denied = {
+        topic.topic
+        for topic in req.topics
+        if not sees_all and not ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic)
+    }
     return OffsetForLeaderEpochResponse(
         topics=[
-            TopicResult(topic.topic, [_find(ctx, topic.topic, p) for p in topic.partitions]) for topic in req.topics
+            TopicResult(
+                topic.topic,
+                [
+                    EpochEndOffset(errors.TOPIC_AUTHORIZATION_FAILED, p.partition)
+                    if topic.topic in denied
+                    else _find(ctx, topic.topic, p)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in req.topics
         ]
     )
 

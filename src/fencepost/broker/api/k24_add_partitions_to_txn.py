@@ -7,13 +7,14 @@ v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH. The response to clients is
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from fencepost.protocol.schema import Malformed, write_uvarint
@@ -39,6 +40,8 @@ _RESULT = struct.Struct(">ih")
 def handle(ctx: Context, req: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse | bytes:
     if ctx.version < 4:
         topics = req.v3_and_below_topics
+        if not ctx.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, req.v3_and_below_transactional_id):
+            return encode(ctx.version, topics, errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         outcome = _add(
             ctx,
             req.v3_and_below_transactional_id,
@@ -48,6 +51,8 @@ def handle(ctx: Context, req: AddPartitionsToTxnRequest) -> AddPartitionsToTxnRe
             TV0,
         )
         return encode(ctx.version, topics, outcome)
+    if not ctx.may(Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+        return AddPartitionsToTxnResponse(error_code=errors.CLUSTER_AUTHORIZATION_FAILED)
     # Differs: Kafka never answers an AddPartitionsToTxn without transactions. Fencepost answers with an empty list.
     results = []
     for txn in req.transactions:
@@ -139,16 +144,24 @@ def _partitions_of(topics: Sequence[Topic]) -> set[TopicPartition]:
 
 
 def _check(ctx: Context, partitions: set[TopicPartition]) -> Outcome:
-    refused = {where: error for where in partitions if (error := _check_partition(ctx, *where))}
+    denied = {topic for topic in {topic for topic, _ in partitions} if not _may_add(ctx, topic)}
+    refused = {where: error for where in partitions if (error := _check_partition(ctx, denied, *where))}
     if refused:
         # All or nothing: the other partitions are not added either.
         return {where: refused.get(where, errors.OPERATION_NOT_ATTEMPTED) for where in partitions}
     return errors.NONE
 
 
-def _check_partition(ctx: Context, topic: str, index: int) -> int:
-    if topic in INTERNAL_TOPICS and ctx.version < 4:
-        return errors.TOPIC_AUTHORIZATION_FAILED  # Clients must use AddOffsetsToTxn.
+def _may_add(ctx: Context, topic: str) -> bool:
+    if ctx.version >= 4:
+        return True  # Brokers may add everything.
+    # Clients must use AddOffsetsToTxn for an internal topic.
+    return topic not in INTERNAL_TOPICS and ctx.may(Operation.WRITE, ResourceType.TOPIC, topic)
+
+
+def _check_partition(ctx: Context, denied: Collection[str], topic: str, index: int) -> int:
+    if topic in denied:
+        return errors.TOPIC_AUTHORIZATION_FAILED
     return errors.NONE if ctx.cluster.has_partition(topic, index) else errors.UNKNOWN_TOPIC_OR_PARTITION
 
 

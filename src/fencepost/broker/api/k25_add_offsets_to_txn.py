@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from fencepost.broker.internal_topics import OFFSETS_TOPIC
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from fencepost.protocol.transaction_version import TV0
 
 
 def handle(ctx: Context, req: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    if not ctx.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, req.transactional_id):
+        return AddOffsetsToTxnResponse(error_code=errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not ctx.may(Operation.READ, ResourceType.GROUP, req.group_id):
+        return AddOffsetsToTxnResponse(error_code=errors.GROUP_AUTHORIZATION_FAILED)
     index = ctx.cluster.groups.partition_of(req.group_id, ctx.now_ms)
     # Kafka: treats every client as TV0 here.
     error = ctx.cluster.txns.add_partitions(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import EndTxnRequest
 from fencepost.protocol.transaction_version import TV0, TV2
@@ -20,6 +21,8 @@ _V5 = struct.Struct(">ihqhb")
 
 def handle(ctx: Context, req: EndTxnRequest) -> bytes | None:
     version = ctx.version
+    if not ctx.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, req.transactional_id):
+        return encode(version, errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, -1, -1)
     if req.transactional_id == "":
         return encode(version, errors.INVALID_REQUEST, -1, -1)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from fencepost.broker.coordinator.txn_trace import UNKNOWN_ID, marked
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
+from fencepost.protocol import errors
 from fencepost.protocol.messages import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from fencepost.protocol.transaction_version import TransactionVersion
 
@@ -17,6 +19,10 @@ PartitionResult = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
 
 def handle(ctx: Context, req: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    may_write = ctx.may(Operation.ALTER, ResourceType.CLUSTER, is_filter=True) or ctx.may(
+        Operation.CLUSTER_ACTION, ResourceType.CLUSTER
+    )
+    write = _write if may_write else _deny
     return WriteTxnMarkersResponse(
         [
             MarkerResult(
@@ -24,7 +30,7 @@ def handle(ctx: Context, req: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse
                 [
                     TopicResult(
                         topic.name,
-                        [PartitionResult(i, _write(ctx, marker, topic.name, i)) for i in topic.partition_indexes],
+                        [PartitionResult(i, write(ctx, marker, topic.name, i)) for i in topic.partition_indexes],
                     )
                     for topic in marker.topics
                 ],
@@ -32,6 +38,10 @@ def handle(ctx: Context, req: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse
             for marker in req.markers
         ]
     )
+
+
+def _deny(ctx: Context, marker: Marker, topic: str, index: int) -> int:
+    return errors.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _write(ctx: Context, marker: Marker, topic: str, index: int) -> int:

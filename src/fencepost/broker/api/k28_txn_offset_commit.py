@@ -12,6 +12,7 @@ from fencepost.broker.coordinator.groups import Verified
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.internal_topics import OFFSETS_TOPIC
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.commits import CommitDecision, Committer, OffsetToCommit
 from fencepost.protocol import errors
 from fencepost.protocol.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -22,15 +23,24 @@ PartitionResponse = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
 
 
 def handle(ctx: Context, req: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
+    refusal = errors.NONE
+    if not ctx.may(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, req.transactional_id):
+        refusal = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif not ctx.may(Operation.READ, ResourceType.GROUP, req.group_id):
+        refusal = errors.GROUP_AUTHORIZATION_FAILED
     responses: list[TopicResponse] = []
     asked: list[OffsetToCommit] = []
     slots: list[PartitionResponse] = []
     for topic in req.topics:
         found = ctx.cluster.topics.get(topic.name)
+        is_denied = not refusal and not ctx.may(Operation.READ, ResourceType.TOPIC, topic.name)
         partitions = []
         for p in topic.partitions:
             slot = PartitionResponse(p.partition_index)
             partitions.append(slot)
+            if refusal or is_denied:
+                slot.error_code = refusal or errors.TOPIC_AUTHORIZATION_FAILED
+                continue
             if found is None or not 0 <= p.partition_index < found.partition_count:
                 slot.error_code = errors.UNKNOWN_TOPIC_OR_PARTITION
                 continue

@@ -11,11 +11,13 @@ from fencepost.broker.alter_configs import (
     LOGGER_RESOURCE,
     METRICS_RESOURCE,
     TOPIC_RESOURCE,
+    denial,
 )
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS, Setting
 from fencepost.broker.node import Context
 from fencepost.broker.topic_rules import TopicRefused, check_topic_name
+from fencepost.machines.acl.acls import Operation
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 
@@ -78,6 +80,8 @@ def handle(ctx: Context, req: DescribeConfigsRequest) -> DescribeConfigsResponse
 
 def _describe(ctx: Context, wanted: Wanted, req: DescribeConfigsRequest) -> Result:
     found: Iterable[Shown]
+    if denied := denial(ctx, Operation.DESCRIBE_CONFIGS, wanted.resource_type, wanted.resource_name):
+        return _refused(wanted, denied.error_code, denied.error_message)
     if wanted.resource_type == TOPIC_RESOURCE:
         topic = ctx.cluster.topics.get(wanted.resource_name)
         if topic is None:
@@ -116,5 +120,5 @@ def _describe(ctx: Context, wanted: Wanted, req: DescribeConfigsRequest) -> Resu
     return Result(errors.NONE, None, wanted.resource_type, wanted.resource_name, configs)
 
 
-def _refused(wanted: Wanted, error: int, message: str) -> Result:
+def _refused(wanted: Wanted, error: int, message: str | None) -> Result:
     return Result(error, message, wanted.resource_type, wanted.resource_name)

@@ -6,6 +6,8 @@ v4 adds the size of the disk; v5 whether the folder is cordoned off from new par
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
+from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 Result = DescribeLogDirsResponse.DescribeLogDirsResult
@@ -14,6 +16,8 @@ PartitionResult = DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
 def handle(ctx: Context, req: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    if not ctx.may(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return DescribeLogDirsResponse(error_code=errors.CLUSTER_AUTHORIZATION_FAILED)
     wanted: dict[str, set[int]] | None = None
     if req.topics is not None:
         wanted = {}

@@ -6,6 +6,7 @@ from fencepost.broker.internal_topics import INTERNAL_TOPICS
 from fencepost.broker.metadata import MetadataDraft
 from fencepost.broker.node import Context
 from fencepost.broker.topic_rules import MAX_PARTITIONS_PER_TOPIC, TopicRefused, check_room
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import CreatePartitionsRequest, CreatePartitionsResponse
@@ -16,7 +17,12 @@ Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 def handle(ctx: Context, req: CreatePartitionsRequest) -> CreatePartitionsResponse:
     draft = ctx.cluster.draft()
-    results = [_grow(draft, wanted) for wanted in req.topics]
+    results = [
+        _grow(draft, wanted)
+        if ctx.may(Operation.ALTER, ResourceType.TOPIC, wanted.name)
+        else Result(wanted.name, errors.TOPIC_AUTHORIZATION_FAILED)
+        for wanted in req.topics
+    ]
     try:
         if not req.validate_only:
             ctx.cluster.commit(draft, ctx.now_ms)

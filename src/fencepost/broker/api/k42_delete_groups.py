@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -16,6 +17,8 @@ def handle(ctx: Context, req: DeleteGroupsRequest) -> DeleteGroupsResponse:
 
 
 def _delete(ctx: Context, group_id: str) -> int:
+    if not ctx.may(Operation.DELETE, ResourceType.GROUP, group_id):
+        return errors.GROUP_AUTHORIZATION_FAILED
     try:
         return ctx.cluster.groups.delete_group(group_id, ctx.now_ms)
     except NotCoordinator:

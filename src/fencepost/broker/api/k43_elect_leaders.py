@@ -6,6 +6,7 @@ v1 adds the kind of election: of the preferred replica (0) or unclean (1).
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ElectLeadersRequest, ElectLeadersResponse
 
@@ -15,6 +16,8 @@ PartitionResult = ElectLeadersResponse.PartitionResult
 
 
 def handle(ctx: Context, req: ElectLeadersRequest) -> ElectLeadersResponse:
+    if not ctx.may(Operation.ALTER, ResourceType.CLUSTER):
+        return _denied(req)
     is_known = req.election_type in ELECTION_TYPES
     error = errors.NONE if is_known else errors.INVALID_REQUEST
     if req.topic_partitions is None:
@@ -29,6 +32,15 @@ def handle(ctx: Context, req: ElectLeadersRequest) -> ElectLeadersResponse:
             message = f"Unknown election type {req.election_type}"
             found = [PartitionResult(index, error, message) for index in wanted.partitions]
         results.append(Result(wanted.topic, found))
+    return ElectLeadersResponse(error_code=error, replica_election_results=results)
+
+
+def _denied(req: ElectLeadersRequest) -> ElectLeadersResponse:
+    error = errors.CLUSTER_AUTHORIZATION_FAILED
+    results = [
+        Result(wanted.topic, [PartitionResult(index, error) for index in wanted.partitions])
+        for wanted in req.topic_partitions or ()
+    ]
     return ElectLeadersResponse(error_code=error, replica_election_results=results)
 
 

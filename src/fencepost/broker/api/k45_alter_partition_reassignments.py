@@ -6,6 +6,7 @@ v1 adds whether the number of replicas may change.
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 
@@ -15,6 +16,8 @@ PartitionResult = AlterPartitionReassignmentsResponse.ReassignablePartitionRespo
 
 
 def handle(ctx: Context, req: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    if not ctx.may(Operation.ALTER, ResourceType.CLUSTER):
+        return _denied(req)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=req.allow_replication_factor_change,
         error_message=None,
@@ -26,6 +29,15 @@ def handle(ctx: Context, req: AlterPartitionReassignmentsRequest) -> AlterPartit
             for topic in req.topics
         ],
     )
+
+
+def _denied(req: AlterPartitionReassignmentsRequest) -> AlterPartitionReassignmentsResponse:
+    error = errors.CLUSTER_AUTHORIZATION_FAILED
+    responses = [
+        TopicResult(topic.name, [PartitionResult(p.partition_index, error) for p in topic.partitions])
+        for topic in req.topics
+    ]
+    return AlterPartitionReassignmentsResponse(error_code=error, responses=responses)
 
 
 def _reassign(ctx: Context, topic: str, wanted: Wanted) -> tuple[int, str | None]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
+from fencepost.protocol import errors
 from fencepost.protocol.messages import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
 
 
 def handle(ctx: Context, req: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
+    if not ctx.may(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return ListPartitionReassignmentsResponse(error_code=errors.CLUSTER_AUTHORIZATION_FAILED)
     return ListPartitionReassignmentsResponse(error_message=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 
@@ -14,6 +15,8 @@ Component = DescribeClientQuotasRequest.ComponentData
 
 
 def handle(ctx: Context, req: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+    if not ctx.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+        return DescribeClientQuotasResponse(error_code=errors.CLUSTER_AUTHORIZATION_FAILED, entries=None)
     error, message = _check(req.components)
     if error:
         return DescribeClientQuotasResponse(error_code=error, error_message=message, entries=None)

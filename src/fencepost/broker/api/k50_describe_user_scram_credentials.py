@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
 
@@ -12,6 +13,10 @@ Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 
 
 def handle(ctx: Context, req: DescribeUserScramCredentialsRequest) -> DescribeUserScramCredentialsResponse:
+    if not ctx.may(Operation.DESCRIBE, ResourceType.CLUSTER):
+        error = errors.CLUSTER_AUTHORIZATION_FAILED
+        refused = [Result(error_code=error) for _ in req.users or ()]
+        return DescribeUserScramCredentialsResponse(error_code=error, results=refused)
     times = Counter(user.name for user in req.users or ())
     return DescribeUserScramCredentialsResponse(results=[_describe(name, count) for name, count in times.items()])
 

@@ -6,6 +6,7 @@ v1 adds timestamps; v2 listeners and directory ids, which do not exist here.
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeQuorumRequest, DescribeQuorumResponse
 
@@ -19,6 +20,8 @@ Listener = DescribeQuorumResponse.Listener
 
 
 def handle(ctx: Context, req: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    if not ctx.may(Operation.DESCRIBE, ResourceType.CLUSTER):
+        return DescribeQuorumResponse(error_code=errors.CLUSTER_AUTHORIZATION_FAILED)
     asked = [(topic.topic_name, p.partition_index) for topic in req.topics for p in topic.partitions]
     first = ctx.cluster.brokers[0]
     nodes = [Node(first.node_id, [Listener("PLAINTEXT", first.host, first.port)])]

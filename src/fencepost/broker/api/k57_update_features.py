@@ -12,6 +12,7 @@ from fencepost.broker.api.k18_api_versions import (
     feature_levels,
 )
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import UpdateFeaturesRequest, UpdateFeaturesResponse
@@ -23,6 +24,8 @@ Result = UpdateFeaturesResponse.UpdatableFeatureResult
 
 
 def handle(ctx: Context, req: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    if not ctx.may(Operation.ALTER, ResourceType.CLUSTER):
+        return UpdateFeaturesResponse(error_code=errors.CLUSTER_AUTHORIZATION_FAILED)
     # Kafka: if a feature is updated twice, the later update counts.
     updates = {update.feature: update for update in req.feature_updates}
     for update in updates.values():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
+from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeProducersRequest, DescribeProducersResponse
 
 TopicResponse = DescribeProducersResponse.TopicResponse
@@ -15,9 +17,19 @@ def handle(ctx: Context, req: DescribeProducersRequest) -> DescribeProducersResp
     wanted: dict[str, dict[int, None]] = {}
     for topic in req.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    denied = {name for name in wanted if not ctx.may(Operation.READ, ResourceType.TOPIC, name)}
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(name, [_describe(ctx, name, index) for index in indexes]) for name, indexes in wanted.items()
+            TopicResponse(
+                name,
+                [
+                    PartitionResponse(index, errors.TOPIC_AUTHORIZATION_FAILED)
+                    if name in denied
+                    else _describe(ctx, name, index)
+                    for index in indexes
+                ],
+            )
+            for name, indexes in wanted.items()
         ]
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.txn.records import group_by_topic
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -18,6 +19,9 @@ def handle(ctx: Context, req: DescribeTransactionsRequest) -> DescribeTransactio
 
 
 def _describe(ctx: Context, transactional_id: str) -> TransactionState:
+    if not ctx.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        error = errors.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return TransactionState(error_code=error, transactional_id=transactional_id)
     txn = ctx.cluster.txns.find(transactional_id)
     if not transactional_id:
         return TransactionState(error_code=errors.INVALID_REQUEST, transactional_id=transactional_id)
@@ -33,5 +37,9 @@ def _describe(ctx: Context, transactional_id: str) -> TransactionState:
         txn.start_ms,
         txn.producer_id,
         txn.producer_epoch,
-        [TopicData(topic, indexes) for topic, indexes in group_by_topic(txn.partitions).items()],
+        [
+            TopicData(topic, indexes)
+            for topic, indexes in group_by_topic(txn.partitions).items()
+            if ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, topic, is_filter=True)
+        ],
     )

@@ -6,6 +6,7 @@ v1 by duration (KIP-994); v2 by a pattern that must match the whole id (KIP-1152
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.pattern import BadPattern, matching
 from fencepost.machines.txn.states import BY_KAFKA_NAME
 from fencepost.protocol import errors
@@ -31,6 +32,8 @@ def handle(ctx: Context, req: ListTransactionsRequest) -> ListTransactionsRespon
     return ListTransactionsResponse(
         unknown_state_filters=unknown,
         transaction_states=[
-            TransactionState(txn.transactional_id, txn.producer_id, txn.state.kafka_name) for txn in found
+            TransactionState(txn.transactional_id, txn.producer_id, txn.state.kafka_name)
+            for txn in found
+            if ctx.may(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, txn.transactional_id, is_filter=True)
         ],
     )

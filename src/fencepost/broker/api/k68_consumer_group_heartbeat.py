@@ -6,6 +6,7 @@ v1 subscriptions by pattern, and members choose their own id.
 from __future__ import annotations
 
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.consumer.heartbeat import ConsumerHeartbeat
 from fencepost.machines.group.consumer.records import by_topic
 from fencepost.protocol import errors
@@ -18,6 +19,11 @@ TopicPartitions = ConsumerGroupHeartbeatResponse.TopicPartitions
 def handle(ctx: Context, req: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
     if not ctx.cluster.metadata.group_version:
         return ConsumerGroupHeartbeatResponse(error_code=errors.UNSUPPORTED_VERSION)
+    if not ctx.may(Operation.READ, ResourceType.GROUP, req.group_id):
+        return ConsumerGroupHeartbeatResponse(error_code=errors.GROUP_AUTHORIZATION_FAILED)
+    names = dict.fromkeys(req.subscribed_topic_names or ())
+    if not all(ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names):
+        return ConsumerGroupHeartbeatResponse(error_code=errors.TOPIC_AUTHORIZATION_FAILED)
     owned = req.topic_partitions
     cmd = ConsumerHeartbeat(
         group_id=req.group_id,
@@ -33,6 +39,7 @@ def handle(ctx: Context, req: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHea
         owned=None if owned is None else frozenset((t.topic_id, index) for t in owned for index in t.partitions),
         client_id=ctx.client_id or "",
         client_host=f"/{ctx.connection.host}",
+        may_describe=lambda name: ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, name, is_filter=True),
     )
     result = ctx.cluster.groups.consumer_heartbeat(cmd, ctx.now_ms)
     assignment = None

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.consumer.group import ConsumerGroup, ConsumerMember, Place
 from fencepost.machines.group.consumer.heartbeat import preferred_assignor
 from fencepost.machines.group.consumer.records import by_topic
@@ -24,12 +25,31 @@ TopicPartitions = ConsumerGroupDescribeResponse.TopicPartitions
 
 def handle(ctx: Context, req: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
     # Differs: Fencepost describes a group once, however often a ConsumerGroupDescribe names it.
-    return ConsumerGroupDescribeResponse(groups=[_describe(ctx, name) for name in dict.fromkeys(req.group_ids)])
+    return ConsumerGroupDescribeResponse(groups=[_describe(ctx, req, name) for name in dict.fromkeys(req.group_ids)])
 
 
-def _describe(ctx: Context, group_id: str) -> Group:
+def _describe(ctx: Context, req: ConsumerGroupDescribeRequest, group_id: str) -> Group:
     if not ctx.cluster.metadata.group_version:
         return Group(errors.UNSUPPORTED_VERSION, group_id=group_id)
+    if not ctx.may(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        return Group(errors.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
+    group = _find(ctx, group_id)
+    topics = {
+        part.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        if assignment is not None
+        for part in assignment.topic_partitions
+    }
+    if not all(ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, topic, is_filter=True) for topic in topics):
+        message = "The group has described topic(s) that the client is not authorized to describe."
+        return Group(errors.TOPIC_AUTHORIZATION_FAILED, message, group_id)
+    if req.include_authorized_operations and not group.error_code:
+        group.authorized_operations = ctx.allowed_operations(ResourceType.GROUP, group_id)
+    return group
+
+
+def _find(ctx: Context, group_id: str) -> Group:
     if not group_id:
         return Group(errors.INVALID_GROUP_ID, group_id=group_id)
     try:

@@ -10,6 +10,7 @@ from fencepost.broker.alter_configs import (
     TOPIC_RESOURCE,
 )
 from fencepost.broker.node import Context
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ListConfigResourcesRequest, ListConfigResourcesResponse
 
@@ -18,6 +19,8 @@ Resource = ListConfigResourcesResponse.ConfigResource
 
 
 def handle(ctx: Context, req: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    if not ctx.may(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
+        return ListConfigResourcesResponse(error_code=errors.CLUSTER_AUTHORIZATION_FAILED)
     types = set(req.resource_types) or ALL_TYPES
     if ctx.version == 0:
         types = {METRICS_RESOURCE}

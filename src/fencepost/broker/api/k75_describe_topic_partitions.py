@@ -5,13 +5,11 @@ from __future__ import annotations
 from fencepost.broker.node import Context
 from fencepost.broker.topic_rules import TopicRefused, check_topic_name
 from fencepost.broker.topics import Topic
+from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 
 MAX_PARTITIONS = 2000  # Kafka: max.request.partition.size.limit.
-# Kafka: the operations that every client may do without an authorizer, as bits: read, write, create, delete, alter,
-# describe, and alter and describe of the settings.
-AUTHORIZED_OPERATIONS = 3576
 TopicResult = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 PartitionResult = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
 Cursor = DescribeTopicPartitionsResponse.Cursor
@@ -26,27 +24,34 @@ def handle(ctx: Context, req: DescribeTopicPartitionsRequest) -> DescribeTopicPa
         return DescribeTopicPartitionsResponse(topics=refused)
     room = max(min(req.response_partition_limit, MAX_PARTITIONS), 1)
     found: list[TopicResult] = []
+    # Kafka: every page names the topics that the client may not see, after the others.
+    denied: list[TopicResult] = []
+    visible = []
     for name in sorted(names):
+        if ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, name, is_filter=not asked):
+            visible.append(name)
+        elif asked and (cursor is None or name >= cursor.topic_name):
+            denied.append(TopicResult(errors.TOPIC_AUTHORIZATION_FAILED, name))
+    for name in visible:
         first = 0
         if cursor is not None:
             if name < cursor.topic_name:
                 continue
             first = cursor.partition_index if name == cursor.topic_name else 0
         if not room:
-            return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(name, 0))
+            return DescribeTopicPartitionsResponse(topics=found + denied, next_cursor=Cursor(name, 0))
+        operations = ctx.allowed_operations(ResourceType.TOPIC, name)
         topic = ctx.cluster.topics.get(name)
         if topic is None:
-            found.append(TopicResult(_missing(name), name, topic_authorized_operations=AUTHORIZED_OPERATIONS))
+            found.append(TopicResult(_missing(name), name, topic_authorized_operations=operations))
             continue
         end = min(topic.partition_count, first + room)
         partitions = [_describe(ctx, topic, index) for index in range(first, end)]
-        found.append(
-            TopicResult(errors.NONE, name, topic.topic_id, topic.is_internal, partitions, AUTHORIZED_OPERATIONS)
-        )
+        found.append(TopicResult(errors.NONE, name, topic.topic_id, topic.is_internal, partitions, operations))
         if end < topic.partition_count:
-            return DescribeTopicPartitionsResponse(topics=found, next_cursor=Cursor(name, end))
+            return DescribeTopicPartitionsResponse(topics=found + denied, next_cursor=Cursor(name, end))
         room -= len(partitions)
-    return DescribeTopicPartitionsResponse(topics=found)
+    return DescribeTopicPartitionsResponse(topics=found + denied)
 
 
 def _missing(name: str) -> int:

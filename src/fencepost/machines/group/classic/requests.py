@@ -6,12 +6,14 @@ a request that may have been held for long.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 Token = object  # Identifies a held request to the caller, who answers it later; never None.
 Protocols = tuple[tuple[str, bytes], ...]  # (name, metadata), in the member's order of preference.
+MayDescribe = Callable[[str], bool]  # Whether a client may see the topic of this name.
+EVERYTHING: MayDescribe = lambda name: True  # noqa: E731
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,7 @@ class Join:
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: Protocols
+    may_describe: MayDescribe = EVERYTHING  # Of the client, for the patterns of a consumer group.
 
     def time_to_rejoin_ms(self) -> int:
         """The rebalance timeout, or the session timeout of a member that names none."""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from fencepost.machines.group.classic.requests import EVERYTHING, MayDescribe
 from fencepost.machines.group.config import GroupConfig
 from fencepost.machines.group.consumer.assignors import ASSIGNORS
 from fencepost.machines.group.consumer.group import (
@@ -63,6 +64,7 @@ class ConsumerHeartbeat:
     owned: frozenset[Place] | None = None
     client_id: str = ""
     client_host: str = ""
+    may_describe: MayDescribe = EVERYTHING
 
     def is_full(self) -> bool:
         """Whether all fields are set, as after an error. The client then expects a full answer, too."""
@@ -136,7 +138,7 @@ def heartbeat(
         client_host=cmd.client_host,
         classic=None,
     )
-    member = move_on(draft, before, changed, cmd.owned, topics, config, now_ms)
+    member = move_on(draft, before, changed, cmd.owned, topics, cmd.may_describe, config, now_ms)
     says_all = cmd.member_epoch == 0 or cmd.is_full() or member.assigned != held_before
     return HeartbeatResult(
         errors.NONE,
@@ -239,6 +241,7 @@ def move_on(
     changed: ConsumerMember,
     owned: frozenset[Place] | None,
     topics: TopicLookup,
+    may_describe: MayDescribe,
     config: GroupConfig,
     now_ms: int,
 ) -> ConsumerMember:
@@ -248,7 +251,7 @@ def move_on(
     has_subscription_changed = (before.topic_names, before.topic_regex) != (changed.topic_names, changed.topic_regex)
     if is_new or changed != before:
         draft.write(MemberRecord(group_id, changed.member_id, changed))
-    is_bump_due = _resolve_regexes(draft, changed.topic_regex, topics, now_ms) or has_subscription_changed
+    is_bump_due = _resolve_regexes(draft, changed.topic_regex, topics, may_describe, now_ms) or has_subscription_changed
     if not is_bump_due and draft.group.seen_topics_version != topics.version:
         is_bump_due = metadata_hash(draft.group.subscribed_topics(), topics) != draft.group.metadata_hash
     if is_bump_due:
@@ -263,7 +266,7 @@ def move_on(
     return after
 
 
-def _resolve_regexes(draft: Draft, own_regex: str, topics: TopicLookup, now_ms: int) -> bool:
+def _resolve_regexes(draft: Draft, own_regex: str, topics: TopicLookup, may_describe: MayDescribe, now_ms: int) -> bool:
     """Match the patterns with the topics, where the result is not known. True if the result of one has changed.
 
     If a pattern fails, only a member that subscribes to it gets the error. For others it matches the topics of before.
@@ -282,7 +285,8 @@ def _resolve_regexes(draft: Draft, own_regex: str, topics: TopicLookup, now_ms: 
         if known is not None and not is_stale and not is_overdue:
             continue
         try:
-            matched = _matching(regex, topics.names())
+            # Kafka: a pattern matches what the member may see whose heartbeat comes first after a change.
+            matched = frozenset(name for name in _matching(regex, topics.names()) if may_describe(name))
         except GroupRefused:
             if regex == own_regex:
                 raise

@@ -186,7 +186,7 @@ def join(
     owned: set[Place] = set()
     for part in subscription.owned_partitions:
         owned |= _places(part.topic, part.partitions, topics)
-    member = move_on(draft, before, changed, frozenset(owned), topics, config, now_ms)
+    member = move_on(draft, before, changed, frozenset(owned), topics, cmd.may_describe, config, now_ms)
     return JoinResult(
         errors.NONE,
         member_id,
