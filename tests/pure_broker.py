@@ -17,7 +17,7 @@ from typing import Any
 from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.coordinator.txn_trace import Trace
-from fencepost.broker.node import Node
+from fencepost.broker.node import ANONYMOUS, Node
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.txn.records import encode_key, encode_value
 from fencepost.machines.txn.states import Txn
@@ -33,6 +33,8 @@ class PureConnection:
     """The client's end of a connection: the broker's replies, and why it closed the connection."""
 
     host = "127.0.0.1"
+    principal = ANONYMOUS
+    listener_name = ""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []

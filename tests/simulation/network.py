@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fencepost.broker.node import ANONYMOUS
 from fencepost.protocol.schema import Message
 from tests.wire.raw_client import decode_reply, encode_frame
 
@@ -144,6 +145,9 @@ class Call:
         self._lose_soon()
 
     # Called by the broker; see `fencepost.broker.node.Connection`.
+
+    principal = ANONYMOUS
+    listener_name = ""
 
     def reply(self, parts: list[bytes]) -> None:
         assert not self.is_answered, f"{self.request} is answered twice"

@@ -85,6 +85,8 @@ class Cluster:
         self.timers = Timers()
         self.fetches = WaitingFetches(self.timers)
         self.brokers: list[BrokerAddress] = []
+        # The addresses of the brokers by listener and node id, for clients of that listener.
+        self.addresses: Mapping[str, Mapping[int, BrokerAddress]] = {}
         self.metadata = Metadata("", TransactionVersion(int(config["transaction.version"])))
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}

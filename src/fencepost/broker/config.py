@@ -1,7 +1,8 @@
 """The broker's settings: Kafka's names and defaults, and a few of our own that begin with `fencepost.`.
 
 `parse` turns `name=value` strings into a `Config`. It refuses an unknown name and suggests the nearest known one.
-A topic setting falls back to the broker setting that `TOPIC_SETTINGS` names.
+A topic setting falls back to the broker setting that `TOPIC_SETTINGS` names. `listener.name.NAME.` before the name of a
+setting in `LISTENER_SETTINGS` makes it a setting of one listener.
 """
 
 from __future__ import annotations
@@ -10,21 +11,39 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fencepost.broker.advertised import BadListener, parse_listener
+from fencepost.broker.listeners import (
+    DEFAULT_PROTOCOL_MAP,
+    BadListener,
+    parse_advertised,
+    parse_listeners,
+    parse_protocol_map,
+)
 
 
 class BadSetting(ValueError):
     """A setting that cannot be used. The message has the given value and the allowed ones."""
 
 
+class BadStoreType(ValueError):
+    """A store of certificates that is not PEM. The message completes the sentence `name=text ...`."""
+
+
+def check_store_type(text: str) -> None:
+    if text != "PEM":
+        raise BadStoreType(
+            "is not PEM\n\nhint: `openssl pkcs12 -in STORE -nodes -out FILE` writes a PKCS12 store as PEM"
+        )
+
+
 class Setting(NamedTuple):
-    # int (32 bits), long (64), float, bool, str, list; or the allowed words: `a|b` for one of them, `a,b` for any of them.
+    # int (32 bits), long (64), float, bool, str, list, password (never shown); or the allowed words: `a|b` for one of
+    # them, `a,b` for any of them.
     kind: str
     default: Any
     doc: str
     minimum: int | None = None
     maximum: int | None = None
-    check: Callable[[str], object] | None = None  # Raises BadListener.
+    check: Callable[[str], object] | None = None  # Raises BadListener or BadStoreType.
 
     @property
     def is_list(self) -> bool:
@@ -92,8 +111,18 @@ SETTINGS: Mapping[str, Setting] = {
     "fetch.max.bytes": Setting("int", 57_671_680, "The most bytes that one fetch returns.", 1024),
     "max.incremental.fetch.session.cache.slots": Setting("int", 1000, "The most incremental fetch sessions that the broker keeps.", 0),
     "broker.id": Setting("int", 1, "The id of the first broker.", 0),
-    "advertised.listeners": Setting("str", "", "The address that the broker gives to clients, as PLAINTEXT://HOST:PORT; without it, the address of --listen. `--advertise HOST:PORT` sets it too.", check=parse_listener),
+    "listeners": Setting("str", "", "The addresses for clients, as a list of NAME://HOST:PORT; without it, the address of --listen as the listener PLAINTEXT.", check=parse_listeners),
+    "advertised.listeners": Setting("str", "", "The addresses that clients are given, as a list of NAME://HOST:PORT; without it, those of `listeners`. `--advertise HOST:PORT` sets that of the listener PLAINTEXT.", check=parse_advertised),
+    "listener.security.protocol.map": Setting("str", DEFAULT_PROTOCOL_MAP, "The protocol of each listener, as a list of NAME:PROTOCOL.", check=parse_protocol_map),
+    "ssl.keystore.type": Setting("str", "PEM", "Accepted, without effect: ssl.keystore.location is always PEM.", check=check_store_type),
+    "ssl.keystore.location": Setting("str", "", "A file with the broker's private key and its chain of certificates, as PEM. It is read again when it changes."),
+    "ssl.key.password": Setting("password", "", "The password of the private key in ssl.keystore.location, if it is encrypted."),
+    "ssl.truststore.type": Setting("str", "PEM", "Accepted, without effect: ssl.truststore.location is always PEM.", check=check_store_type),
+    "ssl.truststore.location": Setting("str", "", "A file with the certificates of the authorities that sign clients' certificates, as PEM. It is read again when it changes."),
+    "ssl.client.auth": Setting("none|requested|required", "none", "Whether clients show a certificate. Listeners with SASL take it only with their prefix, listener.name.NAME."),
+    "ssl.enabled.protocols": Setting("TLSv1.2,TLSv1.3", "TLSv1.2,TLSv1.3", "The versions of TLS that are accepted.", 1),
     "transaction.version": Setting("0|1|2", "2", "The level of the transaction.version feature in a new data folder."),
+    "fencepost.allow.unauthenticated": Setting("bool", False, "Serve clients of other machines without authentication: every client may do everything."),
     "fencepost.flush.on.commit": Setting("bool", False, "Sync a transaction's data and decision to disk before EndTxn answers."),
     "fencepost.endtxn.reply": Setting("complete|prepare", "complete", "When EndTxn is answered: after all markers (complete), or after the decision as in Apache Kafka (prepare)."),
     "fencepost.state.clean.bytes": Setting("int", 262_144, "Compact a partition of an internal topic when this many bytes of it are dirty.", 1024),
@@ -101,6 +130,12 @@ SETTINGS: Mapping[str, Setting] = {
     "fencepost.recovery.missing": Setting("refuse|accept", "refuse", "What a start does if the data folder has less than its own records say: refuse, or accept the loss and start."),
     "fencepost.crash.at": Setting("str", "", "Kill the process at this crash point, for tests and demos."),
 }  # fmt: skip
+
+# The settings that a listener may have for itself: `listener.name.NAME.ssl.client.auth`. NAME is in lower case.
+LISTENER_PREFIX = "listener.name."
+LISTENER_SETTINGS: Mapping[str, Setting] = {
+    name: setting for name, setting in SETTINGS.items() if name.startswith("ssl.")
+}
 
 # Topic setting -> the broker setting it falls back to.
 TOPIC_SETTINGS: Mapping[str, str] = {
@@ -174,6 +209,17 @@ class Config:
             return parse_value(name, SETTINGS[fallback], overrides[name])
         return self._values[fallback]
 
+    def for_listener(self, listener: str, name: str, mechanism: str = "", is_own: bool = False) -> Any:
+        """The value of a setting for one listener, and one SASL mechanism of it: the closest that is given.
+
+        With `is_own`, the value for all listeners does not count, only the default.
+        """
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        for full in (f"{prefix}{mechanism.lower()}.{name}", f"{prefix}{name}"):
+            if full in self.given:
+                return self.given[full]
+        return LISTENER_SETTINGS[name].default if is_own else self._values[name]
+
     def warnings(self) -> list[str]:
         """Warnings about settings that are allowed but dangerous."""
         found = []
@@ -216,7 +262,7 @@ def parse_value(name: str, setting: Setting, text: str) -> Any:
     if setting.check is not None:
         try:
             setting.check(text)
-        except BadListener as e:
+        except (BadListener, BadStoreType) as e:
             raise BadSetting(f"{name}={text} {e}") from None
     return text
 
@@ -240,12 +286,20 @@ def _parse_number(name: str, setting: Setting, text: str) -> int | float:
 def parse(pairs: Mapping[str, str]) -> Config:
     values = {}
     for name, text in pairs.items():
-        setting = SETTINGS.get(name)
+        setting = setting_of(name)
         if setting is None:
-            near = difflib.get_close_matches(name, SETTINGS, n=1)
+            near = difflib.get_close_matches(name, [*SETTINGS, *LISTENER_SETTINGS], n=1)
             raise BadSetting(f"unknown setting {name}" + (f"\n\nhint: did you mean {near[0]}?" if near else ""))
         values[name] = parse_value(name, setting, text)
     return Config(values)
+
+
+def setting_of(name: str) -> Setting | None:
+    """The type and limits of a setting of the broker, or of one of its listeners; None if the name is unknown."""
+    if not name.startswith(LISTENER_PREFIX):
+        return SETTINGS.get(name)
+    listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    return LISTENER_SETTINGS.get(rest) if listener else None
 
 
 def topic_setting(name: str) -> Setting | None:

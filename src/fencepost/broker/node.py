@@ -18,7 +18,7 @@ from fencepost.protocol import errors, messages
 from fencepost.protocol.schema import Malformed, Message, read_uvarint_rest, skip_tags
 
 if TYPE_CHECKING:
-    from fencepost.broker.cluster import Cluster
+    from fencepost.broker.cluster import BrokerAddress, Cluster
 
 _HEADER = struct.Struct(">hhih")
 _FRAME_V0 = struct.Struct(">ii")
@@ -34,12 +34,15 @@ Frame = bytes | memoryview
 BULKY = frozenset({0, 11, 14})
 PRODUCE = 0
 MAX_NAMES_REQUEST_BYTES = 1 << 24
+ANONYMOUS = "User:ANONYMOUS"
 
 
 class Connection(Protocol):
     """The connection of one client, as the shell provides it."""
 
     host: str
+    principal: str  # Kafka's name of the client, such as `User:alice`.
+    listener_name: str
 
     def reply(self, parts: list[bytes]) -> None:
         """Send the answer to the last request; an empty list if that request expects none."""
@@ -94,6 +97,11 @@ class Context:
         else:
             head = _FRAME_V0.pack(size + 4, self.correlation_id)
         self.connection.reply([head, *parts])
+
+    def address_of(self, broker: BrokerAddress) -> BrokerAddress:
+        """The address of a broker that this client can use: the one of the listener that it came in on."""
+        addresses = self.cluster.addresses.get(self.connection.listener_name)
+        return broker if addresses is None else addresses.get(broker.node_id, broker)
 
     def reply_nothing(self) -> None:
         self.connection.reply([])

@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fencepost.broker.advertised import parse_listener
-from fencepost.broker.cluster import BrokerAddress, Cluster, Disk
+from fencepost.broker.cluster import Cluster, Disk
 from fencepost.broker.config import Config
 from fencepost.broker.metadata import logs_in
 from fencepost.broker.node import Node
@@ -23,9 +22,10 @@ from fencepost.broker.rpcs import SeenRpc, find_rpcs
 from fencepost.machines.log.interface import LogTailUnknown, Storage
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.server import memory
-from fencepost.server.addresses import CannotListen, advertised, bind, exposure, listening
+from fencepost.server.addresses import CannotListen, endpoints
 from fencepost.server.complaints import Complaints
 from fencepost.server.crash import CrashPoints
+from fencepost.server.doors import Door, open_doors, tell_addresses
 from fencepost.server.life_lines import ready_text, settings_line, starting_line, stopped_text
 from fencepost.server.listener import Listener
 from fencepost.server.operator_log import Level, OperatorLog
@@ -66,6 +66,7 @@ class App:
         self.cluster: Cluster
         self.now_ms = now_ms
         self.crash_points = CrashPoints(settings.config["fencepost.crash.at"])
+        self.doors: list[Door] = []
         self.listeners: list[Listener] = []
         self._servers: list[asyncio.Server] = []
         self._alarm: asyncio.TimerHandle | None = None
@@ -76,26 +77,26 @@ class App:
         self.metrics_port: int | None = None
         self._is_stopping = False
 
-    async def start(self) -> list[BrokerAddress]:
+    async def start(self) -> list[Door]:
         """Bind, recover, serve. Returns where the brokers listen; clients may be given other addresses."""
         began_ms = now_ms()
         self._loop = asyncio.get_running_loop()
         config = self.settings.config
-        sockets = bind(self.settings.host, self.settings.port, self.settings.brokers)
-        listens_on = listening(sockets, self.settings.host, config["broker.id"])
+        listeners = endpoints(config, self.settings.host, self.settings.port)
+        self.doors = open_doors(listeners, config, self.settings.brokers, self.log.warning)
         try:
-            given_to_clients = advertised(listens_on, parse_listener(config["advertised.listeners"]))
             storage = self._open_storage()
         except Exception:
-            for sock in sockets:
-                sock.close()
+            for door in self.doors:
+                door.close()
             raise
         self.log.info(starting_line(self.settings.data))
         self.log.info(settings_line(config))
         for warning in config.warnings():
             self.log.warning(warning)
-        if (exposed := exposure(sockets)) is not None:
-            self.log.warning(exposed)
+        for door in self.doors:
+            if door.warning is not None:
+                self.log.warning(door.warning)
         crash_at = self.crash_points.reach if config["fencepost.crash.at"] else None
         self.cluster = Cluster(
             storage,
@@ -107,7 +108,7 @@ class App:
         )
         if self.settings.data is not None:
             self.cluster.disk = self._disk
-        self.cluster.brokers = given_to_clients
+        tell_addresses(self.cluster, self.doors)
         try:
             self._recover(storage)
         except Exception:
@@ -128,11 +129,13 @@ class App:
             self.listeners.append(Listener(node, complaints, self._after_work, self.die, debug))
         if self.settings.metrics is not None:
             await self._serve_metrics(*self.settings.metrics)
-        for listener, sock in zip(self.listeners, sockets, strict=True):
-            self._servers.append(await self._loop.create_server(listener.protocol, sock=sock, backlog=4096))
+        for door in self.doors:
+            for listener, sock in zip(self.listeners, door.sockets, strict=True):
+                server = await self._loop.create_server(door.protocol(listener), sock=sock, backlog=4096)
+                self._servers.append(server)
         self.ring()  # Also sets the alarm: there may never be a client whose request would set it.
-        self.log.info(ready_text(listens_on, self.cluster, now_ms() - began_ms))
-        return listens_on
+        self.log.info(ready_text(self.doors, self.cluster, now_ms() - began_ms))
+        return self.doors
 
     async def _serve_metrics(self, host: str, port: int) -> None:
         # Imported here: the import takes a tenth of a second, which a broker without metrics saves.
@@ -288,7 +291,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _run(app: App, ready: Callable[[list[BrokerAddress]], None]) -> None:
+async def _run(app: App, ready: Callable[[list[Door]], None]) -> None:
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[int] = loop.create_future()
 
@@ -300,10 +303,10 @@ async def _run(app: App, ready: Callable[[list[BrokerAddress]], None]) -> None:
         # Under `nohup`, SIGHUP is ignored: the broker is meant to outlive its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda received, _: loop.call_soon_threadsafe(stop, received))
-    brokers = await app.start()
+    doors = await app.start()
     if app.settings.control is not None:
         app.settings.control.serve(app)
-    ready(brokers)
+    ready(doors)
     loop.call_later(memory.SHORTEST_INTERVAL_S, _collect_now_and_then, loop)
     received = await stopping
     # Another signal must not turn the clean end into a kill. The loop's own handlers would go with the loop.
@@ -317,7 +320,7 @@ def _collect_now_and_then(loop: asyncio.AbstractEventLoop) -> None:
     loop.call_later(memory.collect(), _collect_now_and_then, loop)
 
 
-def serve(settings: Settings, ready: Callable[[list[BrokerAddress]], None]) -> None:
+def serve(settings: Settings, ready: Callable[[list[Door]], None]) -> None:
     """Run a broker until SIGTERM, SIGHUP or Ctrl-C."""
     memory.tune()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

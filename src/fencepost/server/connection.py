@@ -15,6 +15,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
+from fencepost.broker.node import ANONYMOUS
 from fencepost.broker.rpcs import KEPT_BYTES, KEPT_KEYS, KEPT_PER_CONNECTION, KEPT_REPLY_BYTES, KeptRpc
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
@@ -51,8 +52,11 @@ class ClientConnection(FlowControl):
         "_outbox",
         "_outbox_bytes",
         "_reads_little",
+        "has_entered",
         "host",
+        "listener_name",
         "port",
+        "principal",
         "rpcs",
     )
 
@@ -60,6 +64,9 @@ class ClientConnection(FlowControl):
         super().__init__(listener)
         self.host = ""
         self.port = 0
+        self.listener_name = ""
+        self.principal = ANONYMOUS
+        self.has_entered = True  # No TLS handshake and no login are left to do.
         self.rpcs: deque[KeptRpc] | None = None
         self._closing_bytes = 0  # Bytes that the listener counts as still to be sent before the close.
         self._outbox: list[bytes] = []
@@ -165,6 +172,11 @@ class ClientConnection(FlowControl):
         self._closing_bytes = self._transport.get_write_buffer_size()
         self._listener.closing_bytes += self._closing_bytes
         self._transport.abort()
+
+    def enter(self) -> None:
+        """The TLS handshake and the login, as far as the listener asks for them, are done."""
+        self.has_entered = True
+        self._listener.entering.pop(self, None)
 
     def on_close(self, action: Callable[[], None]) -> None:
         self._closer = action
@@ -320,6 +332,7 @@ class ClientConnection(FlowControl):
             return
         self.state = CLOSED
         self._listener.silent.pop(self, None)
+        self._listener.entering.pop(self, None)
         self._give_back()
         self._outbox.clear()
         closer, self._closer = self._closer, None

@@ -39,7 +39,7 @@ def handle(ctx: Context, req: MetadataRequest) -> MetadataResponse:
                 missing = errors.LEADER_NOT_AVAILABLE
         topics = [_find(ctx, wanted, refused, missing) for wanted in distinct]
     return MetadataResponse(
-        brokers=[BrokerResponse(b.node_id, b.host, b.port) for b in cluster.brokers],
+        brokers=[BrokerResponse(b.node_id, b.host, b.port) for b in map(ctx.address_of, cluster.brokers)],
         cluster_id=cluster.cluster_id,
         controller_id=cluster.brokers[0].node_id,
         topics=topics,

@@ -1,0 +1,107 @@
+"""The listeners of a running process: sockets, TLS and login of each.
+
+Every broker has one socket per listener, and one `Listener` object, which divides its memory among the connections of
+all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from functools import partial
+
+from fencepost.broker.cluster import Cluster
+from fencepost.broker.config import Config
+from fencepost.broker.listeners import Endpoint
+from fencepost.server.addresses import advertised, bind, client_auth, exposure, listening
+from fencepost.server.connection import ClientConnection
+from fencepost.server.listener import Listener
+from fencepost.server.tls import Certificates, TlsLayer, TlsSettings
+
+
+class Door:
+    """One listener: `sockets` and `listens_on` have an entry for each broker."""
+
+    def __init__(self, endpoint: Endpoint, config: Config, brokers: int, warn: Callable[[str], None]) -> None:
+        """Raises CannotListen or BadSetting."""
+        self.endpoint = endpoint
+        self._config = config
+        self._certificates = self._read_certificates(warn) if endpoint.uses_tls else None
+        self._principal_of = _certificate_reader() if self._asks_for_certificates else None
+        self.sockets: list[socket.socket] = []
+        self.sockets = bind(endpoint.host, endpoint.port, brokers)
+        try:
+            self.listens_on = listening(self.sockets, endpoint.host, config["broker.id"])
+            self.given_to_clients = advertised(self.listens_on, endpoint.advertised)
+            self.warning = exposure(config, endpoint, self.sockets)
+        except Exception:
+            self.close()
+            raise
+
+    @property
+    def _asks_for_certificates(self) -> bool:
+        return self.endpoint.uses_tls and client_auth(self._config, self.endpoint) != "none"
+
+    def close(self) -> None:
+        for sock in self.sockets:
+            sock.close()
+
+    def _read_certificates(self, warn: Callable[[str], None]) -> Certificates:
+        own = partial(self._config.for_listener, self.endpoint.name)
+        settings = TlsSettings(
+            own("ssl.keystore.location"),
+            own("ssl.key.password"),
+            own("ssl.truststore.location"),
+            client_auth(self._config, self.endpoint),
+            own("ssl.enabled.protocols"),
+        )
+        return Certificates(settings, warn)
+
+    def protocol(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
+        """What asyncio calls for each new connection."""
+
+        def accept() -> asyncio.BaseProtocol:
+            connection = listener.protocol()
+            connection.listener_name = self.endpoint.name
+            if self._certificates is None:
+                return connection
+            connection.has_entered = False
+            return TlsLayer(connection, listener, self._certificates, partial(self._on_handshake, connection))
+
+        return accept
+
+    def _on_handshake(self, connection: ClientConnection, certificate: bytes | None) -> None:
+        if self._principal_of is not None and certificate is not None:
+            connection.principal = self._principal_of(certificate)
+        connection.enter()
+
+
+def open_doors(endpoints: list[Endpoint], config: Config, brokers: int, warn: Callable[[str], None]) -> list[Door]:
+    """Raises CannotListen or BadSetting, and leaves nothing open then."""
+    doors: list[Door] = []
+    try:
+        for endpoint in endpoints:
+            doors.append(Door(endpoint, config, brokers, warn))
+    except Exception:
+        for door in doors:
+            door.close()
+        raise
+    return doors
+
+
+def tell_addresses(cluster: Cluster, doors: list[Door]) -> None:
+    """Clients are given the addresses of the listener that they use; those of the first are the brokers' own."""
+    cluster.brokers = doors[0].given_to_clients
+    cluster.addresses = {
+        door.endpoint.name: {address.node_id: address for address in door.given_to_clients} for door in doors
+    }
+
+
+def _certificate_reader() -> Callable[[bytes], str]:
+    from fencepost.server.extras import require
+
+    require("cryptography", "ssl.client.auth")
+    from fencepost.machines.auth.certificates import principal_of
+
+    return principal_of
