@@ -104,7 +104,7 @@ class Cluster:
             cluster_id = base64.urlsafe_b64encode(self.rng.randbytes(16)).decode().rstrip("=")
             # An earlier document may be lost, and clients may still have its producer ids.
             first_id = first_producer_id_after_loss(0, now_ms) if self.storage.may_have_lost_appends else 0
-            self._save(
+            self.save(
                 self.metadata._replace(
                     cluster_id=cluster_id, next_producer_id=first_id, first_producer_id_after_loss=first_id
                 )
@@ -137,7 +137,7 @@ class Cluster:
             )
             for partition in opened.values():
                 partition.leader_epochs.begin(found.leader_epoch, partition.log.end_offset)
-            self._save(found)
+            self.save(found)
         self._next_producer_id = found.next_producer_id
         self._apply(found, found.topics, opened, now_ms)
 
@@ -178,14 +178,15 @@ class Cluster:
         opened: dict[TopicPartition, Partition] = {}
         try:
             self._open_partitions(after, draft.changed, now_ms, opened)
-            self._save(after)
+            self.save(after)
         except Exception:
             # The document does not name these logs. What cannot be deleted is a stray, which the next start removes.
             self._delete_logs(opened)
             raise
         self._apply(after, draft.changed, opened, now_ms)
 
-    def _save(self, after: Metadata) -> None:
+    def save(self, after: Metadata) -> None:
+        """Save a document that changes no topic; it is valid from then on. Raises StorageFailed."""
         self.storage.save_metadata(encode_metadata(after))
         self.metadata = after
 
@@ -262,7 +263,7 @@ class Cluster:
 
         Clients believe a change only if it comes with a higher epoch. Raises StorageFailed.
         """
-        self._save(
+        self.save(
             self.metadata._replace(
                 transaction_version=transaction_version,
                 group_version=group_version,
@@ -274,7 +275,7 @@ class Cluster:
         """A producer id that was never given out. A block of them is claimed on disk before its first use."""
         if self._next_producer_id >= self.metadata.next_producer_id:
             claimed = self.metadata.next_producer_id + PRODUCER_ID_BLOCK
-            self._save(self.metadata._replace(next_producer_id=claimed))
+            self.save(self.metadata._replace(next_producer_id=claimed))
         producer_id = self._next_producer_id
         self._next_producer_id += 1
         return producer_id

@@ -121,6 +121,9 @@ SETTINGS: Mapping[str, Setting] = {
     "ssl.truststore.location": Setting("str", "", "A file with the certificates of the authorities that sign clients' certificates, as PEM. It is read again when it changes."),
     "ssl.client.auth": Setting("none|requested|required", "none", "Whether clients show a certificate. Listeners with SASL take it only with their prefix, listener.name.NAME."),
     "ssl.enabled.protocols": Setting("TLSv1.2,TLSv1.3", "TLSv1.2,TLSv1.3", "The versions of TLS that are accepted.", 1),
+    "sasl.enabled.mechanisms": Setting("PLAIN,SCRAM-SHA-256,SCRAM-SHA-512", "SCRAM-SHA-256,SCRAM-SHA-512", "The SASL mechanisms that clients may use to log in.", 1),
+    "connections.max.reauth.ms": Setting("long", 0, "How long a login lasts. A client that knows KIP-368 repeats it in time, others are disconnected; 0: for ever.", 0),
+    "connection.failed.authentication.delay.ms": Setting("int", 100, "How long the answer to a failed login is delayed.", 0),
     "transaction.version": Setting("0|1|2", "2", "The level of the transaction.version feature in a new data folder."),
     "fencepost.allow.unauthenticated": Setting("bool", False, "Serve clients of other machines without authentication: every client may do everything."),
     "fencepost.flush.on.commit": Setting("bool", False, "Sync a transaction's data and decision to disk before EndTxn answers."),
@@ -131,10 +134,18 @@ SETTINGS: Mapping[str, Setting] = {
     "fencepost.crash.at": Setting("str", "", "Kill the process at this crash point, for tests and demos."),
 }  # fmt: skip
 
-# The settings that a listener may have for itself: `listener.name.NAME.ssl.client.auth`. NAME is in lower case.
+# The settings that a listener may have for itself: `listener.name.NAME.ssl.client.auth`, or one SASL mechanism of it:
+# `listener.name.NAME.plain.sasl.jaas.config`. NAME and the mechanism are in lower case.
 LISTENER_PREFIX = "listener.name."
+SASL_MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer")
 LISTENER_SETTINGS: Mapping[str, Setting] = {
-    name: setting for name, setting in SETTINGS.items() if name.startswith("ssl.")
+    name: setting
+    for name, setting in SETTINGS.items()
+    if name.startswith(("ssl.", "sasl.")) or name == "connections.max.reauth.ms"
+} | {
+    "sasl.jaas.config": Setting(
+        "password", "", "The users of PLAIN and their passwords; without effect for other mechanisms."
+    )
 }
 
 # Topic setting -> the broker setting it falls back to.
@@ -218,7 +229,7 @@ class Config:
         for full in (f"{prefix}{mechanism.lower()}.{name}", f"{prefix}{name}"):
             if full in self.given:
                 return self.given[full]
-        return LISTENER_SETTINGS[name].default if is_own else self._values[name]
+        return self._values[name] if name in self._values and not is_own else LISTENER_SETTINGS[name].default
 
     def warnings(self) -> list[str]:
         """Warnings about settings that are allowed but dangerous."""
@@ -299,6 +310,8 @@ def setting_of(name: str) -> Setting | None:
     if not name.startswith(LISTENER_PREFIX):
         return SETTINGS.get(name)
     listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    if rest.split(".")[0] in SASL_MECHANISMS:
+        rest = rest.partition(".")[2]
     return LISTENER_SETTINGS.get(rest) if listener else None
 
 

@@ -1,4 +1,4 @@
-"""The cluster's own facts as one document: its id, its features, its topics, and how far producer ids are claimed.
+"""The cluster's own facts as one document: its id, features, topics and users, and how far producer ids are claimed.
 
 `Metadata` is immutable. A request that changes it makes a `MetadataDraft`, checks and changes the draft, and hands it
 to `Cluster.commit`, which saves the new document and only then applies it. If saving fails, the cluster is as it was.
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fencepost import __version__
+from fencepost.broker.users import Users, decode_users, encode_users
 from fencepost.protocol.transaction_version import TransactionVersion
 
 # Rises when older versions of Fencepost must not open the folder: docs/guides/upgrade.md.
@@ -37,6 +38,7 @@ class Metadata(NamedTuple):
     next_producer_id: int = 0  # All below are claimed.
     first_producer_id_after_loss: int = 0  # All below were given out before appends were lost, as in a power loss.
     topics: Mapping[str, TopicMetadata] = {}
+    users: Users = {}  # noqa: RUF012 - it is a Mapping
 
 
 class MetadataDraft:
@@ -78,6 +80,7 @@ def encode_metadata(metadata: Metadata) -> bytes:
             topic.name: {"id": topic.topic_id.hex(), "partitions": topic.partition_count, "configs": topic.configs}
             for topic in metadata.topics.values()
         },
+        "users": encode_users(metadata.users),
     }
     return json.dumps(document, indent=1).encode()
 
@@ -105,6 +108,7 @@ def decode_metadata(raw: bytes) -> Metadata:
             name: TopicMetadata(name, bytes.fromhex(entry["id"]), entry["partitions"], entry["configs"])
             for name, entry in document["topics"].items()
         },
+        decode_users(document.get("users", {})),
     )
 
 

@@ -19,6 +19,7 @@ from fencepost.protocol.schema import Malformed, Message, read_uvarint_rest, ski
 
 if TYPE_CHECKING:
     from fencepost.broker.cluster import BrokerAddress, Cluster
+    from fencepost.machines.auth.login import Login
 
 _HEADER = struct.Struct(">hhih")
 _FRAME_V0 = struct.Struct(">ii")
@@ -43,6 +44,11 @@ class Connection(Protocol):
     host: str
     principal: str  # Kafka's name of the client, such as `User:alice`.
     listener_name: str
+    login: Login | None  # None: the listener asks for no login.
+
+    def enter(self, principal: str) -> None:
+        """The client has proved who it is."""
+        ...
 
     def reply(self, parts: list[bytes]) -> None:
         """Send the answer to the last request; an empty list if that request expects none."""

@@ -25,7 +25,7 @@ from fencepost.server import memory
 from fencepost.server.addresses import CannotListen, endpoints
 from fencepost.server.complaints import Complaints
 from fencepost.server.crash import CrashPoints
-from fencepost.server.doors import Door, open_doors, tell_addresses
+from fencepost.server.doors import Door, connect_doors, open_doors
 from fencepost.server.life_lines import ready_text, settings_line, starting_line, stopped_text
 from fencepost.server.listener import Listener
 from fencepost.server.operator_log import Level, OperatorLog
@@ -108,7 +108,7 @@ class App:
         )
         if self.settings.data is not None:
             self.cluster.disk = self._disk
-        tell_addresses(self.cluster, self.doors)
+        connect_doors(self.cluster, self.doors)
         try:
             self._recover(storage)
         except Exception:
@@ -131,7 +131,9 @@ class App:
             await self._serve_metrics(*self.settings.metrics)
         for door in self.doors:
             for listener, sock in zip(self.listeners, door.sockets, strict=True):
-                server = await self._loop.create_server(door.protocol(listener), sock=sock, backlog=4096)
+                server = await self._loop.create_server(
+                    door.protocol(listener, lambda: self.now_ms()), sock=sock, backlog=4096
+                )
                 self._servers.append(server)
         self.ring()  # Also sets the alarm: there may never be a client whose request would set it.
         self.log.info(ready_text(self.doors, self.cluster, now_ms() - began_ms))

@@ -7,15 +7,19 @@ all of them.
 from __future__ import annotations
 
 import asyncio
-import socket
+import secrets
 from collections.abc import Callable
 from functools import partial
 
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import Config
 from fencepost.broker.listeners import Endpoint
+from fencepost.broker.logins import Logins
+from fencepost.broker.node import ANONYMOUS
+from fencepost.broker.users import Users
 from fencepost.server.addresses import advertised, bind, client_auth, exposure, listening
 from fencepost.server.connection import ClientConnection
+from fencepost.server.guard import Guard
 from fencepost.server.listener import Listener
 from fencepost.server.tls import Certificates, TlsLayer, TlsSettings
 
@@ -29,7 +33,8 @@ class Door:
         self._config = config
         self._certificates = self._read_certificates(warn) if endpoint.uses_tls else None
         self._principal_of = _certificate_reader() if self._asks_for_certificates else None
-        self.sockets: list[socket.socket] = []
+        self._logins = self._offer_logins() if endpoint.uses_sasl else None
+        self.users: Callable[[], Users] = dict
         self.sockets = bind(endpoint.host, endpoint.port, brokers)
         try:
             self.listens_on = listening(self.sockets, endpoint.host, config["broker.id"])
@@ -58,12 +63,20 @@ class Door:
         )
         return Certificates(settings, warn)
 
-    def protocol(self, listener: Listener) -> Callable[[], asyncio.BaseProtocol]:
+    def _offer_logins(self) -> Logins:
+        secret = secrets.token_bytes(32)
+        return Logins(self._config, self.endpoint.name, lambda: self.users(), secrets.token_urlsafe, secret)
+
+    def protocol(self, listener: Listener, now_ms: Callable[[], int]) -> Callable[[], asyncio.BaseProtocol]:
         """What asyncio calls for each new connection."""
 
         def accept() -> asyncio.BaseProtocol:
             connection = listener.protocol()
             connection.listener_name = self.endpoint.name
+            if self._logins is not None:
+                login = connection.login = self._logins.new()
+                connection.guard = Guard(listener, login, now_ms)
+                connection.has_entered = False
             if self._certificates is None:
                 return connection
             connection.has_entered = False
@@ -72,9 +85,12 @@ class Door:
         return accept
 
     def _on_handshake(self, connection: ClientConnection, certificate: bytes | None) -> None:
+        if self.endpoint.uses_sasl:
+            return  # The login decides who the client is.
         if self._principal_of is not None and certificate is not None:
-            connection.principal = self._principal_of(certificate)
-        connection.enter()
+            connection.enter(self._principal_of(certificate))
+        else:
+            connection.enter(ANONYMOUS)
 
 
 def open_doors(endpoints: list[Endpoint], config: Config, brokers: int, warn: Callable[[str], None]) -> list[Door]:
@@ -90,8 +106,10 @@ def open_doors(endpoints: list[Endpoint], config: Config, brokers: int, warn: Ca
     return doors
 
 
-def tell_addresses(cluster: Cluster, doors: list[Door]) -> None:
-    """Clients are given the addresses of the listener that they use; those of the first are the brokers' own."""
+def connect_doors(cluster: Cluster, doors: list[Door]) -> None:
+    """The cluster learns its addresses: clients get those of the listener that they use. Doors learn its users."""
+    for door in doors:
+        door.users = lambda: cluster.metadata.users
     cluster.brokers = doors[0].given_to_clients
     cluster.addresses = {
         door.endpoint.name: {address.node_id: address for address in door.given_to_clients} for door in doors
