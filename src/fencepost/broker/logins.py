@@ -9,8 +9,8 @@ from fencepost.broker.config import BadSetting, Config
 from fencepost.broker.users import Users
 from fencepost.machines.auth.login import Exchange, Login
 from fencepost.machines.auth.plain import PlainExchange, parse_jaas_users
-from fencepost.machines.auth.scram import MECHANISMS as SCRAM
 from fencepost.machines.auth.scram import ScramCredential, ScramExchange
+from fencepost.protocol.scram import SCRAM_MECHANISMS as SCRAM
 
 PLAIN = "PLAIN"
 

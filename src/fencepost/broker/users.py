@@ -10,15 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from fencepost.machines.auth.scram import (
-    BY_NUMBER,
-    MAX_ITERATIONS,
-    MIN_ITERATIONS,
-    ScramCredential,
-    credential_of,
-)
+from fencepost.machines.auth.scram import ScramCredential, credential_of
 from fencepost.protocol import errors
 from fencepost.protocol.messages import AlterUserScramCredentialsRequest
+from fencepost.protocol.scram import BY_NUMBER, MAX_ITERATIONS, MIN_ITERATIONS
 
 # The credentials of each user by the name of their mechanism.
 Users = Mapping[str, Mapping[str, ScramCredential]]

@@ -6,9 +6,9 @@ from collections import Counter
 
 from fencepost.broker.node import Context
 from fencepost.broker.users import Users
-from fencepost.machines.auth.scram import MECHANISMS
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse
+from fencepost.protocol.scram import SCRAM_MECHANISMS
 
 Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 CredentialInfo = DescribeUserScramCredentialsResponse.CredentialInfo
@@ -30,5 +30,5 @@ def _describe(users: Users, name: str, times: int) -> Result:
     if name not in users:
         message = f"Attempt to describe a user credential that does not exist: {name}"
         return Result(name, errors.RESOURCE_NOT_FOUND, message)
-    found = sorted((MECHANISMS[mechanism].number, kept.iterations) for mechanism, kept in users[name].items())
+    found = sorted((SCRAM_MECHANISMS[mechanism].number, kept.iterations) for mechanism, kept in users[name].items())
     return Result(name, errors.NONE, "", [CredentialInfo(*info) for info in found])

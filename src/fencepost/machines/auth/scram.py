@@ -15,24 +15,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from fencepost.machines.auth.login import ANOTHER_USER, Challenge, LoginAccepted, LoginRefused, Step
-
-MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16_384
-SALT_BYTES = 16
+from fencepost.protocol.scram import MIN_ITERATIONS, SALT_BYTES, ScramMechanism
 
 _SASL_NAME = r"(?:[^,=\0]|=2C|=3D)+"
 _CLIENT_FIRST = re.compile(rf"(n,(?:a=({_SASL_NAME}))?,)(n=({_SASL_NAME}),r=([!-+\--~]+)((?:,[a-zA-Z]=[^,\0]*)*))")
 _CLIENT_FINAL = re.compile(r"(c=([a-zA-Z0-9/+=]+),r=([!-+\--~]+)),p=([a-zA-Z0-9/+=]+)")
-
-
-class Mechanism(NamedTuple):
-    number: int  # In AlterUserScramCredentials.
-    name: str
-    digest: str
-
-
-SHA_256, SHA_512 = Mechanism(1, "SCRAM-SHA-256", "sha256"), Mechanism(2, "SCRAM-SHA-512", "sha512")
-MECHANISMS = {mechanism.name: mechanism for mechanism in (SHA_256, SHA_512)}
-BY_NUMBER = {mechanism.number: mechanism for mechanism in (SHA_256, SHA_512)}
 
 
 class ScramCredential(NamedTuple):
@@ -42,18 +29,14 @@ class ScramCredential(NamedTuple):
     iterations: int
 
 
-def salted_password(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
-
-
-def credential_of(mechanism: Mechanism, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
+def credential_of(mechanism: ScramMechanism, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
     """The keys that are kept for a salted password."""
     client_key = hmac.digest(salted, b"Client Key", mechanism.digest)
     stored_key = hashlib.new(mechanism.digest, client_key).digest()
     return ScramCredential(salt, stored_key, hmac.digest(salted, b"Server Key", mechanism.digest), iterations)
 
 
-def decoy_of(mechanism: Mechanism, user: str, secret: bytes) -> ScramCredential:
+def decoy_of(mechanism: ScramMechanism, user: str, secret: bytes) -> ScramCredential:
     """The credential of a user that does not exist: always the same salt, and no password fits."""
     seed = hmac.digest(secret, f"{mechanism.name},{user}".encode(), "sha512")
     return credential_of(mechanism, seed, seed[-SALT_BYTES:], MIN_ITERATIONS)
@@ -63,7 +46,7 @@ class ScramExchange:
     """`find` returns the credential of a user, or None. `nonce` is random and never used twice."""
 
     def __init__(
-        self, mechanism: Mechanism, find: Callable[[str], ScramCredential | None], nonce: str, secret: bytes
+        self, mechanism: ScramMechanism, find: Callable[[str], ScramCredential | None], nonce: str, secret: bytes
     ) -> None:
         self._mechanism = mechanism
         self._find = find

@@ -8,14 +8,8 @@ import itertools
 import pytest
 
 from fencepost.machines.auth.login import Challenge, LoginAccepted, LoginRefused, Step
-from fencepost.machines.auth.scram import (
-    MECHANISMS,
-    SHA_256,
-    ScramCredential,
-    ScramExchange,
-    credential_of,
-    salted_password,
-)
+from fencepost.machines.auth.scram import ScramCredential, ScramExchange, credential_of
+from fencepost.protocol.scram import SCRAM_MECHANISMS, SHA_256, salted_password
 from tests.conformance.logins import scram_final
 
 # The example of RFC 7677.
@@ -116,7 +110,7 @@ def test_names_with_commas_and_equal_signs_are_whole() -> None:
 
 
 def test_no_password_can_be_computed_from_what_is_kept() -> None:
-    kept = [credential_of(m, salted_password(m, "pencil", SALT, 4096), SALT, 4096) for m in MECHANISMS.values()]
+    kept = [credential_of(m, salted_password(m, "pencil", SALT, 4096), SALT, 4096) for m in SCRAM_MECHANISMS.values()]
     for one, other in itertools.combinations(kept, 2):
         assert {one.stored_key, one.server_key}.isdisjoint({other.stored_key, other.server_key})
     assert all(b"pencil" not in part for one in kept for part in one[:3])
