@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from fencepost.broker.config import BadSetting, Config
 from fencepost.broker.users import Users
@@ -12,16 +13,22 @@ from fencepost.machines.auth.plain import PlainExchange, parse_jaas_users
 from fencepost.machines.auth.scram import ScramCredential, ScramExchange
 from fencepost.protocol.scram import SCRAM_MECHANISMS as SCRAM
 
-PLAIN = "PLAIN"
+PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
 
 
 class Logins:
     """Makes the `Login` of each connection of one listener. `nonce` and `secret` are random."""
 
     def __init__(
-        self, config: Config, listener: str, users: Callable[[], Users], nonce: Callable[[], str], secret: bytes
+        self,
+        config: Config,
+        listener: str,
+        users: Callable[[], Users],
+        nonce: Callable[[], str],
+        secret: bytes,
+        find_key: Callable[[str | None], list[Any]] | None = None,
     ) -> None:
-        """Raises BadSetting if a mechanism is enabled that no client could use."""
+        """Raises BadSetting if a mechanism is enabled that no client could use. `find_key` finds keys of tokens."""
         self._users = users
         enabled = enabled_mechanisms(config, listener)
         self._mechanisms: dict[str, Callable[[], Exchange]] = {}
@@ -31,6 +38,9 @@ class Logins:
                 self._mechanisms[name] = partial(self._scram, name, find, nonce, secret)
             elif name == PLAIN:
                 self._mechanisms[name] = partial(PlainExchange, plain_users(config, listener))
+            elif name == OAUTHBEARER:
+                assert find_key is not None
+                self._mechanisms[name] = token_exchanges(config, listener, find_key)
         self._max_session_ms = {
             name: int(config.for_listener(listener, "connections.max.reauth.ms", name)) for name in enabled
         }
@@ -51,6 +61,28 @@ class Logins:
 def enabled_mechanisms(config: Config, listener: str) -> list[str]:
     found: str = config.for_listener(listener, "sasl.enabled.mechanisms")
     return found.split(",")
+
+
+def token_exchanges(
+    config: Config, listener: str, find_key: Callable[[str | None], list[Any]]
+) -> Callable[[], Exchange]:
+    # Imported here: few brokers have the packages of the extra `security`.
+    from fencepost.machines.auth.oauthbearer import OAuthBearerExchange
+    from fencepost.machines.auth.tokens import Token, TokenRules, check_token
+
+    own = partial(config.for_listener, listener, mechanism=OAUTHBEARER)
+    audiences = (word.strip() for word in str(own("sasl.oauthbearer.expected.audience")).split(","))
+    rules = TokenRules(
+        own("sasl.oauthbearer.expected.issuer"),
+        tuple(filter(None, audiences)),
+        own("sasl.oauthbearer.clock.skew.seconds"),
+        own("sasl.oauthbearer.sub.claim.name"),
+    )
+
+    def check(text: str, now_ms: int) -> Token:
+        return check_token(text, find_key, rules, now_ms)
+
+    return partial(OAuthBearerExchange, check)
 
 
 def plain_users(config: Config, listener: str) -> Mapping[str, str]:

@@ -10,18 +10,23 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.config import Config
 from fencepost.broker.listeners import Endpoint
-from fencepost.broker.logins import Logins
+from fencepost.broker.logins import OAUTHBEARER, Logins, enabled_mechanisms
 from fencepost.broker.node import ANONYMOUS
 from fencepost.broker.users import Users
 from fencepost.server.addresses import advertised, bind, client_auth, exposure, listening
 from fencepost.server.connection import ClientConnection
+from fencepost.server.extras import require
 from fencepost.server.guard import Guard
 from fencepost.server.listener import Listener
 from fencepost.server.tls import Certificates, TlsLayer, TlsSettings
+
+if TYPE_CHECKING:
+    from fencepost.server.key_sets import KeySet
 
 
 class Door:
@@ -33,7 +38,7 @@ class Door:
         self._config = config
         self._certificates = self._read_certificates(warn) if endpoint.uses_tls else None
         self._principal_of = _certificate_reader() if self._asks_for_certificates else None
-        self._logins = self._offer_logins() if endpoint.uses_sasl else None
+        self._logins = self._offer_logins(warn) if endpoint.uses_sasl else None
         self.users: Callable[[], Users] = dict
         self.sockets = bind(endpoint.host, endpoint.port, brokers)
         try:
@@ -63,9 +68,28 @@ class Door:
         )
         return Certificates(settings, warn)
 
-    def _offer_logins(self) -> Logins:
-        secret = secrets.token_bytes(32)
-        return Logins(self._config, self.endpoint.name, lambda: self.users(), secrets.token_urlsafe, secret)
+    def _offer_logins(self, warn: Callable[[str], None]) -> Logins:
+        name, secret = self.endpoint.name, secrets.token_bytes(32)
+        keys = self._open_key_set(warn) if OAUTHBEARER in enabled_mechanisms(self._config, name) else None
+        find_key = None if keys is None else keys.find
+        return Logins(self._config, name, lambda: self.users(), secrets.token_urlsafe, secret, find_key)
+
+    def _open_key_set(self, warn: Callable[[str], None]) -> KeySet:
+        for package in ("jwt", "cryptography"):
+            require(package, "sasl.enabled.mechanisms=OAUTHBEARER")
+        from fencepost.server.key_sets import open_key_set
+
+        own = partial(self._config.for_listener, self.endpoint.name, mechanism=OAUTHBEARER)
+        backoff_ms = (
+            own("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
+            own("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
+        )
+        return open_key_set(
+            own("sasl.oauthbearer.jwks.endpoint.url"),
+            own("sasl.oauthbearer.jwks.endpoint.refresh.ms") / 1000,
+            (backoff_ms[0] / 1000, backoff_ms[1] / 1000),
+            warn,
+        )
 
     def protocol(self, listener: Listener, now_ms: Callable[[], int]) -> Callable[[], asyncio.BaseProtocol]:
         """What asyncio calls for each new connection."""
@@ -117,8 +141,6 @@ def connect_doors(cluster: Cluster, doors: list[Door]) -> None:
 
 
 def _certificate_reader() -> Callable[[bytes], str]:
-    from fencepost.server.extras import require
-
     require("cryptography", "ssl.client.auth")
     from fencepost.machines.auth.certificates import principal_of
 
