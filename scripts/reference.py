@@ -35,6 +35,7 @@ from fencepost.diagnose.producers import ProducerList
 from fencepost.diagnose.tail.documents import TailEnd, TailMarker, TailRecord
 from fencepost.diagnose.topics import TopicChanges, TopicDescription, TopicList
 from fencepost.diagnose.txns import TxnDescription, TxnList
+from fencepost.diagnose.users import UserList
 from fencepost.spark.preflight.report import CheckReport
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -127,6 +128,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "cluster resume-node": NodeList,
     "cluster move-leader": NodeList,
     "cluster move-coordinator": NodeList,
+    "user list": UserList,
 }
 
 # The documents of a command that prints one in each line; `type` tells them apart.

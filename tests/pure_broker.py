@@ -18,6 +18,7 @@ from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.coordinator.txn_trace import Trace
 from fencepost.broker.node import ANONYMOUS, Node
+from fencepost.machines.auth.login import Login
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.txn.records import encode_key, encode_value
 from fencepost.machines.txn.states import Txn
@@ -33,6 +34,8 @@ class PureConnection:
     """The client's end of a connection: the broker's replies, and why it closed the connection."""
 
     host = "127.0.0.1"
+    listener_name = ""
+    login: Login | None = None
 
     def __init__(self, principal: str = ANONYMOUS) -> None:
         self.principal = principal
@@ -51,6 +54,9 @@ class PureConnection:
 
     def close(self, reason: str) -> None:
         self.closed = reason
+
+    def enter(self, principal: str) -> None:
+        self.principal = principal
 
     def on_close(self, action: Callable[[], None]) -> None:
         self._closer = action

@@ -6,13 +6,14 @@ they found it, so that their order makes no difference. Messages of errors are c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fencepost.protocol import errors
 from fencepost.protocol.messages import (
     AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
+    AlterUserScramCredentialsRequest,
     ApiVersionsRequest,
     CreateAclsRequest,
     CreateTopicsRequest,
@@ -265,9 +266,23 @@ class Stage:
         [folder] = reply.results
         return {topic.name: sorted(p.partition_index for p in topic.partitions) for topic in folder.topics}
 
-    def scram(self, *names: str) -> dict[str, tuple[str, str]]:
+    def scram(self, *names: str) -> dict[str, Any]:
         request = DescribeUserScramCredentialsRequest
         reply = self.call(request([request.UserName(name) for name in names]), 0)
+        return {
+            r.user: (errors.name_of(r.error_code), r.error_message)
+            if r.error_code
+            else sorted((info.mechanism, info.iterations) for info in r.credential_infos)
+            for r in reply.results
+        }
+
+    def alter_scram(
+        self, delete: Sequence[tuple[str, int]] = (), upsert: Sequence[tuple[str, int, int]] = ()
+    ) -> dict[str, tuple[str, str]]:
+        request = AlterUserScramCredentialsRequest
+        deletions = [request.ScramCredentialDeletion(*one) for one in delete]
+        upsertions = [request.ScramCredentialUpsertion(*one, b"salt", bytes(range(32))) for one in upsert]
+        reply = self.call(request(deletions, upsertions), 0)
         return {r.user: (errors.name_of(r.error_code), r.error_message) for r in reply.results}
 
 
@@ -699,6 +714,54 @@ REQUESTS: dict[str, tuple[Callable[[Stage], Any], Any]] = {
     "who may log in": (
         lambda s: [s.scram(), s.scram("x", "y", "x")],
         [{}, {"x": ("DUPLICATE_RESOURCE", TWICE), "y": ("RESOURCE_NOT_FOUND", NO_SUCH_USER)}],
+    ),
+    "users that are refused": (
+        lambda s: [
+            s.alter_scram(delete=[("x", 1)]),
+            s.alter_scram(delete=[("x", 9)]),
+            s.alter_scram(delete=[("", 1)]),
+            s.alter_scram(upsert=[("x", 1, 4095)]),
+            s.alter_scram(upsert=[("x", 1, 16_385)]),
+            s.alter_scram(upsert=[("x", 7, 4096)]),
+            s.alter_scram(upsert=[("", 1, 4096)]),
+            s.alter_scram(upsert=[("x", 1, 4096), ("x", 2, 4096)]),
+            s.alter_scram(delete=[("x", 2)], upsert=[("x", 1, 4096)]),
+            s.scram(),
+        ],
+        [
+            {"x": ("RESOURCE_NOT_FOUND", "Attempt to delete a user credential that does not exist")},
+            {"x": ("UNSUPPORTED_SASL_MECHANISM", "Unknown SCRAM mechanism")},
+            {"": ("UNACCEPTABLE_CREDENTIAL", "Username must not be empty")},
+            {"x": ("UNACCEPTABLE_CREDENTIAL", "Too few iterations")},
+            {"x": ("UNACCEPTABLE_CREDENTIAL", "Too many iterations")},
+            {"x": ("UNSUPPORTED_SASL_MECHANISM", "Unknown SCRAM mechanism")},
+            {"": ("UNACCEPTABLE_CREDENTIAL", "Username must not be empty")},
+            {"x": ("DUPLICATE_RESOURCE", "A user credential cannot be altered twice in the same request")},
+            {"x": ("RESOURCE_NOT_FOUND", "Attempt to delete a user credential that does not exist")},
+            {},
+        ],
+    ),
+    "users that come and go": (
+        lambda s: [
+            s.alter_scram(),
+            s.alter_scram(upsert=[("x", 1, 4096), ("y", 1, 8192), ("z", 1, 1)]),
+            s.alter_scram(upsert=[("x", 2, 16_384)]),
+            s.scram(),
+            s.alter_scram(delete=[("x", 1), ("x", 2)]),
+            s.alter_scram(delete=[("x", 1), ("y", 1)]),
+            s.alter_scram(delete=[("x", 2)]),
+            s.scram(),
+        ],
+        [
+            {},
+            {"x": ("NONE", None), "y": ("NONE", None), "z": ("UNACCEPTABLE_CREDENTIAL", "Too few iterations")},
+            {"x": ("NONE", None)},
+            {"x": [(1, 4096), (2, 16_384)], "y": [(1, 8192)]},
+            {"x": ("DUPLICATE_RESOURCE", "A user credential cannot be altered twice in the same request")},
+            {"x": ("NONE", None), "y": ("NONE", None)},
+            {"x": ("NONE", None)},
+            {},
+        ],
     ),
     "partitions that move": (
         lambda s: [

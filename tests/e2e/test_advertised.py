@@ -87,7 +87,11 @@ def test_the_tools_say_at_once_that_an_advertised_address_is_wrong(capsys: pytes
             "--advertise: advertised.listeners=PLAINTEXT://0.0.0.0:9092 advertises 0.0.0.0",
         ),
         (["--advertise", "broker:0"], "--advertise: advertised.listeners=PLAINTEXT://broker:0 has the port 0"),
-        (["--set", "advertised.listeners=SSL://broker:9092"], "--set: advertised.listeners=SSL://broker:9092 names"),
+        (["--set", "advertised.listeners=SSL://broker:9092"], "advertised.listeners names the listener SSL, but"),
+        (
+            ["--set", "listeners=PLAINTEXT://127.0.0.1:0"],
+            "both --listen and the setting listeners=PLAINTEXT://127.0.0.1:0",
+        ),
     ],
 )
 def test_an_address_that_clients_cannot_use_is_refused(arguments: list[str], said: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.node import ANONYMOUS
+from fencepost.machines.auth.login import Login
 from fencepost.protocol.schema import Message
 from tests.wire.raw_client import decode_reply, encode_frame
 
@@ -146,6 +147,12 @@ class Call:
         self._lose_soon()
 
     # Called by the broker; see `fencepost.broker.node.Connection`.
+
+    listener_name = ""
+    login: Login | None = None
+
+    def enter(self, principal: str) -> None:
+        raise AssertionError("the simulated listener asks for no login")
 
     def reply(self, parts: list[bytes]) -> None:
         assert not self.is_answered, f"{self.request} is answered twice"

@@ -17,7 +17,7 @@ import click
 import pytest
 
 from fencepost.broker.api import APIS
-from fencepost.broker.config import INERT_TOPIC_SETTINGS, OTHER_UNITS, SETTINGS, TOPIC_SETTINGS
+from fencepost.broker.config import INERT_TOPIC_SETTINGS, OTHER_UNITS, SETTINGS, TOPIC_SETTINGS, setting_of
 from fencepost.broker.internal_topics import SETTINGS_PREFIX
 from fencepost.cli import fencepost
 from fencepost.machines.group.classic.group import LEGAL as GROUP_MOVES
@@ -155,7 +155,7 @@ def make_targets() -> frozenset[str]:
 def is_setting(text: str) -> bool:
     name = text.partition("=")[0]
     known = {*SETTINGS, *TOPIC_SETTINGS, *INERT_TOPIC_SETTINGS, *SINK_SETTINGS}
-    return name in known or name in CLIENT_SETTINGS or name in FEATURES
+    return name in known or setting_of(name) is not None or name in CLIENT_SETTINGS or name in FEATURES
 
 
 def is_kafkas(word: str) -> bool:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import time
 from typing import Any, Self
@@ -58,9 +59,11 @@ def decode_reply(request: Message, version: int, frame: bytes) -> Any:
 class RawClient:
     """One connection, one request at a time."""
 
-    def __init__(self, host: str, port: int, timeout_s: float = 30) -> None:
+    def __init__(self, host: str, port: int, timeout_s: float = 30, tls: ssl.SSLContext | None = None) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self._socket = tls.wrap_socket(self._socket, server_hostname=host)
         self._correlation_id = 0
 
     def __enter__(self) -> Self:

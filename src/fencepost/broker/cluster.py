@@ -80,6 +80,8 @@ class Cluster:
         self.peers: Peers = Alone()
         self.timers = Timers()
         self.fetches = WaitingFetches(self.timers)
+        # The addresses of the brokers by listener and node id, for clients of that listener.
+        self.addresses: Mapping[str, Mapping[int, BrokerAddress]] = {}
         self.metadata = self.controller.metadata  # The controller replaces it.
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}

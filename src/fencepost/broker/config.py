@@ -1,7 +1,8 @@
 """The broker's settings: Kafka's names and defaults, and a few of our own that begin with `fencepost.`.
 
 `parse` turns `name=value` strings into a `Config`. It refuses an unknown name and suggests the nearest known one.
-A topic setting falls back to the broker setting that `TOPIC_SETTINGS` names.
+A topic setting falls back to the broker setting that `TOPIC_SETTINGS` names. `listener.name.NAME.` before the name of a
+setting in `LISTENER_SETTINGS` makes it a setting of one listener.
 """
 
 from __future__ import annotations
@@ -10,7 +11,13 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fencepost.broker.advertised import BadListener, parse_listener
+from fencepost.broker.listeners import (
+    DEFAULT_PROTOCOL_MAP,
+    BadListener,
+    parse_advertised,
+    parse_listeners,
+    parse_protocol_map,
+)
 from fencepost.machines.acl.authorizer import BadPrincipals, parse_super_users
 
 
@@ -18,14 +25,26 @@ class BadSetting(ValueError):
     """A setting that cannot be used. The message has the given value and the allowed ones."""
 
 
+class BadStoreType(ValueError):
+    """A store of certificates that is not PEM. The message completes the sentence `name=text ...`."""
+
+
+def check_store_type(text: str) -> None:
+    if text != "PEM":
+        raise BadStoreType(
+            "is not PEM\n\nhint: `openssl pkcs12 -in STORE -nodes -out FILE` writes a PKCS12 store as PEM"
+        )
+
+
 class Setting(NamedTuple):
-    # int (32 bits), long (64), float, bool, str, list; or the allowed words: `a|b` for one of them, `a,b` for any of them.
+    # int (32 bits), long (64), float, bool, str, list, password (never shown); or the allowed words: `a|b` for one of
+    # them, `a,b` for any of them.
     kind: str
     default: Any
     doc: str
     minimum: int | None = None
     maximum: int | None = None
-    check: Callable[[str], object] | None = None  # Raises BadListener or BadPrincipals.
+    check: Callable[[str], object] | None = None  # Raises BadListener, BadPrincipals or BadStoreType.
 
     @property
     def is_list(self) -> bool:
@@ -95,11 +114,32 @@ SETTINGS: Mapping[str, Setting] = {
     "fetch.max.bytes": Setting("int", 57_671_680, "The most bytes that one fetch returns.", 1024),
     "max.incremental.fetch.session.cache.slots": Setting("int", 1000, "The most incremental fetch sessions that the broker keeps.", 0),
     "broker.id": Setting("int", 1, "The id of the first broker.", 0),
-    "advertised.listeners": Setting("str", "", "The address that the broker gives to clients, as PLAINTEXT://HOST:PORT; without it, the address of --listen. `--advertise HOST:PORT` sets it too.", check=parse_listener),
+    "listeners": Setting("str", "", "The addresses for clients, as a list of NAME://HOST:PORT; without it, the address of --listen as the listener PLAINTEXT.", check=parse_listeners),
+    "advertised.listeners": Setting("str", "", "The addresses that clients are given, as a list of NAME://HOST:PORT; without it, those of `listeners`. `--advertise HOST:PORT` sets that of the listener PLAINTEXT.", check=parse_advertised),
+    "listener.security.protocol.map": Setting("str", DEFAULT_PROTOCOL_MAP, "The protocol of each listener, as a list of NAME:PROTOCOL.", check=parse_protocol_map),
+    "ssl.keystore.type": Setting("str", "PEM", "Accepted, without effect: ssl.keystore.location is always PEM.", check=check_store_type),
+    "ssl.keystore.location": Setting("str", "", "A file with the broker's private key and its chain of certificates, as PEM. It is read again when it changes."),
+    "ssl.key.password": Setting("password", "", "The password of the private key in ssl.keystore.location, if it is encrypted."),
+    "ssl.truststore.type": Setting("str", "PEM", "Accepted, without effect: ssl.truststore.location is always PEM.", check=check_store_type),
+    "ssl.truststore.location": Setting("str", "", "A file with the certificates of the authorities that sign clients' certificates, as PEM. It is read again when it changes."),
+    "ssl.client.auth": Setting("none|requested|required", "none", "Whether clients show a certificate. Listeners with SASL take it only with their prefix, listener.name.NAME."),
+    "ssl.enabled.protocols": Setting("TLSv1.2,TLSv1.3", "TLSv1.2,TLSv1.3", "The versions of TLS that are accepted.", 1),
+    "sasl.enabled.mechanisms": Setting("PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER", "SCRAM-SHA-256,SCRAM-SHA-512", "The SASL mechanisms that clients may use to log in.", 1),
+    "sasl.oauthbearer.jwks.endpoint.url": Setting("str", "", "The public keys (JWKS) that sign the tokens of OAUTHBEARER: file:///PATH or https://HOST/PATH."),
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": Setting("long", 3_600_000, "How often the keys are read again from an address.", 1),
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": Setting("long", 100, "The first pause after keys could not be read.", 1),
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": Setting("long", 10_000, "The longest pause after keys could not be read.", 1),
+    "sasl.oauthbearer.expected.audience": Setting("list", "", "The audiences of which a token must have one; none: any."),
+    "sasl.oauthbearer.expected.issuer": Setting("str", "", "The issuer that a token must have; none: any."),
+    "sasl.oauthbearer.clock.skew.seconds": Setting("int", 30, "How far the clocks of the broker and of the tokens' provider may differ.", 0),
+    "sasl.oauthbearer.sub.claim.name": Setting("str", "sub", "The claim of a token that names the user."),
+    "connections.max.reauth.ms": Setting("long", 0, "How long a login lasts. A client that knows KIP-368 repeats it in time, others are disconnected; 0: for ever.", 0),
+    "connection.failed.authentication.delay.ms": Setting("int", 100, "How long the answer to a failed login is delayed.", 0),
     "authorizer.class.name": Setting(f"|{STANDARD_AUTHORIZER}", "", f"What decides who may do what: {STANDARD_AUTHORIZER} checks the ACLs. Without it, every client may do everything."),
     "super.users": Setting("str", "", "Principals that may do everything, as User:NAME;User:NAME. Used with an authorizer.", check=parse_super_users),
     "allow.everyone.if.no.acl.found": Setting("bool", False, "Whether everybody may use a resource that no ACL is about. Used with an authorizer."),
     "transaction.version": Setting("0|1|2", "2", "The level of the transaction.version feature in a new data folder."),
+    "fencepost.allow.unauthenticated": Setting("bool", False, "Serve clients of other machines without authentication: every client may do everything."),
     "fencepost.flush.on.commit": Setting("bool", False, "Sync a transaction's data and decision to disk before EndTxn answers."),
     "fencepost.endtxn.reply": Setting("complete|prepare", "complete", "When EndTxn is answered: after all markers (complete), or after the decision as in Apache Kafka (prepare)."),
     "fencepost.state.clean.bytes": Setting("int", 262_144, "Compact a partition of an internal topic when this many bytes of it are dirty.", 1024),
@@ -108,6 +148,20 @@ SETTINGS: Mapping[str, Setting] = {
     "fencepost.replication.factor": Setting("check|ignore", "check", "What CreateTopics does with a replication factor above the number of brokers: refuse it as Kafka does (check), or create the topic with as many replicas as there are brokers (ignore)."),
     "fencepost.crash.at": Setting("str", "", "Kill the process at this crash point, for tests and demos."),
 }  # fmt: skip
+
+# The settings that a listener may have for itself: `listener.name.NAME.ssl.client.auth`, or one SASL mechanism of it:
+# `listener.name.NAME.plain.sasl.jaas.config`. NAME and the mechanism are in lower case.
+LISTENER_PREFIX = "listener.name."
+SASL_MECHANISMS = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer")
+LISTENER_SETTINGS: Mapping[str, Setting] = {
+    name: setting
+    for name, setting in SETTINGS.items()
+    if name.startswith(("ssl.", "sasl.")) or name == "connections.max.reauth.ms"
+} | {
+    "sasl.jaas.config": Setting(
+        "password", "", "The users of PLAIN and their passwords; without effect for other mechanisms."
+    )
+}
 
 # Topic setting -> the broker setting it falls back to.
 TOPIC_SETTINGS: Mapping[str, str] = {
@@ -181,6 +235,17 @@ class Config:
             return parse_value(name, SETTINGS[fallback], overrides[name])
         return self._values[fallback]
 
+    def for_listener(self, listener: str, name: str, mechanism: str = "", is_own: bool = False) -> Any:
+        """The value of a setting for one listener, and one SASL mechanism of it: the closest that is given.
+
+        With `is_own`, the value for all listeners does not count, only the default.
+        """
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        for full in (f"{prefix}{mechanism.lower()}.{name}", f"{prefix}{name}"):
+            if full in self.given:
+                return self.given[full]
+        return self._values[name] if name in self._values and not is_own else LISTENER_SETTINGS[name].default
+
     def warnings(self) -> list[str]:
         """Warnings about settings that are allowed but dangerous."""
         found = []
@@ -228,7 +293,7 @@ def parse_value(name: str, setting: Setting, text: str) -> Any:
     if setting.check is not None:
         try:
             setting.check(text)
-        except (BadListener, BadPrincipals) as e:
+        except (BadListener, BadPrincipals, BadStoreType) as e:
             raise BadSetting(f"{name}={text} {e}") from None
     return text
 
@@ -252,12 +317,22 @@ def _parse_number(name: str, setting: Setting, text: str) -> int | float:
 def parse(pairs: Mapping[str, str]) -> Config:
     values = {}
     for name, text in pairs.items():
-        setting = SETTINGS.get(name)
+        setting = setting_of(name)
         if setting is None:
-            near = difflib.get_close_matches(name, SETTINGS, n=1)
+            near = difflib.get_close_matches(name, [*SETTINGS, *LISTENER_SETTINGS], n=1)
             raise BadSetting(f"unknown setting {name}" + (f"\n\nhint: did you mean {near[0]}?" if near else ""))
         values[name] = parse_value(name, setting, text)
     return Config(values)
+
+
+def setting_of(name: str) -> Setting | None:
+    """The type and limits of a setting of the broker, or of one of its listeners; None if the name is unknown."""
+    if not name.startswith(LISTENER_PREFIX):
+        return SETTINGS.get(name)
+    listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    if rest.split(".")[0] in SASL_MECHANISMS:
+        rest = rest.partition(".")[2]
+    return LISTENER_SETTINGS.get(rest) if listener else None
 
 
 def topic_setting(name: str) -> Setting | None:

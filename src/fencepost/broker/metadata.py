@@ -1,4 +1,4 @@
-"""The cluster's own facts as one document: its id, its features, topics, ACLs, and how far producer ids are claimed.
+"""The cluster's own facts as one document: its id, features, topics, ACLs, users, and how far producer ids are claimed.
 
 `Metadata` is immutable. A request that changes it makes a `MetadataDraft`, checks and changes the draft, and hands it
 to `Cluster.commit`, which saves the new document and only then applies it. If saving fails, the cluster is as it was.
@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from fencepost import __version__
+from fencepost.broker.users import Users, decode_users, encode_users
 from fencepost.machines.acl.acls import Acl, Operation, PatternType, PermissionType, ResourceType
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TransactionVersion
@@ -41,6 +42,7 @@ class Metadata(NamedTuple):
     first_producer_id_after_loss: int = 0  # All below were given out before appends were lost, as in a power loss.
     topics: Mapping[str, TopicMetadata] = {}
     acls: frozenset[Acl] = frozenset()
+    users: Users = {}  # noqa: RUF012 - it is a Mapping
 
 
 class MetadataDraft:
@@ -89,6 +91,7 @@ def encode_metadata(metadata: Metadata) -> bytes:
             for topic in metadata.topics.values()
         },
         "acls": [_encode_acl(acl) for acl in sorted(metadata.acls)],
+        "users": encode_users(metadata.users),
     }
     return json.dumps(document, indent=1).encode()
 
@@ -123,6 +126,7 @@ def decode_metadata(raw: bytes) -> Metadata:
             for name, entry in document["topics"].items()
         },
         frozenset(_decode_acl(entry) for entry in document.get("acls", ())),
+        decode_users(document.get("users", {})),
     )
 
 

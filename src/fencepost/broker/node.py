@@ -21,7 +21,8 @@ from fencepost.protocol import errors, messages
 from fencepost.protocol.schema import Malformed, Message, read_uvarint_rest, skip_tags
 
 if TYPE_CHECKING:
-    from fencepost.broker.cluster import Cluster
+    from fencepost.broker.cluster import BrokerAddress, Cluster
+    from fencepost.machines.auth.login import Login
 
 _HEADER = struct.Struct(">hhih")
 _FRAME_V0 = struct.Struct(">ii")
@@ -45,6 +46,12 @@ class Connection(Protocol):
 
     host: str
     principal: str  # Who the client is, such as `User:alice`.
+    listener_name: str
+    login: Login | None  # None: the listener asks for no login.
+
+    def enter(self, principal: str) -> None:
+        """The client has proved who it is."""
+        ...
 
     def reply(self, parts: list[bytes]) -> None:
         """Send the answer to the last request; an empty list if that request expects none."""
@@ -99,6 +106,11 @@ class Context:
         else:
             head = _FRAME_V0.pack(size + 4, self.correlation_id)
         self.connection.reply([head, *parts])
+
+    def address_of(self, broker: BrokerAddress) -> BrokerAddress:
+        """The address of a broker that this client can use: the one of the listener that it came in on."""
+        addresses = self.cluster.addresses.get(self.connection.listener_name)
+        return broker if addresses is None else addresses.get(broker.node_id, broker)
 
     def reply_nothing(self) -> None:
         self.connection.reply([])

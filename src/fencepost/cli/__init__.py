@@ -26,6 +26,7 @@ from fencepost.cli.streams import say, watched_stdout
 from fencepost.cli.tail import tail
 from fencepost.cli.topic import topic
 from fencepost.cli.txn import txn
+from fencepost.cli.user import user
 
 
 @click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,6 +50,7 @@ fencepost.add_command(error)
 fencepost.add_command(salvage)
 fencepost.add_command(group)
 fencepost.add_command(topic)
+fencepost.add_command(user)
 fencepost.add_command(tail)
 fencepost.add_command(doctor)
 fencepost.add_command(exporter)

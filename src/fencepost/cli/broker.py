@@ -11,6 +11,7 @@ from fencepost.client.numbers import whole_number
 
 MAX_PORT = 65_535
 MAX_BROKERS = 16
+DEFAULT_ADDRESS = "127.0.0.1:9092"
 MAX_PARTITIONS = 2_147_483_647  # Kafka's own rules allow fewer, and say so.
 SETTINGS_HINT = "docs/reference/settings.md lists the settings, with their values and defaults"
 
@@ -19,9 +20,8 @@ SETTINGS_HINT = "docs/reference/settings.md lists the settings, with their value
 @click.option(
     "--listen",
     metavar="HOST:PORT",
-    default="127.0.0.1:9092",
-    show_default=True,
-    help="The address for clients. Port 0 picks a free port; IPv6 is written [::1]:9092.",
+    help="The address for clients. Port 0 picks a free port; IPv6 is written [::1]:9092.  [default: 127.0.0.1:9092] "
+    "The setting `listeners` has several addresses, with TLS and login.",
 )
 @click.option(
     "--advertise",
@@ -67,7 +67,7 @@ SETTINGS_HINT = "docs/reference/settings.md lists the settings, with their value
 )
 @click.option("--control-on-stdin", is_flag=True, hidden=True)
 def broker(
-    listen: str,
+    listen: str | None,
     advertise: str | None,
     data: str | None,
     memory: bool,
@@ -93,9 +93,9 @@ def broker(
         fencepost broker --data ./brew-data --metrics 127.0.0.1:9404 --log-level warning
         fencepost broker --memory --topic orders:3 --topic payments --log txn
         fencepost broker --data ./brew-data --brokers 3
-        fencepost broker --data ./brew-data --listen 0.0.0.0:9092 --advertise broker.example.com:19092
+        fencepost broker --data ./brew-data --listen 127.0.0.1:9092 --advertise broker.example.com:19092
     """
-    host, port = parse_address(listen)
+    host, port = parse_address(listen or DEFAULT_ADDRESS)
     metrics_address = parse_address(metrics) if metrics is not None else None
     advertised = parse_address(advertise) if advertise is not None else None
     # `--data "$UNSET"` is empty, and an empty path would mean the current folder.
@@ -117,14 +117,22 @@ def broker(
         control = Control()
         control.start()
 
+    from fencepost.server.addresses import endpoints
     from fencepost.server.app import Settings, serve
     from fencepost.server.operator_log import Level
     from fencepost.server.startup import BadSetting, explain, load_config, ready_line
 
     try:
         config = load_config(file, pairs, advertised)
+        endpoints(config, host, port)
     except BadSetting as error:
         raise WrongUse(*with_hint(str(error), SETTINGS_HINT)) from None
+    if config["listeners"] and (listen is not None or advertise is not None):
+        option, setting = ("--listen", "listeners") if listen is not None else ("--advertise", "advertised.listeners")
+        raise WrongUse(
+            f"both {option} and the setting listeners={config['listeners']}",
+            f"leave out {option}; {setting} has its place",
+        )
     try:
         settings = Settings(
             host=host,
@@ -138,7 +146,7 @@ def broker(
             log_level=Level[log_level.upper()],
             logs_txns="txn" in logs,
         )
-        serve(settings, lambda brokers: announce(ready_line(brokers)))
+        serve(settings, lambda doors: announce(ready_line(doors)))
     except Exception as error:
         reason = explain(error, data)
         if reason is None:

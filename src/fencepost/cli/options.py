@@ -90,6 +90,9 @@ WHEN_1 = {
     "txn list": "no id matches --id; other filters that leave nothing give 0",
     "txn lso": "readers wait for longer than --max-age, or there is no such topic or partition",
     "txn producers": "there is no such topic or partition",
+    "user add": "the cluster refused the user, or a broker runs on the folder of --data",
+    "user delete": "there is no such user, the order was refused or not confirmed, or a broker runs on --data",
+    "user list": "the folder of --data cannot be read",
 }
 
 

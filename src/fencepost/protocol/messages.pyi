@@ -141,6 +141,32 @@ class AlterPartitionReassignmentsResponse(Message):
     responses: Sequence[AlterPartitionReassignmentsResponse.ReassignableTopicResponse]
     def __init__(self, throttle_time_ms: int = ..., allow_replication_factor_change: bool = ..., error_code: int = ..., error_message: str | None = ..., responses: Sequence[AlterPartitionReassignmentsResponse.ReassignableTopicResponse] = ...) -> None: ...
 
+class AlterUserScramCredentialsRequest(Message):
+    class ScramCredentialDeletion(Struct):
+        name: str
+        mechanism: int
+        def __init__(self, name: str = ..., mechanism: int = ...) -> None: ...
+    class ScramCredentialUpsertion(Struct):
+        name: str
+        mechanism: int
+        iterations: int
+        salt: bytes
+        salted_password: bytes
+        def __init__(self, name: str = ..., mechanism: int = ..., iterations: int = ..., salt: bytes = ..., salted_password: bytes = ...) -> None: ...
+    deletions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialDeletion]
+    upsertions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialUpsertion]
+    def __init__(self, deletions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialDeletion] = ..., upsertions: Sequence[AlterUserScramCredentialsRequest.ScramCredentialUpsertion] = ...) -> None: ...
+
+class AlterUserScramCredentialsResponse(Message):
+    class AlterUserScramCredentialsResult(Struct):
+        user: str
+        error_code: int
+        error_message: str | None
+        def __init__(self, user: str = ..., error_code: int = ..., error_message: str | None = ...) -> None: ...
+    throttle_time_ms: int
+    results: Sequence[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult]
+    def __init__(self, throttle_time_ms: int = ..., results: Sequence[AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult] = ...) -> None: ...
+
 class ApiVersionsRequest(Message):
     client_software_name: str
     client_software_version: str

@@ -7,14 +7,36 @@ import ipaddress
 import socket
 from collections.abc import Sequence
 
-from fencepost.broker.advertised import EVERY_ADDRESS, MAX_PORT, format_address
 from fencepost.broker.cluster import BrokerAddress
+from fencepost.broker.config import BadSetting, Config
+from fencepost.broker.listeners import (
+    EVERY_ADDRESS,
+    MAX_PORT,
+    SSL,
+    BadListener,
+    Endpoint,
+    endpoints_of,
+    format_address,
+    parse_advertised,
+    parse_listeners,
+    parse_protocol_map,
+)
 
 FREE_ROW_TRIES = 100
 
 
 class CannotListen(Exception):
     """The address is in use, or is not an address of this machine; or clients cannot be given one."""
+
+
+def endpoints(config: Config, host: str, port: int) -> list[Endpoint]:
+    """The listeners. Without the setting `listeners` there is one, PLAINTEXT at this address. Raises BadSetting."""
+    listeners = parse_listeners(config["listeners"]) or {"PLAINTEXT": (host, port)}
+    protocols = parse_protocol_map(config["listener.security.protocol.map"])
+    try:
+        return endpoints_of(listeners, parse_advertised(config["advertised.listeners"]), protocols)
+    except BadListener as e:
+        raise BadSetting(str(e)) from None
 
 
 def bind(host: str, first_port: int, count: int = 1) -> list[socket.socket]:
@@ -79,13 +101,39 @@ def advertised(listening: Sequence[BrokerAddress], chosen: tuple[str, int] | Non
     return [broker._replace(host=host, port=port + i) for i, broker in enumerate(listening)]
 
 
-def exposure(sockets: Sequence[socket.socket]) -> str | None:
-    """The warning about sockets that other machines can reach; None if only programs on this machine can."""
-    for sock in sockets:
-        host, port = sock.getsockname()[:2]
-        if not ipaddress.ip_address(host.split("%")[0]).is_loopback:
-            return (
-                f"{format_address(host, port)} can be reached from other machines, without authentication: "
-                "every client that connects can read, write and delete everything"
-            )
-    return None
+def is_loopback(sock: socket.socket) -> bool:
+    """Whether only programs on this machine can connect."""
+    return ipaddress.ip_address(sock.getsockname()[0].split("%")[0]).is_loopback
+
+
+def client_auth(config: Config, endpoint: Endpoint) -> str:
+    """`ssl.client.auth` of a listener with TLS."""
+    # Kafka: a listener with SASL ignores the value for all listeners, and only takes one with its own prefix.
+    found: str = config.for_listener(endpoint.name, "ssl.client.auth", is_own=endpoint.uses_sasl)
+    return found
+
+
+def knows_its_clients(config: Config, endpoint: Endpoint) -> bool:
+    """Whether every client of the listener has to prove who it is."""
+    return endpoint.uses_sasl or (endpoint.protocol == SSL and client_auth(config, endpoint) == "required")
+
+
+def exposure(config: Config, endpoint: Endpoint, sockets: Sequence[socket.socket]) -> str | None:
+    """The warning about a listener that other machines reach without authentication; None if there is no such danger.
+
+    Raises CannotListen unless `fencepost.allow.unauthenticated` is set.
+    """
+    exposed = next((sock for sock in sockets if not is_loopback(sock)), None)
+    if exposed is None or knows_its_clients(config, endpoint):
+        return None
+    address = format_address(*exposed.getsockname()[:2])
+    if not config["fencepost.allow.unauthenticated"]:
+        raise CannotListen(
+            f"the listener {endpoint.name} at {address} can be reached from other machines, without authentication\n\n"
+            "hint: let clients log in (docs/guides/security.md), or allow everyone everything with "
+            "--set fencepost.allow.unauthenticated=true"
+        )
+    return (
+        f"{address} can be reached from other machines, without authentication: "
+        "every client that connects can read, write and delete everything"
+    )

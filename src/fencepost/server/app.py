@@ -10,13 +10,12 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fencepost.broker.advertised import parse_listener
-from fencepost.broker.cluster import BrokerAddress, Cluster, Disk
+from fencepost.broker.cluster import Cluster, Disk
 from fencepost.broker.config import Config
 from fencepost.broker.controller import Controller
 from fencepost.broker.metadata import logs_in
@@ -24,10 +23,11 @@ from fencepost.broker.rpcs import SeenRpc, find_rpcs
 from fencepost.machines.log.interface import LogTailUnknown, Storage
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.server import memory
-from fencepost.server.addresses import CannotListen, advertised, bind, exposure, listening
+from fencepost.server.addresses import CannotListen, endpoints
 from fencepost.server.complaints import Complaints
 from fencepost.server.crash import CrashPoints
 from fencepost.server.denials import Denials
+from fencepost.server.doors import Door, addresses_by_listener, connect_doors, open_doors
 from fencepost.server.life_lines import ready_text, settings_line, starting_line, stopped_text
 from fencepost.server.listener import Listener
 from fencepost.server.live_node import STOPPED, UP, LiveNode
@@ -70,6 +70,7 @@ class App:
         self.nodes: list[LiveNode] = []
         self.now_ms = now_ms
         self.crash_points = CrashPoints(settings.config["fencepost.crash.at"])
+        self.doors: list[Door] = []
         self.listeners: list[Listener] = []
         self._listeners_by_node: dict[int, Listener] = {}
         self._loop: asyncio.AbstractEventLoop
@@ -80,36 +81,35 @@ class App:
         self._is_serving = False
         self._is_stopping = False
 
-    async def start(self) -> list[BrokerAddress]:
+    async def start(self) -> list[Door]:
         """Bind, recover, serve. Returns where the brokers listen; clients may be given other addresses."""
         began_ms = now_ms()
         self._loop = asyncio.get_running_loop()
         config = self.settings.config
-        sockets = bind(self.settings.host, self.settings.port, self.settings.brokers)
-        listens_on = listening(sockets, self.settings.host, config["broker.id"])
-        port_of = {node_id: port for node_id, _, port in listens_on}
+        listeners = endpoints(config, self.settings.host, self.settings.port)
+        self.doors = open_doors(listeners, config, self.settings.brokers, self.log.warning)
         try:
-            given_to_clients = advertised(listens_on, parse_listener(config["advertised.listeners"]))
             storage = self._open_storage()
         except Exception:
-            for sock in sockets:
-                sock.close()
+            for door in self.doors:
+                door.close()
             raise
         self.log.info(starting_line(self.settings.data))
         self.log.info(settings_line(config))
         for warning in config.warnings():
             self.log.warning(warning)
-        if (exposed := exposure(sockets)) is not None:
-            self.log.warning(exposed)
+        for door in self.doors:
+            if door.warning is not None:
+                self.log.warning(door.warning)
         crash_at = self.crash_points.reach if config["fencepost.crash.at"] else None
         self._denials = Denials(self.log.warning, self._loop.call_later)
         controller = Controller(storage, config, random.Random())
-        controller.addresses = given_to_clients
+        connect_doors(controller, self.doors)
 
         def make_cluster(node_id: int) -> Cluster:
             return self._make_cluster(controller, node_id, crash_at)
 
-        for node_id, _, _ in given_to_clients:
+        for node_id, _, _ in controller.addresses:
             cluster = make_cluster(node_id)
             controller.join(cluster)
             self.nodes.append(LiveNode(cluster, self._listeners_by_node, lambda: self.now_ms(), self._work_failed))
@@ -136,17 +136,17 @@ class App:
             controller,
             lambda: self.now_ms(),
             make_cluster,
-            lambda node_id: bind(self.settings.host, port_of[node_id])[0],
+            lambda node_id: [door.bind_again(node_id) for door in self.doors],
             self._serve,
         )
         if self.settings.metrics is not None:
             await self._serve_metrics(*self.settings.metrics)
-        for live, sock in zip(self.nodes, sockets, strict=True):
-            await self._serve(live, sock)
+        for live, sockets in zip(self.nodes, zip(*(door.sockets for door in self.doors), strict=True), strict=True):
+            await self._serve(live, sockets)
         self._is_serving = True
         self.ring()  # Also sets the alarm: there may never be a client whose request would set it.
-        self.log.info(ready_text(listens_on, self.clusters, now_ms() - began_ms))
-        return listens_on
+        self.log.info(ready_text(self.doors, self.clusters, now_ms() - began_ms))
+        return self.doors
 
     @property
     def cluster(self) -> Cluster:
@@ -172,13 +172,17 @@ class App:
         )
         if self.settings.data is not None:
             cluster.disk = self._disk
+        cluster.addresses = addresses_by_listener(self.doors)
         cluster.recent_rpcs = self._recent_rpcs
         cluster.on_denied = self._denials.add
         cluster.order_nodes = lambda order, then: self.node_orders.carry_out(order, then)
         return cluster
 
-    async def _serve(self, live: LiveNode, sock: socket.socket) -> None:
-        live.server = await self._loop.create_server(live.listener.protocol, sock=sock, backlog=4096)
+    async def _serve(self, live: LiveNode, sockets: Sequence[socket.socket]) -> None:
+        """Accept connections: a node has a socket at each door."""
+        for door, sock in zip(self.doors, sockets, strict=True):
+            protocol = door.protocol(live.listener, lambda: self.now_ms())
+            live.servers.append(await self._loop.create_server(protocol, sock=sock, backlog=4096))
 
     def _work_failed(self, error: Exception) -> None:
         """A bug in work that no client waits for must not stop the broker."""
@@ -289,8 +293,8 @@ class App:
         began_ms, connections = now_ms(), sum(len(listener.connections) for listener in self.listeners)
         self._is_stopping = True
         for live in self.nodes:
-            if live.server is not None:
-                live.server.close()
+            for server in live.servers:
+                server.close()
         if self._metrics is not None:
             self._metrics.close()
         self.unplug_nodes()
@@ -332,7 +336,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _run(app: App, ready: Callable[[list[BrokerAddress]], None]) -> None:
+async def _run(app: App, ready: Callable[[list[Door]], None]) -> None:
     loop = asyncio.get_running_loop()
     stopping: asyncio.Future[int] = loop.create_future()
 
@@ -344,10 +348,10 @@ async def _run(app: App, ready: Callable[[list[BrokerAddress]], None]) -> None:
         # Under `nohup`, SIGHUP is ignored: the broker is meant to outlive its terminal.
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda received, _: loop.call_soon_threadsafe(stop, received))
-    brokers = await app.start()
+    doors = await app.start()
     if app.settings.control is not None:
         app.settings.control.serve(app)
-    ready(brokers)
+    ready(doors)
     loop.call_later(memory.SHORTEST_INTERVAL_S, _collect_now_and_then, loop)
     received = await stopping
     # Another signal must not turn the clean end into a kill. The loop's own handlers would go with the loop.
@@ -361,7 +365,7 @@ def _collect_now_and_then(loop: asyncio.AbstractEventLoop) -> None:
     loop.call_later(memory.collect(), _collect_now_and_then, loop)
 
 
-def serve(settings: Settings, ready: Callable[[list[BrokerAddress]], None]) -> None:
+def serve(settings: Settings, ready: Callable[[list[Door]], None]) -> None:
     """Run a broker until SIGTERM, SIGHUP or Ctrl-C."""
     memory.tune()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

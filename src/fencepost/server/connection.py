@@ -26,6 +26,8 @@ from fencepost.server.flow_control import ENDED, READING, FlowControl
 from fencepost.server.inbox import length_at
 
 if TYPE_CHECKING:
+    from fencepost.machines.auth.login import Login
+    from fencepost.server.guard import Guard
     from fencepost.server.listener import Listener
 
 # A turn ends after this many frames or this much time.
@@ -53,7 +55,11 @@ class ClientConnection(FlowControl):
         "_outbox",
         "_outbox_bytes",
         "_reads_little",
+        "guard",
+        "has_entered",
         "host",
+        "listener_name",
+        "login",
         "port",
         "principal",
         "rpcs",
@@ -64,6 +70,11 @@ class ClientConnection(FlowControl):
         self.host = ""
         self.principal = ANONYMOUS
         self.port = 0
+        self.listener_name = ""
+        self.principal = ANONYMOUS
+        self.login: Login | None = None
+        self.guard: Guard | None = None  # Of a listener that asks for a login.
+        self.has_entered = True  # No TLS handshake and no login are left to do.
         self.rpcs: deque[KeptRpc] | None = None
         self._closing_bytes = 0  # Bytes that the listener counts as still to be sent before the close.
         self._outbox: list[bytes] = []
@@ -170,6 +181,12 @@ class ClientConnection(FlowControl):
         self._listener.closing_bytes += self._closing_bytes
         self._transport.abort()
 
+    def enter(self, principal: str) -> None:
+        """The TLS handshake and the login, as far as the listener asks for them, are done."""
+        self.principal = principal
+        self.has_entered = True
+        self._listener.entering.pop(self, None)
+
     def on_close(self, action: Callable[[], None]) -> None:
         self._closer = action
 
@@ -178,8 +195,10 @@ class ClientConnection(FlowControl):
     def _serve(self, buffer: bytearray, view: memoryview, pos: int, end: int) -> int:
         """Handle the complete frames in the buffer, up to one that has to wait; return where the rest begins."""
         listener = self._listener
-        handle = listener.handle
-        limit = listener.max_request_bytes
+        if self.guard is None:
+            handle, limit = listener.handle, listener.max_request_bytes
+        else:
+            handle, limit = self.guard.handle, self.guard.max_request_bytes
         now_ms = time.time_ns() // 1_000_000
         begin = pos
         self._reads_little = False
@@ -256,7 +275,7 @@ class ClientConnection(FlowControl):
         now_ms = time.time_ns() // 1_000_000
         self.state = HANDLING
         try:
-            self._listener.handle(frame, self, now_ms)
+            (self.guard or self._listener).handle(frame, self, now_ms)
             if kept is not None:
                 self._keep_rpc(now_ms, kept)
         except Exception as e:
@@ -324,6 +343,7 @@ class ClientConnection(FlowControl):
             return
         self.state = CLOSED
         self._listener.silent.pop(self, None)
+        self._listener.entering.pop(self, None)
         self._give_back()
         self._outbox.clear()
         closer, self._closer = self._closer, None

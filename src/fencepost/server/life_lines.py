@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fencepost import __version__
-from fencepost.broker.advertised import format_address
 from fencepost.broker.cluster import BrokerAddress, Cluster
-from fencepost.broker.config import SETTINGS, Config
+from fencepost.broker.config import Config, setting_of
+from fencepost.broker.listeners import PLAINTEXT, format_address
 from fencepost.machines.txn.states import IDLE
+
+if TYPE_CHECKING:
+    from fencepost.server.doors import Door
 
 
 def starting_line(data: str | None) -> str:
@@ -18,23 +22,21 @@ def starting_line(data: str | None) -> str:
 
 
 def settings_line(config: Config) -> str:
-    """The settings that are not defaults."""
-    changed = [
-        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
-        for name, value in sorted(config.given.items())
-        if value != SETTINGS[name].default
-    ]
+    """The settings that are not defaults, without the secrets among them."""
+    changed = []
+    for name, value in sorted(config.given.items()):
+        setting = setting_of(name)
+        assert setting is not None
+        if value != setting.default:
+            shown = "[hidden]" if setting.kind == "password" else value
+            changed.append(f"{name}={str(shown).lower() if isinstance(value, bool) else shown}")
     return f"settings: {', '.join(changed)}" if changed else "settings: all have their defaults"
 
 
-def ready_text(listens_on: Sequence[BrokerAddress], clusters: Sequence[Cluster], took_ms: int) -> str:
-    given = clusters[0].brokers
-    text = f"listens on {_addresses(listens_on)}"
-    if list(listens_on) != given:
-        text += f", clients are given {_addresses(given)}"
-    return (
-        f"{text}; ready after {took_ms} ms with {_count(len(clusters[0].topics), 'topic')} and {_open_txns(clusters)}"
-    )
+def ready_text(doors: Sequence[Door], clusters: Sequence[Cluster], took_ms: int) -> str:
+    text = " and ".join(_listens_on(door) for door in doors)
+    topics = _count(len(clusters[0].topics), "topic")
+    return f"{text}; ready after {took_ms} ms with {topics} and {_open_txns(clusters)}"
 
 
 def stopped_text(data: str | None, clusters: Sequence[Cluster], connections: int, took_ms: int) -> str:
@@ -47,6 +49,16 @@ def stopped_text(data: str | None, clusters: Sequence[Cluster], connections: int
         return f"stopped after {took_ms} ms, but not cleanly: {closed}; the next start recovers the data"
     saved = _count(sum(topic.partition_count for topic in clusters[0].topics.values()), "partition")
     return f"stopped cleanly after {took_ms} ms: {closed}, {saved} saved; {_open_txns(clusters)}"
+
+
+def _listens_on(door: Door) -> str:
+    text = f"listens on {_addresses(door.listens_on)}"
+    labels = dict.fromkeys((door.endpoint.name, door.endpoint.protocol))
+    if list(labels) != [PLAINTEXT]:
+        text += f" ({', '.join(labels)})"
+    if door.listens_on != door.given_to_clients:
+        text += f", clients are given {_addresses(door.given_to_clients)}"
+    return text
 
 
 def _addresses(brokers: Sequence[BrokerAddress]) -> str:

@@ -25,10 +25,13 @@ from fencepost.server.complaints import Complaints
 from fencepost.server.connection import ClientConnection
 from fencepost.server.connection_state import AWAITING
 from fencepost.server.flow_control import LARGE_BYTES, SMALL_BYTES, FlowControl
+from fencepost.server.tls import Handshakes
 
 # One read takes at most this much.
 SCRATCH_BYTES = 1 << 17
 STALLED_S = 1.0
+# A TLS handshake and a login must be done after this time.
+ENTERING_S = 30.0
 # At this age, a connection that has not sent a complete request may be closed for a new one.
 SILENT_S = 1.0
 TICK_S = 1.0
@@ -75,6 +78,9 @@ class Listener:
         self.connections: set[ClientConnection] = set()
         # Connections without a complete request so far, oldest first, with the time of their accept.
         self.silent: dict[ClientConnection, float] = {}
+        # Connections whose TLS handshake or login is not done, and the time by which it must be.
+        self.entering: dict[ClientConnection, float] = {}
+        self.handshakes = Handshakes()
         self.held_bytes = 0
         # Connections with a large request that is being read, and the time by which it must be complete.
         self.arriving: dict[FlowControl, float] = {}
@@ -107,17 +113,28 @@ class Listener:
         if self.is_closing:
             return "the broker is stopping"
         if len(self.connections) >= self.max_connections:
-            oldest = next(iter(self.silent), None)
-            if oldest is None or now - self.silent[oldest] < SILENT_S:
+            oldest = self._oldest_stranger(now)
+            if oldest is None:
                 return f"there are {len(self.connections)} connections, and no more are allowed (max.connections)"
             oldest.abort("it asked for nothing yet, and others want to connect (max.connections)")
         self.connections.add(connection)
         self.silent[connection] = now
+        if not connection.has_entered:
+            self.entering[connection] = now + ENTERING_S
         if self._tick is None:
             self._tick = asyncio.get_running_loop().call_later(TICK_S, self._on_tick)
         if self.debug is not None:
             self.debug(f"{connection.host}:{connection.port} connected, {len(self.connections)} connections")
         return ""
+
+    def _oldest_stranger(self, now: float) -> ClientConnection | None:
+        """A connection that may be closed for a new one: without any request so far, or without a login."""
+        silent, entering = next(iter(self.silent), None), next(iter(self.entering), None)
+        if silent is not None and now - self.silent[silent] >= SILENT_S:
+            return silent
+        if entering is not None and self.entering[entering] - now <= ENTERING_S - SILENT_S:
+            return entering
+        return None
 
     def leave(self, connection: ClientConnection) -> None:
         """The connection has ended."""
@@ -149,6 +166,8 @@ class Listener:
         self._tick = None
         now = monotonic()
         self.complaints.flush()
+        if self.entering:
+            self._close_strangers(now)
         if self.starved:
             self._close_late(now)
         if self.slow:
@@ -159,6 +178,12 @@ class Listener:
         if self.connections and not self.is_closing:
             delay = min(TICK_S, self.max_idle_s / 4)
             self._tick = asyncio.get_running_loop().call_later(delay, self._on_tick)
+
+    def _close_strangers(self, now: float) -> None:
+        for connection, due in list(self.entering.items()):
+            if due > now:
+                return
+            connection.abort(f"its TLS handshake or its login was not done after {ENTERING_S:g} s")
 
     def _close_late(self, now: float) -> None:
         for connection, due in list(self.arriving.items()):

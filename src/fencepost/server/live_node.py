@@ -1,4 +1,4 @@
-"""One node of the process with its port: up, paused or stopped.
+"""One node of the process with its ports: up, paused or stopped.
 
 A paused node does nothing: requests, answers of other nodes and its timers wait. When it goes on it first hears from
 the controller that others lead its partitions, and then takes up what waited.
@@ -44,7 +44,7 @@ class LiveNode:
         self.alarm = Alarm(now_ms, failed)
         self.peers = NodePeers(cluster.node_id, others, self._answered)
         self.listener: Listener
-        self.server: asyncio.Server | None = None
+        self.servers: list[asyncio.Server] = []  # One for each door.
         self._others = others
         self._now_ms = now_ms
         self._failed = failed
@@ -100,7 +100,7 @@ class LiveNode:
         self.alarm.ring()
 
     def stop(self) -> None:
-        """Close the port and all connections."""
+        """Close the ports and all connections."""
         self.state = STOPPED
         self._others.pop(self.node_id, None)
         self.peers.disconnect()
@@ -108,5 +108,6 @@ class LiveNode:
         self.alarm.is_paused = False
         self._held.clear()
         self.listener.close()
-        if self.server is not None:
-            self.server.close()
+        for server in self.servers:
+            server.close()
+        self.servers.clear()

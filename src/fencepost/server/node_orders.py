@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 
 from fencepost.broker.cluster import Cluster
@@ -17,11 +17,11 @@ from fencepost.broker.node_orders import NodeDescription, NodeOrder
 from fencepost.server.live_node import PAUSED, STOPPED, UP, LiveNode, NodeState
 
 MakeCluster = Callable[[int], Cluster]
-Serve = Callable[[LiveNode, socket.socket], Awaitable[None]]
+Serve = Callable[[LiveNode, Sequence[socket.socket]], Awaitable[None]]
 
 
 class NodeOrders:
-    """`bind` gives the socket of a node that has stopped; `serve` accepts connections on it."""
+    """`bind` gives the sockets of a node that has stopped; `serve` accepts connections on them."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class NodeOrders:
         controller: Controller,
         now_ms: Callable[[], int],
         make_cluster: MakeCluster,
-        bind: Callable[[int], socket.socket],
+        bind: Callable[[int], list[socket.socket]],
         serve: Serve,
     ) -> None:
         self._nodes = {node.node_id: node for node in nodes}
@@ -111,7 +111,7 @@ class NodeOrders:
         node.stop()
 
     async def _start(self, node: LiveNode) -> None:
-        sock = self._bind(node.node_id)
+        sockets = self._bind(node.node_id)
         try:
             node.take(self._make_cluster(node.node_id))
             node.listener.reopen()
@@ -119,10 +119,11 @@ class NodeOrders:
             node.state = UP
             self._controller.rejoin(node.cluster, self._now_ms())
             node.cluster.begin_timers(self._now_ms())
-            await self._serve(node, sock)
+            await self._serve(node, sockets)
         except BaseException:
-            with suppress(OSError):
-                sock.close()
+            for sock in sockets:
+                with suppress(OSError):
+                    sock.close()
             raise
 
     def _pause(self, node: LiveNode) -> None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import errno
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from fencepost.broker.advertised import format_address, format_listener
 from fencepost.broker.config import BadSetting as BadSetting  # So that commands can catch it.
 from fencepost.broker.config import Config, parse
-from fencepost.broker.controller import BrokerAddress, DataFolderMismatch
+from fencepost.broker.controller import DataFolderMismatch
 from fencepost.broker.coordinator.txns import StateLogDamaged
+from fencepost.broker.listeners import PLAINTEXT, format_address, format_listener
 from fencepost.broker.metadata import DocumentTooNew
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.server.addresses import CannotListen
+from fencepost.server.doors import Door
 from fencepost.server.wanted_topics import TopicDiffers
 
 DISK_REFUSES = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
@@ -97,9 +98,17 @@ def _settings_of_pairs(pairs: Iterable[str]) -> Iterator[tuple[str, str, str]]:
         yield "--set", name.strip(), value.strip()
 
 
-def ready_line(brokers: Iterable[BrokerAddress]) -> str:
-    """The line on stdout that a parent process waits for: where the brokers listen, whatever clients are given."""
-    return "ready " + ",".join(format_address(broker.host, broker.port) for broker in brokers)
+def ready_line(doors: Sequence[Door]) -> str:
+    """The line on stdout that a parent process waits for: where the brokers listen, whatever clients are given.
+
+    A broker with other listeners than PLAINTEXT, or with more, writes the names of its listeners too.
+    """
+    is_usual = [door.endpoint.name for door in doors] == [PLAINTEXT]
+    return "ready " + ",".join(
+        format_address(*address[1:]) if is_usual else format_listener(*address[1:], door.endpoint.name)
+        for door in doors
+        for address in door.listens_on
+    )
 
 
 def explain(error: Exception, data: str | None = None) -> str | None:

@@ -58,6 +58,7 @@ class Broker:
         self.host = host
         self.brokers = brokers
         self.port = port  # 0 until the first start picks one; restarts keep it.
+        self.listeners: dict[str, str] = {}  # HOST:PORT by the name of the listener, after the first start.
         self.topics = dict(topics or {})
         self.log_txns = log_txns
         self.start_timeout_s = start_timeout_s
@@ -98,7 +99,8 @@ class Broker:
         """Start and wait until clients can connect. Raises BrokerFailed, with the broker's log."""
         self._process.start(self._command())
         try:
-            self.port = self._process.await_ready(self.start_timeout_s)
+            self.listeners = self._process.await_ready(self.start_timeout_s)
+            self.port = next(int(address.rpartition(":")[2]) for address in self.listeners.values())
         except BaseException:
             self.kill()
             raise
@@ -206,15 +208,19 @@ class Broker:
     def _command(self) -> list[str]:
         place = ["--memory"] if self.data is None else ["--data", str(self.data)]
         host = f"[{self.host}]" if ":" in self.host else self.host
-        command = python_module("fencepost", "broker", "--listen", f"{host}:{self.port}")
-        command += place
+        command = python_module("fencepost", "broker", *place)
+        if "listeners" not in self.settings:
+            command += ["--listen", f"{host}:{self.port}"]
         if self.brokers > 1:
             command += ["--brokers", str(self.brokers)]
         for topic, partitions in self.topics.items():
             command += ["--topic", f"{topic}:{partitions}"]
         if self.log_txns:
             command += ["--log", "txn"]
-        for name, value in self.settings.items():
+        settings = dict(self.settings)
+        if "listeners" in settings and self.listeners:
+            settings["listeners"] = ",".join(f"{name}://{address}" for name, address in self.listeners.items())
+        for name, value in settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{name}={text}"]
         return [*command, "--control-on-stdin"]

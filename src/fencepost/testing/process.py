@@ -80,12 +80,16 @@ class BrokerProcess:
             )
         )
 
-    def await_ready(self, timeout_s: float) -> int:
-        """Wait until clients can connect; return the port, of several nodes that of the first."""
+    def await_ready(self, timeout_s: float) -> dict[str, str]:
+        """Wait until clients can connect; return HOST:PORT of each listener by its name, of several nodes the first."""
         said = self._next_line(timeout_s, "not ready")
         word, _, addresses = said.partition(" ")
         assert word == "ready", f"the broker said {said!r}"
-        return int(addresses.split(",")[0].rpartition(":")[2])
+        found: dict[str, str] = {}
+        for text in addresses.split(","):
+            name, _, address = text.rpartition("://")
+            found.setdefault(name or "PLAINTEXT", address)
+        return found
 
     def wait(self, timeout_s: float) -> int:
         """Wait until it has ended; return its exit code, at once if it has ended already."""

@@ -56,7 +56,7 @@ def handle(ctx: Context, req: MetadataRequest) -> MetadataResponse:
         for topic in topics:
             topic.topic_authorized_operations = ctx.allowed_operations(ResourceType.TOPIC, topic.name or "")
     return MetadataResponse(
-        brokers=[BrokerResponse(b.node_id, b.host, b.port) for b in cluster.brokers],
+        brokers=[BrokerResponse(b.node_id, b.host, b.port) for b in map(ctx.address_of, cluster.brokers)],
         cluster_id=cluster.cluster_id,
         controller_id=cluster.brokers[0].node_id,
         topics=topics + denied,

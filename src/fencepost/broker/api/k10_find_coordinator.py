@@ -44,6 +44,7 @@ def _find(ctx: Context, key_type: int, key: str) -> Coordinator:
             return Coordinator(key, -1, "", -1, errors.INVALID_REQUEST, f"coordinator type {key_type} is unknown")
     except StorageFailed as e:
         return Coordinator(key, -1, "", -1, errors.COORDINATOR_NOT_AVAILABLE, str(e))
+    broker = ctx.address_of(broker)
     return Coordinator(key, broker.node_id, broker.host, broker.port, errors.NONE, "NONE" if ctx.version < 4 else "")
 
 

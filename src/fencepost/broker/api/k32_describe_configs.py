@@ -14,7 +14,7 @@ from fencepost.broker.alter_configs import (
     denial,
 )
 from fencepost.broker.cluster import Cluster
-from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS, Setting
+from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS, Setting, setting_of
 from fencepost.broker.node import Context
 from fencepost.broker.topic_rules import TopicRefused, check_topic_name
 from fencepost.machines.acl.acls import Operation
@@ -24,7 +24,7 @@ from fencepost.protocol.messages import DescribeConfigsRequest, DescribeConfigsR
 # The sources of a value.
 SOURCE_TOPIC, SOURCE_STATIC_BROKER, SOURCE_DEFAULT = 1, 4, 5
 STRING, LIST = 2, 7
-TYPES = {"bool": 1, "int": 3, "long": 5, "float": 6}
+TYPES = {"bool": 1, "int": 3, "long": 5, "float": 6, "password": 9}
 
 Wanted = DescribeConfigsRequest.DescribeConfigsResource
 Result = DescribeConfigsResponse.DescribeConfigsResult
@@ -34,11 +34,11 @@ Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 
 class Shown(NamedTuple):
     name: str
-    value: str
+    value: str | None  # None: a secret.
     source: int
     is_read_only: bool
     setting: Setting
-    synonyms: tuple[tuple[str, str, int], ...] = ()
+    synonyms: tuple[tuple[str, str | None, int], ...] = ()
 
 
 def topic_settings(cluster: Cluster, own: Mapping[str, str]) -> list[Shown]:
@@ -61,9 +61,11 @@ def topic_settings(cluster: Cluster, own: Mapping[str, str]) -> list[Shown]:
 
 def _broker_settings(cluster: Cluster) -> list[Shown]:
     shown = []
-    for name, setting in SETTINGS.items():
+    own = {name: setting_of(name) for name in cluster.config.given if name not in SETTINGS}  # Of single listeners.
+    for name, setting in [*SETTINGS.items(), *own.items()]:
+        assert setting is not None
         source = SOURCE_STATIC_BROKER if name in cluster.config.given else SOURCE_DEFAULT
-        value = _text(cluster.config[name])
+        value = None if setting.kind == "password" else _text(cluster.config[name])
         shown.append(Shown(name, value, source, True, setting, ((name, value, source),)))
     return sorted(shown)
 
@@ -113,9 +115,10 @@ def _describe(ctx: Context, wanted: Wanted, req: DescribeConfigsRequest) -> Resu
             continue
         synonyms = [Synonym(*s) for s in shown.synonyms] if req.include_synonyms else []
         kind = TYPES.get(shown.setting.kind, LIST if shown.setting.is_list else STRING)
+        is_secret = shown.setting.kind == "password"
         doc = shown.setting.doc if req.include_documentation else None
         configs.append(
-            ResourceResult(shown.name, shown.value, shown.is_read_only, shown.source, False, synonyms, kind, doc)
+            ResourceResult(shown.name, shown.value, shown.is_read_only, shown.source, is_secret, synonyms, kind, doc)
         )
     return Result(errors.NONE, None, wanted.resource_type, wanted.resource_name, configs)
 

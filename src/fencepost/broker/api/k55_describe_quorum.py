@@ -23,8 +23,9 @@ def handle(ctx: Context, req: DescribeQuorumRequest) -> DescribeQuorumResponse:
     if not ctx.may(Operation.DESCRIBE, ResourceType.CLUSTER):
         return DescribeQuorumResponse(error_code=errors.CLUSTER_AUTHORIZATION_FAILED)
     asked = [(topic.topic_name, p.partition_index) for topic in req.topics for p in topic.partitions]
-    first = ctx.cluster.brokers[0]
-    nodes = [Node(first.node_id, [Listener("PLAINTEXT", first.host, first.port)])]
+    first = ctx.address_of(ctx.cluster.brokers[0])
+    listener = Listener(ctx.connection.listener_name or "PLAINTEXT", first.host, first.port)
+    nodes = [Node(first.node_id, [listener])]
     return DescribeQuorumResponse(
         topics=[TopicData(name, [_describe(ctx, name, index)]) for name, index in asked],
         nodes=nodes if (METADATA_TOPIC, 0) in asked else [],

@@ -26,6 +26,6 @@ def handle(ctx: Context, req: DescribeClusterRequest) -> DescribeClusterResponse
     return DescribeClusterResponse(
         cluster_id=ctx.cluster.cluster_id,
         controller_id=ctx.cluster.brokers[0].node_id,
-        brokers=[DescribeClusterBroker(b.node_id, b.host, b.port) for b in ctx.cluster.brokers],
+        brokers=[DescribeClusterBroker(b.node_id, b.host, b.port) for b in map(ctx.address_of, ctx.cluster.brokers)],
         cluster_authorized_operations=operations,
     )

@@ -83,7 +83,7 @@ def create_topic(
     )
     request = CreateTopicsRequest([wanted], ORDER_TIMEOUT_MS, validate_only)
     what = f"creating topic {name}"
-    made = _order(client, what, lambda controller: client.send(controller, request).topics[0])
+    made = order(client, what, lambda controller: client.send(controller, request).topics[0])
     if not validate_only:
         retry(lambda: _require_leaders(client, name), DEADLINE_S)
     return CreatedTopic(name, made.num_partitions, made.replication_factor)
@@ -98,7 +98,7 @@ def _require_leaders(client: KafkaClient, name: str) -> None:
 def delete_topic(client: KafkaClient, name: str) -> None:
     """Delete a topic and wait until the brokers no longer show it. Raises BrokerError if it is refused."""
     request = DeleteTopicsRequest(topic_names=[name], timeout_ms=ORDER_TIMEOUT_MS)
-    _order(
+    order(
         client,
         f"deleting topic {name}",
         lambda controller: client.send(controller, request, NAMES_IN_DELETE).responses[0],
@@ -111,7 +111,7 @@ def _require_absence(client: KafkaClient, name: str) -> None:
         raise BrokerError(errors.LEADER_NOT_AVAILABLE, f"topic {name}", "it was deleted, but brokers still show it")
 
 
-def _order(client: KafkaClient, what: str, send: Callable[[BrokerConnection], Any]) -> Any:
+def order(client: KafkaClient, what: str, send: Callable[[BrokerConnection], Any]) -> Any:
     """Send an order once; another attempt follows only if it cannot have had an effect."""
 
     def attempt() -> Any:

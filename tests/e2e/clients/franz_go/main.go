@@ -4,6 +4,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +17,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 const timeout = 30 * time.Second
@@ -126,7 +131,33 @@ func (p *player) options(more ...kgo.Opt) []kgo.Opt {
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		// A broker that is killed is back within a second.
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }),
-	}, more...)
+	}, append(security(), more...)...)
+}
+
+// TLS and login, if the environment names them.
+func security() []kgo.Opt {
+	var found []kgo.Opt
+	if file := os.Getenv("PLAYER_CA"); file != "" {
+		pem, err := os.ReadFile(file)
+		if err != nil {
+			panic(err)
+		}
+		authorities := x509.NewCertPool()
+		authorities.AppendCertsFromPEM(pem)
+		found = append(found, kgo.DialTLSConfig(&tls.Config{RootCAs: authorities}))
+	}
+	user, password := os.Getenv("PLAYER_SASL_USER"), os.Getenv("PLAYER_SASL_PASSWORD")
+	switch os.Getenv("PLAYER_SASL_MECHANISM") {
+	case "PLAIN":
+		found = append(found, kgo.SASL(plain.Auth{User: user, Pass: password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		found = append(found, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		found = append(found, kgo.SASL(scram.Auth{User: user, Pass: password}.AsSha512Mechanism()))
+	case "OAUTHBEARER":
+		found = append(found, kgo.SASL(oauth.Auth{Token: os.Getenv("PLAYER_SASL_TOKEN")}.AsMechanism()))
+	}
+	return found
 }
 
 func (p *player) open(ctx context.Context, s step) error {

@@ -6,7 +6,22 @@ const readline = require('readline')
 const { Kafka, logLevel } = require(`${process.argv[3]}/node_modules/kafkajs`)
 const { version } = require(`${process.argv[3]}/node_modules/kafkajs/package.json`)
 
+// TLS and login, if the environment names them.
+const { PLAYER_CA, PLAYER_SASL_MECHANISM, PLAYER_SASL_USER, PLAYER_SASL_PASSWORD, PLAYER_SASL_TOKEN } = process.env
+const security = PLAYER_SASL_MECHANISM
+  ? {
+      ssl: { ca: [require('fs').readFileSync(PLAYER_CA)] },
+      sasl: {
+        mechanism: PLAYER_SASL_MECHANISM.toLowerCase(),
+        username: PLAYER_SASL_USER,
+        password: PLAYER_SASL_PASSWORD,
+        oauthBearerProvider: async () => ({ value: PLAYER_SASL_TOKEN }),
+      },
+    }
+  : {}
+
 const kafka = new Kafka({
+  ...security,
   brokers: [process.argv[2]],
   logLevel: logLevel.NOTHING,
   // A broker that is killed is back within a second.

@@ -1,0 +1,98 @@
+"""The SASL mechanisms that a listener offers, from its settings and the cluster's users."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from fencepost.broker.config import BadSetting, Config
+from fencepost.broker.users import Users
+from fencepost.machines.auth.login import Exchange, Login
+from fencepost.machines.auth.plain import PlainExchange, parse_jaas_users
+from fencepost.machines.auth.scram import ScramCredential, ScramExchange
+from fencepost.protocol.scram import SCRAM_MECHANISMS as SCRAM
+
+PLAIN, OAUTHBEARER = "PLAIN", "OAUTHBEARER"
+
+
+class Logins:
+    """Makes the `Login` of each connection of one listener. `nonce` and `secret` are random."""
+
+    def __init__(
+        self,
+        config: Config,
+        listener: str,
+        users: Callable[[], Users],
+        nonce: Callable[[], str],
+        secret: bytes,
+        find_key: Callable[[str | None], list[Any]] | None = None,
+    ) -> None:
+        """Raises BadSetting if a mechanism is enabled that no client could use. `find_key` finds keys of tokens."""
+        self._users = users
+        enabled = enabled_mechanisms(config, listener)
+        self._mechanisms: dict[str, Callable[[], Exchange]] = {}
+        for name in enabled:
+            if name in SCRAM:
+                find = partial(self._find, name)
+                self._mechanisms[name] = partial(self._scram, name, find, nonce, secret)
+            elif name == PLAIN:
+                self._mechanisms[name] = partial(PlainExchange, plain_users(config, listener))
+            elif name == OAUTHBEARER:
+                assert find_key is not None
+                self._mechanisms[name] = token_exchanges(config, listener, find_key)
+        self._max_session_ms = {
+            name: int(config.for_listener(listener, "connections.max.reauth.ms", name)) for name in enabled
+        }
+
+    def new(self) -> Login:
+        return Login(self._mechanisms, self._max_session_ms)
+
+    def _find(self, mechanism: str, user: str) -> ScramCredential | None:
+        return self._users().get(user, {}).get(mechanism)
+
+    @staticmethod
+    def _scram(
+        name: str, find: Callable[[str], ScramCredential | None], nonce: Callable[[], str], secret: bytes
+    ) -> ScramExchange:
+        return ScramExchange(SCRAM[name], find, nonce(), secret)
+
+
+def enabled_mechanisms(config: Config, listener: str) -> list[str]:
+    found: str = config.for_listener(listener, "sasl.enabled.mechanisms")
+    return found.split(",")
+
+
+def token_exchanges(
+    config: Config, listener: str, find_key: Callable[[str | None], list[Any]]
+) -> Callable[[], Exchange]:
+    # Imported here: few brokers have the packages of the extra `security`.
+    from fencepost.machines.auth.oauthbearer import OAuthBearerExchange
+    from fencepost.machines.auth.tokens import Token, TokenRules, check_token
+
+    own = partial(config.for_listener, listener, mechanism=OAUTHBEARER)
+    audiences = (word.strip() for word in str(own("sasl.oauthbearer.expected.audience")).split(","))
+    rules = TokenRules(
+        own("sasl.oauthbearer.expected.issuer"),
+        tuple(filter(None, audiences)),
+        own("sasl.oauthbearer.clock.skew.seconds"),
+        own("sasl.oauthbearer.sub.claim.name"),
+    )
+
+    def check(text: str, now_ms: int) -> Token:
+        return check_token(text, find_key, rules, now_ms)
+
+    return partial(OAuthBearerExchange, check)
+
+
+def plain_users(config: Config, listener: str) -> Mapping[str, str]:
+    """Names and passwords for PLAIN. Raises BadSetting if there are none."""
+    found = parse_jaas_users(config.for_listener(listener, "sasl.jaas.config", PLAIN))
+    if not found:
+        setting = f"listener.name.{listener.lower()}.plain.sasl.jaas.config"
+        raise BadSetting(
+            f"sasl.enabled.mechanisms has PLAIN, but {setting} names no user\n\n"
+            f"hint: {setting}=org.apache.kafka.common.security.plain.PlainLoginModule required "
+            'user_alice="PASSWORD";'
+        )
+    return found

@@ -1,0 +1,155 @@
+"""The listeners of a running process: sockets, TLS and login of each.
+
+Every broker has one socket per listener, and one `Listener` object, which divides its memory among the connections of
+all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fencepost.broker.config import Config
+from fencepost.broker.controller import BrokerAddress, Controller
+from fencepost.broker.listeners import Endpoint
+from fencepost.broker.logins import OAUTHBEARER, Logins, enabled_mechanisms
+from fencepost.broker.node import ANONYMOUS
+from fencepost.broker.users import Users
+from fencepost.server.addresses import advertised, bind, client_auth, exposure, listening
+from fencepost.server.connection import ClientConnection
+from fencepost.server.extras import require
+from fencepost.server.guard import Guard
+from fencepost.server.listener import Listener
+from fencepost.server.tls import Certificates, TlsLayer, TlsSettings
+
+if TYPE_CHECKING:
+    from fencepost.server.key_sets import KeySet
+
+
+class Door:
+    """One listener: `sockets` and `listens_on` have an entry for each broker."""
+
+    def __init__(self, endpoint: Endpoint, config: Config, brokers: int, warn: Callable[[str], None]) -> None:
+        """Raises CannotListen or BadSetting."""
+        self.endpoint = endpoint
+        self._config = config
+        self._certificates = self._read_certificates(warn) if endpoint.uses_tls else None
+        self._principal_of = _certificate_reader() if self._asks_for_certificates else None
+        self._logins = self._offer_logins(warn) if endpoint.uses_sasl else None
+        self.users: Callable[[], Users] = dict
+        self.sockets = bind(endpoint.host, endpoint.port, brokers)
+        try:
+            self.listens_on = listening(self.sockets, endpoint.host, config["broker.id"])
+            self.given_to_clients = advertised(self.listens_on, endpoint.advertised)
+            self.warning = exposure(config, endpoint, self.sockets)
+        except Exception:
+            self.close()
+            raise
+
+    @property
+    def _asks_for_certificates(self) -> bool:
+        return self.endpoint.uses_tls and client_auth(self._config, self.endpoint) != "none"
+
+    def close(self) -> None:
+        for sock in self.sockets:
+            sock.close()
+
+    def bind_again(self, node_id: int) -> socket.socket:
+        """The socket of a node that was stopped. Raises CannotListen."""
+        port = next(address.port for address in self.listens_on if address.node_id == node_id)
+        return bind(self.endpoint.host, port)[0]
+
+    def _read_certificates(self, warn: Callable[[str], None]) -> Certificates:
+        own = partial(self._config.for_listener, self.endpoint.name)
+        settings = TlsSettings(
+            own("ssl.keystore.location"),
+            own("ssl.key.password"),
+            own("ssl.truststore.location"),
+            client_auth(self._config, self.endpoint),
+            own("ssl.enabled.protocols"),
+        )
+        return Certificates(settings, warn)
+
+    def _offer_logins(self, warn: Callable[[str], None]) -> Logins:
+        name, secret = self.endpoint.name, secrets.token_bytes(32)
+        keys = self._open_key_set(warn) if OAUTHBEARER in enabled_mechanisms(self._config, name) else None
+        find_key = None if keys is None else keys.find
+        return Logins(self._config, name, lambda: self.users(), secrets.token_urlsafe, secret, find_key)
+
+    def _open_key_set(self, warn: Callable[[str], None]) -> KeySet:
+        for package in ("jwt", "cryptography"):
+            require(package, "sasl.enabled.mechanisms=OAUTHBEARER")
+        from fencepost.server.key_sets import open_key_set
+
+        own = partial(self._config.for_listener, self.endpoint.name, mechanism=OAUTHBEARER)
+        backoff_ms = (
+            own("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms"),
+            own("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms"),
+        )
+        return open_key_set(
+            own("sasl.oauthbearer.jwks.endpoint.url"),
+            own("sasl.oauthbearer.jwks.endpoint.refresh.ms") / 1000,
+            (backoff_ms[0] / 1000, backoff_ms[1] / 1000),
+            warn,
+        )
+
+    def protocol(self, listener: Listener, now_ms: Callable[[], int]) -> Callable[[], asyncio.BaseProtocol]:
+        """What asyncio calls for each new connection."""
+
+        def accept() -> asyncio.BaseProtocol:
+            connection = listener.protocol()
+            connection.listener_name = self.endpoint.name
+            if self._logins is not None:
+                login = connection.login = self._logins.new()
+                connection.guard = Guard(listener, login, now_ms)
+                connection.has_entered = False
+            if self._certificates is None:
+                return connection
+            connection.has_entered = False
+            return TlsLayer(connection, listener, self._certificates, partial(self._on_handshake, connection))
+
+        return accept
+
+    def _on_handshake(self, connection: ClientConnection, certificate: bytes | None) -> None:
+        if self.endpoint.uses_sasl:
+            return  # The login decides who the client is.
+        if self._principal_of is not None and certificate is not None:
+            connection.enter(self._principal_of(certificate))
+        else:
+            connection.enter(ANONYMOUS)
+
+
+def open_doors(endpoints: list[Endpoint], config: Config, brokers: int, warn: Callable[[str], None]) -> list[Door]:
+    """Raises CannotListen or BadSetting, and leaves nothing open then."""
+    doors: list[Door] = []
+    try:
+        for endpoint in endpoints:
+            doors.append(Door(endpoint, config, brokers, warn))
+    except Exception:
+        for door in doors:
+            door.close()
+        raise
+    return doors
+
+
+def connect_doors(controller: Controller, doors: list[Door]) -> None:
+    """The controller learns the addresses of the nodes, and the doors learn the users."""
+    for door in doors:
+        door.users = lambda: controller.metadata.users
+    controller.addresses = doors[0].given_to_clients
+
+
+def addresses_by_listener(doors: list[Door]) -> dict[str, dict[int, BrokerAddress]]:
+    """Clients get the addresses of the listener that they use."""
+    return {door.endpoint.name: {address.node_id: address for address in door.given_to_clients} for door in doors}
+
+
+def _certificate_reader() -> Callable[[bytes], str]:
+    require("cryptography", "ssl.client.auth")
+    from fencepost.machines.auth.certificates import principal_of
+
+    return principal_of

@@ -1,0 +1,116 @@
+"""SCRAM without a broker: the exchange of RFC 7677, and exchanges that must fail. `tests/conformance` has more."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+
+import pytest
+
+from fencepost.machines.auth.login import Challenge, LoginAccepted, LoginRefused, Step
+from fencepost.machines.auth.scram import ScramCredential, ScramExchange, credential_of
+from fencepost.protocol.scram import SCRAM_MECHANISMS, SHA_256, salted_password
+from tests.conformance.logins import scram_final
+
+# The example of RFC 7677.
+SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+SERVER_NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+FIRST = "n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+CHALLENGE = f"r=rOprNGfwEbeRWgbNEkqO{SERVER_NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+FINAL = f"c=biws,r=rOprNGfwEbeRWgbNEkqO{SERVER_NONCE},p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+PROOF = "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+CREDENTIALS = {
+    "user": credential_of(SHA_256, salted_password(SHA_256, "pencil", SALT, 4096), SALT, 4096),
+}
+
+
+def exchange(find: dict[str, ScramCredential] = CREDENTIALS, secret: bytes = b"secret") -> ScramExchange:
+    return ScramExchange(SHA_256, find.get, SERVER_NONCE, secret)
+
+
+def steps(*messages: str) -> list[Step]:
+    server = exchange()
+    return [server.step(message.encode(), 0) for message in messages]
+
+
+def test_the_example_of_the_rfc() -> None:
+    assert steps(FIRST, FINAL) == [Challenge(CHALLENGE.encode()), LoginAccepted("user", PROOF.encode())]
+
+
+@pytest.mark.parametrize(
+    "final",
+    [
+        FINAL.replace("p=dHzb", "p=dHzc"),
+        FINAL.replace("c=biws", "c=eSws"),  # The client says that it supports channel binding: a downgrade.
+        FINAL.replace("r=rOpr", "r=rOps"),
+        FINAL.replace(SERVER_NONCE, ""),
+        FINAL.replace(",p=", ",q="),
+        FINAL[:-8],
+        "c=biws,r=,p=",
+        "",
+        FIRST,
+    ],
+)
+def test_a_last_message_with_any_change_is_refused(final: str) -> None:
+    challenge, refused = steps(FIRST, final)
+    assert isinstance(challenge, Challenge)
+    assert isinstance(refused, LoginRefused)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "p=tls-unique,,n=user,r=abc",
+        "y,,n=user,r=abc",
+        "n,a=root,n=user,r=abc",
+        "n,,n=us=20er,r=abc",
+        "n,,n=,r=abc",
+        "n,,n=user",
+        "n,,m=x,n=user,r=abc",
+        "",
+        "\0",
+    ],
+)
+def test_a_first_message_that_is_none_is_refused(first: str) -> None:
+    assert isinstance(steps(first)[0], LoginRefused)
+
+
+def test_an_unknown_user_looks_like_one_with_another_password() -> None:
+    """The same answers, the same salt every time, and nothing that could be told apart from a real one."""
+    first = "n=mallory,r=abc"
+    answers = [exchange().step(f"n,,{first}".encode(), 0) for _ in range(2)]
+    assert answers[0] == answers[1]
+    assert isinstance(answers[0], Challenge)
+    other = exchange().step(b"n,,n=malcolm,r=abc", 0)
+    assert other != answers[0]
+    final = scram_final("n,,", first, answers[0].token.decode(), "pencil")
+    server = exchange()
+    server.step(f"n,,{first}".encode(), 0)
+    unknown = server.step(final, 0)
+    known = exchange()
+    first = "n=user,r=abc"
+    challenge = known.step(f"n,,{first}".encode(), 0)
+    assert isinstance(challenge, Challenge)
+    wrong = known.step(scram_final("n,,", first, challenge.token.decode(), "pen"), 0)
+    assert isinstance(unknown, LoginRefused)
+    assert isinstance(wrong, LoginRefused)
+    assert unknown.message == wrong.message
+
+
+def test_names_with_commas_and_equal_signs_are_whole() -> None:
+    name = "a,b=c"
+    server = exchange({name: CREDENTIALS["user"]})
+    first = "n=a=2Cb=3Dc,r=abc"
+    challenge = server.step(f"n,,{first}".encode(), 0)
+    assert isinstance(challenge, Challenge)
+    done = server.step(scram_final("n,,", first, challenge.token.decode(), "pencil"), 0)
+    assert isinstance(done, LoginAccepted)
+    assert done.user == name
+
+
+def test_no_password_can_be_computed_from_what_is_kept() -> None:
+    kept = [credential_of(m, salted_password(m, "pencil", SALT, 4096), SALT, 4096) for m in SCRAM_MECHANISMS.values()]
+    for one, other in itertools.combinations(kept, 2):
+        assert {one.stored_key, one.server_key}.isdisjoint({other.stored_key, other.server_key})
+    assert all(b"pencil" not in part for one in kept for part in one[:3])
