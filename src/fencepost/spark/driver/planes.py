@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from fencepost.client.failures import BadClientSetting
-from fencepost.client.settings import parse_settings
+from fencepost.client.settings import ClientSettings, parse_settings
 from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.jvm.jar import load_write, why_no_jar
 from fencepost.spark.lease.messages import TaskResult
@@ -67,7 +67,7 @@ class JvmPlane:
 def plan_as_json(plan: WritePlan) -> Mapping[str, object]:
     """The plan of a write as the tasks in the JVM read it."""
     return {
-        "settings": asdict(parse_settings(plan.settings)),
+        "settings": settings_as_json(parse_settings(plan.settings)),
         "identity": list(plan.identity),
         "produce_version": plan.produce_version,
         "topic": plan.topic,
@@ -75,6 +75,12 @@ def plan_as_json(plan: WritePlan) -> Mapping[str, object]:
         "compression": plan.compression,
         "max_record_batch_bytes": plan.max_record_batch_bytes,
     }
+
+
+def settings_as_json(settings: ClientSettings) -> dict[str, object]:
+    """Without what makes tokens: it stays on the driver."""
+    fields = asdict(replace(settings, oauth=None))
+    return {**fields.pop("tls"), **fields}
 
 
 def choose_plane(session: Any, leases: LeaseServer, wanted: str) -> Plane:
