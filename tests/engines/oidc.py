@@ -121,6 +121,7 @@ class OidcProvider:
         expected = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
         if authorization != f"Basic {expected}":
             return 401, b'{"error": "invalid_client", "error_description": "no such client, or another secret"}'
-        self.tokens.append(self.key.token(self.lifetime_s))
+        # Valid for longer than it says: a broker that takes its time must not find the token of a short test expired.
+        self.tokens.append(self.key.token(self.lifetime_s + 60))
         answer = {"access_token": self.tokens[-1], "token_type": "Bearer", "expires_in": self.lifetime_s}
         return 200, json.dumps(answer).encode()

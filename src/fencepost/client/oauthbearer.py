@@ -17,6 +17,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -205,9 +206,13 @@ def _name_of(function: object) -> str:
 
 
 class TokenSource:
-    """The token of a client: fetched when it is first needed, and renewed before it expires. Thread-safe."""
+    """The token of a client: fetched when it is first needed, and renewed before it expires. Thread-safe.
+
+    id: differs for each source. Processes that ask this one for its tokens recognize by it which login they are for.
+    """
 
     def __init__(self, fetch: Callable[[], Token], clock: Callable[[], float] = time.time) -> None:
+        self.id = uuid.uuid4().hex
         self._fetch = fetch
         self._clock = clock
         self._lock = threading.Lock()

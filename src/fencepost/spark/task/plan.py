@@ -25,3 +25,5 @@ class WritePlan(NamedTuple):
     topics: Mapping[str, PinnedTopic]  # The topics that the driver has pinned.
     compression: str
     max_record_batch_bytes: int
+    # The id of the driver's token source, which tasks ask for tokens. Empty: no token is needed.
+    login_id: str = ""
