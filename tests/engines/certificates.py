@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import ssl
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +28,14 @@ class Certified(NamedTuple):
 
     def certificate_pem(self) -> str:
         return pem_of(self.certificate)
+
+    def server_context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "server.pem"
+            path.write_text(self.certificate_pem() + self.key_pem())
+            context.load_cert_chain(path)
+        return context
 
     def write_pkcs12(self, path: Path, password: str) -> None:
         from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12

@@ -13,9 +13,12 @@ import json
 import threading
 import time
 import urllib.parse
+import uuid
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.engines.certificates import Certified
 
 CLIENT_ID, CLIENT_SECRET = "sink-of-a-test", "the secret of a test"
 SCOPE, AUDIENCE, ISSUER = "kafka", "cluster-of-a-test", "https://issuer.example"
@@ -64,12 +67,16 @@ class SigningKey:
 
 
 class OidcProvider:
-    """Serves tokens to one client. `answer` replaces the next answers, if it is set: a status and a body."""
+    """Serves tokens to one client, over HTTPS if there is a certificate.
 
-    def __init__(self, key: SigningKey, lifetime_s: float = 3600) -> None:
+    `answer` replaces the next answers, if it is set: a status and a body.
+    """
+
+    def __init__(self, key: SigningKey, lifetime_s: float = 3600, certificate: Certified | None = None) -> None:
         self.key = key
         self.lifetime_s = lifetime_s
         self.answer: tuple[int, bytes] | None = None
+        self._path = uuid.uuid4().hex
         self.tokens: list[str] = []  # Those that it has given out.
         self.forms: list[Mapping[str, str]] = []
         provider = self
@@ -88,11 +95,17 @@ class OidcProvider:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._is_https = certificate is not None
+        if certificate is not None:
+            context = certificate.server_context()
+            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}/token"
+        # Equal logins share their tokens, so each provider has a path of its own: ports are used again.
+        scheme = "https" if self._is_https else "http"
+        return f"{scheme}://127.0.0.1:{self._server.server_port}/{self._path}/token"
 
     @property
     def settings(self) -> dict[str, str]:

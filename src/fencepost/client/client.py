@@ -47,7 +47,8 @@ class KafkaClient:
         reached at its advertised address is not retried either: the cluster says that it runs, so the address is wrong.
         """
         self.settings: ClientSettings = parse_settings(settings)
-        self.tokens: TokenSource | None = token_source(self.settings.oauth)
+        login = self.settings.oauth
+        self.tokens: TokenSource | None = None if login is None else token_source(login)
         self._first_patience_s = first_patience_s
         self._reached: set[int] = set()
         # Advertised addresses that failed, until when they are not tried again, and why.

@@ -14,7 +14,7 @@ from typing import Any
 
 from fencepost.client import sasl
 from fencepost.client.failures import AuthenticationFailed, Refused, Unreachable
-from fencepost.client.oauthbearer import TokenSource
+from fencepost.client.oauthbearer import Token, TokenSource
 from fencepost.client.session import Session
 from fencepost.client.settings import ClientSettings
 from fencepost.client.tls import tls_context
@@ -186,7 +186,7 @@ class BrokerConnection:
         """Raises NoToken, after which the connection is as it was, or AuthenticationFailed."""
         mechanism = self._settings.sasl_mechanism
         assert mechanism is not None
-        conversation = self._conversation(mechanism)
+        token = self._tokens.token() if self._tokens is not None else None
         began = time.monotonic()
         try:
             hello = self._ask(SaslHandshakeRequest(mechanism))
@@ -196,20 +196,20 @@ class BrokerConnection:
                     f"{self.address} does not accept sasl.mechanism={mechanism}, {offered}\n\n"
                     "hint: check sasl.mechanism and security.protocol"
                 )
-            renewed_after_s = sasl.renewed_after_s(self._converse(conversation))
+            renewed_after_s = sasl.renewed_after_s(self._converse(self._conversation(mechanism, token)))
         except sasl.Untrusted as e:
             self.close()
             raise AuthenticationFailed(f"{self.address} {e}") from None
         except AuthenticationFailed:
             self.close()
+            if self._tokens is not None and token is not None:
+                self._tokens.forget(token)
             raise
         self._renewed_at = None if renewed_after_s is None else began + renewed_after_s
 
-    def _conversation(self, mechanism: str) -> sasl.Conversation:
+    def _conversation(self, mechanism: str, token: Token | None) -> sasl.Conversation:
         settings = self._settings
-        if mechanism == sasl.OAUTHBEARER:
-            assert self._tokens is not None
-            token = self._tokens.token()
+        if token is not None:
             return sasl.oauthbearer(token.value, token.extensions)
         if mechanism == "PLAIN":
             return sasl.plain(settings.username, settings.password)

@@ -20,10 +20,12 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http.client import HTTPException
 from typing import Any, NamedTuple
 
 from fencepost.client.failures import AuthenticationFailed, BadClientSetting, ClientError, NoToken
+from fencepost.client.tls import only_one, pem_text, trusting
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,7 @@ METHODS = ("oidc", "default")
 RENEWED_AT = 0.8
 # While an old token is still valid: the pause after a failure to renew it.
 PAUSE_S = 5.0
+LOGINS_KEPT = 64
 ENDPOINT_TIMEOUT_S = 10.0
 # A hundred years: a time beyond it is in milliseconds.
 LONGEST_S = 36_500 * 86_400
@@ -67,6 +70,7 @@ class Token(NamedTuple):
 
 
 TokenFunction = Callable[[str], Any]
+Extensions = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +81,7 @@ class ClientCredentials:
     client_id: str
     client_secret: str = field(repr=False)
     scope: str = ""
-    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
+    extensions: Extensions = field(default=(), repr=False)
     ca_location: str | None = None
     ca_pem: str | None = field(default=None, repr=False)
 
@@ -86,10 +90,10 @@ class ClientCredentials:
 class FromFunction:
     """A login whose tokens a function of the user makes. `name` is for messages."""
 
-    function: TokenFunction = field(repr=False)
+    function: TokenFunction = field(repr=False, hash=False)  # Not every object that can be called has a hash.
     name: str
     config: str = field(default="", repr=False)
-    extensions: Mapping[str, str] = field(default_factory=dict, repr=False)
+    extensions: Extensions = field(default=(), repr=False)
 
 
 OAuthLogin = ClientCredentials | FromFunction
@@ -126,8 +130,7 @@ def parse_login(values: Mapping[str, str], jaas: Mapping[str, str], function: ob
             raise BadClientSetting(f"sasl.oauthbearer.method=oidc needs {name}\n\nhint: your identity provider has it")
     endpoint_url, client_id, client_secret = (value or "" for value in given.values())
     _check_url(endpoint_url)
-    if values.get("https.ca.location") and values.get("https.ca.pem"):
-        raise BadClientSetting("https.ca.location and https.ca.pem are both set\n\nhint: leave one of them out")
+    only_one(values, "https.ca.location", "https.ca.pem")
     return ClientCredentials(
         endpoint_url=endpoint_url,
         client_id=client_id,
@@ -135,7 +138,7 @@ def parse_login(values: Mapping[str, str], jaas: Mapping[str, str], function: ob
         scope=values.get("sasl.oauthbearer.scope", jaas.get("scope", "")),
         extensions=extensions,
         ca_location=values.get("https.ca.location"),
-        ca_pem=values.get("https.ca.pem"),
+        ca_pem=pem_text(values, "https.ca.pem"),
     )
 
 
@@ -158,7 +161,7 @@ def _check_url(url: str) -> None:
         )
 
 
-def _extensions(values: Mapping[str, str], jaas: Mapping[str, str]) -> dict[str, str]:
+def _extensions(values: Mapping[str, str], jaas: Mapping[str, str]) -> Extensions:
     found = {name.removeprefix(_JAAS_EXTENSION): v for name, v in jaas.items() if name.startswith(_JAAS_EXTENSION)}
     for pair in filter(str.strip, values.get("sasl.oauthbearer.extensions", "").split(",")):
         name, equals, value = pair.strip().partition("=")
@@ -167,7 +170,7 @@ def _extensions(values: Mapping[str, str], jaas: Mapping[str, str]) -> dict[str,
         found[name] = value
     if (problem := _problem_of_extensions(found)) is not None:
         raise BadClientSetting(f"sasl.oauthbearer.extensions: {problem}")
-    return found
+    return tuple(sorted(found.items()))
 
 
 def _problem_of_extensions(extensions: Mapping[str, str]) -> str | None:
@@ -237,10 +240,16 @@ class TokenSource:
             self._renewed_at_s = now_s + (self._token.expires_at_s - now_s) * RENEWED_AT
             return self._token
 
+    def forget(self, token: Token) -> None:
+        """A broker has refused it, so the next login needs another."""
+        with self._lock:
+            if self._token == token:
+                self._token = None
 
-def token_source(login: OAuthLogin | None) -> TokenSource | None:
-    if login is None:
-        return None
+
+@lru_cache(LOGINS_KEPT)
+def token_source(login: OAuthLogin) -> TokenSource:
+    """Equal logins of this process share their tokens: a program may create many clients with the same settings."""
     if isinstance(login, FromFunction):
         return TokenSource(lambda: call_function(login))
     return TokenSource(lambda: ask_endpoint(login))
@@ -268,7 +277,7 @@ def call_function(login: FromFunction) -> Token:
     extensions = more[1] if more else {}
     if not isinstance(value, str) or not isinstance(expires_at_s, int | float) or not isinstance(extensions, Mapping):
         raise AuthenticationFailed(f"{about} returned {_shape_of(returned)}\n\n{shape}")
-    every = {**login.extensions, **{str(name): str(one) for name, one in extensions.items()}}
+    every = {**dict(login.extensions), **{str(name): str(one) for name, one in extensions.items()}}
     if (problem := _problem_of_extensions(every)) is not None:
         raise AuthenticationFailed(f"{about}: {problem}\n\n{shape}")
     return checked(Token(value, float(expires_at_s), every), about, time.time())
@@ -312,7 +321,7 @@ def ask_endpoint(login: ClientCredentials) -> Token:
     basic = base64.b64encode(f"{login.client_id}:{login.client_secret}".encode()).decode()
     headers = {"Accept": "application/json", "Authorization": f"Basic {basic}"}
     request = urllib.request.Request(login.endpoint_url, urllib.parse.urlencode(form).encode(), headers)
-    https = urllib.request.HTTPSHandler(context=_context(login))
+    https = urllib.request.HTTPSHandler(context=trusting(login.ca_location, login.ca_pem, "https.ca."))
     try:
         with urllib.request.build_opener(https, _NoRedirects()).open(request, timeout=ENDPOINT_TIMEOUT_S) as answer:
             body = answer.read(MAX_ANSWER_BYTES)
@@ -338,13 +347,7 @@ def ask_endpoint(login: ClientCredentials) -> Token:
             f"the token endpoint {url} cannot be reached: {said}\n\n{hint}; does it run, and may this machine connect?"
         ) from None
     token = token_of(body, f"the token endpoint {url}", time.time())
-    return token._replace(extensions=login.extensions)
-
-
-def _context(login: ClientCredentials) -> ssl.SSLContext:
-    from fencepost.client.tls import trusting
-
-    return trusting(login.ca_location, login.ca_pem, "https.ca.")
+    return token._replace(extensions=dict(login.extensions))
 
 
 def shown(url: str) -> str:

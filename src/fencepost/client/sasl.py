@@ -16,6 +16,8 @@ OAUTHBEARER = "OAUTHBEARER"
 RENEWED_AT = 0.85
 # Brokers refuse to renew a session that is younger than a second.
 LEAST_SESSION_S = 1.1
+# Of SCRAM. Kafka has 4096 by default; a stranger must not keep a client busy for hours.
+ITERATIONS = range(1, 10_000_000)
 
 Conversation = Generator[bytes, bytes, None]
 
@@ -33,17 +35,23 @@ def scram(mechanism: str, username: str, password: str, nonce: str) -> Conversat
     digest = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
     name = username.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={nonce}"
-    server_first = (yield f"n,,{first}".encode()).decode()
-    fields = dict(part.split("=", 1) for part in server_first.split(","))
+    server_first = (yield f"n,,{first}".encode()).decode(errors="replace")
+    try:
+        fields = dict(part.split("=", 1) for part in server_first.split(","))
+        salt, iterations = base64.b64decode(fields["s"]), int(fields["i"])
+        if iterations not in ITERATIONS:
+            raise ValueError(iterations)
+    except (KeyError, ValueError):
+        raise Untrusted("answered SCRAM with something else") from None
     if not fields.get("r", "").startswith(nonce):
         raise Untrusted("answered SCRAM with a nonce that is not ours")
-    salted = hashlib.pbkdf2_hmac(digest, password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
+    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", digest)
     final = f"c=biws,r={fields['r']}"
     signed = f"{first},{server_first},{final}".encode()
     signature = hmac.digest(hashlib.new(digest, client_key).digest(), signed, digest)
     proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
-    server_final = (yield f"{final},p={proof}".encode()).decode()
+    server_final = (yield f"{final},p={proof}".encode()).decode(errors="replace")
     expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
     if server_final != f"v={base64.b64encode(expected).decode()}":
         raise Untrusted("could not prove that it knows the password")

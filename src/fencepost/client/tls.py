@@ -68,10 +68,10 @@ class TlsSettings:
 def parse_tls(values: Mapping[str, str]) -> TlsSettings:
     """Raises BadClientSetting. Reads no file."""
     values = _with_our_names(values)
-    _only_one(values, "ssl.ca.location", "ssl.ca.pem", "ssl.truststore.location")
-    _only_one(values, "ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
-    _only_one(values, "ssl.key.location", "ssl.key.pem", "ssl.keystore.location")
-    pem = {name: _pem(values, name) for name in ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem")}
+    only_one(values, "ssl.ca.location", "ssl.ca.pem", "ssl.truststore.location")
+    only_one(values, "ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location")
+    only_one(values, "ssl.key.location", "ssl.key.pem", "ssl.keystore.location")
+    pem = {name: pem_text(values, name) for name in ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem")}
     if pem["ssl.key.pem"] and not pem["ssl.certificate.pem"]:
         raise BadClientSetting("ssl.key.pem is set, but not ssl.certificate.pem\n\nhint: a key needs its certificate")
     return TlsSettings(
@@ -114,14 +114,15 @@ def _with_our_names(given: Mapping[str, str]) -> dict[str, str]:
     return values | {n: v for n, v in given.items() if n == "ssl.endpoint.identification.algorithm"}
 
 
-def _only_one(values: Mapping[str, str], *names: str) -> None:
+def only_one(values: Mapping[str, str], *names: str) -> None:
     given = [name for name in names if name in values]
     if len(given) > 1:
         raise BadClientSetting(f"{' and '.join(given)} are both set\n\nhint: leave one of them out")
 
 
-def _pem(values: Mapping[str, str], name: str) -> str | None:
-    if name not in values:
+def pem_text(values: Mapping[str, str], name: str) -> str | None:
+    """The PEM text in a setting; None if it is not set."""
+    if not values.get(name):
         return None
     text = values[name].replace("\\n", "\n")  # As it is written where a value has to fit into one line.
     if PEM_BEGIN not in text:

@@ -36,9 +36,8 @@ def test_the_function_of_the_guide_makes_a_signed_token_for_msk(
             "sasl.oauthbearer.config": "eu-west-1",
         }
     )
-    source = token_source(settings.oauth)
-    assert source is not None
-    token = source.token()
+    assert settings.oauth is not None
+    token = token_source(settings.oauth).token()
     assert 800 < token.expires_at_s - time.time() <= 900
     url = base64.urlsafe_b64decode(token.value + "=" * (-len(token.value) % 4)).decode()
     address = urllib.parse.urlsplit(url)

@@ -7,6 +7,7 @@ import logging
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from fencepost.client.failures import AuthenticationFailed, BadClientSetting, NoToken
 from fencepost.client.oauthbearer import Token, TokenSource, expiry_of, token_of, token_source
 from fencepost.client.settings import parse_settings
+from tests.engines.certificates import Authority
 from tests.engines.oidc import CLIENT_ID, CLIENT_SECRET, SCOPE, OidcProvider, SigningKey
 
 pytest.importorskip("cryptography")
@@ -37,9 +39,9 @@ def provider(key: SigningKey) -> Iterator[OidcProvider]:
 
 
 def fetch(settings: dict[str, Any]) -> Token:
-    source = token_source(parse_settings({**SASL, **settings}).oauth)
-    assert source is not None
-    return source.token()
+    login = parse_settings({**SASL, **settings}).oauth
+    assert login is not None
+    return token_source(login).token()
 
 
 # --- settings -----------------------------------------------------------------------------------------------
@@ -146,6 +148,18 @@ def test_a_token_is_renewed_before_it_expires_and_an_old_one_serves_while_that_f
         source.token()
 
 
+def test_a_token_that_a_broker_refused_is_not_used_again() -> None:
+    made = iter(range(9))
+    source = TokenSource(lambda: Token(f"token {next(made)}", time.time() + 600))
+    first = source.token()
+    assert source.token() is first
+    source.forget(first)
+    second = source.token()
+    assert second.value == "token 1"
+    source.forget(first)  # Another connection was refused at the same time.
+    assert source.token() is second
+
+
 # --- an endpoint --------------------------------------------------------------------------------------------
 
 
@@ -155,6 +169,26 @@ def test_an_endpoint_gives_a_token_for_the_clients_id_and_secret(provider: OidcP
     assert 3500 < token.expires_at_s - time.time() <= 3600
     assert token.extensions == {"logicalCluster": "lkc-7"}
     assert provider.forms == [{"grant_type": "client_credentials", "scope": SCOPE}]
+
+
+def test_clients_with_equal_settings_share_a_token(provider: OidcProvider) -> None:
+    assert fetch(provider.settings) == fetch({**provider.settings, "client.id": "another"})
+    assert len(provider.tokens) == 1
+    with pytest.raises(AuthenticationFailed):
+        fetch({**provider.settings, "sasl.oauthbearer.client.id": "another"})
+
+
+def test_an_endpoint_may_have_a_certificate_by_an_authority_of_ones_own(key: SigningKey, tmp_path: Path) -> None:
+    authority = Authority()
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    with OidcProvider(key, certificate=authority.certify("endpoint", "127.0.0.1")) as provider:
+        assert fetch({**provider.settings, "https.ca.location": str(tmp_path / "ca.pem")}).value in provider.tokens
+        one_line = authority.pem.replace("\n", "\\n")
+        assert fetch({**provider.settings, "https.ca.pem": one_line}).value in provider.tokens
+        with pytest.raises(AuthenticationFailed, match=r"is not to be trusted(?s:.*)hint: https\.ca\.location"):
+            fetch(provider.settings)
+        with pytest.raises(AuthenticationFailed, match="is not to be trusted"):
+            fetch({**provider.settings, "https.ca.pem": Authority().pem})
 
 
 def test_a_wrong_secret_is_named_and_not_shown(provider: OidcProvider) -> None:
@@ -241,6 +275,16 @@ def test_a_function_is_called_as_confluent_kafka_calls_it() -> None:
     token = fetch({"oauth_cb": make, "sasl.oauthbearer.config": "region", "sasl.oauthbearer.extensions": "pool=p"})
     assert token.value == "token-of-region"
     assert token.extensions == {"cluster": "7", "pool": "p"}
+
+
+def test_a_function_may_be_an_object_without_a_hash() -> None:
+    class Signer:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self, config: str) -> tuple[str, float]:
+            return "signed", time.time() + 60
+
+    assert fetch({"oauth_cb": Signer()}).value == "signed"
 
 
 def make_token(_: str) -> tuple[str, float]:

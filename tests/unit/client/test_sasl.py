@@ -41,6 +41,25 @@ def test_a_nonce_of_another_conversation_is_not_trusted() -> None:
         conversation.send(b"r=theirs,s=AAAA,i=4096")
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"r=ours",
+        b"\xff",
+        b"r=ours,s=AAAA,i=many",
+        b"r=ours,s=A,i=1",
+        b"r=ours,s=AAAA,i=0",
+        b"r=ours,s=AAAA,i=9999999999",
+    ],
+)
+def test_an_answer_that_is_not_scram_is_not_trusted(answer: bytes) -> None:
+    conversation = sasl.scram("SCRAM-SHA-256", "user", "pencil", "ours")
+    next(conversation)
+    with pytest.raises(sasl.Untrusted, match="answered SCRAM with something else"):
+        conversation.send(answer)
+
+
 @pytest.mark.parametrize(("lifetime_ms", "after_s"), [(0, None), (-1, None), (60_000, 51.0), (500, 1.1)])
 def test_a_login_is_renewed_before_it_ends_but_not_within_a_second(lifetime_ms: int, after_s: float | None) -> None:
     assert sasl.renewed_after_s(lifetime_ms) == after_s

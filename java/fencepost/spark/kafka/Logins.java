@@ -38,11 +38,20 @@ public final class Logins {
         return login.token();
     }
 
+    /** A broker has refused the token, so the next login needs another. */
+    static void forget(String id, Token token) {
+        logins.get(id).forget(token);
+    }
+
     private static final class Login {
         private volatile Supplier<Token> ask;
         private Token token;
         private long renewedAtMs;
         private long expiresAtMs;
+
+        synchronized void forget(Token refused) {
+            token = refused.equals(token) ? null : token;
+        }
 
         synchronized Token token() {
             long nowMs = System.nanoTime() / 1_000_000;

@@ -41,7 +41,12 @@ final class Sasl {
         handshake(mechanism);
         lifetimeMs = 0;
         if (token != null) {
-            oauthbearer(token);
+            try {
+                oauthbearer(token);
+            } catch (AuthenticationFailed e) {
+                Logins.forget(settings.loginId(), token);
+                throw e;
+            }
         } else if (mechanism.equals("PLAIN")) {
             say("\0" + settings.username() + "\0" + settings.password());
         } else {

@@ -58,13 +58,13 @@ class OpenTransaction:
     """One attempt at a micro-batch, while its tasks may ask for leases."""
 
     table: LeaseTable
-    token: str
+    token: str = field(repr=False)
     on_first_touch: OnFirstTouch
     on_must_abort: OnMustAbort | None
     tokens: TokenSource | None  # With which tasks log in to the brokers. None: not with a token.
     connections: dict[TaskAttempt, TaskConnection] = field(default_factory=dict)
     # By the number of the write: the greeting of its tasks in Spark's JVM, with their plan.
-    greetings: dict[int, bytes] = field(default_factory=dict)
+    greetings: dict[int, bytes] = field(default_factory=dict, repr=False)
     to_add: list[TopicPartition] = field(default_factory=list)
     adding: asyncio.Task[None] | None = None
     failure: Exception | None = None

@@ -102,7 +102,8 @@ def _write_nothing(spark: Any, settings: SinkSettings, leases: LeaseServer, task
     subject = "tasks of the sink"
     try:
         plane = choose_plane(spark, leases, settings.plane)
-        tokens = token_source(parse_settings(settings.client).oauth)
+        login = parse_settings(settings.client).oauth
+        tokens = None if login is None else token_source(login)
         address = leases.open(LeaseTable(lease_timeout_ms=LEASE_TIMEOUT_MS), lambda _: None, tokens=tokens)
         plan = WritePlan(
             settings.client,

@@ -12,12 +12,14 @@ import pytest
 from fencepost.client.failures import AuthenticationFailed, ClientError, NoToken
 from fencepost.client.oauthbearer import Token, TokenSource, token_source
 from fencepost.client.settings import parse_settings
+from fencepost.client.transaction import ProducerIdentity
 from fencepost.spark.driver.planes import settings_as_json, settings_of_task
 from fencepost.spark.lease.client import DriverUnreachable, LeaseAddress, RefusedByDriver, ask_for_token
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.lease.tls import make_tls
 from fencepost.spark.task.login import remember_driver
+from fencepost.spark.task.plan import WritePlan
 
 SASL = {"bootstrap.servers": "h:1", "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
 OIDC = {
@@ -35,6 +37,12 @@ def server() -> Iterator[LeaseServer]:
 
 def open_(server: LeaseServer, tokens: TokenSource | None) -> LeaseAddress:
     return server.open(LeaseTable(lease_timeout_ms=60_000), lambda partitions: None, tokens=tokens)
+
+
+def source_of_task(login_id: str) -> TokenSource:
+    login = parse_settings(settings_of_task({**SASL, **OIDC}, login_id)).oauth
+    assert login is not None
+    return token_source(login)
 
 
 def test_a_task_gets_the_drivers_token_and_the_time_that_is_left(server: LeaseServer) -> None:
@@ -95,9 +103,7 @@ def test_a_task_hears_why_the_driver_has_no_token_and_whether_to_try_again(
         raise problem
 
     remember_driver("id of a test", open_(server, TokenSource(fetch)))
-    task = {**SASL, **settings_of_task({**SASL, **OIDC}, "id of a test")}
-    source = token_source(parse_settings(task).oauth)
-    assert source is not None
+    source = source_of_task("id of a test")
     for _ in range(2):
         with pytest.raises(type(problem), match=str(problem)):
             source.token()
@@ -106,8 +112,7 @@ def test_a_task_hears_why_the_driver_has_no_token_and_whether_to_try_again(
 def test_a_task_asks_the_driver_of_the_last_transaction(server: LeaseServer) -> None:
     made = iter(range(10))
     tokens = TokenSource(lambda: Token(f"token-{next(made)}", time.time() + 600))
-    source = token_source(parse_settings(settings_of_task({**SASL, **OIDC}, tokens.id)).oauth)
-    assert source is not None
+    source = source_of_task(tokens.id)
     remember_driver(tokens.id, open_(server, tokens))
     server.close()
     remember_driver(tokens.id, open_(server, tokens))
@@ -118,10 +123,21 @@ def test_a_driver_that_closes_the_connection_is_asked_again_later() -> None:
     with LeaseServer("127.0.0.1") as server:
         address = open_(server, None)
     remember_driver("gone", address)
-    source = token_source(parse_settings(settings_of_task({**SASL, **OIDC}, "gone")).oauth)
-    assert source is not None
+    source = source_of_task("gone")
     with pytest.raises(NoToken, match="cannot reach the driver's lease service"):
         source.token()
+
+
+def test_no_secret_is_in_the_repr_of_what_the_driver_holds(server: LeaseServer) -> None:
+    tokens = TokenSource(lambda: Token("hush", time.time() + 600))
+    address = open_(server, tokens)
+    settings = {**SASL, "sasl.password": "hush"}
+    plan = WritePlan(settings, ProducerIdentity("t", 1, 0), 13, address, 0, "out", {}, "none", 1)
+    server.offer(0, {"settings": settings})
+    tokens.token()
+    for one in (plan, server._service.current(), tokens):
+        assert "hush" not in repr(one)
+        assert address.token not in repr(one)
 
 
 def test_what_makes_tokens_stays_on_the_driver() -> None:
