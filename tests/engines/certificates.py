@@ -65,6 +65,13 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         return Certified(key, self._sign(name, key.public_key(), address=address), self.certificate)
 
+    def write_truststore(self, path: Path, password: str) -> None:
+        """PKCS12, with the attribute by which Java trusts a certificate."""
+        from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
+
+        trusted = [pkcs12.PKCS12Certificate(self.certificate, b"authority")]
+        path.write_bytes(pkcs12.serialize_java_truststore(trusted, BestAvailableEncryption(password.encode())))
+
     def _sign(self, name: str, public_key: Any, *, address: str | None = None, is_authority: bool = False) -> Any:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes
