@@ -14,14 +14,11 @@ import re
 import ssl
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from http.client import HTTPException
 from typing import Any, NamedTuple
 
 from fencepost.client.failures import AuthenticationFailed, BadClientSetting, ClientError, NoToken
@@ -308,24 +305,28 @@ def checked(token: Token, about: str, now_s: float) -> Token:
     return token
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """The secret is for this address only."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 def ask_endpoint(login: ClientCredentials) -> Token:
+    # Here, because most clients have no token: these modules take longer to load than the rest of the client.
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
+
+    class NoRedirects(HTTPRedirectHandler):
+        """The secret is for this address only."""
+
+        def redirect_request(self, *_: Any) -> None:
+            return None
+
     url, hint = shown(login.endpoint_url), "hint: check sasl.oauthbearer.token.endpoint.url"
     form = {"grant_type": "client_credentials"} | ({"scope": login.scope} if login.scope else {})
     basic = base64.b64encode(f"{login.client_id}:{login.client_secret}".encode()).decode()
     headers = {"Accept": "application/json", "Authorization": f"Basic {basic}"}
-    request = urllib.request.Request(login.endpoint_url, urllib.parse.urlencode(form).encode(), headers)
-    https = urllib.request.HTTPSHandler(context=trusting(login.ca_location, login.ca_pem, "https.ca."))
+    request = Request(login.endpoint_url, urllib.parse.urlencode(form).encode(), headers)
+    https = HTTPSHandler(context=trusting(login.ca_location, login.ca_pem, "https.ca."))
     try:
-        with urllib.request.build_opener(https, _NoRedirects()).open(request, timeout=ENDPOINT_TIMEOUT_S) as answer:
+        with build_opener(https, NoRedirects()).open(request, timeout=ENDPOINT_TIMEOUT_S) as answer:
             body = answer.read(MAX_ANSWER_BYTES)
-    except urllib.error.HTTPError as e:
+    except HTTPError as e:
         with e:
             said = reason_of(e.read(MAX_ANSWER_BYTES), login.client_secret)
         text = f"the token endpoint {url} refused client {login.client_id!r} with {e.code}{said}"
@@ -336,7 +337,7 @@ def ask_endpoint(login: ClientCredentials) -> Token:
         )
         raise AuthenticationFailed(f"{text}\n\n{hint}") from None
     except (OSError, HTTPException) as e:
-        why = e.reason if isinstance(e, urllib.error.URLError) else e
+        why = e.reason if isinstance(e, URLError) else e
         if isinstance(why, ssl.SSLCertVerificationError):
             raise AuthenticationFailed(
                 f"the certificate of the token endpoint {url} is not to be trusted: {why.verify_message}\n\n"
