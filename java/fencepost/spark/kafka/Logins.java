@@ -64,7 +64,7 @@ public final class Logins {
                 if (token == null || nowMs >= expiresAtMs) {
                     throw e;
                 }
-                renewedAtMs = nowMs + PAUSE_MS; // The old one is still valid.
+                renewedAtMs = Math.min(nowMs + PAUSE_MS, expiresAtMs); // Until then the old one is valid.
                 return token;
             }
             expiresAtMs = nowMs + token.lifetimeMs;
