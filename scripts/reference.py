@@ -20,6 +20,7 @@ from fencepost.broker.api import APIS
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from fencepost.cli import fencepost
 from fencepost.cli.options import EXIT_CODES, WHEN_1
+from fencepost.client.settings import KNOWN as CLIENT_SETTINGS
 from fencepost.diagnose.doctor.report import DoctorReport
 from fencepost.diagnose.errors.entry import ErrorEntry
 from fencepost.diagnose.errors.librdkafka_codes import LOCAL
@@ -62,6 +63,21 @@ def settings_page() -> str:
     inert = ", ".join(f"`{name}`" for name in sorted(INERT_TOPIC_SETTINGS))
     lines += ["", f"These topic settings are accepted and shown, but have no effect: {inert}.", ""]
     return "\n".join(lines)
+
+
+def client_settings_page() -> str:
+    lines = [
+        "# Client settings",
+        "",
+        "The Spark sink and the tools connect to a cluster with these settings, whose names are those of librdkafka",
+        "and of the Java client. An unknown name is an error. [Connecting to a cluster](../guides/connecting.md) has",
+        "examples.",
+        "",
+        "| setting | |",
+        "|---|---|",
+    ]
+    lines += [f"| `{name}` | {doc} |" for name, doc in CLIENT_SETTINGS.items()]
+    return "\n".join([*lines, ""])
 
 
 def apis_page() -> str:
@@ -292,6 +308,7 @@ def _anchor(entry: ErrorEntry) -> str:
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/settings.md": settings_page,
+    "docs/reference/client-settings.md": client_settings_page,
     "docs/reference/apis.md": apis_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/commands/README.md": commands_page,

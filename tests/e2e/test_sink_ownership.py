@@ -472,7 +472,7 @@ def test_a_batch_that_announced_a_partition_and_wrote_nothing_leaves_the_sink_as
 
         service.transaction.on_first_touch = touch_slowly
         first = LeaseClient(transaction._plan.address, TaskAttempt(0, 0, 1), 0)
-        first._tell({"op": "acquire", "wants": {OUTPUT: [0, 1]}})
+        first._driver.tell({"op": "acquire", "wants": {OUTPUT: [0, 1]}})
         assert is_touching.wait(30)
         first.close()
         deadline = time.monotonic() + 30

@@ -15,7 +15,8 @@ from tests.command_line import run_fencepost
 
 # In the extras, or only in the groups for development.
 EXTRAS = (
-    "aiokafka", "confluent_kafka", "hypothesis", "kafka", "kio", "numpy", "pandas", "psutil", "pyarrow", "pyspark",
+    "aiokafka", "aws_msk_iam_sasl_signer", "confluent_kafka", "cryptography", "hypothesis", "kafka", "kio", "numpy",
+    "pandas", "psutil", "pyarrow", "pyspark",
 )  # fmt: skip
 # The plugin is for pytest, which brings itself.
 IMPORT_ALL = """

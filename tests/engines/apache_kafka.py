@@ -6,7 +6,8 @@
     with apache_kafka_cluster() as cluster:
         cluster.nodes[1].kill()
 
-With `secured=True` it also listens where a password, TLS or both are wanted: `kafka.security("SASL_SSL", "PLAIN")`.
+With `secured=True` it also listens where a password, TLS or both are wanted: `kafka.security("SASL_SSL", "PLAIN")`. It
+takes tokens that `kafka.token_key` has signed, and ends a login with a token after REAUTHENTICATED_MS.
 `run_tool("kafka-dump-log", ...)` runs Kafka's own command line tools, against any broker. Both skip the test,
 with the reason, where Java or the jars are missing.
 """
@@ -33,7 +34,9 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.engines.java import KAFKA_VERSION, SHORT_LIVED, java_command, quick_start, skip_without_java
+from tests.engines.certificates import Authority
+from tests.engines.java import KAFKA_VERSION, SHORT_LIVED, java_command, quick_start
+from tests.engines.oidc import AUDIENCE, ISSUER, SigningKey
 
 START_TIMEOUT_S = 60.0
 # A broker of a test lives for a minute: a quick compiler and a simple collector halve what its start takes.
@@ -42,7 +45,10 @@ IMPATIENT_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 SERVER_JVM = ("-Xmx1g", "-Xms1g", "-XX:+UseG1GC")
 USER, PASSWORD = "alice", "correct horse"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-SECURED = ("SASL_PLAINTEXT", "SASL_SSL", "SSL")
+# How long a login with a token is valid on the secured listeners (connections.max.reauth.ms).
+REAUTHENTICATED_MS = 1500
+# Listeners by name. MTLS is TLS where clients have to show a certificate.
+SECURED = ("SASL_PLAINTEXT", "SASL_SSL", "SSL", "MTLS")
 
 TOOLS = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
@@ -122,6 +128,9 @@ class ApacheKafka:
         self.version = version
         self.bootstrap_servers = f"127.0.0.1:{port}"
         self._secured_ports = dict(secured_ports or {})
+        # Of a secured broker: who signs the certificates and the tokens that it takes.
+        self.authority: Authority | None = None
+        self.token_key: SigningKey | None = None
         self._jvm = quick_start(IMPATIENT_JVM, version) if jvm is None else jvm
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -182,8 +191,9 @@ class ApacheKafka:
 
     def security(self, protocol: str, mechanism: str | None = None, password: str = PASSWORD) -> dict[str, str]:
         """The settings of a client that connects by one of SECURED. The certificate is by an authority of our own."""
-        settings = {"bootstrap.servers": f"127.0.0.1:{self._secured_ports[protocol]}", "security.protocol": protocol}
-        if protocol.endswith("SSL"):
+        address, uses_tls = f"127.0.0.1:{self._secured_ports[protocol]}", protocol != "SASL_PLAINTEXT"
+        settings = {"bootstrap.servers": address, "security.protocol": "SSL" if protocol == "MTLS" else protocol}
+        if uses_tls:
             settings["ssl.ca.location"] = str(self.directory / "ca.pem")
         if mechanism is not None:
             settings |= {"sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": password}
@@ -218,9 +228,16 @@ def apache_kafka(
         port, controller_port, *secured_ports = cleanup.enter_context(held_ports(2 + len(SECURED) * secured))
         settings = default_settings(directory / "data", port, controller_port)
         listeners = dict(zip(SECURED, secured_ports))
+        authority: Authority | None = None
+        token_key: SigningKey | None = None
         if secured:
-            make_certificates(directory)
+            authority = make_certificates(directory)
+            token_key = SigningKey()
+            (directory / "jwks.json").write_text(token_key.jwks)
             settings |= secured_settings(settings, listeners, directory)
+            # Kafka reads keys only from where its JVM is allowed to.
+            allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={(directory / 'jwks.json').as_uri()}"
+            jvm = (*(quick_start(IMPATIENT_JVM, KAFKA_VERSION) if jvm is None else jvm), allowed)
         settings |= {name: str(value) for name, value in (overrides or {}).items()}
         properties = directory / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
@@ -229,6 +246,7 @@ def apache_kafka(
         scram = [word for user in users for word in ("--add-scram", user)]
         run_tool("kafka-storage", "format", "--standalone", "-t", cluster_id, "-c", properties, *scram)
         kafka = ApacheKafka(directory, port, listeners, jvm=jvm)
+        kafka.authority, kafka.token_key = authority, token_key
         # The folder goes away with the block, so there is nothing worth a clean stop.
         cleanup.callback(kafka.kill)
         kafka.start()
@@ -372,34 +390,37 @@ def secured_settings(settings: Mapping[str, str], ports: Mapping[str, int], dire
             for mechanism in SCRAM:
                 scram = f"{module}.scram.ScramLoginModule required;"
                 by_listener[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = scram
+            oauthbearer = f"{prefix}.oauthbearer"
+            by_listener[f"{oauthbearer}.sasl.jaas.config"] = f"{module}.oauthbearer.OAuthBearerLoginModule required;"
+            by_listener[f"{oauthbearer}.sasl.server.callback.handler.class"] = (
+                f"{module}.oauthbearer.OAuthBearerValidatorCallbackHandler"
+            )
+            by_listener[f"{oauthbearer}.connections.max.reauth.ms"] = str(REAUTHENTICATED_MS)
     return by_listener | {
         "listeners": f"{settings['listeners']},{more}",
         "advertised.listeners": f"{settings['advertised.listeners']},{more}",
         "listener.security.protocol.map": ",".join(
-            ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", *(f"{protocol}:{protocol}" for protocol in ports)]
+            ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT", "MTLS:SSL", *(f"{p}:{p}" for p in ports if p != "MTLS")]
         ),
-        "sasl.enabled.mechanisms": ",".join(("PLAIN", *SCRAM)),
+        "sasl.enabled.mechanisms": ",".join(("PLAIN", *SCRAM, "OAUTHBEARER")),
+        "sasl.oauthbearer.jwks.endpoint.url": (directory / "jwks.json").as_uri(),
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.expected.issuer": ISSUER,
         "ssl.keystore.type": "PKCS12",
         "ssl.keystore.location": str(directory / "server.p12"),
         "ssl.keystore.password": PASSWORD,
+        "listener.name.mtls.ssl.client.auth": "required",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(directory / "ca.pem"),
     }
 
 
-def make_certificates(directory: Path) -> None:
-    """An authority, `ca.pem`, and a key for 127.0.0.1 that it vouches for, `server.p12`."""
-    home = skip_without_java()
-    store: list[str | Path] = ["-keystore", directory / "server.p12", "-storetype", "PKCS12", "-storepass", PASSWORD]
-    new = ["-genkeypair", "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650"]
-    steps: tuple[list[str | Path], ...] = (
-        [*new, "-alias", "ca", "-dname", "CN=Authority of a test", "-ext", "bc:c"],
-        [*new, "-alias", "server", "-signer", "ca", "-dname", "CN=broker", "-ext", "san=ip:127.0.0.1"],
-        ["-exportcert", "-rfc", "-alias", "ca", "-file", directory / "ca.pem"],
-        # The broker is not to take the authority's key for its own.
-        ["-delete", "-alias", "ca"],
-    )
-    for arguments in steps:
-        quick = ["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]
-        subprocess.run([home / "bin" / "keytool", *arguments, *store, *quick], check=True, capture_output=True)
+def make_certificates(directory: Path) -> Authority:
+    """An authority, `ca.pem`, and a key for 127.0.0.1 that it vouches for, `server.p12`; which clients to trust."""
+    authority = Authority()
+    (directory / "ca.pem").write_text(authority.pem)
+    authority.certify("broker", "127.0.0.1").write_pkcs12(directory / "server.p12", PASSWORD)
+    return authority
 
 
 def new_cluster_id() -> str:

@@ -20,6 +20,7 @@ from fencepost.broker.api import APIS
 from fencepost.broker.config import INERT_TOPIC_SETTINGS, OTHER_UNITS, SETTINGS, TOPIC_SETTINGS, setting_of
 from fencepost.broker.internal_topics import SETTINGS_PREFIX
 from fencepost.cli import fencepost
+from fencepost.client.settings import KNOWN as OUR_CLIENT_SETTINGS
 from fencepost.machines.group.classic.group import LEGAL as GROUP_MOVES
 from fencepost.machines.txn.states import LEGAL as TXN_MOVES
 from fencepost.protocol import errors
@@ -38,7 +39,7 @@ CHECKED = [
     *sorted((DOCS / "concepts").glob("*.md")),
     *sorted((DOCS / "adr").glob("*.md")),
 ]
-# Settings of clients and of Spark, which no table of ours lists.
+# Settings of other clients and of Spark, which no table of ours lists.
 CLIENT_SETTINGS = {
     "acks",
     "auto.offset.reset",
@@ -154,7 +155,7 @@ def make_targets() -> frozenset[str]:
 
 def is_setting(text: str) -> bool:
     name = text.partition("=")[0]
-    known = {*SETTINGS, *TOPIC_SETTINGS, *INERT_TOPIC_SETTINGS, *SINK_SETTINGS}
+    known = {*SETTINGS, *TOPIC_SETTINGS, *INERT_TOPIC_SETTINGS, *SINK_SETTINGS, *OUR_CLIENT_SETTINGS}
     return name in known or setting_of(name) is not None or name in CLIENT_SETTINGS or name in FEATURES
 
 

@@ -6,6 +6,7 @@ import fencepost.spark.encode.Encoder;
 import fencepost.spark.kafka.ClientError;
 import fencepost.spark.kafka.Cluster;
 import fencepost.spark.kafka.Clusters;
+import fencepost.spark.kafka.Logins;
 import fencepost.spark.kafka.PinnedTopic;
 import fencepost.spark.lease.AlreadyWritten;
 import fencepost.spark.lease.LeaseAddress;
@@ -41,9 +42,12 @@ final class TaskWriter implements AutoCloseable {
 
     TaskWriter(LeaseAddress address, int writeNumber, Columns columns) {
         TaskContext context = TaskContext.get();
-        task = new TaskAttempt(writeNumber, context.partitionId(), context.taskAttemptId());
+        TaskAttempt attempt = new TaskAttempt(writeNumber, context.partitionId(), context.taskAttemptId());
+        task = attempt;
         leases = new LeaseClient(address, task, context.attemptNumber());
         plan = leases.plan();
+        // It outlives the task, so it must not keep more of it than this.
+        Logins.offer(plan.settings().loginId(), () -> LeaseClient.token(address, attempt));
         cluster = Clusters.take(plan.settings());
         topics = new ConcurrentHashMap<>(plan.topics());
         String name = "fencepost sender of task " + task.taskAttemptId();

@@ -42,7 +42,7 @@ WITHOUT_EFFECT = frozenset(
     }
 )
 # Words in the names of settings whose values must not be printed.
-SECRET = ("password", "jaas")
+SECRET = ("password", "jaas", "secret", "key.pem", "keystore.key", "oauthbearer.config")
 EXIT_CODES = {
     0: "the command succeeded and found no problem; also Ctrl-C where a command runs until then: `broker`, `exporter`, "
     "`tail --follow` and `--watch`",
@@ -245,7 +245,7 @@ def cluster_options(command: Command) -> Command:
         "--command-config",
         "file",
         metavar="FILE",
-        help="A file of client settings, one name=value per line, as for Kafka's own tools; certificates in PEM files.",
+        help="A file of client settings, one name=value per line, as for Kafka's own tools.",
     )
     @click.option(
         "--set", "pairs", metavar="NAME=VALUE", multiple=True, help="One client setting; overrides FILE. Repeatable."

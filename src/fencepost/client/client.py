@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from fencepost.client.connection import BrokerConnection, Disconnected
-from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, Refused, Unreachable
+from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, NoToken, Refused, Unreachable
+from fencepost.client.oauthbearer import TokenSource, token_source
 from fencepost.client.session import TRANSACTION_VERSION
 from fencepost.client.settings import ClientSettings, parse_settings
 from fencepost.protocol import errors
@@ -46,6 +47,8 @@ class KafkaClient:
         reached at its advertised address is not retried either: the cluster says that it runs, so the address is wrong.
         """
         self.settings: ClientSettings = parse_settings(settings)
+        login = self.settings.oauth
+        self.tokens: TokenSource | None = None if login is None else token_source(login)
         self._first_patience_s = first_patience_s
         self._reached: set[int] = set()
         # Advertised addresses that failed, until when they are not tried again, and why.
@@ -83,8 +86,11 @@ class KafkaClient:
             problems: list[Unreachable] = []
             for host, port in [*self.settings.bootstrap, *self._addresses.values()]:
                 try:
-                    self._bootstrap = BrokerConnection(host, port, self.settings)
+                    self._bootstrap = BrokerConnection(host, port, self.settings, self.tokens)
                     return self._bootstrap
+                except NoToken as e:
+                    e.patience_s = self._first_patience_s if not self._addresses else e.patience_s
+                    raise  # Every broker wants the same token.
                 except Unreachable as e:
                     problems.append(e)
             is_new = not self._addresses
@@ -116,7 +122,9 @@ class KafkaClient:
         if failure is not None and time.monotonic() < until:
             raise failure
         try:
-            return BrokerConnection(*address, self.settings)
+            return BrokerConnection(*address, self.settings, self.tokens)
+        except NoToken:
+            raise
         except Unreachable as e:
             failure = Unreachable(_advertised_failure(node_id, e))
             if self._first_patience_s < math.inf and node_id not in self._reached:

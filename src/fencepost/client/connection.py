@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import os
 import socket
 import ssl
 import struct
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
-from fencepost.client.failures import AuthenticationFailed, BadClientSetting, Refused, Unreachable
+from fencepost.client import sasl
+from fencepost.client.failures import AuthenticationFailed, Refused, Unreachable
+from fencepost.client.oauthbearer import Token, TokenSource
 from fencepost.client.session import Session
 from fencepost.client.settings import ClientSettings
+from fencepost.client.tls import tls_context
 from fencepost.protocol import errors
 from fencepost.protocol.messages import (
     ApiVersionsRequest,
@@ -34,13 +36,19 @@ class Disconnected(Unreachable):
 
 
 class BrokerConnection:
-    """Connects when it is created. Threads may share it; their requests are sent one after the other."""
+    """Connects when it is created. Threads may share it; their requests are sent one after the other.
 
-    def __init__(self, host: str, port: int, settings: ClientSettings) -> None:
+    tokens: for OAUTHBEARER. A broker may end a login after a while (KIP-368); the first request after most of that time
+    logs in again.
+    """
+
+    def __init__(self, host: str, port: int, settings: ClientSettings, tokens: TokenSource | None = None) -> None:
         self.host = host
         self.port = port
         self.session = Session(settings.client_id)
         self._settings = settings
+        self._tokens = tokens
+        self._renewed_at: float | None = None
         self._lock = threading.Lock()
         self._answers = 0
         # One deadline for the connection, TLS and the first answer together.
@@ -58,10 +66,15 @@ class BrokerConnection:
 
     def request(self, request: Message, at_most: int | None = None, timeout_s: float | None = None) -> Any:
         """Send and wait. Raises Disconnected, after which the connection is closed."""
-        version = self.session.version_for(type(request), at_most)
         with self._lock:
-            frame, sent = self.session.encode(request, version)
-            reply = self._exchange(frame, timeout_s or self._settings.request_timeout_s, type(request).__name__)
+            if self._renewed_at is not None and time.monotonic() >= self._renewed_at:
+                self._log_in()
+            return self._ask(request, at_most, timeout_s)
+
+    def _ask(self, request: Message, at_most: int | None = None, timeout_s: float | None = None) -> Any:
+        version = self.session.version_for(type(request), at_most)
+        frame, sent = self.session.encode(request, version)
+        reply = self._exchange(frame, timeout_s or self._settings.request_timeout_s, type(request).__name__)
         try:
             return self.session.decode(reply, sent)
         except Malformed as e:
@@ -75,6 +88,7 @@ class BrokerConnection:
 
     def _connect(self, deadline: float) -> socket.socket:
         settings = self._settings
+        tls = tls_context(settings.tls) if settings.uses_tls else None
         try:
             plain = socket.create_connection((self.host, self.port), timeout=settings.connect_timeout_s)
         except ConnectionRefusedError as e:
@@ -83,11 +97,11 @@ class BrokerConnection:
             raise Unreachable(f"cannot connect to {self.address}: {e.strerror or e}") from None
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if not settings.uses_tls:
+        if tls is None:
             return plain
         plain.settimeout(_left_s(deadline))
         try:
-            return _tls_context(settings).wrap_socket(plain, server_hostname=self.host)
+            return tls.wrap_socket(plain, server_hostname=self.host)
         except ssl.SSLCertVerificationError as e:
             # A retry would give the same result.
             plain.close()
@@ -127,7 +141,7 @@ class BrokerConnection:
             )
         self.session.learn(response)
         if self._settings.sasl_mechanism:
-            self._authenticate(self._settings.sasl_mechanism)
+            self._log_in()
 
     def _exchange(self, frame: bytes, timeout_s: float, what: str) -> bytes:
         try:
@@ -168,48 +182,63 @@ class BrokerConnection:
 
     # --- SASL ---------------------------------------------------------------------------------------------
 
-    def _authenticate(self, mechanism: str) -> None:
-        hello = self.request(SaslHandshakeRequest(mechanism))
-        if hello.error_code:
-            offered = "only " + ", ".join(hello.mechanisms) if hello.mechanisms else "and offers no other"
-            raise AuthenticationFailed(
-                f"{self.address} does not accept sasl.mechanism={mechanism}, {offered}\n\n"
-                "hint: check sasl.mechanism and security.protocol"
-            )
-        user, password = self._settings.username, self._settings.password
+    def _log_in(self) -> None:
+        """Raises NoToken, after which the connection is as it was, or AuthenticationFailed."""
+        mechanism = self._settings.sasl_mechanism
+        assert mechanism is not None
+        token = self._tokens.token() if self._tokens is not None else None
+        began = time.monotonic()
+        try:
+            hello = self._ask(SaslHandshakeRequest(mechanism))
+            if hello.error_code:
+                offered = "only " + ", ".join(hello.mechanisms) if hello.mechanisms else "and offers no other"
+                raise AuthenticationFailed(
+                    f"{self.address} does not accept sasl.mechanism={mechanism}, {offered}\n\n"
+                    "hint: check sasl.mechanism and security.protocol"
+                )
+            renewed_after_s = sasl.renewed_after_s(self._converse(self._conversation(mechanism, token)))
+        except sasl.Untrusted as e:
+            self.close()
+            raise AuthenticationFailed(f"{self.address} {e}") from None
+        except AuthenticationFailed:
+            self.close()
+            if self._tokens is not None and token is not None:
+                self._tokens.forget(token)
+            raise
+        self._renewed_at = None if renewed_after_s is None else began + renewed_after_s
+
+    def _conversation(self, mechanism: str, token: Token | None) -> sasl.Conversation:
+        settings = self._settings
+        if token is not None:
+            return sasl.oauthbearer(token.value, token.extensions)
         if mechanism == "PLAIN":
-            self._token(f"\0{user}\0{password}".encode())
-        else:
-            self._scram(mechanism.removeprefix("SCRAM-").replace("-", "").lower(), user, password)
-
-    def _token(self, token: bytes) -> bytes:
-        answer = self.request(SaslAuthenticateRequest(token))
-        if answer.error_code:
-            raise AuthenticationFailed(
-                f"{self.address} refused user {self._settings.username!r}: {answer.error_message}\n\n"
-                "hint: check sasl.username and sasl.password"
-            )
-        return bytes(answer.auth_bytes)
-
-    def _scram(self, digest: str, user: str, password: str) -> None:
-        """RFC 5802, without channel binding."""
-        name = user.replace("=", "=3D").replace(",", "=2C")
+            return sasl.plain(settings.username, settings.password)
         nonce = base64.b64encode(os.urandom(24)).decode()
-        first = f"n={name},r={nonce}"
-        server_first = self._token(f"n,,{first}".encode()).decode()
-        fields = dict(part.split("=", 1) for part in server_first.split(","))
-        if not fields.get("r", "").startswith(nonce):
-            raise AuthenticationFailed(f"{self.address} answered SCRAM with a nonce that is not ours")
-        salted = hashlib.pbkdf2_hmac(digest, password.encode(), base64.b64decode(fields["s"]), int(fields["i"]))
-        client_key = hmac.digest(salted, b"Client Key", digest)
-        final = f"c=biws,r={fields['r']}"
-        signed = f"{first},{server_first},{final}".encode()
-        signature = hmac.digest(hashlib.new(digest, client_key).digest(), signed, digest)
-        proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
-        server_final = self._token(f"{final},p={proof}".encode()).decode()
-        expected = hmac.digest(hmac.digest(salted, b"Server Key", digest), signed, digest)
-        if server_final != f"v={base64.b64encode(expected).decode()}":
-            raise AuthenticationFailed(f"{self.address} could not prove that it knows the password")
+        return sasl.scram(mechanism, settings.username, settings.password, nonce)
+
+    def _converse(self, conversation: sasl.Conversation) -> int:
+        """Returns how many milliseconds the login is valid; 0: for ever."""
+        lifetime_ms = 0
+        with suppress(StopIteration):
+            message = next(conversation)
+            while True:
+                answer = self._ask(SaslAuthenticateRequest(message))
+                if answer.error_code:
+                    raise AuthenticationFailed(self._refusal(answer.error_message))
+                lifetime_ms = answer.session_lifetime_ms
+                message = conversation.send(bytes(answer.auth_bytes))
+        return lifetime_ms
+
+    def _refusal(self, reason: str | None) -> str:
+        if self._settings.sasl_mechanism == sasl.OAUTHBEARER:
+            return (
+                f"{self.address} refused the token: {reason}\n\n"
+                "hint: is the token for this cluster (issuer, audience, scope), and are the clocks right?"
+            )
+        return (
+            f"{self.address} refused user {self._settings.username!r}: {reason}\n\n"
+            "hint: check sasl.username and sasl.password"
+        )
 
 
 def stranger_of(head: bytes) -> str | None:
@@ -223,22 +252,3 @@ def stranger_of(head: bytes) -> str | None:
 
 def _left_s(deadline: float) -> float:
     return max(deadline - time.monotonic(), LEAST_TIMEOUT_S)
-
-
-def _tls_context(settings: ClientSettings) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    try:
-        if settings.ca_location:
-            folder = os.path.isdir(settings.ca_location)
-            context.load_verify_locations(
-                capath=settings.ca_location if folder else None, cafile=None if folder else settings.ca_location
-            )
-        if settings.certificate_location:
-            context.load_cert_chain(settings.certificate_location, settings.key_location, settings.key_password)
-    except (OSError, ssl.SSLError) as e:
-        raise BadClientSetting(
-            f"a certificate cannot be read: {e}\n\nhint: check the ssl.*.location settings"
-        ) from None
-    if not settings.checks_host_name:
-        context.check_hostname = False
-    return context

@@ -4,7 +4,8 @@ ClientError                    all errors of the client
 +-- BadClientSetting           a setting is wrong; nothing was sent
 +-- Unreachable                no connection to a broker
 |   +-- Refused                nothing listens at the address
-+-- AuthenticationFailed       a broker refused the credentials
+|   +-- NoToken                the token for the login cannot be had now
++-- AuthenticationFailed       a broker or a token endpoint refused the credentials
 +-- BrokerError                a broker answered with an error code
 |   +-- Fenced                 a newer producer took over this transactional id
 |   +-- TransactionLost        this transaction can only be aborted
@@ -32,6 +33,10 @@ class Unreachable(ClientError):
 
 
 class Refused(Unreachable):
+    pass
+
+
+class NoToken(Unreachable):
     pass
 
 

@@ -9,42 +9,41 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fencepost.client.failures import BadClientSetting
 from fencepost.client.numbers import whole_number
+from fencepost.client.oauthbearer import OAUTHBEARER_SETTINGS, OAuthLogin, parse_login
+from fencepost.client.sasl import MECHANISMS, OAUTHBEARER
+from fencepost.client.tls import TLS_SETTINGS, TlsSettings, parse_tls
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 KNOWN = {
     "bootstrap.servers": "HOST:PORT[,HOST:PORT...]",
     "client.id": "a name for the brokers' logs",
     "security.protocol": " or ".join(PROTOCOLS),
     "sasl.mechanism": " or ".join(MECHANISMS),
-    "sasl.mechanisms": "the same, as librdkafka writes it",
-    "sasl.username": "",
-    "sasl.password": "",
-    "sasl.jaas.config": "username and password, as the Java client writes them",
-    "ssl.ca.location": "a PEM file or folder; the system's certificates if absent",
-    "ssl.certificate.location": "a PEM file with the client's certificate",
-    "ssl.key.location": "a PEM file with the client's key",
-    "ssl.key.password": "",
-    "ssl.endpoint.identification.algorithm": "https, or none to accept any host name",
+    "sasl.mechanisms": "sasl.mechanism, as librdkafka writes it",
+    "sasl.username": "of PLAIN and SCRAM",
+    "sasl.password": "of PLAIN and SCRAM",
+    "sasl.jaas.config": "username and password, or clientId and clientSecret, as the Java client writes them",
+    "sasl.login.callback.handler.class": "the Java client's handler of OAUTHBEARER, whose work this client does itself",
+    **OAUTHBEARER_SETTINGS,
+    **TLS_SETTINGS,
     "request.timeout.ms": "how long one request may take",
     "socket.connection.setup.timeout.ms": "how long connecting may take",
 }
-# Settings of the Java clients that cannot be ignored, for example stores of certificates, and their replacements.
-_PEM_AUTHORITY = "ssl.ca.location=FILE, with the authority's certificate as PEM (`keytool -exportcert -rfc` writes one)"
-_PEM_CLIENT = (
-    "ssl.certificate.location=FILE and ssl.key.location=FILE, with certificate and key as PEM "
-    "(`keytool -importkeystore -deststoretype PKCS12`, then `openssl pkcs12`, write them)"
+# Settings of the Java clients that cannot be ignored, and their replacements.
+_OUR_TOKENS = (
+    "leave it out: OAUTHBEARER has client credentials (sasl.oauthbearer.token.endpoint.url, .client.id, "
+    ".client.secret), and oauth_cb=MODULE:FUNCTION for every other way to make a token"
 )
-_OUR_SASL = f"leave it out: sasl.mechanism is {' or '.join(MECHANISMS)} here, with sasl.username and sasl.password"
+_OUR_SASL = f"leave it out: sasl.mechanism is {' or '.join(MECHANISMS)} here; oauth_cb makes tokens for OAUTHBEARER"
 _OUR_TLS = "leave it out: versions and ciphers of TLS are those of the system's OpenSSL"
 # Prefixes of names, and what to do instead.
 INSTEAD_OF = {
-    ("ssl.truststore.",): _PEM_AUTHORITY,
-    ("ssl.keystore.",): _PEM_CLIENT,
-    ("sasl.client.callback.", "sasl.kerberos.", "sasl.login.", "sasl.oauthbearer."): _OUR_SASL,
+    ("sasl.oauthbearer.",): _OUR_TOKENS,
+    ("sasl.client.callback.", "sasl.kerberos.", "sasl.login."): _OUR_SASL,
     (
         *("security.providers", "ssl.cipher.suites", "ssl.enabled.protocols", "ssl.engine.", "ssl.keymanager."),
         *("ssl.protocol", "ssl.provider", "ssl.secure.random.", "ssl.trustmanager."),
@@ -52,9 +51,11 @@ INSTEAD_OF = {
     ("config.providers",): "leave it out, and write the values themselves",
     ("bootstrap.controllers",): "bootstrap.servers=HOST:PORT of any broker",
 }
+# Of the Java client: this client has both in one.
+_KNOWN_HANDLERS = ("OAuthBearerLoginCallbackHandler",)
 MAX_PORT = 65_535
 MOST_MS = 2**31 - 1  # As in Kafka, and as much as a socket can wait.
-_JAAS = re.compile(r'(username|password)\s*=\s*"((?:[^"\\]|\\.)*)"')
+_JAAS = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,11 +66,8 @@ class ClientSettings:
     sasl_mechanism: str | None = None
     username: str = ""
     password: str = field(default="", repr=False)
-    ca_location: str | None = None
-    certificate_location: str | None = None
-    key_location: str | None = None
-    key_password: str | None = field(default=None, repr=False)
-    checks_host_name: bool = True
+    oauth: OAuthLogin | None = None
+    tls: TlsSettings = field(default_factory=TlsSettings)
     request_timeout_s: float = 30.0
     connect_timeout_s: float = 10.0
 
@@ -99,7 +97,7 @@ def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
     protocol = values.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise BadClientSetting(f"security.protocol={protocol} is none of {', '.join(PROTOCOLS)}")
-    mechanism, username, password = _credentials(values, protocol)
+    credentials = _credentials(values, protocol, pairs.get("oauth_cb"))
     bootstrap = tuple(parse_address(a) for a in values["bootstrap.servers"].split(",") if a.strip())
     if not bootstrap:
         raise BadClientSetting(
@@ -110,14 +108,11 @@ def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
         bootstrap=bootstrap,
         client_id=values.get("client.id", "fencepost"),
         protocol=protocol,
-        sasl_mechanism=mechanism,
-        username=username,
-        password=password,
-        ca_location=values.get("ssl.ca.location"),
-        certificate_location=values.get("ssl.certificate.location"),
-        key_location=values.get("ssl.key.location"),
-        key_password=values.get("ssl.key.password"),
-        checks_host_name=values.get("ssl.endpoint.identification.algorithm", "https").lower() not in ("", "none"),
+        sasl_mechanism=credentials.mechanism,
+        username=credentials.username,
+        password=credentials.password,
+        oauth=credentials.oauth,
+        tls=parse_tls(values),
         request_timeout_s=_seconds(values, "request.timeout.ms", 30_000),
         connect_timeout_s=_seconds(values, "socket.connection.setup.timeout.ms", 10_000),
     )
@@ -131,18 +126,39 @@ def _unknown(name: str) -> str:
     return f"unknown setting {name}" + (f"\n\nhint: did you mean {near[0]}?" if near else "")
 
 
-def _credentials(values: Mapping[str, str], protocol: str) -> tuple[str | None, str, str]:
+class _Credentials(NamedTuple):
+    mechanism: str | None = None
+    username: str = ""
+    password: str = ""
+    oauth: OAuthLogin | None = None
+
+
+def _credentials(values: Mapping[str, str], protocol: str, function: object) -> _Credentials:
+    """function: oauth_cb as it was given."""
     if not protocol.startswith("SASL"):
-        return None, "", ""
+        return _Credentials()
     mechanism = (values.get("sasl.mechanism") or values.get("sasl.mechanisms") or "").upper()
+    if mechanism == "AWS_MSK_IAM":
+        raise BadClientSetting(
+            "sasl.mechanism=AWS_MSK_IAM is a mechanism of Java clients only\n\nhint: MSK takes OAUTHBEARER too: set "
+            "sasl.mechanism=OAUTHBEARER, and oauth_cb to a function that calls aws-msk-iam-sasl-signer-python"
+        )
     if mechanism not in MECHANISMS:
         raise BadClientSetting(f"sasl.mechanism={mechanism or '(none)'} is none of {', '.join(MECHANISMS)}")
     jaas = dict(_JAAS.findall(values.get("sasl.jaas.config", "")))
+    if mechanism == OAUTHBEARER:
+        handler = values.get("sasl.login.callback.handler.class", _KNOWN_HANDLERS[0])
+        if not handler.endswith(_KNOWN_HANDLERS):
+            raise BadClientSetting(
+                f"sasl.login.callback.handler.class={handler} is Java, which this client cannot call\n\n"
+                "hint: oauth_cb=MODULE:FUNCTION names a function in Python that makes the same token"
+            )
+        return _Credentials(mechanism, oauth=parse_login(values, jaas, function))
     username = values.get("sasl.username", jaas.get("username", ""))
     password = values.get("sasl.password", jaas.get("password", ""))
     if not username:
         raise BadClientSetting(f"security.protocol={protocol} needs sasl.username and sasl.password")
-    return mechanism, username, password
+    return _Credentials(mechanism, username, password)
 
 
 def _seconds(values: Mapping[str, str], name: str, default_ms: int) -> float:

@@ -40,6 +40,7 @@ ON_BOTH_PLANES = {
     "test_a_stream_is_written_once_over_restarts_and_reruns",
     "test_a_python_worker_that_dies_in_a_batch_costs_an_attempt",
     "test_tasks_talk_to_the_driver_over_tls_if_the_user_wants_it",
+    "test_tasks_log_in_with_tokens_that_the_driver_fetches",
     "test_a_worker_that_freezes_costs_an_attempt_and_what_it_sent_is_refused_when_it_arrives_late",
 }
 

@@ -26,6 +26,11 @@ logger.spark.level = debug
 logger.fencepost.name = fencepost
 logger.fencepost.level = debug
 """
+# Settings, and their names in a JAAS configuration.
+LOGINS = {
+    "PLAIN": {"sasl.username": "username", "sasl.password": "password"},
+    "OAUTHBEARER": {"sasl.oauthbearer.client.id": "clientId", "sasl.oauthbearer.client.secret": "clientSecret"},
+}
 
 
 def main(settings: str, events: str, tokens: str) -> None:
@@ -68,9 +73,9 @@ def main(settings: str, events: str, tokens: str) -> None:
     given = json.loads(settings)
     if given.pop("fencepost.plane") == "jvm":
         frame.write.format("fencepost").mode("append").options(**{f"kafka.{k}": v for k, v in given.items()}).save()
-        jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-        login = (given.pop("sasl.username"), given.pop("sasl.password"))
-        given["sasl.jaas.config"] = '{} username="{}" password="{}";'.format(jaas, *login)
+        names = LOGINS[given["sasl.mechanism"]]
+        login = " ".join(f'{ours}="{given.pop(name)}"' for name, ours in names.items())
+        given["sasl.jaas.config"] = f"Module required {login};"
         frame.write.format("fencepost").mode("append").options(**{f"kafka.{k}": v for k, v in given.items()}).save()
     spark.stop()
 

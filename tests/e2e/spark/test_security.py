@@ -23,6 +23,7 @@ from fencepost.spark.task.plan import WritePlan
 from fencepost.spark.task.run import spark_task
 from tests.e2e.spark.streams import PLANE, Lines, create_topic, is_soon_free, run, stream, values, written
 from tests.engines.apache_kafka import ApacheKafka
+from tests.engines.oidc import CLIENT_SECRET, OidcProvider
 
 pytestmark = [pytest.mark.java]
 
@@ -138,30 +139,46 @@ def test_the_function_of_a_python_task_has_no_password(
 
 @pytest.mark.engines
 @pytest.mark.usefixtures("plane")
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
 def test_neither_password_nor_token_is_in_sparks_event_log_or_in_any_log(
-    apache: ApacheKafka, unique: Unique, tmp_path: Path
+    apache: ApacheKafka, unique: Unique, tmp_path: Path, mechanism: str
 ) -> None:
+    assert apache.authority is not None
+    assert apache.token_key is not None
     topic = create_topic(apache.bootstrap_servers, unique("logged"))
-    security = apache.security("SASL_PLAINTEXT", "PLAIN")
     events, tokens = tmp_path / "events", tmp_path / "tokens"
     events.mkdir()
-    settings = {**security, "transactional.id": topic, "topic": topic, "fencepost.plane": PLANE.get()}
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("logging_job.py"), json.dumps(settings), str(events), str(tokens)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
+    mine = {"transactional.id": topic, "topic": topic, "fencepost.plane": PLANE.get()}
+    with OidcProvider(apache.token_key) as provider:
+        if mechanism == "PLAIN":
+            security = apache.security("SASL_PLAINTEXT", "PLAIN")
+            secrets = [security["sasl.password"]]
+        else:
+            client = apache.authority.certify("client of a test")
+            pem = {"ssl.certificate.pem": client.certificate_pem(), "ssl.key.pem": client.key_pem()}
+            security = {**apache.security("SASL_SSL"), **provider.settings, **pem}
+            secrets = [CLIENT_SECRET, client.key_pem().splitlines()[1]]
+        done = subprocess.run(
+            [
+                *(sys.executable, Path(__file__).with_name("logging_job.py")),
+                *(json.dumps({**security, **mine}), str(events), str(tokens)),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+        secrets += provider.tokens
     assert done.returncode == 0, done.stderr[-4000:]
     logged = "\n".join(path.read_text() for path in events.rglob("*") if path.is_file())
     assert "SparkListenerSQLExecutionStart" in logged
     assert "DEBUG:asyncio" in done.stderr
     assert "DEBUG org.apache.spark." in done.stderr
     assert values(apache.bootstrap_servers, topic)
+    assert len(secrets) > (mechanism == "OAUTHBEARER") * 2
     found = tokens.read_text().split()
     assert found
-    for secret in (*found, security["sasl.password"]):
+    for secret in (*found, *secrets):
         assert secret not in logged
         assert secret not in done.stderr + done.stdout
 

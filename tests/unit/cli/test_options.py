@@ -62,7 +62,7 @@ def test_settings_of_kafka_s_tools_without_effect_are_ignored_with_a_warning(
         (["txn", "list"], "no cluster is named"),
         (["txn", "list", "--bootstrap", ","], "--bootstrap=, names no broker"),
         (["txn", "list", "--bootstrap", "localhost:²"], "expected HOST:PORT"),
-        (["txn", "list", "--bootstrap", "h:1", "--set", "ssl.truststore.location=x"], "hint: ssl.ca.location=FILE"),
+        (["txn", "list", "--bootstrap", "h:1", "--set", "ssl.enabled.protocols=x"], "hint: leave it out"),
         (["txn", "list", "--producer-id", str(2**63)], "is not in the range"),
         (["txn", "lso", "--watch", "--every", "99999999999d"], "99999999999d is too long: at most 24d"),
         (["txn", "producers", "orders:" + "9" * 5000], "is not a partition"),
@@ -109,6 +109,15 @@ def test_a_printed_command_has_no_secrets() -> None:
     given = ("sasl.username=me", "sasl.password=s3cret", 'sasl.jaas.config=password="s3cret"')
     printed = ClusterOptions("b:2", None, given, is_exported=True).command("txn", "list")
     assert printed == "fencepost txn list --set sasl.username=me --set sasl.password=... --set sasl.jaas.config=..."
+    for name in (
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.config",
+        "ssl.key.pem",
+        "ssl.keystore.key",
+        "ssl.truststore.password",
+    ):
+        assert "s3cret" not in ClusterOptions("b:2", None, (f"{name}=s3cret",)).command("txn", "list")
 
 
 def test_an_unreachable_cluster_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,11 +33,10 @@ def test_a_list_of_no_brokers_is_refused(servers: str) -> None:
 @pytest.mark.parametrize(
     ("name", "instead"),
     [
-        ("ssl.truststore.location", "ssl.ca.location=FILE"),
-        ("ssl.truststore.password", "ssl.ca.location=FILE"),
-        ("ssl.keystore.location", "ssl.certificate.location=FILE and ssl.key.location=FILE"),
         ("ssl.enabled.protocols", "OpenSSL"),
-        ("sasl.login.callback.handler.class", "sasl.username and sasl.password"),
+        ("sasl.client.callback.handler.class", "oauth_cb makes tokens for OAUTHBEARER"),
+        ("sasl.login.refresh.buffer.seconds", "oauth_cb makes tokens for OAUTHBEARER"),
+        ("sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.token.endpoint.url"),
     ],
 )
 def test_a_setting_of_the_java_clients_is_refused_with_its_replacement(name: str, instead: str) -> None:

@@ -32,6 +32,7 @@ final class BrokerConnection implements AutoCloseable {
     private final Queue<Integer> unanswered = new ArrayDeque<>();
     private int correlationId;
     private int answers;
+    private long renewedAtNanos; // 0: the login does not end.
 
     BrokerConnection(ClientSettings.Address address, ClientSettings settings) {
         this.address = address;
@@ -43,7 +44,7 @@ final class BrokerConnection implements AutoCloseable {
             greet();
             socket.setSoTimeout(settings.requestTimeoutMs());
             if (settings.mechanism() != null) {
-                new Sasl(this, settings).authenticate();
+                logIn();
             }
         } catch (IOException e) {
             close();
@@ -66,6 +67,15 @@ final class BrokerConnection implements AutoCloseable {
     }
 
     void send(Request request, String what) {
+        // Not while an answer is outstanding: it would come before those of the login.
+        if (renewedAtNanos != 0 && unanswered.isEmpty() && System.nanoTime() - renewedAtNanos >= 0) {
+            try {
+                logIn();
+            } catch (RuntimeException e) {
+                close();
+                throw e;
+            }
+        }
         try {
             request.writeTo(socket.getOutputStream(), ++correlationId, settings.clientId());
             unanswered.add(correlationId);
@@ -114,6 +124,13 @@ final class BrokerConnection implements AutoCloseable {
         } catch (IOException ignored) {
             // The socket is not used any more.
         }
+    }
+
+    private void logIn() {
+        long began = System.nanoTime();
+        renewedAtNanos = 0; // The requests of the login itself are sent as they are.
+        long afterMs = new Sasl(this, settings).authenticate();
+        renewedAtNanos = afterMs == 0 ? 0 : began + afterMs * 1_000_000;
     }
 
     private Socket connect() {

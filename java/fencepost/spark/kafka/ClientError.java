@@ -18,10 +18,19 @@ public class ClientError extends RuntimeException {
     }
 
     /** No connection to a broker, or it ended: the broker may have served the request. */
-    public static final class Unreachable extends ClientError {
+    public static class Unreachable extends ClientError {
         private static final long serialVersionUID = 1;
 
         Unreachable(String message) {
+            super(message);
+        }
+    }
+
+    /** The token for the login cannot be had now. */
+    public static final class NoToken extends Unreachable {
+        private static final long serialVersionUID = 1;
+
+        public NoToken(String message) {
             super(message);
         }
     }
@@ -30,7 +39,7 @@ public class ClientError extends RuntimeException {
     public static final class AuthenticationFailed extends ClientError {
         private static final long serialVersionUID = 1;
 
-        AuthenticationFailed(String message) {
+        public AuthenticationFailed(String message) {
             super(message);
         }
     }

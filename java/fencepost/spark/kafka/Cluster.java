@@ -2,6 +2,7 @@ package fencepost.spark.kafka;
 
 import fencepost.spark.kafka.ClientError.BrokerError;
 import fencepost.spark.kafka.ClientError.DeadlinePassed;
+import fencepost.spark.kafka.ClientError.NoToken;
 import fencepost.spark.kafka.ClientError.Unreachable;
 import fencepost.spark.kafka.ClientSettings.Address;
 import java.util.ArrayList;
@@ -202,6 +203,8 @@ public final class Cluster implements AutoCloseable {
             try {
                 any = new BrokerConnection(address, settings);
                 return any;
+            } catch (NoToken e) {
+                throw e; // Every broker wants the same token.
             } catch (Unreachable e) {
                 String[] said = e.getMessage().split("\n\n", 2);
                 problems.add(said[0]);

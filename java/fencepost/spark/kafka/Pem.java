@@ -3,9 +3,6 @@ package fencepost.spark.kafka;
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.security.GeneralSecurityException;
 import java.security.KeyFactory;
 import java.security.PrivateKey;
@@ -23,7 +20,7 @@ import javax.crypto.EncryptedPrivateKeyInfo;
 import javax.crypto.SecretKeyFactory;
 import javax.crypto.spec.PBEKeySpec;
 
-/** Certificates and private keys in PEM files. */
+/** Certificates and private keys in PEM. */
 final class Pem {
     private static final Pattern BLOCK = Pattern.compile("-----BEGIN ([A-Z0-9 ]+)-----([^-]+)-----END \\1-----");
     /** In DER: the object identifier of RSA, and NULL as its parameter. */
@@ -43,10 +40,10 @@ final class Pem {
 
     private Pem() {}
 
-    static List<Certificate> certificates(Path file) throws IOException, GeneralSecurityException {
+    static List<Certificate> certificates(String pem) throws IOException, GeneralSecurityException {
         CertificateFactory factory = CertificateFactory.getInstance("X.509");
         List<Certificate> found = new ArrayList<>();
-        for (Block block : blocks(file)) {
+        for (Block block : blocks(pem)) {
             if (block.kind.endsWith("CERTIFICATE")) {
                 found.add(factory.generateCertificate(new ByteArrayInputStream(block.bytes())));
             }
@@ -54,8 +51,9 @@ final class Pem {
         return found;
     }
 
-    static PrivateKey privateKey(Path file, String password) throws IOException, GeneralSecurityException {
-        for (Block block : blocks(file)) {
+    /** origin: of the text, for messages. */
+    static PrivateKey privateKey(String pem, String origin, String password) throws IOException, GeneralSecurityException {
+        for (Block block : blocks(pem)) {
             switch (block.kind) {
                 case "PRIVATE KEY":
                     return key(block.bytes());
@@ -64,11 +62,11 @@ final class Pem {
                 case "ENCRYPTED PRIVATE KEY":
                     return key(decrypted(block.bytes(), password == null ? "" : password));
                 case "EC PRIVATE KEY":
-                    throw new IOException("the key in " + file + " is in a form that Java cannot read (EC PRIVATE KEY)");
+                    throw new IOException("the key in " + origin + " is in a form that Java cannot read (EC PRIVATE KEY)");
                 default:
             }
         }
-        throw new IOException("no private key in " + file);
+        throw new IOException("no private key in " + origin);
     }
 
     private static PrivateKey key(byte[] pkcs8) throws GeneralSecurityException {
@@ -113,8 +111,8 @@ final class Pem {
         return out.toByteArray();
     }
 
-    private static List<Block> blocks(Path file) throws IOException {
-        Matcher found = BLOCK.matcher(Files.readString(file, StandardCharsets.ISO_8859_1));
+    private static List<Block> blocks(String pem) {
+        Matcher found = BLOCK.matcher(pem);
         List<Block> blocks = new ArrayList<>();
         while (found.find()) {
             blocks.add(new Block(found.group(1), found.group(2)));

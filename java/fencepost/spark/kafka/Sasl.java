@@ -1,6 +1,7 @@
 package fencepost.spark.kafka;
 
 import fencepost.spark.kafka.ClientError.AuthenticationFailed;
+import fencepost.spark.kafka.Logins.Token;
 import java.nio.charset.StandardCharsets;
 import java.security.GeneralSecurityException;
 import java.security.MessageDigest;
@@ -13,21 +14,52 @@ import java.util.Map;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
-/** The logins PLAIN and SCRAM (RFC 5802, without channel binding), on a new connection. */
+/** The logins PLAIN, SCRAM (RFC 5802, without channel binding) and OAUTHBEARER (RFC 7628), on one connection. */
 final class Sasl {
     private static final int HANDSHAKE = 17;
     private static final int AUTHENTICATE = 36;
+    private static final String OAUTHBEARER = "OAUTHBEARER";
+    /** A session is renewed when this part of its lifetime has passed, as in Python's `client/sasl.py`. */
+    private static final double RENEWED_AT = 0.85;
+    /** Brokers refuse to renew a session that is younger than a second. */
+    private static final long LEAST_SESSION_MS = 1_100;
 
     private final BrokerConnection connection;
     private final ClientSettings settings;
+    private long lifetimeMs;
 
     Sasl(BrokerConnection connection, ClientSettings settings) {
         this.connection = connection;
         this.settings = settings;
     }
 
-    void authenticate() {
+    /** Returns after how many milliseconds to log in again, before the session ends (KIP-368); 0: never. */
+    long authenticate() {
         String mechanism = settings.mechanism();
+        // Before the first request: without a token, the connection stays as it was.
+        Token token = mechanism.equals(OAUTHBEARER) ? Logins.token(settings.loginId()) : null;
+        handshake(mechanism);
+        lifetimeMs = 0;
+        if (token != null) {
+            try {
+                oauthbearer(token);
+            } catch (AuthenticationFailed e) {
+                Logins.forget(settings.loginId(), token);
+                throw e;
+            }
+        } else if (mechanism.equals("PLAIN")) {
+            say("\0" + settings.username() + "\0" + settings.password());
+        } else {
+            try {
+                scram(mechanism.substring("SCRAM-".length()));
+            } catch (GeneralSecurityException e) {
+                throw new AuthenticationFailed("this Java cannot speak " + mechanism + ": " + e.getMessage());
+            }
+        }
+        return lifetimeMs <= 0 ? 0 : Math.max((long) (lifetimeMs * RENEWED_AT), LEAST_SESSION_MS);
+    }
+
+    private void handshake(String mechanism) {
         Request request = new Request(HANDSHAKE, 1, false).string(mechanism);
         connection.ask(request, "SaslHandshake", reply -> {
             int code = reply.int16();
@@ -42,28 +74,40 @@ final class Sasl {
             }
             return null;
         });
-        if (mechanism.equals("PLAIN")) {
-            token("\0" + settings.username() + "\0" + settings.password());
-            return;
-        }
-        try {
-            scram(mechanism.substring("SCRAM-".length()));
-        } catch (GeneralSecurityException e) {
-            throw new AuthenticationFailed("this Java cannot speak " + mechanism + ": " + e.getMessage());
-        }
     }
 
-    private String token(String token) {
-        Request request = new Request(AUTHENTICATE, 1, false).bytes(token.getBytes(StandardCharsets.UTF_8));
+    /** Sends a message and returns the broker's answer. */
+    private String say(String message) {
+        Request request = new Request(AUTHENTICATE, 1, false).bytes(message.getBytes(StandardCharsets.UTF_8));
         return connection.ask(request, "SaslAuthenticate", reply -> {
             int code = reply.int16();
-            String message = reply.string();
+            String problem = reply.string();
             if (code != ErrorCode.NONE) {
-                throw new AuthenticationFailed(connection.address + " refused user '" + settings.username() + "': " + message
-                        + "\n\nhint: check sasl.username and sasl.password");
+                throw new AuthenticationFailed(refusal(problem));
             }
-            return new String(reply.bytes(), StandardCharsets.UTF_8);
+            String answer = new String(reply.bytes(), StandardCharsets.UTF_8);
+            lifetimeMs = reply.int64();
+            return answer;
         });
+    }
+
+    private String refusal(String problem) {
+        if (settings.mechanism().equals(OAUTHBEARER)) {
+            return connection.address + " refused the token: " + problem
+                    + "\n\nhint: is the token for this cluster (issuer, audience, scope), and are the clocks right?";
+        }
+        return connection.address + " refused user '" + settings.username() + "': " + problem
+                + "\n\nhint: check sasl.username and sasl.password";
+    }
+
+    private void oauthbearer(Token token) {
+        StringBuilder message = new StringBuilder("n,,\u0001auth=Bearer ").append(token.value()).append('\u0001');
+        token.extensions().forEach((name, value) -> message.append(name).append('=').append(value).append('\u0001'));
+        if (!say(message.append('\u0001').toString()).isEmpty()) {
+            // The broker has refused the token, and says so with an error code when it is asked to go on.
+            say("\u0001");
+            throw new AuthenticationFailed(connection.address + " refused the token, and then accepted it");
+        }
     }
 
     private void scram(String digest) throws GeneralSecurityException {
@@ -72,7 +116,7 @@ final class Sasl {
         new SecureRandom().nextBytes(random);
         String nonce = Base64.getEncoder().encodeToString(random);
         String first = "n=" + settings.username().replace("=", "=3D").replace(",", "=2C") + ",r=" + nonce;
-        String serverFirst = token("n,," + first);
+        String serverFirst = say("n,," + first);
         Map<String, String> fields = fields(serverFirst);
         if (!fields.getOrDefault("r", "").startsWith(nonce)) {
             throw new AuthenticationFailed(connection.address + " answered SCRAM with a nonce that is not ours");
@@ -86,7 +130,7 @@ final class Sasl {
         for (int n = 0; n < proof.length; n++) {
             proof[n] ^= clientKey[n];
         }
-        String serverLast = token(last + ",p=" + Base64.getEncoder().encodeToString(proof));
+        String serverLast = say(last + ",p=" + Base64.getEncoder().encodeToString(proof));
         byte[] expected = mac(hmac, mac(hmac, salted, "Server Key"), signed);
         if (!serverLast.equals("v=" + Base64.getEncoder().encodeToString(expected))) {
             throw new AuthenticationFailed(connection.address + " could not prove that it knows the password");

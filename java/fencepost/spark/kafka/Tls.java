@@ -1,8 +1,10 @@
 package fencepost.spark.kafka;
 
 import fencepost.spark.kafka.ClientError.BadClientSetting;
+import java.io.File;
 import java.io.IOException;
 import java.net.Socket;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.security.GeneralSecurityException;
@@ -18,7 +20,10 @@ import javax.net.ssl.SSLSocket;
 import javax.net.ssl.TrustManager;
 import javax.net.ssl.TrustManagerFactory;
 
-/** TLS with certificates and keys from PEM files, as the other clients take them. Without ssl.ca.location: Java's own. */
+/**
+ * TLS with certificates and keys from PEM files and texts, as the other clients take them, and from Java's keystores.
+ * Without authorities: Java's own.
+ */
 final class Tls {
     private static final char[] NO_PASSWORD = new char[0];
 
@@ -44,53 +49,106 @@ final class Tls {
             return context;
         } catch (IOException | GeneralSecurityException | IllegalArgumentException e) {
             throw new BadClientSetting("a certificate cannot be read: " + e.getMessage()
-                    + "\n\nhint: check the ssl.*.location settings; a key that Java cannot read becomes one that it can with "
+                    + "\n\nhint: check the ssl.* settings, and that the executors have the files; a key that Java cannot read becomes one that it can with "
                     + "`openssl pkcs8 -topk8`, or set fencepost.plane=python");
         }
     }
 
     private static TrustManager[] authorities(ClientSettings settings) throws IOException, GeneralSecurityException {
-        if (settings.caLocation() == null) {
+        KeyStore store = trusted(settings);
+        if (store == null) {
             return null;
-        }
-        KeyStore store = empty();
-        Path location = Path.of(settings.caLocation());
-        if (Files.isDirectory(location)) {
-            try (Stream<Path> files = Files.list(location)) {
-                for (Path file : files.filter(Files::isRegularFile).toList()) {
-                    trust(store, Pem.certificates(file));
-                }
-            }
-        } else {
-            trust(store, Pem.certificates(location));
-        }
-        if (store.size() == 0) {
-            throw new IOException("no certificate in " + location);
         }
         TrustManagerFactory factory = TrustManagerFactory.getInstance(TrustManagerFactory.getDefaultAlgorithm());
         factory.init(store);
         return factory.getTrustManagers();
     }
 
-    private static void trust(KeyStore store, List<Certificate> certificates) throws GeneralSecurityException {
-        for (Certificate certificate : certificates) {
+    /** The certificates of the authorities; null if none are named. */
+    private static KeyStore trusted(ClientSettings settings) throws IOException, GeneralSecurityException {
+        KeyStore store = empty();
+        String origin;
+        if (settings.truststoreLocation() != null) {
+            origin = settings.truststoreLocation();
+            store = read(origin, settings.truststorePassword());
+        } else if (settings.caPem() != null) {
+            origin = "ssl.ca.pem";
+            trust(store, settings.caPem());
+        } else if (settings.caLocation() != null) {
+            origin = settings.caLocation();
+            for (Path file : files(Path.of(origin))) {
+                trust(store, text(file));
+            }
+        } else {
+            return null;
+        }
+        if (store.size() == 0) {
+            throw new IOException("no certificate in " + origin);
+        }
+        return store;
+    }
+
+    private static List<Path> files(Path location) throws IOException {
+        if (!Files.isDirectory(location)) {
+            return List.of(location);
+        }
+        try (Stream<Path> files = Files.list(location)) {
+            return files.filter(Files::isRegularFile).toList();
+        }
+    }
+
+    private static void trust(KeyStore store, String pem) throws IOException, GeneralSecurityException {
+        for (Certificate certificate : Pem.certificates(pem)) {
             store.setCertificateEntry("authority " + store.size(), certificate);
         }
     }
 
     private static KeyManager[] keys(ClientSettings settings) throws IOException, GeneralSecurityException {
-        if (settings.certificateLocation() == null) {
+        KeyStore store;
+        char[] password = NO_PASSWORD;
+        if (settings.keystoreLocation() != null) {
+            store = read(settings.keystoreLocation(), settings.keystorePassword());
+            password = characters(settings.keystorePassword());
+        } else if (settings.certificatePem() != null) {
+            // As in a file, one text may hold both.
+            String key = settings.keyPem() == null ? settings.certificatePem() : settings.keyPem();
+            store = holding(settings.certificatePem(), key, "ssl.key.pem", settings.keyPassword());
+        } else if (settings.certificateLocation() != null) {
+            Path certificate = Path.of(settings.certificateLocation());
+            // As with OpenSSL, one file may hold both.
+            Path key = settings.keyLocation() == null ? certificate : Path.of(settings.keyLocation());
+            store = holding(text(certificate), text(key), key.toString(), settings.keyPassword());
+        } else {
             return null;
         }
-        Path certificate = Path.of(settings.certificateLocation());
-        // As with OpenSSL, one file may hold both.
-        Path key = settings.keyLocation() == null ? certificate : Path.of(settings.keyLocation());
-        KeyStore store = empty();
-        Certificate[] chain = Pem.certificates(certificate).toArray(new Certificate[0]);
-        store.setKeyEntry("key", Pem.privateKey(key, settings.keyPassword()), NO_PASSWORD, chain);
         KeyManagerFactory factory = KeyManagerFactory.getInstance(KeyManagerFactory.getDefaultAlgorithm());
-        factory.init(store, NO_PASSWORD);
+        factory.init(store, password);
         return factory.getKeyManagers();
+    }
+
+    private static KeyStore holding(String chain, String key, String origin, String password)
+            throws IOException, GeneralSecurityException {
+        KeyStore store = empty();
+        Certificate[] certificates = Pem.certificates(chain).toArray(new Certificate[0]);
+        store.setKeyEntry("key", Pem.privateKey(key, origin, password), NO_PASSWORD, certificates);
+        return store;
+    }
+
+    /** A keystore of Java, of whatever type. */
+    private static KeyStore read(String location, String password) throws IOException, GeneralSecurityException {
+        try {
+            return KeyStore.getInstance(new File(location), characters(password));
+        } catch (IOException e) {
+            throw new IOException(location + ": " + e.getMessage(), e);
+        }
+    }
+
+    private static char[] characters(String password) {
+        return password == null ? NO_PASSWORD : password.toCharArray();
+    }
+
+    private static String text(Path file) throws IOException {
+        return Files.readString(file, StandardCharsets.ISO_8859_1);
     }
 
     private static KeyStore empty() throws IOException, GeneralSecurityException {

@@ -2,6 +2,9 @@ package fencepost.spark.lease;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import fencepost.spark.kafka.ClientError.AuthenticationFailed;
+import fencepost.spark.kafka.ClientError.NoToken;
+import fencepost.spark.kafka.Logins.Token;
 import fencepost.spark.kafka.PinnedTopic;
 import fencepost.spark.kafka.TopicPartition;
 import java.io.EOFException;
@@ -21,6 +24,8 @@ public final class LeaseClient implements AutoCloseable {
     private static final int MAX_REASON_CHARS = 10_000;
     /** How long a task waits for a place if the driver has as many connections as it may open files. */
     private static final long ROOM_TIMEOUT_MS = 600_000;
+    /** The driver may have to ask a token endpoint first. */
+    private static final int LOGIN_TIMEOUT_MS = 20_000;
     private static final long FIRST_PAUSE_MS = 100;
     private static final long LONGEST_PAUSE_MS = 5_000;
 
@@ -61,6 +66,20 @@ public final class LeaseClient implements AutoCloseable {
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
             throw why;
+        }
+    }
+
+    /** The token with which the tasks of the transaction log in to the brokers. The driver makes it. */
+    public static Token token(LeaseAddress address, TaskAttempt task) {
+        try (LeaseConnection connection = new LeaseConnection(address, task.toString())) {
+            JsonNode answer = connection.introduce("login", object(), LOGIN_TIMEOUT_MS);
+            Map<String, String> extensions = new LinkedHashMap<>();
+            answer.get("extensions").fields().forEachRemaining(e -> extensions.put(e.getKey(), e.getValue().asText()));
+            return new Token(answer.get("token").asText(), answer.get("lifetime_ms").asLong(), extensions);
+        } catch (DriverUnreachable e) {
+            throw new NoToken(e.getMessage());
+        } catch (RefusedByDriver e) {
+            throw e.isFatal ? new AuthenticationFailed(e.getMessage()) : new NoToken(e.getMessage());
         }
     }
 

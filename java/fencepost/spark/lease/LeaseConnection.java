@@ -20,7 +20,7 @@ import jdk.net.ExtendedSocketOptions;
  * `lease/wire.py`.
  */
 final class LeaseConnection implements AutoCloseable {
-    static final int PROTOCOL_VERSION = 4;
+    static final int PROTOCOL_VERSION = 5;
     static final ObjectMapper JSON = new ObjectMapper();
 
     private static final int CONNECT_TIMEOUT_MS = 10_000;
@@ -61,9 +61,13 @@ final class LeaseConnection implements AutoCloseable {
 
     /** Introduces this side. The greeting has a deadline; later answers have none: a lease may be held by another task. */
     JsonNode greet(ObjectNode hello) {
+        return introduce("hello", hello, CONNECT_TIMEOUT_MS);
+    }
+
+    JsonNode introduce(String op, ObjectNode hello, int timeoutMs) {
         try {
-            socket.setSoTimeout(CONNECT_TIMEOUT_MS);
-            hello.put("op", "hello").put("version", PROTOCOL_VERSION).put("token", address.token());
+            socket.setSoTimeout(timeoutMs);
+            hello.put("op", op).put("version", PROTOCOL_VERSION).put("token", address.token());
             JsonNode answer = ask(hello);
             socket.setSoTimeout(0);
             return answer;
@@ -80,7 +84,7 @@ final class LeaseConnection implements AutoCloseable {
         tell(message);
         JsonNode answer = receive();
         if (answer.has("broken")) {
-            throw new RefusedByDriver(answer.get("broken").asText());
+            throw new RefusedByDriver(answer.get("broken").asText(), answer.path("fatal").asBoolean());
         }
         return answer;
     }

@@ -4,7 +4,11 @@ package fencepost.spark.lease;
 public final class RefusedByDriver extends RuntimeException {
     private static final long serialVersionUID = 1;
 
-    RefusedByDriver(String reason) {
+    /** Running the micro-batch again would end the same way. */
+    final boolean isFatal;
+
+    RefusedByDriver(String reason, boolean isFatal) {
         super(reason);
+        this.isFatal = isFatal;
     }
 }

@@ -137,7 +137,8 @@ class Attempts:
             self._access.require(to_write([topic], is_noted=is_noted))
             return pin(self._client, topic)
 
-        address = leases.open(table, touch, lambda must_abort: jobs.cancel_soon())
+        tokens = self._client.tokens
+        address = leases.open(table, touch, lambda must_abort: jobs.cancel_soon(), tokens)
         plan = WritePlan(
             self._settings.client,
             identity,
@@ -148,6 +149,7 @@ class Attempts:
             topics={},
             compression=self._settings.compression,
             max_record_batch_bytes=self._settings.max_record_batch_bytes,
+            login_id=tokens.id if tokens is not None else "",
         )
         watch = WriteWatch(jobs, CachedRows(status, began_ms))
         transaction = BatchTransaction(

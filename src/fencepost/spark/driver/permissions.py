@@ -86,15 +86,17 @@ def denied_topics(reason: str) -> set[str]:
 
 
 def principal_of(settings: ClientSettings) -> str | None:
-    """The principal by Kafka's own rules; None for the certificate of a client, whose name brokers may rewrite."""
+    """The principal by Kafka's own rules; None if only brokers know how they make it: of a certificate or a token."""
+    if settings.oauth is not None:
+        return None
     if settings.sasl_mechanism is not None:
         return f"User:{settings.username}"
-    return None if settings.certificate_location else "User:ANONYMOUS"
+    return None if settings.tls.has_certificate else "User:ANONYMOUS"
 
 
 def describe_missing(missing: Sequence[Permission], principal: str | None, bootstrap_servers: str) -> str:
     """One message that names every missing permission, with the commands that add them."""
-    who = principal or "the principal of the client's certificate"
+    who = principal or "the principal of the client's certificate or token"
     named = ", ".join(str(permission) for permission in missing)
     lines = "\n".join(f"  {line}" for line in acl_commands(missing, principal, bootstrap_servers))
     return (

@@ -9,21 +9,26 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from fencepost.client.failures import BadClientSetting
-from fencepost.client.settings import parse_settings
+from fencepost.client.oauthbearer import OAUTHBEARER_SETTINGS
+from fencepost.client.settings import ClientSettings, parse_settings
 from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.jvm.jar import load_write, why_no_jar
 from fencepost.spark.lease.messages import TaskResult
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.lease.wire import encode_topics, result_of
 from fencepost.spark.settings import AUTO, JVM, PYTHON
+from fencepost.spark.task.login import ASK_DRIVER
 from fencepost.spark.task.plan import WritePlan
 from fencepost.spark.task.run import RESULT_SCHEMA, spark_task
 
 log = logging.getLogger("fencepost.spark")
+
+# With a login by token.
+ONLY_ON_THE_DRIVER = frozenset({*OAUTHBEARER_SETTINGS, "sasl.jaas.config", "sasl.login.callback.handler.class"})
 
 
 class Plane(Protocol):
@@ -38,9 +43,17 @@ class PythonPlane:
 
     def write(self, rows: Any, plan: WritePlan) -> list[TaskResult]:
         # The function of the job is stored in files of Spark, so it has no secrets but the token.
-        self._leases.offer(plan.write_number, {"settings": {name: str(value) for name, value in plan.settings.items()}})
+        self._leases.offer(plan.write_number, {"settings": settings_of_task(plan.settings, plan.login_id)})
         plan = plan._replace(settings={})
         return [_accepted(row) for row in rows.mapInArrow(spark_task(plan), RESULT_SCHEMA).collect()]
+
+
+def settings_of_task(settings: Mapping[str, object], login_id: str) -> dict[str, str]:
+    """Without what makes tokens, if there is a login id: a task asks the driver for them."""
+    if login_id:
+        kept = {name: value for name, value in settings.items() if name not in ONLY_ON_THE_DRIVER}
+        settings = {**kept, "oauth_cb": ASK_DRIVER, "sasl.oauthbearer.config": login_id}
+    return {name: str(value) for name, value in settings.items() if value is not None}
 
 
 def _accepted(row: Any) -> TaskResult:
@@ -67,7 +80,7 @@ class JvmPlane:
 def plan_as_json(plan: WritePlan) -> Mapping[str, object]:
     """The plan of a write as the tasks in the JVM read it."""
     return {
-        "settings": asdict(parse_settings(plan.settings)),
+        "settings": {**settings_as_json(parse_settings(plan.settings)), "login_id": plan.login_id},
         "identity": list(plan.identity),
         "produce_version": plan.produce_version,
         "topic": plan.topic,
@@ -75,6 +88,12 @@ def plan_as_json(plan: WritePlan) -> Mapping[str, object]:
         "compression": plan.compression,
         "max_record_batch_bytes": plan.max_record_batch_bytes,
     }
+
+
+def settings_as_json(settings: ClientSettings) -> dict[str, object]:
+    """Without what makes tokens: it stays on the driver."""
+    fields = asdict(replace(settings, oauth=None))
+    return {**fields.pop("tls"), **fields}
 
 
 def choose_plane(session: Any, leases: LeaseServer, wanted: str) -> Plane:

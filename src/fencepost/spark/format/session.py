@@ -19,6 +19,10 @@ from fencepost.spark.jvm.jar import jar_path, why_no_jar
 JARS = "spark.jars"
 # The name of this process for the JVM, which may serve several.
 DRIVER = "spark.fencepost.driver"
+# Spark shows the options of a plain write in its plans, without values that look secret to it. A private key does not.
+REDACTED_OPTIONS = "spark.sql.redaction.options.regex"
+SECRET_OPTIONS = r"(?i)private key|key\.pem|keystore\.key|oauthbearer\.config"
+SPARKS_DEFAULT = "(?i)url"
 _name = uuid.uuid4().hex
 
 
@@ -55,7 +59,13 @@ def _configure_builder(builder: Any) -> Any:
         return session
 
     builder.getOrCreate = create_and_connect
-    return builder.config(JARS, ",".join([*jars, *([jar] if jar not in jars else [])])).config(DRIVER, _name)
+    redacted = _with_secrets(str(getattr(builder, "_options", {}).get(REDACTED_OPTIONS, SPARKS_DEFAULT)))
+    builder = builder.config(JARS, ",".join([*jars, *([jar] if jar not in jars else [])]))
+    return builder.config(REDACTED_OPTIONS, redacted).config(DRIVER, _name)
+
+
+def _with_secrets(pattern: str) -> str:
+    return pattern if SECRET_OPTIONS in pattern else f"(?:{pattern})|{SECRET_OPTIONS}"
 
 
 def _connect(session: Any) -> None:
@@ -66,4 +76,5 @@ def _connect(session: Any) -> None:
     context = session.sparkContext
     java_gateway.ensure_callback_server_started(context._gateway)  # type: ignore[no-untyped-call]
     context._jvm.fencepost.spark.format.PythonSides.connect(_name, PythonSide(context))
+    session.conf.set(REDACTED_OPTIONS, _with_secrets(session.conf.get(REDACTED_OPTIONS, SPARKS_DEFAULT)))
     session.conf.set(DRIVER, _name)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar
 
+from fencepost.client.oauthbearer import TokenSource
 from fencepost.open_files import room_for_connections
 from fencepost.spark.lease.client import LeaseAddress
 from fencepost.spark.lease.messages import Finished, MustAbort, TaskResult
@@ -63,14 +64,19 @@ class LeaseServer:
         self.stop()
 
     def open(
-        self, table: LeaseTable, on_first_touch: OnFirstTouch, on_must_abort: OnMustAbort | None = None
+        self,
+        table: LeaseTable,
+        on_first_touch: OnFirstTouch,
+        on_must_abort: OnMustAbort | None = None,
+        tokens: TokenSource | None = None,
     ) -> LeaseAddress:
         """Let the tasks of a transaction in.
 
         on_first_touch: adds partitions to the transaction; blocks until they are added, or raises.
         on_must_abort: called once, in a thread of its own, as soon as the transaction can only be aborted.
+        tokens: with which the tasks log in to the brokers.
         """
-        token = self._in_loop(self._service.open(table, on_first_touch, on_must_abort))
+        token = self._in_loop(self._service.open(table, on_first_touch, on_must_abort, tokens))
         return LeaseAddress(self.host, self.port, token, self._fingerprint)
 
     def offer(self, write_number: int, plan: Mapping[str, object]) -> None:

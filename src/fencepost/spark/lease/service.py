@@ -1,7 +1,7 @@
 """The lease service inside its event loop: one open transaction, its table, and the connections of its tasks.
 
-Tasks show a token, which is worthless after the transaction. Only the request that adds partitions to the transaction
-is made in another thread, because it blocks.
+Tasks show a token, which is worthless after the transaction. Requests that block are made in other threads: those that
+add partitions to the transaction, and those for the token with which tasks log in to the brokers.
 """
 
 from __future__ import annotations
@@ -13,10 +13,13 @@ import secrets
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fencepost.client.failures import Unreachable
+from fencepost.client.oauthbearer import TokenSource
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.lease.connections import Connections, TaskConnection
 from fencepost.spark.lease.messages import (
@@ -35,6 +38,7 @@ from fencepost.spark.lease.wire import (
     encode_frame,
     encode_outcome,
     encode_refusal,
+    encode_token,
     integer_of,
     numbers_of,
     topics_of,
@@ -54,15 +58,18 @@ class OpenTransaction:
     """One attempt at a micro-batch, while its tasks may ask for leases."""
 
     table: LeaseTable
-    token: str
+    token: str = field(repr=False)
     on_first_touch: OnFirstTouch
     on_must_abort: OnMustAbort | None
+    tokens: TokenSource | None  # With which tasks log in to the brokers. None: not with a token.
     connections: dict[TaskAttempt, TaskConnection] = field(default_factory=dict)
     # By the number of the write: the greeting of its tasks in Spark's JVM, with their plan.
-    greetings: dict[int, bytes] = field(default_factory=dict)
+    greetings: dict[int, bytes] = field(default_factory=dict, repr=False)
     to_add: list[TopicPartition] = field(default_factory=list)
     adding: asyncio.Task[None] | None = None
     failure: Exception | None = None
+    to_log_in: list[TaskConnection] = field(default_factory=list)
+    logging_in: asyncio.Task[None] | None = None
 
 
 class LeaseService:
@@ -88,11 +95,17 @@ class LeaseService:
             asyncio.create_task(self._repeat(self._watch_the_clock)),
         ]
 
-    async def open(self, table: LeaseTable, on_first_touch: OnFirstTouch, on_must_abort: OnMustAbort | None) -> str:
+    async def open(
+        self,
+        table: LeaseTable,
+        on_first_touch: OnFirstTouch,
+        on_must_abort: OnMustAbort | None,
+        tokens: TokenSource | None = None,
+    ) -> str:
         """Returns the token that the tasks have to show."""
         assert self.transaction is None, "one transaction at a time"
         self.connections.forget_warnings()
-        self.transaction = OpenTransaction(table, secrets.token_urlsafe(32), on_first_touch, on_must_abort)
+        self.transaction = OpenTransaction(table, secrets.token_urlsafe(32), on_first_touch, on_must_abort, tokens)
         return self.transaction.token
 
     async def offer(self, write_number: int, plan: Mapping[str, object]) -> None:
@@ -117,8 +130,11 @@ class LeaseService:
         if transaction is not None:
             effects = transaction.table.break_transaction("the micro-batch is over")
             self._carry_out(transaction, [e for e in effects if isinstance(e, Reply)])
-            for connection in list(transaction.connections.values()):
+            logging_in = self.connections.open.intersection(transaction.to_log_in)
+            for connection in (*transaction.connections.values(), *logging_in):
                 self.connections.dismiss(connection)
+            if transaction.logging_in is not None:
+                transaction.logging_in.cancel()
             await self._await_additions(transaction)
 
     async def stop(self) -> None:
@@ -191,9 +207,9 @@ class LeaseService:
         now_ms = self._clock_ms()
         transaction, task, op = self.transaction, connection.task, message["op"]
         if task is None or transaction is None:
-            if op != "hello":
+            if op not in ("hello", "login"):
                 raise BadFrame("the first frame is not a greeting")
-            return self._greet(connection, message)
+            return self._greet(connection, message) if op == "hello" else self._log_in(connection, message)
         table = transaction.table
         if op in ("acquire", "done"):
             if connection.is_asking:
@@ -213,7 +229,8 @@ class LeaseService:
             raise BadFrame(f"unknown operation {op!r}")
         return self._carry_out(transaction, effects)
 
-    def _greet(self, connection: TaskConnection, message: Mapping[str, Any]) -> None:
+    def _recognize(self, connection: TaskConnection, message: Mapping[str, Any]) -> OpenTransaction | None:
+        """The transaction whose token the peer shows. None: the peer is turned away."""
         transaction, token = self.transaction, message.get("token")
         if (
             transaction is None
@@ -226,13 +243,21 @@ class LeaseService:
                     "an earlier micro-batch that still runs, or another program that found the port",
                     connection.peer,
                 )
-            return self._turn_away(connection, "this micro-batch is over: the driver has moved on to another")
+            self._turn_away(connection, "this micro-batch is over: the driver has moved on to another")
+            return None
         if message.get("version") != PROTOCOL_VERSION:
-            return self._turn_away(
+            self._turn_away(
                 connection,
                 f"the driver speaks version {PROTOCOL_VERSION} of the lease protocol, the task "
                 f"{message.get('version')}: driver and executors have different versions of fencepost",
             )
+            return None
+        return transaction
+
+    def _greet(self, connection: TaskConnection, message: Mapping[str, Any]) -> None:
+        transaction = self._recognize(connection, message)
+        if transaction is None:
+            return None
         task = TaskAttempt(*(integer_of(part) for part in message["task"]))
         if task in transaction.connections:
             return self._turn_away(connection, f"{task} is connected already")
@@ -243,6 +268,29 @@ class LeaseService:
         if message.get("plan") is True:
             return connection.send_frame(transaction.greetings[task.write_number])
         return connection.send({"ok": True})
+
+    def _log_in(self, connection: TaskConnection, message: Mapping[str, Any]) -> None:
+        transaction = self._recognize(connection, message)
+        if transaction is None or connection in transaction.to_log_in:
+            return
+        if transaction.tokens is None:
+            self._turn_away(connection, "the brokers of this transaction want no token")
+            return
+        transaction.to_log_in.append(connection)
+        if transaction.logging_in is None:
+            transaction.logging_in = asyncio.create_task(self._answer_logins(transaction, transaction.tokens))
+
+    async def _answer_logins(self, transaction: OpenTransaction, tokens: TokenSource) -> None:
+        """All tasks that ask meanwhile get the same answer: with a new token, every executor asks at once."""
+        try:
+            answer = encode_token(await asyncio.to_thread(tokens.token), time.time())
+        except Exception as e:
+            answer = encode_refusal(str(e), is_fatal=not isinstance(e, Unreachable))
+        asking, transaction.to_log_in, transaction.logging_in = transaction.to_log_in, [], None
+        for connection in asking:
+            if connection in self.connections.open:
+                connection.send(answer)
+                self.connections.dismiss(connection)
 
     def _turn_away(self, connection: TaskConnection, reason: str) -> None:
         connection.send(encode_refusal(reason, is_fatal=True))

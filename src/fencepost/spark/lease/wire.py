@@ -5,6 +5,9 @@ have an answer; `release`, `fail` and `dispute` have none. One number for each p
 {"topic": [partition, number, partition, number ...]}. `done` also tells which topics the task found, as
 {"topic": ["uuid", number of partitions]}. A task in Spark's JVM gets the plan of its write with the
 answer to `hello`, and returns the result in the answer to `done` as it came.
+
+`login` comes instead of `hello`, on a connection of its own that ends with the answer: the token with which the tasks
+of this executor log in to the brokers.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
+from fencepost.client.oauthbearer import Token
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.lease.messages import (
     Busy,
@@ -29,7 +33,7 @@ from fencepost.spark.lease.messages import (
     Written,
 )
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 LENGTH = struct.Struct(">I")
 MAX_FRAME_BYTES = 4 << 20
 # A peer whose machine is gone is noticed after about half a minute.
@@ -148,6 +152,17 @@ def topics_of(value: object) -> Topics:
     return tuple(
         (name, uuid.UUID(str(id_)).bytes, integer_of(partitions)) for name, (id_, partitions) in sorted(value.items())
     )
+
+
+def encode_token(token: Token, now_s: float) -> dict[str, object]:
+    """With its lifetime, because the clock of an executor may differ."""
+    lifetime_ms = max(round((token.expires_at_s - now_s) * 1000), 0)
+    return {"token": token.value, "lifetime_ms": lifetime_ms, "extensions": dict(token.extensions)}
+
+
+def token_of(answer: Mapping[str, Any], now_s: float) -> Token:
+    """The inverse of `encode_token`."""
+    return Token(str(answer["token"]), now_s + integer_of(answer["lifetime_ms"]) / 1000, answer["extensions"])
 
 
 def keep_alive(sock: socket.socket) -> None:

@@ -10,6 +10,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from fencepost.client.oauthbearer import token_source
+from fencepost.client.settings import parse_settings
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.driver.dataframes import select_columns
@@ -100,7 +102,9 @@ def _write_nothing(spark: Any, settings: SinkSettings, leases: LeaseServer, task
     subject = "tasks of the sink"
     try:
         plane = choose_plane(spark, leases, settings.plane)
-        address = leases.open(LeaseTable(lease_timeout_ms=LEASE_TIMEOUT_MS), lambda _: None)
+        login = parse_settings(settings.client).oauth
+        tokens = None if login is None else token_source(login)
+        address = leases.open(LeaseTable(lease_timeout_ms=LEASE_TIMEOUT_MS), lambda _: None, tokens=tokens)
         plan = WritePlan(
             settings.client,
             ProducerIdentity(settings.transactional_id, -1, -1),
@@ -111,6 +115,7 @@ def _write_nothing(spark: Any, settings: SinkSettings, leases: LeaseServer, task
             topics={TOPIC: PinnedTopic(bytes(16), 1)},
             compression=settings.compression,
             max_record_batch_bytes=settings.max_record_batch_bytes,
+            login_id=tokens.id if tokens is not None else "",
         )
         # Not `false`: Spark would leave the tasks out.
         rows = spark.range(0, tasks, 1, tasks).where("id < 0").selectExpr("cast(id AS string) AS value")

@@ -25,3 +25,8 @@ class WritePlan(NamedTuple):
     topics: Mapping[str, PinnedTopic]  # The topics that the driver has pinned.
     compression: str
     max_record_batch_bytes: int
+    # The id of the driver's token source, which tasks ask for tokens. Empty: no token is needed.
+    login_id: str = ""
+
+    def __repr__(self) -> str:
+        return f"WritePlan(write_number={self.write_number}, topic={self.topic!r}, identity={self.identity})"

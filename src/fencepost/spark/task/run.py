@@ -11,6 +11,7 @@ from fencepost.client.failures import ClientError, DeadlinePassed, Unreachable
 from fencepost.spark.encode.columns import BadRecord
 from fencepost.spark.lease.client import AlreadyWritten, LeaseClient
 from fencepost.spark.lease.messages import TaskAttempt, TaskResult
+from fencepost.spark.task.login import remember_driver
 from fencepost.spark.task.plan import WritePlan
 from fencepost.spark.task.sender import WriteFailed
 from fencepost.spark.task.worker import reused
@@ -70,6 +71,7 @@ def write_rows(
     with LeaseClient(plan.address, task, attempt_number, wants_plan=not plan.settings) as leases:
         if leases.plan is not None:
             plan = plan._replace(settings=leases.plan["settings"])
+            remember_driver(plan.login_id, plan.address)
         writer = TaskWriter(plan, leases, task.partition_id)
         counted = _Counted(rows)
         try:

@@ -59,7 +59,7 @@ def test_the_message_names_the_principal_and_everything_that_is_missing_with_the
     [line] = acl_commands(missing[:1], None, "kafka:9092")
     assert "--allow-principal User:NAME " in line
     assert describe_missing(missing[:1], None, "kafka:9092").startswith(
-        "the principal of the client's certificate lacks a permission of the sink: Write on topic out."
+        "the principal of the client's certificate or token lacks a permission of the sink: Write on topic out."
     )
 
 
@@ -70,6 +70,8 @@ def test_the_principal_is_that_of_the_login() -> None:
     assert principal_of(parse_settings({**servers, **login, "security.protocol": "SASL_PLAINTEXT"})) == "User:alice"
     certificate = {"security.protocol": "SSL", "ssl.certificate.location": "a.pem", "ssl.key.location": "a.key"}
     assert principal_of(parse_settings({**servers, **certificate})) is None
+    token = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "oauth_cb": print}
+    assert principal_of(parse_settings({**servers, **token})) is None
 
 
 def test_the_message_of_a_task_shows_which_topic_was_denied() -> None:

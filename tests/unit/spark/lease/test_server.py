@@ -151,7 +151,7 @@ def test_tasks_that_die_while_they_wait_and_copies_of_those_that_live_change_not
     batch = SlowToStart(server)
     for partition_id in range(tasks):
         with batch.client(partition_id) as dying:
-            dying._tell({"op": "acquire", "wants": {"t": [0, 10]}})
+            dying._driver.tell({"op": "acquire", "wants": {"t": [0, 10]}})
     assert eventually(lambda: not server._service.connections.open)
     adds.set()
 
@@ -232,7 +232,7 @@ def test_a_task_whose_connection_ends_before_its_first_batch_is_tried_again(
         assert is_waiting(ended)
         parked = pool.submit(acquire, retry, REFUNDS)
         assert is_waiting(parked)
-        dying._socket.shutdown(socket.SHUT_RDWR)
+        dying._driver._socket.shutdown(socket.SHUT_RDWR)
         with pytest.raises(DriverUnreachable):
             ended.result(WAIT_S)
         assert is_waiting(parked)
@@ -520,8 +520,8 @@ def test_a_client_that_breaks_the_protocol_is_disconnected_and_the_others_stay(b
 )
 def test_a_task_that_sends_nonsense_is_disconnected(batch: MicroBatch, message: dict[str, object]) -> None:
     with batch.client(0) as client:
-        client._tell(message)
-        assert client._socket.recv(1) == b""
+        client._driver.tell(message)
+        assert client._driver._socket.recv(1) == b""
     with batch.client(0) as client:
         assert write(client, REFUNDS) == 0
 

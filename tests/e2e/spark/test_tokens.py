@@ -1,0 +1,233 @@
+"""The sink and Apache Kafka with tokens and certificates: the driver and the tasks have them, and Spark shows none."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from fencepost.client.failures import AuthenticationFailed
+from fencepost.spark import check
+from fencepost.spark.lease.server import LeaseServer
+from fencepost.spark.sink import ExactlyOnceSink
+from tests.e2e.spark.streams import PLANE, Lines, create_topic, run, stream, values
+from tests.engines.apache_kafka import PASSWORD, REAUTHENTICATED_MS, ApacheKafka
+from tests.engines.oidc import CLIENT_SECRET, OidcProvider
+
+pytestmark = [pytest.mark.java]
+
+Unique = Callable[[str], str]
+
+
+@pytest.fixture
+def provider(apache: ApacheKafka) -> Iterator[OidcProvider]:
+    assert apache.token_key is not None
+    with OidcProvider(apache.token_key) as running:
+        yield running
+
+
+def rows(spark: Any) -> Any:
+    return spark.range(0, 40, 1, 2).selectExpr("cast(id AS string) AS value")
+
+
+ALL = sorted(str(n) for n in range(40))
+
+
+@pytest.mark.usefixtures("plane")
+def test_tasks_log_in_with_tokens_that_the_driver_fetches(
+    spark: Any, apache: ApacheKafka, provider: OidcProvider, unique: Unique, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[Mapping[str, object]] = []
+    offer = LeaseServer.offer
+
+    def remember(server: LeaseServer, number: int, plan: Mapping[str, object]) -> None:
+        plans.append(plan)
+        offer(server, number, plan)
+
+    monkeypatch.setattr(LeaseServer, "offer", remember)
+    topic = create_topic(apache.bootstrap_servers, unique("token"))
+    mine = {"transactional.id": unique("token"), "topic": topic, "fencepost.plane": PLANE.get()}
+    sink = ExactlyOnceSink({**apache.security("SASL_SSL"), **provider.settings, **mine})
+    try:
+        assert sink.write(rows(spark)) == 40
+    finally:
+        sink.close()
+    assert values(apache.bootstrap_servers, topic) == ALL
+    assert len(provider.tokens) == 1, "the driver has fetched it, and no task has"
+    assert len(plans) == 1
+    assert CLIENT_SECRET not in str(plans)
+    assert provider.url not in str(plans)
+
+
+@pytest.mark.usefixtures("plane")
+def test_a_pipeline_with_a_token_passes_the_check(
+    spark: Any, apache: ApacheKafka, provider: OidcProvider, unique: Unique
+) -> None:
+    topic = create_topic(apache.bootstrap_servers, unique("checked"))
+    mine = {"transactional.id": unique("checked"), "topic": topic, "fencepost.plane": PLANE.get()}
+    given = {**apache.security("SASL_SSL"), **provider.settings, **mine}
+    report = check(spark, given, tasks=1)
+    assert report.is_ok, str(report)
+    wrong = check(spark, {**given, "sasl.oauthbearer.client.secret": "a guess"}, tasks=1)
+    assert not wrong.is_ok
+    assert "with 401: invalid_client" in str(wrong)
+    assert "a guess" not in str(wrong)
+
+
+def test_connections_of_executors_log_in_again_in_a_later_transaction(
+    spark: Any, apache: ApacheKafka, provider: OidcProvider, unique: Unique
+) -> None:
+    provider.lifetime_s = REAUTHENTICATED_MS / 1000
+    topic = create_topic(apache.bootstrap_servers, unique("again"))
+    security = apache.security("SASL_PLAINTEXT")
+    port = int(security["bootstrap.servers"].rpartition(":")[2])
+    java = psutil.Process(spark.sparkContext._gateway.proc.pid)
+
+    def connections() -> set[int]:
+        return {c.laddr.port for c in java.net_connections("tcp") if c.raddr and c.raddr.port == port}
+
+    sink = ExactlyOnceSink({**security, **provider.settings, "transactional.id": unique("again"), "topic": topic})
+    try:
+        sink.write(rows(spark))
+        first, fetched = connections(), len(provider.tokens)
+        time.sleep(REAUTHENTICATED_MS / 1000 * 1.2)
+        sink.write(rows(spark))
+        # Each task has one to its leader and one for metadata, which only the first write needs. The broker would have
+        # closed all those to leaders.
+        assert len(first & connections()) > len(first) / 2
+    finally:
+        sink.close()
+    assert len(provider.tokens) > fetched
+    assert values(apache.bootstrap_servers, topic) == sorted(2 * ALL)
+
+
+def test_a_stream_with_a_wrong_secret_fails_with_what_to_check_and_without_the_secret(
+    spark: Any, apache: ApacheKafka, provider: OidcProvider, unique: Unique, tmp_path: Path
+) -> None:
+    topic = create_topic(apache.bootstrap_servers, unique("wrong"))
+    lines = Lines(tmp_path / "lines")
+    lines.add_batch()
+    login = {**provider.settings, "sasl.oauthbearer.client.secret": "a guess"}
+    mine = {"transactional.id": unique("wrong"), "topic": topic}
+    sink = ExactlyOnceSink({**apache.security("SASL_PLAINTEXT"), **login, **mine})
+    try:
+        with pytest.raises(Exception, match=r"AuthenticationFailed(?s:.*)with 401: invalid_client") as failed:
+            run(stream(spark, lines), sink, tmp_path / "checkpoint")
+    finally:
+        sink.close()
+    assert "hint: check sasl.oauthbearer.client.id, .client.secret and .scope" in str(failed.value)
+    assert "a guess" not in str(failed.value)
+
+
+def test_a_token_of_a_function_reaches_tasks_although_the_function_cannot_be_pickled(
+    spark: Any, apache: ApacheKafka, provider: OidcProvider, unique: Unique
+) -> None:
+    called, lock = [], threading.Lock()
+
+    def make(config: str) -> tuple[str, float]:
+        with lock:
+            called.append(config)
+        return provider.key.token(), time.time() + 3600
+
+    topic = create_topic(apache.bootstrap_servers, unique("function"))
+    login = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": make, "sasl.oauthbearer.config": "eu-west-1"}
+    mine = {"transactional.id": unique("function"), "topic": topic, "fencepost.plane": "python"}
+    sink = ExactlyOnceSink({**apache.security("SASL_PLAINTEXT"), **login, **mine})
+    try:
+        assert sink.write(rows(spark)) == 40
+    finally:
+        sink.close()
+    assert called == ["eu-west-1"]
+
+
+def test_a_function_that_raises_fails_the_write_with_its_error(spark: Any, apache: ApacheKafka, unique: Unique) -> None:
+    def make(config: str) -> tuple[str, float]:
+        raise LookupError("no credentials on this machine")
+
+    login = {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": make}
+    mine = {"transactional.id": unique("raises"), "topic": "t"}
+    sink = ExactlyOnceSink({**apache.security("SASL_PLAINTEXT"), **login, **mine})
+    try:
+        with pytest.raises(AuthenticationFailed, match="make failed: LookupError: no credentials on this machine"):
+            sink.write(rows(spark))
+    finally:
+        sink.close()
+
+
+# --- certificates -------------------------------------------------------------------------------------------
+
+
+def forms(apache: ApacheKafka, folder: Path) -> dict[str, dict[str, str]]:
+    assert apache.authority is not None
+    client = apache.authority.certify("sink of a test")
+    keystore, truststore = folder / "key.p12", folder / "trust.p12"
+    client.write_pkcs12(keystore, PASSWORD)
+    apache.authority.write_truststore(truststore, PASSWORD)
+    return {
+        "PEM texts": {
+            "ssl.ca.pem": apache.authority.pem,
+            "ssl.certificate.pem": client.certificate_pem(),
+            "ssl.key.pem": client.key_pem(PASSWORD),
+            "ssl.key.password": PASSWORD,
+        },
+        "PKCS12": {
+            "ssl.keystore.location": str(keystore),
+            "ssl.keystore.password": PASSWORD,
+            "ssl.truststore.location": str(truststore),
+            "ssl.truststore.password": PASSWORD,
+        },
+    }
+
+
+@pytest.mark.usefixtures("plane")
+@pytest.mark.parametrize("form", ["PEM texts", "PKCS12"])
+def test_tasks_show_the_certificate_of(
+    spark: Any, apache: ApacheKafka, unique: Unique, tmp_path: Path, form: str
+) -> None:
+    topic = create_topic(apache.bootstrap_servers, unique("mtls"))
+    wanted = apache.security("MTLS")
+    given = {"security.protocol": "SSL", "topic": topic, **forms(apache, tmp_path)[form]}
+    sink = ExactlyOnceSink(
+        {
+            "bootstrap.servers": wanted["bootstrap.servers"],
+            "transactional.id": unique("mtls"),
+            "fencepost.plane": PLANE.get(),
+            **given,
+        }
+    )
+    try:
+        assert sink.write(rows(spark)) == 40
+    finally:
+        sink.close()
+    assert values(apache.bootstrap_servers, topic) == ALL
+
+
+# --- what Spark shows ---------------------------------------------------------------------------------------
+
+
+def test_no_secret_of_a_login_or_a_certificate_is_in_the_plans_that_spark_shows(
+    spark: Any, apache: ApacheKafka, provider: OidcProvider, unique: Unique, tmp_path: Path
+) -> None:
+    store = spark._jsparkSession.sharedState().statusStore()
+    before = store.executionsCount()
+    topic = create_topic(apache.bootstrap_servers, unique("shown"))
+    pem = forms(apache, tmp_path)["PEM texts"]
+    pem = {**pem, "ssl.key.pem": pem["ssl.key.pem"].replace("\n", "\\n")}
+    given = {**apache.security("SASL_SSL"), **provider.settings, **pem}
+    del given["ssl.ca.location"]
+    options = {f"kafka.{name}": value for name, value in given.items()}
+    options |= {"topic": topic, "kafka.transactional.id": unique("shown")}
+    rows(spark).write.format("fencepost").mode("append").options(**options).save()
+    assert values(apache.bootstrap_servers, topic) == ALL
+    shown = [store.executionsList().apply(n) for n in range(before, store.executionsCount())]
+    text = "\n".join(str(s) for one in shown for s in (one.description(), one.details(), one.physicalPlanDescription()))
+    assert "SaveIntoDataSourceCommand" in text, "it is the write that is shown"
+    assert apache.security("SASL_SSL")["bootstrap.servers"] in text, "with its options"
+    key = pem["ssl.key.pem"].split("\\n")[1]
+    for secret in (CLIENT_SECRET, PASSWORD, key, *provider.tokens):
+        assert secret not in text
