@@ -249,12 +249,15 @@ def test_describe_acls_finds_the_acls_that_concern_a_resource() -> None:
     assert described(broker, "orders", PatternType.MATCH) == [f"{name} {ALICE} 3" for name in ("*", "ord", "orders")]
 
 
-def test_a_number_that_kafka_does_not_know_is_malformed() -> None:
+def test_a_number_that_kafka_does_not_know_matches_nothing_and_0_is_malformed() -> None:
     broker = as_super_user(guarded())
-    with pytest.raises(Malformed, match="an ACL to create: 99 is not a valid ResourceType"):
-        create(broker, creation(kind=99))
-    with pytest.raises(Malformed, match="a filter of ACLs: 0 is not a valid PatternType"):
+    with pytest.raises(Malformed, match="none may be 0"):
+        create(broker, creation(operation=0))
+    with pytest.raises(Malformed, match="none may be 0"):
         described(broker, pattern=0)
+    broker = as_super_user(guarded(allow("READ", "TOPIC", "orders")))
+    assert create(broker, creation(kind=99), creation(operation=99)) == ["INVALID_REQUEST", "INVALID_REQUEST"]
+    assert described(broker, pattern=99) == []
 
 
 def test_acls_survive_a_restart() -> None:
