@@ -351,11 +351,31 @@ def _describe_acls() -> DescribeAclsRequest:
 
 
 def _create_acls() -> CreateAclsRequest:
-    return CreateAclsRequest([CreateAclsRequest.AclCreation(2, "orders", 3, "User:mallory", "*", 2, 3)])
+    """One is good and named twice; the others have a wrong name, none, no type of the principal, unknown numbers."""
+    kind = CreateAclsRequest.AclCreation
+    good = kind(2, "mallorys", 3, "User:mallory", "*", 3, 3)
+    return CreateAclsRequest(
+        [
+            good,
+            kind(4, "mallorys", 3, "User:mallory", "*", 3, 3),
+            kind(2, "", 3, "User:mallory", "*", 3, 3),
+            kind(2, "mallorys", 3, "mallory", "*", 3, 3),
+            kind(99, "mallorys", 3, "User:mallory", "*", 3, 3),
+            kind(2, "mallorys", 3, "User:mallory", "*", 99, 3),
+            good,
+        ]
+    )
 
 
 def _delete_acls() -> DeleteAclsRequest:
-    return DeleteAclsRequest([DeleteAclsRequest.DeleteAclsFilter(1, None, 1, None, None, 1, 1)])
+    kind = DeleteAclsRequest.DeleteAclsFilter
+    return DeleteAclsRequest(
+        [
+            kind(1, None, 1, "User:mallory", None, 1, 1),
+            kind(2, "mallorys-1", 2, "User:mallory", None, 1, 1),
+            kind(2, "mallorys", 3, "User:mallory", None, 99, 1),
+        ]
+    )
 
 
 def _describe_configs(kind: int, *names: str) -> DescribeConfigsRequest:
@@ -427,8 +447,6 @@ def _topic_partitions(*names: str) -> DescribeTopicPartitionsRequest:
     return DescribeTopicPartitionsRequest([DescribeTopicPartitionsRequest.TopicRequest(name) for name in names])
 
 
-# Apache Kafka carries out a change of the ACLs, but with one process for all roles it does not answer.
-MAY_ALTER_ACLS = ("cluster-alter",)
 REQUESTS: Mapping[str, Ask] = {
     "Produce": Ask(9, lambda s: _produce(s, 9)),
     "Produce with topic ids": Ask(13, lambda s: _produce(s, 13)),
@@ -492,8 +510,8 @@ REQUESTS: Mapping[str, Ask] = {
     "TxnOffsetCommit of another group": Ask(3, lambda s: _txn_offset_commit("t-orders", "secrets")),
     "TxnOffsetCommit of another user": Ask(3, lambda s: _txn_offset_commit("t-secret", "readers")),
     "DescribeAcls": Ask(3, lambda s: _describe_acls()),
-    "CreateAcls": Ask(3, lambda s: _create_acls(), MAY_ALTER_ACLS),
-    "DeleteAcls": Ask(3, lambda s: _delete_acls(), MAY_ALTER_ACLS),
+    "CreateAcls": Ask(3, lambda s: _create_acls()),
+    "DeleteAcls": Ask(3, lambda s: _delete_acls()),
     "DescribeConfigs of topics": Ask(4, lambda s: _describe_configs(TOPIC_RESOURCE, "orders", "secret", "missing")),
     "DescribeConfigs of a broker": Ask(4, lambda s: _describe_configs(BROKER_RESOURCE, "1")),
     "DescribeConfigs of a group": Ask(4, lambda s: _describe_configs(GROUP_RESOURCE, "readers")),
@@ -571,7 +589,7 @@ def told(stage: Stage, value: Any) -> Any:
 def _listed(stage: Stage, items: Sequence[Struct]) -> list[Any]:
     every = [told(stage, item) for item in items]
     visible = [one for one in every if not any(str(one.get(name, "")).startswith(INTERNAL) for name in NAMES)]
-    return sorted((one for one in visible if one), key=repr)
+    return sorted(visible, key=repr)
 
 
 def collect(stage: Stage) -> Answers:
@@ -614,24 +632,24 @@ def _outcomes(answer: Mapping[str, Any], above: str) -> Iterator[tuple[str, str]
     if "permission_type" in answer:
         return
     name = next((str(answer[key]) for key in (*sorted(NAMES), "topic_id") if answer.get(key)), above)
-    inner = [
-        found for part in answer.values() if isinstance(part, list) for one in part for found in _outcomes(one, name)
-    ]
     error = answer.get("error_code") or answer.get("partition_error_code") or "NONE"
     bits = next((part for key, part in answer.items() if key.endswith("authorized_operations")), None)
-    if bits is not None and not name:
+    if "topic_config_error_code" in answer:
+        name = f"{name} (settings: {answer['topic_config_error_code']})"
+    is_cluster = bits is not None and not name
+    if is_cluster:
         yield f"cluster ({_operations(bits)})", ""
     elif bits is not None:
         name = f"{name} ({_operations(bits)})"
-    if "topic_config_error_code" in answer:
-        name = f"{name} (settings: {answer['topic_config_error_code']})"
-    if error != "NONE" or not (inner or (bits is not None and not name)):
+    parts = [one for part in answer.values() if isinstance(part, list) for one in part]
+    inner = [found for one in parts for found in _outcomes(one, name)]
+    if error != "NONE" or not (inner or is_cluster):
         yield error, name
-    yield from (found for found in inner if error == "NONE" or found[0] != error)
+    yield from (found for found in inner if error == "NONE" or found[0] not in (error, "NONE"))
 
 
-def _operations(bits: int) -> str:
-    return " ".join(operation.name for operation in Operation if bits & 1 << operation) or "none"
+def _operations(bits: int | None) -> str:
+    return " ".join(operation.name for operation in Operation if (bits or 0) & 1 << operation) or "none"
 
 
 def api_of(name: str) -> str:

@@ -20,6 +20,7 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.schema import Message
 from tests.conformance.permissions import ACLS, SETTINGS, USERS, Answers, Stage, collect, missing_apis, summary
+from tests.engines.acls import SETTINGS as GUARDED
 from tests.engines.acls import GuardedKafka
 from tests.engines.apache_kafka import PASSWORD, apache_kafka
 from tests.pure_broker import PureBroker
@@ -95,7 +96,7 @@ def apache_stage() -> Iterator[Stage]:
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     login = {"listener.name.sasl_plaintext.plain.sasl.jaas.config": f"{module} required {users};"}
     with ExitStack() as cleanup:
-        kafka = cleanup.enter_context(apache_kafka({**SETTINGS, **login}, secured=True))
+        kafka = cleanup.enter_context(apache_kafka({**GUARDED, **SETTINGS, **login}, secured=True))
         yield Stage(ApacheTarget(GuardedKafka(kafka), cleanup))
 
 

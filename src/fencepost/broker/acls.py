@@ -34,33 +34,34 @@ def change_acls(cluster: Cluster, acls: frozenset[Acl]) -> None:
 
 
 def new_acl(creation: CreateAclsRequest.AclCreation) -> Acl:
-    """Raises Malformed for a number that Kafka does not know."""
-    try:
-        return Acl(
-            ResourceType(creation.resource_type),
-            creation.resource_name,
-            PatternType(creation.resource_pattern_type),
-            creation.principal,
-            creation.host,
-            Operation(creation.operation),
-            PermissionType(creation.permission_type),
-        )
-    except ValueError as e:
-        # Kafka: closes the connection too.
-        raise Malformed(f"an ACL to create: {e}") from None
+    """Raises Malformed."""
+    _check_numbers(creation.resource_type, creation.resource_pattern_type, creation.operation, creation.permission_type)
+    return Acl(
+        ResourceType(creation.resource_type),
+        creation.resource_name,
+        PatternType(creation.resource_pattern_type),
+        creation.principal,
+        creation.host,
+        Operation(creation.operation),
+        PermissionType(creation.permission_type),
+    )
 
 
 def acl_filter(wanted: DescribeAclsRequest | DeleteAclsRequest.DeleteAclsFilter) -> AclFilter:
-    """Raises Malformed for a number that Kafka does not know."""
-    try:
-        return AclFilter(
-            ResourceType(wanted.resource_type_filter),
-            wanted.resource_name_filter,
-            PatternType(wanted.pattern_type_filter),
-            wanted.principal_filter,
-            wanted.host_filter,
-            Operation(wanted.operation),
-            PermissionType(wanted.permission_type),
-        )
-    except ValueError as e:
-        raise Malformed(f"a filter of ACLs: {e}") from None
+    """Raises Malformed."""
+    _check_numbers(wanted.resource_type_filter, wanted.pattern_type_filter, wanted.operation, wanted.permission_type)
+    return AclFilter(
+        ResourceType(wanted.resource_type_filter),
+        wanted.resource_name_filter,
+        PatternType(wanted.pattern_type_filter),
+        wanted.principal_filter,
+        wanted.host_filter,
+        Operation(wanted.operation),
+        PermissionType(wanted.permission_type),
+    )
+
+
+def _check_numbers(*numbers: int) -> None:
+    if 0 in numbers:
+        # Kafka: closes the connection for 0, its own number for "unknown", and answers other numbers that are unknown.
+        raise Malformed(f"resource type, pattern type, operation and permission of an ACL are {numbers}, none may be 0")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.acls import change_acls
+from fencepost.broker.config import STANDARD_AUTHORIZER, BadSetting, parse
 from fencepost.broker.rpcs import SeenRpc
 from fencepost.machines.acl.acls import Acl, Denial, Operation, PatternType, PermissionType, ResourceType
 from fencepost.protocol import errors
@@ -250,12 +251,15 @@ def test_describe_acls_finds_the_acls_that_concern_a_resource() -> None:
     assert described(broker, "orders", PatternType.MATCH) == [f"{name} {ALICE} 3" for name in ("*", "ord", "orders")]
 
 
-def test_a_number_that_kafka_does_not_know_is_malformed() -> None:
+def test_a_number_that_kafka_does_not_know_matches_nothing_and_0_is_malformed() -> None:
     broker = as_super_user(guarded())
-    with pytest.raises(Malformed, match="an ACL to create: 99 is not a valid ResourceType"):
-        create(broker, creation(kind=99))
-    with pytest.raises(Malformed, match="a filter of ACLs: 0 is not a valid PatternType"):
+    with pytest.raises(Malformed, match="none may be 0"):
+        create(broker, creation(operation=0))
+    with pytest.raises(Malformed, match="none may be 0"):
         described(broker, pattern=0)
+    broker = as_super_user(guarded(allow("READ", "TOPIC", "orders")))
+    assert create(broker, creation(kind=99), creation(operation=99)) == ["INVALID_REQUEST", "INVALID_REQUEST"]
+    assert described(broker, pattern=99) == []
 
 
 def test_acls_survive_a_restart() -> None:
@@ -297,6 +301,30 @@ def test_everybody_may_use_what_no_acl_is_about() -> None:
     )
     assert can_read(broker)
     assert not can_read(broker, "secret")
+
+
+# --- settings -----------------------------------------------------------------------------------------------
+
+
+def test_only_kafkas_standard_authorizer_can_be_named() -> None:
+    with pytest.raises(BadSetting, match=r"authorizer.class.name=mine is none of \(empty\), org.apache.kafka"):
+        parse({"authorizer.class.name": "mine"})
+    assert parse({"authorizer.class.name": ""})["authorizer.class.name"] == ""
+
+
+def test_a_super_user_that_is_no_principal_is_refused() -> None:
+    with pytest.raises(BadSetting, match=r"super.users=alice has alice, which is no principal"):
+        parse({"super.users": "alice"})
+
+
+def test_an_authorizer_that_denies_everything_to_every_client_is_warned_about() -> None:
+    def warnings(**settings: str) -> list[str]:
+        given = {name.replace("_", "."): value for name, value in settings.items()}
+        return parse({"authorizer.class.name": STANDARD_AUTHORIZER} | given).warnings()
+
+    assert any("super.users is empty" in warning for warning in warnings())
+    assert warnings(super_users="User:admin") == []
+    assert warnings(allow_everyone_if_no_acl_found="true") == []
 
 
 # --- what only this broker has, and groups ------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.broker.acls import acl_filter, change_acls
 from fencepost.broker.node import Context
-from fencepost.machines.acl.acls import Acl, Operation, ResourceType
+from fencepost.machines.acl.acls import Acl, AclFilter, Operation, ResourceType
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DeleteAclsRequest, DeleteAclsResponse
@@ -26,8 +26,12 @@ def handle(ctx: Context, req: DeleteAclsRequest) -> DeleteAclsResponse:
         change_acls(ctx.cluster, acls.difference(*found))
     except StorageFailed as e:
         return DeleteAclsResponse(filter_results=[Result(errors.KAFKA_STORAGE_ERROR, str(e))] * len(filters))
-    return DeleteAclsResponse(filter_results=[_deleted(matching) for matching in found])
+    return DeleteAclsResponse(
+        filter_results=[_deleted(wanted, matching) for wanted, matching in zip(filters, found, strict=True)]
+    )
 
 
-def _deleted(acls: list[Acl]) -> Result:
-    return Result(matching_acls=[MatchingAcl(errors.NONE, None, *acl) for acl in acls])
+def _deleted(wanted: AclFilter, acls: list[Acl]) -> Result:
+    if wanted.is_unknown():
+        return Result(errors.INVALID_REQUEST, "the filter has a type, an operation or a permission that is unknown")
+    return Result(error_message=None, matching_acls=[MatchingAcl(errors.NONE, None, *acl) for acl in acls])

@@ -8,14 +8,23 @@ from __future__ import annotations
 from contextlib import suppress
 from enum import IntEnum
 from ipaddress import IPv6Address, ip_address
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 WILDCARD = "*"
 # The only name of the resource CLUSTER.
 CLUSTER_NAME = "kafka-cluster"
 
 
-class ResourceType(IntEnum):
+class _Code(IntEnum):
+    """A number of the protocol. Those that Kafka does not know are its UNKNOWN."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self:  # noqa: ARG003
+        return cls(0)
+
+
+class ResourceType(_Code):
+    UNKNOWN = 0
     ANY = 1
     TOPIC = 2
     GROUP = 3
@@ -29,14 +38,16 @@ class ResourceType(IntEnum):
         return self.name.lower().replace("_", " ")
 
 
-class PatternType(IntEnum):
+class PatternType(_Code):
+    UNKNOWN = 0
     ANY = 1
     MATCH = 2
     LITERAL = 3
     PREFIXED = 4
 
 
-class Operation(IntEnum):
+class Operation(_Code):
+    UNKNOWN = 0
     ANY = 1
     ALL = 2
     READ = 3
@@ -54,7 +65,8 @@ class Operation(IntEnum):
     TWO_PHASE_COMMIT = 15
 
 
-class PermissionType(IntEnum):
+class PermissionType(_Code):
+    UNKNOWN = 0
     ANY = 1
     DENY = 2
     ALLOW = 3
@@ -73,7 +85,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Matches ACLs by the fields that it has. None and ANY match everything."""
+    """Matches ACLs by the fields that it has. None and ANY match everything, UNKNOWN nothing."""
 
     resource_type: ResourceType
     name: str | None
@@ -91,6 +103,9 @@ class AclFilter(NamedTuple):
             and self.operation in (Operation.ANY, acl.operation)
             and self.permission in (PermissionType.ANY, acl.permission)
         )
+
+    def is_unknown(self) -> bool:
+        return 0 in (self.resource_type, self.pattern_type, self.operation, self.permission)
 
     def _matches_resource(self, acl: Acl) -> bool:
         if self.resource_type not in (ResourceType.ANY, acl.resource_type):
@@ -135,14 +150,16 @@ def reason_against(acl: Acl) -> str | None:
         return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
     if not acl.name:
         return "Invalid empty resource name"
-    if acl.resource_type is ResourceType.ANY:
-        return "Invalid resourceType ANY"
+    # Differs: Kafka answers UNKNOWN_SERVER_ERROR for all ACLs of a CreateAcls if one has ANY or MATCH where it must be
+    # definite. Fencepost refuses only that one, with INVALID_REQUEST.
+    if acl.resource_type <= ResourceType.ANY:
+        return f"Invalid resourceType {acl.resource_type.name}"
     if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
         return f"Invalid patternType {acl.pattern_type.name}"
-    if acl.operation is Operation.ANY:
-        return "Invalid operation ANY"
-    if acl.permission is PermissionType.ANY:
-        return "Invalid permissionType ANY"
+    if acl.operation <= Operation.ANY:
+        return f"Invalid operation {acl.operation.name}"
+    if acl.permission <= PermissionType.ANY:
+        return f"Invalid permissionType {acl.permission.name}"
     if ":" not in acl.principal:
         return (
             f"Could not parse principal from `{acl.principal}` (no colon is present separating the principal type from "
