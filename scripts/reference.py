@@ -58,8 +58,9 @@ def settings_page() -> str:
     lines += [
         *("", "## Listeners", ""),
         "`listener.name.NAME.` before the name of a setting, with the name of a listener in lower case, sets it for",
-        "that listener only: settings that begin with `ssl.` or `sasl.`, and `connections.max.reauth.ms`. The name of a",
-        "SASL mechanism may follow: `listener.name.outside.plain.sasl.jaas.config`. Only listeners have these settings:",
+        "that listener only: settings that begin with `ssl.` or `sasl.`, and `connections.max.reauth.ms`. The name of",
+        "a SASL mechanism may follow: `listener.name.outside.plain.sasl.jaas.config`.",
+        *("", "Only listeners have these settings:"),
         *("", "| listener setting | |", "|---|---|"),
         *(f"| `{name}` | {s.doc} |" for name, s in LISTENER_SETTINGS.items() if name not in SETTINGS),
     ]
