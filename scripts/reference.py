@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from fencepost.broker.api import APIS
-from fencepost.broker.config import INERT_TOPIC_SETTINGS, SETTINGS, TOPIC_SETTINGS
+from fencepost.broker.config import INERT_TOPIC_SETTINGS, LISTENER_SETTINGS, SETTINGS, TOPIC_SETTINGS
 from fencepost.cli import fencepost
 from fencepost.cli.options import EXIT_CODES, WHEN_1
 from fencepost.client.settings import KNOWN as CLIENT_SETTINGS
@@ -57,6 +57,15 @@ def settings_page() -> str:
         values = " or ".join(word or "(none)" for word in setting.kind.split("|"))
         default = str(setting.default).lower() if isinstance(setting.default, bool) else setting.default
         lines.append(f"| `{name}` | {values} | {default if default != '' else '(none)'} | {setting.doc} |")
+    lines += [
+        *("", "## Listeners", ""),
+        "`listener.name.NAME.` before the name of a setting, with the name of a listener in lower case, sets it for",
+        "that listener only: settings that begin with `ssl.` or `sasl.`, and `connections.max.reauth.ms`. The name of",
+        "a SASL mechanism may follow: `listener.name.outside.plain.sasl.jaas.config`.",
+        *("", "Only listeners have these settings:"),
+        *("", "| listener setting | |", "|---|---|"),
+        *(f"| `{name}` | {s.doc} |" for name, s in LISTENER_SETTINGS.items() if name not in SETTINGS),
+    ]
     lines += ["", "## Topics", "", "A setting of a topic overrides the setting of the broker.", ""]
     lines += ["| topic setting | falls back to |", "|---|---|"]
     lines += [f"| `{name}` | `{fallback}` |" for name, fallback in sorted(TOPIC_SETTINGS.items())]

@@ -9,19 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from fencepost.testing import Broker
+from fencepost.testing import Broker, BrokerFailed
 from fencepost.testing.child import child_environment
 from tests.command_line import run_fencepost
 
 # In the extras, or only in the groups for development.
 EXTRAS = (
-    "aiokafka", "aws_msk_iam_sasl_signer", "confluent_kafka", "cryptography", "hypothesis", "kafka", "kio", "numpy",
-    "pandas", "psutil", "pyarrow", "pyspark",
+    "aiokafka", "aws_msk_iam_sasl_signer", "confluent_kafka", "cryptography", "hypothesis", "jwt", "kafka", "kio",
+    "numpy", "pandas", "psutil", "pyarrow", "pyspark",
 )  # fmt: skip
 # The plugin is for pytest, which brings itself.
 IMPORT_ALL = """
 import importlib, pkgutil, fencepost
 left_out = ("fencepost.demo", "fencepost.spark", "fencepost.testing.plugin", "fencepost.__main__")
+# For certificates of clients and for tokens, which need the extra `security`.
+left_out += ("fencepost.machines.auth.certificates", "fencepost.machines.auth.tokens")
+left_out += ("fencepost.machines.auth.oauthbearer", "fencepost.server.key_sets")
 for found in pkgutil.walk_packages(fencepost.__path__, "fencepost."):
     if not found.name.startswith(left_out):
         importlib.import_module(found.name)
@@ -58,6 +61,19 @@ def test_the_broker_and_the_tools_run() -> None:
         listed = run_fencepost("txn", "list", "--bootstrap", broker.bootstrap_servers)
         assert (listed.returncode, listed.stderr) == (0, "none of 0 transactional ids\n")
     assert run_fencepost("error", "90").returncode == 0
+
+
+@pytest.mark.usefixtures("without_extras")
+def test_a_broker_that_needs_an_extra_for_its_logins_says_so(tmp_path: Path) -> None:
+    secured = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0"}
+    with Broker(settings=secured):
+        pass  # Neither SCRAM nor TLS needs more than Python has.
+    with (
+        pytest.raises(BrokerFailed, match=r"hint: pip install 'fencepost\[security\]'") as failed,
+        Broker(settings=secured | {"sasl.enabled.mechanisms": "OAUTHBEARER"}),
+    ):
+        pass
+    assert "sasl.enabled.mechanisms=OAUTHBEARER needs the Python package jwt" in str(failed.value)
 
 
 @pytest.mark.usefixtures("without_extras")

@@ -186,6 +186,8 @@ class ClientConnection(FlowControl):
         self.principal = principal
         self.has_entered = True
         self._listener.entering.pop(self, None)
+        if self._listener.debug is not None:
+            self._listener.debug(f"{self.host}:{self.port} is {principal}")
 
     def on_close(self, action: Callable[[], None]) -> None:
         self._closer = action

@@ -147,6 +147,7 @@ class Handshakes:
     def __init__(self) -> None:
         self._begun: dict[TlsLayer, None] = {}  # Oldest first.
         self._waiting: deque[TlsLayer] = deque()
+        self._is_scheduled = False
 
     def __len__(self) -> int:
         return len(self._begun)
@@ -163,18 +164,21 @@ class Handshakes:
     def queue(self, layer: TlsLayer) -> None:
         """Have the next step of this handshake soon."""
         self._waiting.append(layer)
-        if len(self._waiting) == 1:
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._is_scheduled:
+            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
+        self._is_scheduled = False
         end = monotonic() + TURN_S
-        while self._waiting:
-            self._waiting[0].shake_hands()
-            self._waiting.popleft()
-            if monotonic() > end:
-                break
-        if self._waiting:
-            asyncio.get_running_loop().call_soon(self._turn)
+        try:
+            while self._waiting and monotonic() < end:
+                self._waiting.popleft().shake_hands()
+        finally:
+            self._schedule()
 
 
 class TlsLayer(asyncio.BufferedProtocol):
@@ -269,7 +273,11 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._send()
         self._listener.handshakes.end(self)
         self._is_ready = True
-        self._ended(self._tls.getpeercert(binary_form=True))
+        try:
+            self._ended(self._tls.getpeercert(binary_form=True))
+        except ValueError as e:
+            self._client.close(f"its certificate cannot be read: {e}")
+            return
         self._decrypt()
 
     def give_up(self, reason: str) -> None:

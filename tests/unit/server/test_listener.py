@@ -164,10 +164,11 @@ class World:
     def _after_work(self) -> None:
         self.turns += 1
 
-    def connect(self) -> FakeTransport:
+    def connect(self, has_entered: bool = True) -> FakeTransport:
         self._ports += 1
         transport = FakeTransport(self._ports)
         transport.protocol = self.listener.protocol()
+        transport.protocol.has_entered = has_entered
         transport.protocol.connection_made(transport)  # type: ignore[arg-type]
         return transport
 
@@ -676,6 +677,36 @@ async def test_past_the_limit_the_oldest_connection_that_said_nothing_makes_room
     silent.lose()
     welcome.receive(frame(b"b"))
     assert world.connect().end == "aborted"
+
+
+@in_loop
+async def test_a_client_that_has_not_logged_in_makes_room_for_others_and_is_closed_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    for module in (connection, flow_control, listener):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    world = World(max_connections="2")
+    user, stranger = world.connect(has_entered=False), world.connect(has_entered=False)
+    for transport in (user, stranger):
+        transport.receive(frame(b"a"))  # It asks for versions and says no more.
+    user.protocol.enter("User:alice")
+    assert world.connect().end == "aborted", "all others are new"
+    now[0] = 2
+    welcome = world.connect(has_entered=False)
+    assert (user.end, stranger.end, welcome.end) == (None, "aborted", None)
+    stranger.lose()
+    welcome.receive(frame(b"a"))
+    now[0] = 31
+    world.listener._on_tick()
+    assert welcome.end is None
+    now[0] = 32
+    world.listener._on_tick()
+    assert user.end is None
+    assert str(welcome.end) == "aborted"
+    assert not world.listener.entering
+    assert "its TLS handshake or its login was not done after 30 s" in world.lines[-1]
+    world.listener.close()
 
 
 @in_loop
