@@ -32,7 +32,7 @@ from tests.simulation.reading import (
     partitions_of,
     read,
 )
-from tests.wire.raw_client import decode_reply, encode_frame
+from tests.wire.raw_client import decode_reply
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -43,8 +43,9 @@ Reads = dict[TopicPartition, list[Read]]
 
 
 def check_all(world: World) -> None:
-    history, cluster = world.history, world.broker.cluster
-    check_nothing_is_open(cluster)
+    history = world.history
+    for cluster in world.broker.nodes.clusters.values():
+        check_nothing_is_open(cluster)
     committed, _ = read_all(world, read_committed=True)
     everything, headers = read_all(world, read_committed=False)
     for where in PLACES:
@@ -72,7 +73,8 @@ def check_all(world: World) -> None:
 
 def call(world: World, request: Message, version: int) -> Any:
     connection = PureConnection()
-    world.broker.node.handle(encode_frame(request, version), connection, world.clock.now_ms)
+    nodes = world.broker.nodes
+    nodes.deliver(nodes.target_of(request), request, version, "checker", connection)
     return decode_reply(request, version, connection.frames[0]) if connection.frames else None
 
 
@@ -98,6 +100,7 @@ def read_all(world: World, read_committed: bool) -> tuple[Reads, dict[TopicParti
 
 
 def group_offsets(world: World) -> dict[TopicPartition, int]:
+    world.broker.cluster.groups.partition_of(world.group, world.clock.now_ms)  # The topic exists from here on.
     response = call(world, offset_fetch(world.group, INPUTS, require_stable=True), 8)
     if offset_fetch_error(response):
         raise Violation("offsets", f"still {errors.name_of(offset_fetch_error(response))} with no transaction open")
@@ -211,7 +214,7 @@ def check_pipeline(where: TopicPartition, inputs: list[Read], offset: int, outpu
 
 
 def check_ids_can_go_on(world: World) -> None:
-    for txn in list(world.broker.cluster.txns.all_txns()):
+    for txn in [txn for cluster in world.broker.nodes.clusters.values() for txn in cluster.txns.all_txns()]:
         request = InitProducerIdRequest(txn.transactional_id, 1000)
         response = call(world, request, 5)
         # No response yet: the answer waits for a sync to disk.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fencepost.broker.node import ANONYMOUS
 from fencepost.machines.auth.login import Login
 from fencepost.protocol.schema import Message
-from tests.wire.raw_client import decode_reply, encode_frame
+from tests.wire.raw_client import decode_reply
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -69,8 +69,8 @@ class Call:
     host = "127.0.0.1"
     principal = ANONYMOUS
 
-    __slots__ = ("_answer", "_closer", "_is_stale", "_reply_is_lost", "_world", "is_answered", "is_over", "request",
-                 "version", "who")  # fmt: skip
+    __slots__ = ("_answer", "_closer", "_is_stale", "_reply_is_lost", "_target", "_world", "is_answered", "is_over",
+                 "request", "version", "who")  # fmt: skip
 
     def __init__(
         self,
@@ -93,6 +93,7 @@ class Call:
         self.version = version
         self.is_answered = False  # The broker has answered.
         self.is_over = False  # The client has an answer or has given up.
+        self._target = world.broker.target_of(request)  # As the client knows it now; it may move meanwhile.
         clock, rng, weather = world.clock, world.rng, world.weather
         fate = rng.random()
         delay_ms = rng.randint(1, 4)
@@ -118,7 +119,7 @@ class Call:
             self._lose_soon()
             return
         world.note(self.who, "late: %s v%s" if self.is_over else "%s v%s", self.request, self.version)
-        world.broker.deliver(encode_frame(self.request, self.version, 1, self.who), self)
+        world.broker.deliver(self._target, self.request, self.version, self.who, self)
 
     def _is_late_no_more(self) -> None:
         self._world.late -= 1

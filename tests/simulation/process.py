@@ -11,10 +11,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fencepost.broker.cluster import BrokerAddress, Cluster
+from fencepost.broker.controller import Controller
 from fencepost.broker.metadata import logs_in
-from fencepost.broker.node import Node
+from fencepost.broker.peers import Answered
 from fencepost.machines.log.interface import LogTailUnknown, StorageFailed
+from fencepost.machines.timers import Timers
 from fencepost.protocol.records import iter_batches
+from fencepost.protocol.schema import Message
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.server.crash import POINTS
 from fencepost.server.storage.deferring import Defer, run_at_once
@@ -25,7 +28,8 @@ from tests.simulation.disk.disk import Disk
 from tests.simulation.disk.faults import Killed
 from tests.simulation.disk.mounting import mounted
 from tests.simulation.history import PLACES, Violation
-from tests.simulation.network import Call
+from tests.simulation.network import Call, Clock
+from tests.simulation.nodes import Nodes
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -42,8 +46,7 @@ class BrokerProcess:
         self.disk = disk
         self.is_up = False
         self.losses = 0
-        self.cluster: Cluster
-        self.node: Node
+        self.nodes: Nodes
         self._life = 0  # Grows with each start and each death: what an earlier process began is not continued.
         self._calls: dict[Call, None] = {}  # Requests that have no answer yet.
         self._point: tuple[str, int] | None = None  # Where it dies: the crash point, and at which visit to it.
@@ -63,14 +66,19 @@ class BrokerProcess:
 
     def _recover(self) -> None:
         try:
-            self.cluster, self.node = self._open_broker(self.disk, self._defer)
+            self.nodes = Nodes(self, self._world, self._open_broker(self.disk, self._world.node_count, self._defer))
         except (OSError, StorageFailed) as error:
             if not self.disk.faults.full:
                 raise
             self._world.note("broker", "cannot start: %s", error)
             raise Killed from error
 
-    def _open_broker(self, disk: Disk, defer: Defer = run_at_once) -> tuple[Cluster, Node]:
+    @property
+    def cluster(self) -> Cluster:
+        """As one node has it that is not paused."""
+        return self.nodes.awake[0]
+
+    def _open_broker(self, disk: Disk, node_count: int = 1, defer: Defer = run_at_once) -> list[Cluster]:
         """Start a broker on a disk, which must be mounted."""
         folder = DataFolder(
             ROOT,
@@ -84,12 +92,27 @@ class BrokerProcess:
             boot=lambda: str(disk.boot),
         )
         rng = random.Random(self._world.seed + self._life)
-        cluster = Cluster(folder, self._world.config, rng, lambda line: self._world.note("broker", line), self._reach)
-        cluster.brokers = [BrokerAddress(1, "127.0.0.1", 9092)]
-        cluster.start(self._world.clock.now_ms)
-        folder.note_cluster(cluster.cluster_id)
+        controller = Controller(folder, self._world.config, rng)
+        controller.addresses = [BrokerAddress(n, "127.0.0.1", 9091 + n) for n in range(1, node_count + 1)]
+        clusters = []
+        for node_id in range(1, node_count + 1):
+            cluster = Cluster(
+                folder,
+                self._world.config,
+                rng,
+                lambda line: self._world.note("broker", line),
+                self._reach,
+                node_id=node_id,
+                controller=controller,
+            )
+            # Requests of a start, before there is a network: no answer, and they are sent again.
+            cluster.peers = Unconnected(cluster.timers, self._world.clock)
+            controller.join(cluster)
+            clusters.append(cluster)
+        controller.start(self._world.clock.now_ms)
+        folder.note_cluster(controller.metadata.cluster_id)
         folder.delete_strays()
-        return cluster, Node(1, cluster)
+        return clusters
 
     def enter(self, work: Callable[[], None]) -> None:
         """Run code of the broker, and handle its death."""
@@ -104,9 +127,36 @@ class BrokerProcess:
         except Exception as error:
             raise Violation("the broker failed", f"{type(error).__name__}: {error}") from error
 
-    def deliver(self, frame: bytes, call: Call) -> None:
+    def target_of(self, request: Message) -> int:
+        """The node that a client asks which has just asked for metadata."""
+        return self.nodes.target_of(request) if self.is_up else 1
+
+    def deliver(self, target: int, request: Message, version: int, who: str, call: Call) -> None:
         self._calls[call] = None
-        self.enter(lambda: self.node.handle(frame, call, self._world.clock.now_ms))
+        self.enter(lambda: self.nodes.deliver(target, request, version, who, call))
+
+    def enter_if_same(self, nodes: Nodes, work: Callable[[], None]) -> None:
+        """Run code of these nodes, unless their process has ended."""
+        if self.is_up and nodes is self.nodes:
+            self.enter(work)
+
+    def end_of(self, where: TopicPartition) -> int:
+        """The end of a partition's log."""
+        [log] = self.cluster.storage.open_logs([where])
+        return log.end_offset
+
+    def next_timer(self) -> tuple[int, Cluster] | None:
+        """The earliest deadline of the nodes that are not paused."""
+        found = None
+        for cluster in self.nodes.awake if self.is_up else ():
+            deadline_ms = cluster.timers.next_deadline_ms()
+            if deadline_ms is not None and (found is None or deadline_ms < found[0]):
+                found = deadline_ms, cluster
+        return found
+
+    def strike_nodes(self) -> None:
+        if self.is_up and not self._world.is_calm:
+            self.enter(self.nodes.strike)
 
     def answered(self, call: Call) -> None:
         """If the process dies now, this request has its answer."""
@@ -166,7 +216,9 @@ class BrokerProcess:
             self._point = (rng.choice(COMMIT_POINTS), rng.randint(1, 3))
 
     def _stop(self) -> None:
-        self.cluster.stop()
+        for cluster in self.nodes.awake:
+            cluster.save_snapshots()
+        self.cluster.storage.close()
         self._die("stop")
 
     def _die(self, death: str) -> None:
@@ -193,10 +245,10 @@ class BrokerProcess:
         self.disk.faults.dead = True
         self.is_up = False
         self._life += 1
-        housekeeping = self.cluster.housekeeping if hasattr(self, "cluster") else None
-        while housekeeping is not None and housekeeping._jobs:
-            with suppress(Killed):
-                housekeeping.stop()
+        for cluster in self.nodes.clusters.values() if hasattr(self, "nodes") else ():
+            while cluster.housekeeping._jobs:
+                with suppress(Killed):
+                    cluster.housekeeping.stop()
 
     def _start_again(self) -> None:
         if self.is_up:
@@ -215,7 +267,7 @@ class BrokerProcess:
         for disk in (self.disk.copy(), self.disk.copy()):
             with mounted(disk):
                 for _ in range(2):
-                    cluster, _ = self._open_broker(disk)
+                    [cluster] = self._open_broker(disk)
                     cluster.timers.advance(self._world.clock.now_ms)
                     states.append(describe_state(cluster))
                     disk.restart()
@@ -239,3 +291,14 @@ def _common_end(before: bytes, after: bytes) -> int:
                 break
             end = header.last_offset + 1
     return end
+
+
+class Unconnected:
+    """The peers of nodes that start: there is no answer."""
+
+    def __init__(self, timers: Timers, clock: Clock) -> None:
+        self._timers = timers
+        self._clock = clock
+
+    def send(self, node_id: int, request: Message, version: int, then: Answered) -> None:
+        self._timers.at(self._clock.now_ms, lambda at_ms: then(None, at_ms))

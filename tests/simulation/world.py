@@ -62,6 +62,8 @@ class World:
         disk = Disk(random.Random(seed + 1), has_syncfs=has_syncfs, now_ms=lambda: self.clock.now_ms)
         self.settings = self._choose_settings()
         self.config: Config = parse(self.settings)
+        # A draw of its own, so that a seed with one node plays as it did before there were several.
+        self.node_count = random.Random(seed + 2).choice((1, 3))
         self.horizon_ms = START_MS + rng.choice((500, 1000, 1500, 2000))
         self.is_calm = False  # The faults are over.
         self.is_settled = False  # All clients except readers have finished.
@@ -151,6 +153,8 @@ class World:
             self.clock.after(rng.randint(50, self.horizon_ms - START_MS), self.broker.strike)
         if rng.random() < 0.15:
             self.clock.after(rng.randint(50, self.horizon_ms - START_MS), self._fill_disk)
+        for _ in range(rng.randint(2, 8) if self.node_count > 1 else 0):
+            self.clock.after(rng.randint(50, self.horizon_ms - START_MS), self.broker.strike_nodes)
 
     def _fill_disk(self) -> None:
         if not self.is_calm:
@@ -173,16 +177,16 @@ class World:
         clock = self.clock
         for _ in range(MOST_STEPS):
             event_ms = clock.next_ms()
-            timer_ms = self.broker.cluster.timers.next_deadline_ms() if self.broker.is_up else None
-            if timer_ms is not None:
-                timer_ms += self.timer_lag_ms
+            timer = self.broker.next_timer()
+            timer_ms = None if timer is None else timer[0] + self.timer_lag_ms
             if end_ms is None and event_ms is None:
                 return
             if timer_ms is not None and (event_ms is None or timer_ms < event_ms):
                 if end_ms is not None and timer_ms > end_ms:
                     break
                 clock.now_ms = max(clock.now_ms, timer_ms)
-                self.broker.enter(lambda: self.broker.cluster.timers.advance(clock.now_ms))
+                assert timer is not None
+                self.broker.enter(lambda timers=timer[1].timers: timers.advance(clock.now_ms))  # type: ignore[misc]
             elif event_ms is None or (end_ms is not None and event_ms > end_ms):
                 break
             else:
@@ -200,7 +204,7 @@ class World:
         self.note(call.who, "-> %s", response)
         if isinstance(request, InitProducerIdRequest) or (isinstance(request, EndTxnRequest) and call.version >= 5):
             if response.error_code == errors.NONE:
-                ends = {(t, i): self.broker.cluster.topics[t].partitions[i].log.end_offset for t, i in PLACES}
+                ends = {where: self.broker.end_of(where) for where in PLACES}
                 whose = request.transactional_id or call.who
                 self.history.note_grant(whose, call.who, response.producer_id, response.producer_epoch, ends)
         elif isinstance(request, OffsetFetchRequest):
