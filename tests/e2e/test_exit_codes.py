@@ -108,6 +108,9 @@ ON_THE_BROKER = [
     ("cluster move-leader orders 1", WRONG_USE),
     ("cluster move-coordinator orders-sink-3 1", OK),
     ("cluster move-coordinator orders-sink-3 2", ONE),
+    ("user list", OK),
+    ("user add alice --password-file nosuch", WRONG_USE),
+    ("user delete nosuch --yes", ONE),
 ]
 # Each pause is twice the one before. On a slow machine, fewer attempts fit into the patience of the tools.
 MOST_ATTEMPTS = 1 + int(math.log2(FIRST_PATIENCE_S / FIRST_PAUSE_S + 1))
@@ -125,6 +128,7 @@ WITHOUT_A_BROKER = [
     ("spark check --id orders-1 --no-spark", UNANSWERED),
     ("exporter --listen 192.0.2.1:9405", ONE),  # An address that no machine has.
     ("salvage check --data nosuch", ONE),
+    ("user list --data nosuch", ONE),
     ("salvage export nosuch", ONE),
     ("salvage list --data nosuch", ONE),
     ("salvage restore nosuch --topic orders --partition 0", ONE),
@@ -268,4 +272,4 @@ def test_the_table_has_an_example_of_every_code_and_of_every_command_s_code_1() 
     assert {name for name in missing if WHEN_1[name].startswith(NEVER)} == {"group list", "topic list"}
     # The broker is tried above; the others have tests of their own.
     untried = {name for name in missing if not WHEN_1[name].startswith(NEVER)}
-    assert untried == {"broker", "cluster nodes", "demo", "spark-jar"}
+    assert untried == {"broker", "cluster nodes", "demo", "spark-jar", "user add"}

@@ -21,7 +21,9 @@ from fencepost.server.storage.losses import METADATA_NAME
 
 
 def users_in(data: str) -> dict[str, dict[str, int]]:
-    """The iterations of each user's credentials, by mechanism. The broker may run."""
+    """The iterations of each user's credentials, by mechanism. The broker may run. Raises DataFolderUnusable."""
+    if not os.path.isdir(data):
+        raise DataFolderUnusable(f"there is no folder {data}", "--data names the data folder of a broker")
     found = read_file(f"{data}/{METADATA_NAME}")
     users = {} if found is None else decode_metadata(found).users
     return {name: {kind: kept.iterations for kind, kept in credentials.items()} for name, credentials in users.items()}
