@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -35,7 +36,7 @@ PARTITIONS = 6
 TRANSACTIONS = 6
 
 
-def login(broker: Broker, user: str, listener: str = "OUTSIDE") -> dict[str, str]:
+def login(broker: Broker, user: str, listener: str = "OUTSIDE") -> dict[str, Any]:
     return {
         "bootstrap.servers": broker.listeners[listener],
         "security.protocol": "SASL_PLAINTEXT",
