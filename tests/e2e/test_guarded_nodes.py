@@ -108,8 +108,9 @@ def read(broker: Broker, partition: int) -> list[bytes | None]:
     while (message := consumer.poll(60)) is not None and not message.error():
         found.append(message.value())
     consumer.close()
-    assert message is not None
-    assert message.error().code() == KafkaError._PARTITION_EOF
+    error = message.error() if message is not None else None
+    assert error is not None
+    assert error.code() == KafkaError._PARTITION_EOF
     return found
 
 
