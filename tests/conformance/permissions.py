@@ -487,6 +487,7 @@ REQUESTS: Mapping[str, Ask] = {
     "ApiVersions": Ask(2, lambda s: ApiVersionsRequest()),
     "CreateTopics": Ask(7, lambda s: _create_topics("new-1", "other")),
     "DeleteTopics": Ask(6, lambda s: _delete_topics("secret", "gone", "missing")),
+    "DeleteTopics of a topic that exists": Ask(6, lambda s: _delete_topics("orders"), ("delete", "everything-but")),
     "DeleteTopics with topic ids": Ask(6, _delete_topics_by_id),
     "DeleteRecords": Ask(2, lambda s: _delete_records()),
     "InitProducerId": Ask(4, lambda s: InitProducerIdRequest("t-orders-2", 60_000)),
@@ -531,6 +532,7 @@ REQUESTS: Mapping[str, Ask] = {
     "AlterPartitionReassignments": Ask(0, lambda s: _reassign()),
     "ListPartitionReassignments": Ask(0, lambda s: ListPartitionReassignmentsRequest(10_000, None)),
     "OffsetDelete": Ask(0, lambda s: _offset_delete("gone")),
+    "OffsetDelete of a group that exists": Ask(0, lambda s: _offset_delete("readers")),
     "DescribeClientQuotas": Ask(1, lambda s: DescribeClientQuotasRequest([], False)),
     # Fencepost has no quotas, and refuses users that may change them.
     "AlterClientQuotas": Ask(1, lambda s: _alter_quotas(), ("cluster-alter-configs",)),
