@@ -120,6 +120,9 @@ class App:
         except Exception:
             self.cluster.stop()
             raise
+        for door in self.doors:
+            if (problem := door.without_users()) is not None:
+                self.log.warning(problem)
         self.cluster.recent_rpcs = self._recent_rpcs
         self.cluster.timers.on_earlier = self._set_alarm
         complaints = Complaints(self.log.warning, self.log.error)

@@ -18,6 +18,7 @@ from fencepost.broker.listeners import Endpoint
 from fencepost.broker.logins import OAUTHBEARER, Logins, enabled_mechanisms
 from fencepost.broker.node import ANONYMOUS
 from fencepost.broker.users import Users
+from fencepost.protocol.scram import SCRAM_MECHANISMS as SCRAM
 from fencepost.server.addresses import advertised, bind, client_auth, exposure, listening
 from fencepost.server.connection import ClientConnection
 from fencepost.server.extras import require
@@ -56,6 +57,14 @@ class Door:
     def close(self) -> None:
         for sock in self.sockets:
             sock.close()
+
+    def without_users(self) -> str | None:
+        """The warning about a listener where no client can log in, because there are no users; None if one can."""
+        name = self.endpoint.name
+        is_for_users = self.endpoint.uses_sasl and set(enabled_mechanisms(self._config, name)) <= SCRAM.keys()
+        if self.users() or not is_for_users:
+            return None
+        return f"no client can log in at the listener {name}: there are no users; `fencepost user add` adds one"
 
     def _read_certificates(self, warn: Callable[[str], None]) -> Certificates:
         own = partial(self._config.for_listener, self.endpoint.name)
