@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import time
 from typing import Any
 
 import jwt
@@ -20,9 +19,9 @@ from fencepost.machines.auth.oauthbearer import INVALID_TOKEN, OAuthBearerExchan
 from fencepost.machines.auth.tokens import BadToken, Token, TokenRules, check_token, parse_key_set
 from tests.tokens import ISSUER, Provider
 
-PROVIDER = Provider()
-NOW = int(time.time())
+NOW = 1_700_000_000
 NOW_MS = NOW * 1000
+PROVIDER = Provider(clock=lambda: NOW)
 RULES = TokenRules(ISSUER, ("kafka", "orders"))
 
 
