@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jwt
@@ -19,8 +20,9 @@ ISSUER = "https://login.example.com"
 
 
 class Provider:
-    def __init__(self, key_id: str = "first") -> None:
+    def __init__(self, key_id: str = "first", clock: Callable[[], float] = time.time) -> None:
         self.key_id = key_id
+        self.clock = clock
         self.key = ec.generate_private_key(ec.SECP256R1())
 
     def key_set(self, *others: Provider) -> bytes:
@@ -33,7 +35,7 @@ class Provider:
 
     def token(self, user: str, lifetime_s: float = 600, **claims: Any) -> str:
         """A token as a provider makes it; a claim of None is left out."""
-        now = int(time.time())
+        now = int(self.clock())
         usual = {"sub": user, "iss": ISSUER, "iat": now, "exp": now + lifetime_s}
         given = {name: value for name, value in (usual | claims).items() if value is not None}
         return jwt.encode(given, self.key, algorithm="ES256", headers={"kid": self.key_id})

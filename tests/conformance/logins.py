@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from fencepost.protocol.messages import (
     SaslHandshakeRequest,
 )
 from fencepost.protocol.schema import Message
+from tests.tokens import Provider
 from tests.wire.raw_client import Closed, RawClient
 
 USER, PASSWORD = "alice", "correct horse"
@@ -139,6 +141,31 @@ def replay(stage: Stage) -> Any:
         return again.token(final), again.metadata()
 
 
+def token_login(address: tuple[str, int], token: str) -> tuple[list[Any], str]:
+    """Log in by OAUTHBEARER; the answers, and what a request finds afterwards."""
+    with Conversation(address) as conversation:
+        assert conversation.handshake("OAUTHBEARER")[0] == "NONE"
+        answers = [conversation.token(f"n,,\x01auth=Bearer {token}\x01\x01".encode())]
+        if conversation.last:
+            answers.append(conversation.token(b"\x01"))
+        return answers, conversation.metadata()
+
+
+def bad_tokens(provider: Provider) -> dict[str, str]:
+    """Tokens that are refused by a broker that expects the audience `kafka` and the issuer of `tests/tokens.py`."""
+    return {
+        "expired": provider.token(USER, aud="kafka", exp=int(time.time()) - 60),
+        "without the time of issue": provider.token(USER, aud="kafka", iat=None),
+        "of another audience": provider.token(USER, aud="other"),
+        "of another issuer": provider.token(USER, aud="kafka", iss="https://evil.example.com"),
+        "wrongly signed": Provider(provider.key_id).token(USER, aud="kafka"),
+        "signed by an unknown key": Provider("second").token(USER, aud="kafka"),
+        "unsigned": "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9.",
+        "none": "a",
+    }
+
+
+BAD_TOKEN = ([("NONE", "", 0), (FAILED, '{"status":"invalid_token"}', 0)], CLOSED)
 DONE = ("NONE", "", 0)
 PLAIN_TOKEN = f"\0{USER}\0{PASSWORD}".encode()
 OFFERED = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]

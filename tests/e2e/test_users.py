@@ -99,6 +99,13 @@ def test_a_user_that_is_added_to_a_stopped_broker_does_not_disturb_its_data(tmp_
         assert broker.warnings == []
 
 
+def test_a_broker_without_users_says_that_no_client_can_log_in() -> None:
+    with Broker(settings=SETTINGS) as broker:
+        assert broker.warnings == [
+            "no client can log in at the listener SASL_PLAINTEXT: there are no users; `fencepost user add` adds one"
+        ]
+
+
 def test_a_password_comes_from_a_file_or_a_terminal_and_never_from_an_argument(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
     none = run_fencepost("user", "add", "bob", "--data", data)

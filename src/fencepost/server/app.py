@@ -124,6 +124,9 @@ class App:
         except Exception:
             self._stop_clusters()
             raise
+        for door in self.doors:
+            if (problem := door.without_users()) is not None:
+                self.log.warning(problem)
         complaints = Complaints(self.log.warning, self.log.error)
         debug = self.log.debug if self.log.level <= Level.DEBUG else None
         for live in self.nodes:

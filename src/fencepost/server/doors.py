@@ -19,12 +19,13 @@ from fencepost.broker.listeners import Endpoint
 from fencepost.broker.logins import OAUTHBEARER, Logins, enabled_mechanisms
 from fencepost.broker.node import ANONYMOUS
 from fencepost.broker.users import Users
+from fencepost.protocol.scram import SCRAM_MECHANISMS as SCRAM
 from fencepost.server.addresses import advertised, bind, client_auth, exposure, listening
 from fencepost.server.connection import ClientConnection
 from fencepost.server.extras import require
 from fencepost.server.guard import Guard
 from fencepost.server.listener import Listener
-from fencepost.server.tls import Certificates, TlsLayer, TlsSettings
+from fencepost.server.tls import Certificates, ListenerTls, TlsLayer
 
 if TYPE_CHECKING:
     from fencepost.server.key_sets import KeySet
@@ -63,9 +64,17 @@ class Door:
         port = next(address.port for address in self.listens_on if address.node_id == node_id)
         return bind(self.endpoint.host, port)[0]
 
+    def without_users(self) -> str | None:
+        """The warning about a listener where no client can log in, because there are no users; None if one can."""
+        name = self.endpoint.name
+        is_for_users = self.endpoint.uses_sasl and set(enabled_mechanisms(self._config, name)) <= SCRAM.keys()
+        if self.users() or not is_for_users:
+            return None
+        return f"no client can log in at the listener {name}: there are no users; `fencepost user add` adds one"
+
     def _read_certificates(self, warn: Callable[[str], None]) -> Certificates:
         own = partial(self._config.for_listener, self.endpoint.name)
-        settings = TlsSettings(
+        settings = ListenerTls(
             own("ssl.keystore.location"),
             own("ssl.key.password"),
             own("ssl.truststore.location"),

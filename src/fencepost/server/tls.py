@@ -42,7 +42,7 @@ CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required"
 _NO_BYTES = ssl.MemoryBIO()
 
 
-class TlsSettings(NamedTuple):
+class ListenerTls(NamedTuple):
     """The settings of one listener, with Kafka's names."""
 
     keystore: str
@@ -58,7 +58,7 @@ class Certificates:
     If the new files cannot be used, the old certificates stay, and `report` gets a line.
     """
 
-    def __init__(self, settings: TlsSettings, report: Callable[[str], None]) -> None:
+    def __init__(self, settings: ListenerTls, report: Callable[[str], None]) -> None:
         """Raises BadSetting if the files cannot be used."""
         self._settings = settings
         self._report = report
@@ -98,7 +98,7 @@ def _fingerprint(path: str) -> tuple[int, int, int] | None:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def make_context(settings: TlsSettings) -> ssl.SSLContext:
+def make_context(settings: ListenerTls) -> ssl.SSLContext:
     """Raises BadSetting if a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = sorted(VERSIONS[name] for name in settings.protocols.split(","))

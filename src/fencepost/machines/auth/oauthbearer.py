@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from fencepost.machines.auth.login import Challenge, LoginAccepted, LoginRefused, Step
-from fencepost.machines.auth.tokens import BadToken, Token
+from fencepost.machines.auth.tokens import BadToken, CheckedToken
 
 INVALID_TOKEN = '{"status":"invalid_token"}'
 INVALID_MESSAGE = (
@@ -20,7 +20,7 @@ _AUTH = re.compile(r"(?:^|\x01)auth=(\w+) +([-_.a-zA-Z0-9]+)\x01")
 class OAuthBearerExchange:
     """`check` says whose token it is, or raises BadToken."""
 
-    def __init__(self, check: Callable[[str, int], Token]) -> None:
+    def __init__(self, check: Callable[[str, int], CheckedToken]) -> None:
         self._check = check
         self._problem: str | None = None
 

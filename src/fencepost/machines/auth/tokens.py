@@ -38,7 +38,7 @@ class TokenKey(NamedTuple):
     key: jwt.PyJWK
 
 
-class Token(NamedTuple):
+class CheckedToken(NamedTuple):
     user: str
     expires_ms: int
 
@@ -63,7 +63,9 @@ def parse_key_set(document: bytes) -> list[TokenKey]:
     return found
 
 
-def check_token(text: str, find: Callable[[str | None], list[jwt.PyJWK]], rules: TokenRules, now_ms: int) -> Token:
+def check_token(
+    text: str, find: Callable[[str | None], list[jwt.PyJWK]], rules: TokenRules, now_ms: int
+) -> CheckedToken:
     """Whose token it is, and when it expires. `find` returns the keys with an id. Raises BadToken."""
     try:
         header = jwt.get_unverified_header(text)
@@ -83,7 +85,7 @@ def check_token(text: str, find: Callable[[str | None], list[jwt.PyJWK]], rules:
     return _check_claims(claims, rules, now_ms / 1000)
 
 
-def _check_claims(claims: Mapping[str, Any], rules: TokenRules, now_s: float) -> Token:
+def _check_claims(claims: Mapping[str, Any], rules: TokenRules, now_s: float) -> CheckedToken:
     expires_s, issued_s = _time(claims, "exp"), _time(claims, "iat")
     if now_s >= expires_s + rules.clock_skew_s:
         raise BadToken(f"it expired {now_s - expires_s:.0f} s ago")
@@ -100,7 +102,7 @@ def _check_claims(claims: Mapping[str, Any], rules: TokenRules, now_s: float) ->
     user = claims.get(rules.subject_claim)
     if not isinstance(user, str) or not user.strip():
         raise BadToken(f"its claim {rules.subject_claim} names no user")
-    return Token(user.strip(), int(expires_s * 1000))
+    return CheckedToken(user.strip(), int(expires_s * 1000))
 
 
 def _time(claims: Mapping[str, Any], name: str) -> float:

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import time
 from typing import Any
 
 import jwt
@@ -17,12 +16,12 @@ from jwt.algorithms import RSAAlgorithm
 
 from fencepost.machines.auth.login import Challenge, LoginAccepted, LoginRefused
 from fencepost.machines.auth.oauthbearer import INVALID_TOKEN, OAuthBearerExchange
-from fencepost.machines.auth.tokens import BadToken, Token, TokenRules, check_token, parse_key_set
+from fencepost.machines.auth.tokens import BadToken, CheckedToken, TokenRules, check_token, parse_key_set
 from tests.tokens import ISSUER, Provider
 
-PROVIDER = Provider()
-NOW = int(time.time())
+NOW = 1_700_000_000
 NOW_MS = NOW * 1000
+PROVIDER = Provider(clock=lambda: NOW)
 RULES = TokenRules(ISSUER, ("kafka", "orders"))
 
 
@@ -30,7 +29,7 @@ def find(key_id: str | None) -> list[jwt.PyJWK]:
     return [key.key for key in parse_key_set(PROVIDER.key_set()) if key_id in (None, key.key_id)]
 
 
-def check(token: str, rules: TokenRules = RULES, now_ms: int = NOW_MS) -> Token:
+def check(token: str, rules: TokenRules = RULES, now_ms: int = NOW_MS) -> CheckedToken:
     return check_token(token, find, rules, now_ms)
 
 
@@ -40,7 +39,7 @@ def encoded(part: dict[str, Any]) -> str:
 
 def test_a_good_token_says_whose_it_is_and_until_when() -> None:
     token = PROVIDER.token("alice", aud="kafka", exp=NOW + 600)
-    assert check(token) == Token("alice", (NOW + 600) * 1000)
+    assert check(token) == CheckedToken("alice", (NOW + 600) * 1000)
     several = PROVIDER.token("alice", aud=["else", "orders"], client="svc-1", exp=NOW + 600)
     assert check(several, RULES._replace(subject_claim="client")).user == "svc-1"
     assert check(PROVIDER.token("alice"), TokenRules()).user == "alice", "no rules for issuer and audience"
