@@ -68,7 +68,7 @@ def token_exchanges(
 ) -> Callable[[], Exchange]:
     # Imported here: few brokers have the packages of the extra `security`.
     from fencepost.machines.auth.oauthbearer import OAuthBearerExchange
-    from fencepost.machines.auth.tokens import Token, TokenRules, check_token
+    from fencepost.machines.auth.tokens import CheckedToken, TokenRules, check_token
 
     own = partial(config.for_listener, listener, mechanism=OAUTHBEARER)
     audiences = (word.strip() for word in str(own("sasl.oauthbearer.expected.audience")).split(","))
@@ -79,7 +79,7 @@ def token_exchanges(
         own("sasl.oauthbearer.sub.claim.name"),
     )
 
-    def check(text: str, now_ms: int) -> Token:
+    def check(text: str, now_ms: int) -> CheckedToken:
         return check_token(text, find_key, rules, now_ms)
 
     return partial(OAuthBearerExchange, check)
