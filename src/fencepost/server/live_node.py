@@ -54,6 +54,7 @@ class LiveNode:
     def take(self, cluster: Cluster) -> None:
         """Run this part of the cluster from now on."""
         self.cluster = cluster
+        cluster.peers = self.peers  # Before recovery, which may have to ask other nodes.
         self.node = Node(cluster.node_id, cluster)
         self.alarm.watch(cluster.timers)
 
@@ -61,7 +62,6 @@ class LiveNode:
         """Have other nodes, which exist, reach this one through its listener."""
         self.listener = listener
         self._others[self.node_id] = listener
-        self.cluster.peers = self.peers
         listener.handle = self.handle
 
     def handle(self, frame: Frame, connection: Any, now_ms: int) -> None:
