@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.config import parse
-from fencepost.broker.node import Frame
+from fencepost.broker.node import ANONYMOUS, Frame
 from fencepost.broker.rpcs import KEPT_BYTES
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
@@ -41,7 +41,7 @@ class FakeTransport:
         self._high, self._low = 64 * KB, 16 * KB
         self._is_paused = False
 
-    def get_extra_info(self, name: str) -> tuple[str, int]:
+    def get_extra_info(self, name: str, default: object = None) -> tuple[str, int]:
         return ("127.0.0.1", self.port)
 
     def set_write_buffer_limits(self, high: int, low: int) -> None:
@@ -76,6 +76,9 @@ class FakeTransport:
 
     def resume_reading(self) -> None:
         self.is_reading = True
+
+    def is_closing(self) -> bool:
+        return self.end is not None
 
     def close(self) -> None:
         self.end = self.end or "closed"
@@ -164,11 +167,12 @@ class World:
     def _after_work(self) -> None:
         self.turns += 1
 
-    def connect(self, has_entered: bool = True) -> FakeTransport:
+    def connect(self, has_entered: bool = True, principal: str = ANONYMOUS) -> FakeTransport:
         self._ports += 1
         transport = FakeTransport(self._ports)
         transport.protocol = self.listener.protocol()
         transport.protocol.has_entered = has_entered
+        transport.protocol.principal = principal
         transport.protocol.connection_made(transport)  # type: ignore[arg-type]
         return transport
 
