@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.acls import NODE
 from fencepost.broker.config import parse
 from fencepost.broker.node import ANONYMOUS, Frame
 from fencepost.broker.rpcs import KEPT_BYTES
@@ -755,3 +756,17 @@ async def test_little_is_kept_of_a_long_answer() -> None:
     assert client.protocol.rpcs[-1][2] is None
     world.node.waiting.pop().reply([b"", long_one])
     assert client.protocol.rpcs[-1][2] == long_one[:KB]
+
+
+def test_clients_cannot_keep_other_nodes_from_connecting() -> None:
+    async def story() -> None:
+        world = World(max_connections="1")
+        client = world.connect()
+        client.receive(frame(b"x"))
+        assert world.connect().end == "aborted"
+        peer = world.connect(principal=NODE)
+        peer.receive(frame(b"markers"))
+        assert (client.end, peer.end) == (None, None)
+        assert world.node.handled == [b"x", b"markers"]
+
+    asyncio.run(story())
