@@ -49,6 +49,7 @@ class LiveNode:
         self._now_ms = now_ms
         self._failed = failed
         self._held: list[Callable[[], None]] = []
+        self._held_bytes = 0  # Of requests, also of clients that have left.
         self.take(cluster)
 
     def take(self, cluster: Cluster) -> None:
@@ -65,10 +66,13 @@ class LiveNode:
         listener.handle = self.handle
 
     def handle(self, frame: Frame, connection: Any, now_ms: int) -> None:
-        if self.state is PAUSED:
-            self._held.append(partial(self._handle_late, frame, connection))
-        else:
+        if self.state is not PAUSED:
             self.node.handle(frame, connection, now_ms)
+        elif self._held_bytes + len(frame) > self.listener.max_held_bytes:
+            connection.abort(f"its node is paused, and holds {self._held_bytes} bytes of requests already")
+        else:
+            self._held_bytes += len(frame)
+            self._held.append(partial(self._handle_late, frame, connection))
 
     def _handle_late(self, frame: Frame, connection: Any) -> None:
         self.listener.handle_late(self.node.handle, frame, connection, self._now_ms())
@@ -94,7 +98,7 @@ class LiveNode:
         """Take up what waited. The node has heard from the controller before."""
         self.state = UP
         self.alarm.is_paused = False
-        held, self._held = self._held, []
+        held, self._held, self._held_bytes = self._held, [], 0
         for work in held:
             work()
         self.alarm.ring()
@@ -107,6 +111,7 @@ class LiveNode:
         self.alarm.cancel()
         self.alarm.is_paused = False
         self._held.clear()
+        self._held_bytes = 0
         self.listener.close()
         for server in self.servers:
             server.close()

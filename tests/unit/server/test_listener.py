@@ -20,6 +20,8 @@ from fencepost.server.complaints import Complaints, guess_protocol
 from fencepost.server.connection import ClientConnection
 from fencepost.server.connection_state import MOVES, ConnectionState
 from fencepost.server.listener import Listener
+from fencepost.server.live_node import LiveNode
+from tests.pure_nodes import PureNodes
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -768,5 +770,25 @@ def test_clients_cannot_keep_other_nodes_from_connecting() -> None:
         peer.receive(frame(b"markers"))
         assert (client.end, peer.end) == (None, None)
         assert world.node.handled == [b"x", b"markers"]
+
+    asyncio.run(story())
+
+
+def test_a_paused_node_holds_no_more_requests_than_there_is_memory_for() -> None:
+    """Also those of clients that have left count: a client that sends its request again gets no more memory."""
+
+    async def story() -> None:
+        world = World(queued_max_request_bytes="100000")
+        node = LiveNode(PureNodes(1).clusters[1], {}, lambda: 0, lambda error: None)
+        node.listener = world.listener
+        world.listener.handle = node.handle
+        node.pause()
+        for _ in range(3):
+            client = world.connect()
+            client.receive(frame(bytes(60_000)))
+            if client.end is None:
+                client.lose()
+        assert [line for line in world.lines if "paused" in line]
+        assert len(node._held) == 1
 
     asyncio.run(story())
