@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -202,6 +203,15 @@ def test_orders_that_cannot_be_carried_out_say_why() -> None:
         for order, said in refused:
             with pytest.raises(OrderRefused, match=said):
                 order()
+        broker.nodes.start(2)
+        assert [node.state for node in broker.nodes.describe()] == ["up", "up"]
+
+
+def test_a_node_whose_port_was_taken_meanwhile_says_so_and_can_be_started_later() -> None:
+    with Broker(brokers=2, settings=FEW) as broker:
+        broker.nodes.stop(2)
+        with socket.create_server(("127.0.0.1", broker.port + 1)), pytest.raises(OrderRefused, match="already in use"):
+            broker.nodes.start(2)
         broker.nodes.start(2)
         assert [node.state for node in broker.nodes.describe()] == ["up", "up"]
 

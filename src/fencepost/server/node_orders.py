@@ -14,6 +14,8 @@ from fencepost.broker.cluster import Cluster
 from fencepost.broker.controller import Controller, NodeOrderRefused
 from fencepost.broker.internal_topics import INTERNAL_TOPICS, TXN_TOPIC
 from fencepost.broker.node_orders import NodeDescription, NodeOrder
+from fencepost.machines.log.interface import StorageFailed
+from fencepost.server.addresses import CannotListen
 from fencepost.server.live_node import PAUSED, STOPPED, UP, LiveNode, NodeState
 
 MakeCluster = Callable[[int], Cluster]
@@ -47,8 +49,10 @@ class NodeOrders:
             refusal = None
             try:
                 await self._carry_out(order)
-            except (NodeOrderRefused, OSError) as e:
+            except (NodeOrderRefused, CannotListen, StorageFailed, OSError) as e:
                 refusal = str(e)
+            except Exception as e:  # A bug. Whoever gave the order waits for the answer.
+                refusal = f"{type(e).__name__}: {e}"
             then(refusal, self.describe())
 
         task = asyncio.get_running_loop().create_task(run())
