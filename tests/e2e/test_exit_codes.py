@@ -97,6 +97,9 @@ ON_THE_BROKER = [
     ("topic delete nosuch --if-exists --yes", OK),
     ("topic delete zz* --yes", ONE),
     ("topic delete zz* --if-exists --yes", OK),
+    ("user list", OK),
+    ("user add bob", WRONG_USE),  # There is no terminal to ask for the password.
+    ("user delete nosuch --yes", ONE),
 ]
 # Each pause is twice the one before. On a slow machine, fewer attempts fit into the patience of the tools.
 MOST_ATTEMPTS = 1 + int(math.log2(FIRST_PATIENCE_S / FIRST_PAUSE_S + 1))
@@ -115,6 +118,9 @@ WITHOUT_A_BROKER = [
     ("salvage check --data nosuch", ONE),
     ("salvage export nosuch", ONE),
     ("salvage list --data nosuch", ONE),
+    ("user list --data nosuch", ONE),
+    ("user add bob --data pyproject.toml --password-file pyproject.toml", ONE),
+    ("user list", UNANSWERED),
     ("salvage restore nosuch --topic orders --partition 0", ONE),
     ("salvage show nosuch", ONE),
     ("error 47", OK),
