@@ -206,6 +206,18 @@ def test_orders_that_cannot_be_carried_out_say_why() -> None:
         assert [node.state for node in broker.nodes.describe()] == ["up", "up"]
 
 
+def test_faults_strike_a_node_that_was_started_again_too() -> None:
+    with Broker(brokers=2, topics={"orders": 1}, settings=FEW) as broker:
+        fault = broker.faults.delay_on("Produce", ms=1)
+        broker.nodes.stop(2)
+        broker.nodes.start(2)
+        broker.nodes.move_leader("orders", 0, 2)
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        producer.produce("orders", b"x")
+        assert producer.flush(30) == 0
+        assert fault.hits == 1
+
+
 def run(capsys: pytest.CaptureFixture[str], broker: Broker, *words: str) -> tuple[int, str, str]:
     """The exit code, stdout and stderr of `fencepost cluster`."""
     code = main(["cluster", *words, "--bootstrap", broker.bootstrap_servers])

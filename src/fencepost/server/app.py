@@ -127,7 +127,8 @@ class App:
             live.listener = Listener(live.node, complaints, live.alarm.after_work, self.die, debug)
             self.listeners.append(live.listener)
             if len(self.nodes) > 1:
-                live.join(live.listener)
+                live.listener.handle = live.handle
+                live.connect()
         self.node_orders = NodeOrders(
             self.nodes,
             controller,
@@ -135,6 +136,7 @@ class App:
             make_cluster,
             lambda node_id: bind(self.settings.host, port_of[node_id])[0],
             self._serve,
+            self._work_failed,
         )
         if self.settings.metrics is not None:
             await self._serve_metrics(*self.settings.metrics)
