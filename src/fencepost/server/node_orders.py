@@ -14,6 +14,7 @@ from fencepost.broker.cluster import Cluster
 from fencepost.broker.controller import Controller, NodeOrderRefused
 from fencepost.broker.internal_topics import INTERNAL_TOPICS, TXN_TOPIC
 from fencepost.broker.node_orders import NodeDescription, NodeOrder
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.server.live_node import PAUSED, STOPPED, UP, LiveNode, NodeState
 
 MakeCluster = Callable[[int], Cluster]
@@ -21,7 +22,7 @@ Serve = Callable[[LiveNode, Sequence[socket.socket]], Awaitable[None]]
 
 
 class NodeOrders:
-    """`bind` gives the sockets of a node that has stopped; `serve` accepts connections on them."""
+    """`bind` gives the sockets of a node that has stopped; `serve` accepts connections on them. `failed` gets bugs."""
 
     def __init__(
         self,
@@ -31,6 +32,7 @@ class NodeOrders:
         make_cluster: MakeCluster,
         bind: Callable[[int], list[socket.socket]],
         serve: Serve,
+        failed: Callable[[Exception], None],
     ) -> None:
         self._nodes = {node.node_id: node for node in nodes}
         self._controller = controller
@@ -38,6 +40,7 @@ class NodeOrders:
         self._make_cluster = make_cluster
         self._bind = bind
         self._serve = serve
+        self._failed = failed
         self._tasks: set[asyncio.Task[None]] = set()
 
     def carry_out(self, order: NodeOrder, then: Callable[[str | None, list[NodeDescription]], None]) -> None:
@@ -47,8 +50,11 @@ class NodeOrders:
             refusal = None
             try:
                 await self._carry_out(order)
-            except (NodeOrderRefused, OSError) as e:
+            except (NodeOrderRefused, StorageFailed, OSError) as e:
                 refusal = str(e)
+            except Exception as e:
+                self._failed(e)
+                refusal = f"the order failed: {type(e).__name__}: {e}"
             then(refusal, self.describe())
 
         task = asyncio.get_running_loop().create_task(run())
@@ -115,7 +121,7 @@ class NodeOrders:
         try:
             node.take(self._make_cluster(node.node_id))
             node.listener.reopen()
-            node.join(node.listener)
+            node.connect()
             node.state = UP
             self._controller.rejoin(node.cluster, self._now_ms())
             node.cluster.begin_timers(self._now_ms())
