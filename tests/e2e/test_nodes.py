@@ -96,3 +96,18 @@ def test_a_restart_with_another_number_of_nodes_finds_everything(tmp_path: Path)
             broker.start()
             assert producer_of(broker, "t") is not None
             assert values(broker) == ["x"] * PARTITIONS * expected
+
+
+def test_a_start_finishes_a_commit_that_was_decided_for_partitions_of_several_nodes(tmp_path: Path) -> None:
+    with Broker(brokers=3, data=tmp_path / "data", topics={"orders": PARTITIONS}, settings=FEW) as broker:
+        producer = producer_of(broker, "t")
+        producer.begin_transaction()
+        produce_everywhere(producer, "x")
+        producer.flush(30)
+        broker.crash_at("txn.prepare.after")
+        with pytest.raises(KafkaException):
+            producer.commit_transaction(1)
+        broker.wait_for_exit()
+        broker.start()
+        producer.commit_transaction(30)
+        assert values(broker) == ["x"] * PARTITIONS

@@ -87,7 +87,7 @@ class Cluster:
         self.topics_by_id: dict[bytes, Topic] = {}
         self.topics_version = 0  # Grows when a topic comes, goes or gets partitions, or may be seen by others.
         # None unless `authorizer.class.name` is set, which never changes. A change of the ACLs makes a new one.
-        self.authorizer = authorizer_of(config, ())
+        self.authorizer = authorizer_of(config, self.metadata.acls)
         self.on_denied: Callable[[Denial], None] = lambda denial: None
         self.txns = TxnCoordinator(self)
         self.groups = GroupCoordinator(self)

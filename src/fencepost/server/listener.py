@@ -16,6 +16,7 @@ from itertools import islice
 from time import monotonic
 from typing import Any
 
+from fencepost.broker.acls import NODE
 from fencepost.broker.node import Frame, Node
 from fencepost.broker.rpcs import KeptRpc
 from fencepost.machines.log.interface import LogTailUnknown
@@ -112,7 +113,8 @@ class Listener:
         now = monotonic()
         if self.is_closing:
             return "the broker is stopping"
-        if len(self.connections) >= self.max_connections:
+        # Kafka: other nodes may connect beyond `max.connections`. Otherwise clients could stop transactions.
+        if len(self.connections) >= self.max_connections and connection.principal != NODE:
             oldest = self._oldest_stranger(now)
             if oldest is None:
                 return f"there are {len(self.connections)} connections, and no more are allowed (max.connections)"

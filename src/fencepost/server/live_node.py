@@ -49,24 +49,28 @@ class LiveNode:
         self._now_ms = now_ms
         self._failed = failed
         self._held: list[Callable[[], None]] = []
+        self._held_bytes = 0  # Of requests, also of clients that have left.
         self.take(cluster)
 
     def take(self, cluster: Cluster) -> None:
         """Run this part of the cluster from now on."""
         self.cluster = cluster
+        cluster.peers = self.peers  # Before recovery, which may have to ask other nodes.
         self.node = Node(cluster.node_id, cluster)
         self.alarm.watch(cluster.timers)
 
     def connect(self) -> None:
-        """Let other nodes, which exist, reach this one, and this one reach them."""
+        """Let other nodes, which exist, reach this one."""
         self._others[self.node_id] = self.listener
-        self.cluster.peers = self.peers
 
     def handle(self, frame: Frame, connection: Any, now_ms: int) -> None:
-        if self.state is PAUSED:
-            self._held.append(partial(self._handle_late, frame, connection))
-        else:
+        if self.state is not PAUSED:
             self.node.handle(frame, connection, now_ms)
+        elif self._held_bytes + len(frame) > self.listener.max_held_bytes:
+            connection.abort(f"its node is paused, and holds {self._held_bytes} bytes of requests already")
+        else:
+            self._held_bytes += len(frame)
+            self._held.append(partial(self._handle_late, frame, connection))
 
     def _handle_late(self, frame: Frame, connection: Any) -> None:
         self.listener.handle_late(self.node.handle, frame, connection, self._now_ms())
@@ -92,7 +96,7 @@ class LiveNode:
         """Take up what waited. The node has heard from the controller before."""
         self.state = UP
         self.alarm.is_paused = False
-        held, self._held = self._held, []
+        held, self._held, self._held_bytes = self._held, [], 0
         for work in held:
             work()
         self.alarm.ring()
@@ -105,6 +109,7 @@ class LiveNode:
         self.alarm.cancel()
         self.alarm.is_paused = False
         self._held.clear()
+        self._held_bytes = 0
         self.listener.close()
         for server in self.servers:
             server.close()

@@ -189,6 +189,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         "_client",
         "_ended",
         "_incoming",
+        "_is_closing",
         "_is_paused",
         "_is_queued",
         "_is_ready",
@@ -211,6 +212,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._tls: ssl.SSLObject | None = None
         self._incoming = self._outgoing = _NO_BYTES
         self._is_ready = False
+        self._is_closing = False
         self._is_paused = False
         self._is_queued = False
 
@@ -242,6 +244,7 @@ class TlsLayer(asyncio.BufferedProtocol):
             self._decrypt()
         elif not self._is_queued:
             self._is_queued = True
+            self._transport.pause_reading()  # Until its turn: what it sends meanwhile would take memory.
             self._listener.handshakes.queue(self)
 
     def eof_received(self) -> bool:
@@ -258,8 +261,9 @@ class TlsLayer(asyncio.BufferedProtocol):
     def shake_hands(self) -> None:
         """Take the next step of the handshake."""
         self._is_queued = False
-        if self._client.state is CLOSED:
+        if self._client.state is CLOSED or self._transport.is_closing():
             return
+        self._transport.resume_reading()
         assert self._tls is not None
         try:
             self._tls.do_handshake()
@@ -319,6 +323,8 @@ class TlsLayer(asyncio.BufferedProtocol):
     # --- called by the connection: it is a transport ----------------------------------------------------------
 
     def write(self, data: bytes) -> None:
+        if self._is_closing:
+            return  # As a socket's transport does: the client has said goodbye, and its answer came too late.
         tls = self._tls
         assert tls is not None, "an answer without a TLS session"
         view = memoryview(data)
@@ -331,6 +337,7 @@ class TlsLayer(asyncio.BufferedProtocol):
             self.write(part)
 
     def close(self) -> None:
+        self._is_closing = True
         if self._is_ready and self._tls is not None:
             with suppress(ssl.SSLError):  # The broker does not wait for the client to say goodbye.
                 self._tls.unwrap()

@@ -58,3 +58,22 @@ def test_acls_count_on_every_node_and_on_one_that_missed_their_change(nodes: Pur
         authorizer = nodes.clusters[node_id].authorizer
         assert authorizer is not None
         assert not authorizer.allows("User:alice", "127.0.0.1", Operation.WRITE, ResourceType.TOPIC, "orders"), node_id
+
+
+def test_a_node_that_starts_again_decides_by_the_acls_of_the_cluster(nodes: PureNodes) -> None:
+    nodes.stop(2)
+    nodes.start(2)
+    authorizer = nodes.clusters[2].authorizer
+    assert authorizer is not None
+    assert authorizer.allows("User:alice", "127.0.0.1", Operation.WRITE, ResourceType.TOPIC, "orders")
+
+
+def test_a_node_that_starts_again_still_denies_what_an_acl_denies() -> None:
+    nodes = PureNodes(2, SETTINGS | {"allow.everyone.if.no.acl.found": "true"})
+    denied = allow_all(ResourceType.TOPIC)._replace(permission=PermissionType.DENY)
+    change_acls(nodes.clusters[1], frozenset({denied}))
+    nodes.stop(2)
+    nodes.start(2)
+    authorizer = nodes.clusters[2].authorizer
+    assert authorizer is not None
+    assert not authorizer.allows("User:alice", "127.0.0.1", Operation.READ, ResourceType.TOPIC, "orders")

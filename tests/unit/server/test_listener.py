@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from fencepost.broker.acls import NODE
 from fencepost.broker.config import parse
-from fencepost.broker.node import Frame
+from fencepost.broker.node import ANONYMOUS, Frame
 from fencepost.broker.rpcs import KEPT_BYTES
 from fencepost.machines.log.interface import LogTailUnknown
 from fencepost.protocol.schema import Malformed
@@ -19,6 +20,8 @@ from fencepost.server.complaints import Complaints, guess_protocol
 from fencepost.server.connection import ClientConnection
 from fencepost.server.connection_state import MOVES, ConnectionState
 from fencepost.server.listener import Listener
+from fencepost.server.live_node import LiveNode
+from tests.pure_nodes import PureNodes
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -41,7 +44,7 @@ class FakeTransport:
         self._high, self._low = 64 * KB, 16 * KB
         self._is_paused = False
 
-    def get_extra_info(self, name: str) -> tuple[str, int]:
+    def get_extra_info(self, name: str, default: object = None) -> tuple[str, int]:
         return ("127.0.0.1", self.port)
 
     def set_write_buffer_limits(self, high: int, low: int) -> None:
@@ -76,6 +79,9 @@ class FakeTransport:
 
     def resume_reading(self) -> None:
         self.is_reading = True
+
+    def is_closing(self) -> bool:
+        return self.end is not None
 
     def close(self) -> None:
         self.end = self.end or "closed"
@@ -164,11 +170,12 @@ class World:
     def _after_work(self) -> None:
         self.turns += 1
 
-    def connect(self, has_entered: bool = True) -> FakeTransport:
+    def connect(self, has_entered: bool = True, principal: str = ANONYMOUS) -> FakeTransport:
         self._ports += 1
         transport = FakeTransport(self._ports)
         transport.protocol = self.listener.protocol()
         transport.protocol.has_entered = has_entered
+        transport.protocol.principal = principal
         transport.protocol.connection_made(transport)  # type: ignore[arg-type]
         return transport
 
@@ -751,3 +758,37 @@ async def test_little_is_kept_of_a_long_answer() -> None:
     assert client.protocol.rpcs[-1][2] is None
     world.node.waiting.pop().reply([b"", long_one])
     assert client.protocol.rpcs[-1][2] == long_one[:KB]
+
+
+def test_clients_cannot_keep_other_nodes_from_connecting() -> None:
+    async def story() -> None:
+        world = World(max_connections="1")
+        client = world.connect()
+        client.receive(frame(b"x"))
+        assert world.connect().end == "aborted"
+        peer = world.connect(principal=NODE)
+        peer.receive(frame(b"markers"))
+        assert (client.end, peer.end) == (None, None)
+        assert world.node.handled == [b"x", b"markers"]
+
+    asyncio.run(story())
+
+
+def test_a_paused_node_holds_no_more_requests_than_there_is_memory_for() -> None:
+    """Also those of clients that have left count: a client that sends its request again gets no more memory."""
+
+    async def story() -> None:
+        world = World(queued_max_request_bytes="100000")
+        node = LiveNode(PureNodes(1).clusters[1], {}, lambda: 0, lambda error: None)
+        node.listener = world.listener
+        world.listener.handle = node.handle
+        node.pause()
+        for _ in range(3):
+            client = world.connect()
+            client.receive(frame(bytes(60_000)))
+            if client.end is None:
+                client.lose()
+        assert [line for line in world.lines if "paused" in line]
+        assert len(node._held) == 1
+
+    asyncio.run(story())
