@@ -265,7 +265,10 @@ class TxnCoordinator:
         next_id, next_epoch = decisions.identity_after(prepared) if bumps_epoch else (-1, -1)
 
         def answer(error: int) -> None:
-            if error:
+            # If this node is replaced after the decision, the next coordinator finishes it. The client must hear of it
+            # here: if another producer gets the id first, nobody else can tell it any more.
+            is_decided = shard.txns.get(transactional_id) == prepared
+            if error and not is_decided:
                 reply(error, -1, -1)
             else:
                 reply(errors.NONE, next_id, next_epoch)
