@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -222,6 +223,15 @@ def test_faults_strike_a_node_that_was_started_again_too() -> None:
         producer.produce("orders", b"x")
         assert producer.flush(30) == 0
         assert fault.hits == 1
+
+
+def test_a_node_whose_port_was_taken_meanwhile_says_so_and_can_be_started_later() -> None:
+    with Broker(brokers=2, settings=FEW) as broker:
+        broker.nodes.stop(2)
+        with socket.create_server(("127.0.0.1", broker.port + 1)), pytest.raises(OrderRefused, match="already in use"):
+            broker.nodes.start(2)
+        broker.nodes.start(2)
+        assert [node.state for node in broker.nodes.describe()] == ["up", "up"]
 
 
 def run(capsys: pytest.CaptureFixture[str], broker: Broker, *words: str) -> tuple[int, str, str]:

@@ -135,7 +135,7 @@ class KeyAddress:
                 self._keys = self._fetch()
                 pause_s = shortest_s
                 self._is_wanted.wait(self._refresh_s)
-            except (OSError, ValueError) as e:
+            except Exception as e:  # Also answers that are no HTTP. The thread must go on, or no new key ever arrives.
                 self._report(f"the keys at {self._url} cannot be read: {_reason(e)}")
                 self._is_wanted.wait(pause_s)
                 pause_s = min(pause_s * 2, longest_s)

@@ -15,6 +15,7 @@ from fencepost.broker.controller import Controller, NodeOrderRefused
 from fencepost.broker.internal_topics import INTERNAL_TOPICS, TXN_TOPIC
 from fencepost.broker.node_orders import NodeDescription, NodeOrder
 from fencepost.machines.log.interface import StorageFailed
+from fencepost.server.addresses import CannotListen
 from fencepost.server.live_node import PAUSED, STOPPED, UP, LiveNode, NodeState
 
 MakeCluster = Callable[[int], Cluster]
@@ -50,9 +51,9 @@ class NodeOrders:
             refusal = None
             try:
                 await self._carry_out(order)
-            except (NodeOrderRefused, StorageFailed, OSError) as e:
+            except (NodeOrderRefused, CannotListen, StorageFailed, OSError) as e:
                 refusal = str(e)
-            except Exception as e:
+            except Exception as e:  # A bug. Whoever gave the order waits for the answer.
                 self._failed(e)
                 refusal = f"the order failed: {type(e).__name__}: {e}"
             then(refusal, self.describe())

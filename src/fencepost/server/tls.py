@@ -279,7 +279,7 @@ class TlsLayer(asyncio.BufferedProtocol):
         self._is_ready = True
         try:
             self._ended(self._tls.getpeercert(binary_form=True))
-        except ValueError as e:
+        except Exception as e:  # Whatever it is: a client that cannot be named must not be served.
             self._client.close(f"its certificate cannot be read: {e}")
             return
         self._decrypt()

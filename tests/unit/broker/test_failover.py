@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,10 +15,12 @@ from fencepost.machines.log.memory import MemoryStorage
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
+    AddPartitionsToTxnRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
     EndTxnRequest,
     FetchRequest,
+    InitProducerIdRequest,
     JoinGroupRequest,
     MetadataRequest,
     OffsetCommitRequest,
@@ -253,6 +257,32 @@ def test_a_client_whose_coordinator_moves_after_the_decision_is_told_the_outcome
     producer.sequences.clear()
     assert producer.produce(*ALL[0]) == "NONE"
     assert producer.end() == "NONE"
+
+
+def test_a_client_whose_coordinator_moves_while_it_aborts_for_a_new_producer_is_told_to_go_there() -> None:
+    syncs: deque[Callable[[], None]] = deque()  # Those under way.
+    settings = {"fencepost.flush.on.commit": "true", "transaction.version": "1"}
+    nodes = PureNodes(2, settings, MemoryStorage(later=syncs.append))
+    nodes.clusters[1].create_topic("orders", 1, {}, nodes.now_ms)
+    coordinator = nodes.coordinator_of("t1")
+    init = InitProducerIdRequest("t1", 60_000)
+    first = nodes.send(coordinator, init, 5)
+    syncs.popleft()()
+    assert first.response is not None
+    where = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic("orders", [0])
+    added = AddPartitionsToTxnRequest((), "t1", first.response.producer_id, first.response.producer_epoch, [where])
+    nodes.call(coordinator, added, 3)
+
+    second = nodes.send(coordinator, init, 5)
+    for _ in range(2):  # Of the decision, and of the markers. The one of CompleteAbort is under way then.
+        syncs.popleft()()
+        nodes.deliver()
+    [last] = syncs
+    index = nodes.clusters[1].txns.partition_of("t1", nodes.now_ms)
+    nodes.controller.move_leader(TXN_TOPIC, index, coordinator % 2 + 1, nodes.now_ms)
+    last()
+    assert second.response is not None
+    assert second.response.error_code == errors.NOT_COORDINATOR
 
 
 def offset_commit(offset: int) -> OffsetCommitRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from tests.unit.server.test_listener import FakeTransport, World, frame, settle
 class TlsClient:
     """A client of `world`, which has not connected yet."""
 
-    def __init__(self, world: World, authority: Authority) -> None:
+    def __init__(
+        self, world: World, authority: Authority, ready: Callable[[object], None] = lambda certificate: None
+    ) -> None:
         store = authority.issue("broker", "CN=broker", ("localhost",))
         certificates = Certificates(ListenerTls(str(store.path), "", "", "none", "TLSv1.3"), world.lines.append)
         self.transport = FakeTransport()
         connection = world.listener.protocol()
-        self.transport.protocol = TlsLayer(connection, world.listener, certificates, lambda certificate: None)  # type: ignore[assignment]
+        self.transport.protocol = TlsLayer(connection, world.listener, certificates, ready)  # type: ignore[assignment]
         self.transport.protocol.connection_made(self.transport)  # type: ignore[arg-type]
         context = ssl.create_default_context(cafile=str(authority.path))
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -80,5 +83,22 @@ def test_a_client_whose_handshake_waits_for_its_turn_cannot_send_more(
         assert client.transport.receive(bytes([22, 3, 1, 64, 0, *bytes(1000)])) == 64
         await settle()
         assert client.transport.is_reading, "its turn is over, and its first message is not complete"
+
+    asyncio.run(story())
+
+
+def test_a_client_whose_certificate_cannot_be_read_is_never_served(authority: Authority) -> None:
+    async def story() -> None:
+        world = World()
+
+        def read(certificate: object) -> None:
+            raise KeyError("an attribute that nobody knows")
+
+        client = TlsClient(world, authority, read)
+        await client.shake_hands()
+        client.session.write(frame(b"x"))
+        client.exchange()
+        assert client.transport.end == "closed"
+        assert world.node.handled == []
 
     asyncio.run(story())

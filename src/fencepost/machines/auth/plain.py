@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from fencepost.machines.auth.login import ANOTHER_USER, LoginAccepted, LoginRefused, Step
 
 WRONG = "Authentication failed: Invalid username or password"
-_OPTION = re.compile(r'\buser_([^\s=";]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s";]+))')
+# Every option is read, so that the value of one is never taken for another.
+_OPTION = re.compile(r'([^\s=";]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s";]+))')
 _ESCAPED = re.compile(r"\\(.)")
 
 
@@ -46,6 +47,7 @@ def _is_same(expected: str, given: str) -> bool:
 def parse_jaas_users(text: str) -> dict[str, str]:
     """Names and passwords in a `sasl.jaas.config`: `...PlainLoginModule required user_alice="secret";`"""
     return {
-        name: _ESCAPED.sub(r"\1", quoted) if quoted or not bare else bare
-        for name, quoted, bare in _OPTION.findall(text)
+        option.removeprefix("user_"): _ESCAPED.sub(r"\1", quoted) if quoted or not bare else bare
+        for option, quoted, bare in _OPTION.findall(text)
+        if option.startswith("user_") and option != "user_"
     }
