@@ -298,6 +298,14 @@ def test_a_request_at_another_node_than_the_coordinator_is_refused(name: str, no
     assert errors.name_of(error_of(nodes.call(there, request, version))) != "NOT_COORDINATOR"
 
 
+@pytest.mark.parametrize("version", range(APIS[11].first, APIS[11].last + 1))
+def test_a_member_that_joins_elsewhere_is_given_no_protocol(version: int, nodes: PureNodes) -> None:
+    there = nodes.coordinator_of_group("x")
+    reply = nodes.call(there % 3 + 1, JoinGroupRequest("x", 10_000), version)
+    assert errors.name_of(reply.error_code) == "NOT_COORDINATOR"
+    assert reply.protocol_name == (None if version >= 7 else "")
+
+
 def test_each_node_lists_the_transactions_and_groups_that_it_coordinates(nodes: PureNodes) -> None:
     ids = [f"t{n}" for n in range(9)]
     for name in ids:

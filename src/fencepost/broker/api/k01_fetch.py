@@ -165,6 +165,8 @@ def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_commi
     for w in wanted:
         partition = _partition_of(cluster, w)
         if partition is None:
+            # Differs: in Kafka every in-sync replica answers a consumer's Fetch from v11 on (KIP-392), and checks the
+            # epoch that the consumer knows. In Fencepost only the leader of a partition has it.
             error = _why_not_here(cluster, w)
             # Kafka: here the list of aborted transactions is empty and not null, whatever the isolation level.
             results.append(Result(w, _nothing(error)._replace(aborted=[])))
