@@ -219,9 +219,10 @@ class TxnCoordinator:
         """Whether the partition is in the producer's transaction. Raises NotCoordinator."""
         if not transactional_id:
             return errors.INVALID_REQUEST
-        if TXN_TOPIC in self._cluster.topics and partition_for(transactional_id, self._shard_count) not in self.shards:
+        shard = self.shards.get(partition_for(transactional_id, self._shard_count))
+        if shard is None and TXN_TOPIC in self._cluster.topics:
             raise NotCoordinator
-        txn = self.find(transactional_id)
+        txn = None if shard is None else shard.txns.get(transactional_id)
         error = decisions.verify_partition(txn, producer_id, epoch, partition)
         if error:
             self.counts.unverified += 1
@@ -270,8 +271,7 @@ class TxnCoordinator:
         def answer(error: int) -> None:
             # If this node is replaced after the decision, the next coordinator finishes it. The client must hear of it
             # here: if another producer gets the id first, nobody else can tell it any more.
-            is_decided = shard.txns.get(transactional_id) == prepared
-            if error and not is_decided:
+            if error and shard.txns.get(transactional_id) != prepared:
                 reply(error, -1, -1)
             else:
                 reply(errors.NONE, next_id, next_epoch)
