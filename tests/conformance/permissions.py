@@ -24,6 +24,7 @@ from fencepost.protocol.messages import (
     AlterClientQuotasRequest,
     AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
+    AlterUserScramCredentialsRequest,
     ApiVersionsRequest,
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
@@ -424,6 +425,11 @@ def _scram_credentials() -> DescribeUserScramCredentialsRequest:
     return request([request.UserName("unknown")])
 
 
+def _alter_scram_credentials() -> AlterUserScramCredentialsRequest:
+    request = AlterUserScramCredentialsRequest
+    return request([request.ScramCredentialDeletion("unknown", 1)])
+
+
 def _quorum() -> DescribeQuorumRequest:
     request = DescribeQuorumRequest
     return request([request.TopicData("__cluster_metadata", [request.PartitionData(0)])])
@@ -537,6 +543,7 @@ REQUESTS: Mapping[str, Ask] = {
     # Fencepost has no quotas, and refuses users that may change them.
     "AlterClientQuotas": Ask(1, lambda s: _alter_quotas(), ("cluster-alter-configs",)),
     "DescribeUserScramCredentials": Ask(0, lambda s: _scram_credentials()),
+    "AlterUserScramCredentials": Ask(0, lambda s: _alter_scram_credentials()),
     "DescribeQuorum": Ask(1, lambda s: _quorum()),
     "UpdateFeatures": Ask(1, lambda s: _features()),
     "DescribeCluster": Ask(1, lambda s: DescribeClusterRequest(True)),
@@ -659,6 +666,6 @@ def api_of(name: str) -> str:
 
 
 def missing_apis() -> list[str]:
-    """The APIs of Kafka that no request is sent to."""
-    asked = {api_of(name) for name in REQUESTS}
+    """The APIs of Kafka that no request is sent to. Those of the login need no permission."""
+    asked = {api_of(name) for name in REQUESTS} | {"SaslHandshake", "SaslAuthenticate"}
     return sorted(api.name for api in APIS.values() if api.key < 10_000 and api.name not in asked)

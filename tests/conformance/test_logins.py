@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conformance.logins import BAD_TOKEN, LOGINS, USER, Stage, bad_tokens, token_login
-from tests.engines.apache_kafka import IMPATIENT_JVM, apache_kafka
+from tests.engines.apache_kafka import apache_kafka
 from tests.tokens import ISSUER, Provider
 
 pytestmark = [pytest.mark.java, pytest.mark.engines]
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.java, pytest.mark.engines]
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with apache_kafka(secured=True) as kafka:
+    with apache_kafka({"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"}, secured=True) as kafka:
         host, _, port = kafka.security("SASL_PLAINTEXT", "PLAIN")["bootstrap.servers"].rpartition(":")
         yield Stage(("127.0.0.1", kafka.port), (host, int(port)))
 
@@ -27,7 +27,6 @@ def test_apache_kafka_answers_a_login_so(name: str, stage: Stage) -> None:
 
 
 PROVIDER = Provider()
-OAUTHBEARER = "org.apache.kafka.common.security.oauthbearer"
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +36,14 @@ def takes_tokens(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str
     keys.write_bytes(PROVIDER.key_set())
     own = "listener.name.sasl_plaintext"
     settings = {
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
         f"{own}.sasl.enabled.mechanisms": "OAUTHBEARER",
         "listener.name.sasl_ssl.sasl.enabled.mechanisms": "PLAIN",
-        f"{own}.oauthbearer.sasl.jaas.config": f"{OAUTHBEARER}.OAuthBearerLoginModule required;",
-        f"{own}.oauthbearer.sasl.server.callback.handler.class": f"{OAUTHBEARER}.OAuthBearerValidatorCallbackHandler",
         "sasl.oauthbearer.jwks.endpoint.url": keys.as_uri(),
         "sasl.oauthbearer.expected.issuer": ISSUER,
         "sasl.oauthbearer.expected.audience": "kafka",
-        "connections.max.reauth.ms": 60_000,
+        f"{own}.oauthbearer.connections.max.reauth.ms": 60_000,
     }
-    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys.as_uri()}"
-    with apache_kafka(settings, secured=True, jvm=(*IMPATIENT_JVM, allowed)) as kafka:
+    with apache_kafka(settings, secured=True) as kafka:
         host, _, port = kafka.security("SASL_PLAINTEXT")["bootstrap.servers"].rpartition(":")
         yield host, int(port)
 

@@ -235,10 +235,12 @@ def apache_kafka(
             token_key = SigningKey()
             (directory / "jwks.json").write_text(token_key.jwks)
             settings |= secured_settings(settings, listeners, directory)
-            # Kafka reads keys only from where its JVM is allowed to.
-            allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={(directory / 'jwks.json').as_uri()}"
-            jvm = (*(quick_start(IMPATIENT_JVM, KAFKA_VERSION) if jvm is None else jvm), allowed)
         settings |= {name: str(value) for name, value in (overrides or {}).items()}
+        if secured:
+            # Kafka reads keys only from where its JVM is allowed to.
+            keys = settings["sasl.oauthbearer.jwks.endpoint.url"]
+            allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={keys}"
+            jvm = (*(quick_start(IMPATIENT_JVM, KAFKA_VERSION) if jvm is None else jvm), allowed)
         properties = directory / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         cluster_id = new_cluster_id()

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from fencepost.broker.controller import PRODUCER_ID_BLOCK, Controller
+from fencepost.broker.coordinator import elsewhere, two_phase_commit
 from fencepost.broker.coordinator.two_phase_commit import TwoPhaseCommit
+from fencepost.broker.coordinator.txns import TxnCoordinator
 from fencepost.broker.metadata import Metadata
 from fencepost.machines.group.offsets import OffsetRecord, Offsets
 from fencepost.machines.partition import partition
 from fencepost.machines.partition.partition import Partition
-from fencepost.machines.partition.producers import Producer, decide_batch
+from fencepost.machines.partition.producers import Producer, decide_batch, decide_marker
 from fencepost.machines.txn import decisions as txn
 from fencepost.machines.txn.states import PREPARE_COMMIT, Txn
 from fencepost.protocol import errors
@@ -29,7 +31,8 @@ def marker_before_decision() -> list[Patch]:
     def prepare_late(self: TwoPhaseCommit, shard: Any, prepared: Txn, now_ms: int, then: Callable[[int], None]) -> None:
         for topic, index in prepared.partitions:
             found = self._cluster.partition(topic, index)
-            assert found is not None
+            if found is None:
+                continue  # Another node leads it.
             self._cluster.reach("txn.marker.before")
             version = prepared.client_transaction_version
             commit = prepared.state is PREPARE_COMMIT
@@ -107,6 +110,39 @@ def commit_before_sync() -> list[Patch]:
     return [(TwoPhaseCommit, "end", end)]
 
 
+# --- with several nodes -----------------------------------------------------------------------------------------
+
+
+def coordinator_epoch_unchecked() -> list[Patch]:
+    """A partition takes the marker of a coordinator that was replaced."""
+
+    def decide(producer: Producer | None, epoch: int, coordinator_epoch: int, *rest: Any) -> int:
+        known = -1 if producer is None else producer.coordinator_epoch
+        return decide_marker(producer, epoch, max(coordinator_epoch, known), *rest)
+
+    return [(partition, "decide_marker", decide)]
+
+
+def decided_and_left() -> list[Patch]:
+    """A new coordinator does not finish what the one before has decided."""
+    return [(TxnCoordinator, "finish_decided", lambda self, indexes, now_ms: None)]
+
+
+def complete_before_markers() -> list[Patch]:
+    """A coordinator does not wait for the markers of other nodes, so a late one ends the next transaction too."""
+
+    def write_markers(cluster: Any, txn: Any, epoch: int, partitions: Any, now_ms: int, then: Any) -> None:
+        elsewhere.write_markers(cluster, txn, epoch, partitions, now_ms, lambda found, at_ms: None)
+        then(dict.fromkeys(partitions, errors.NONE), now_ms)
+
+    return [(two_phase_commit, "write_markers", write_markers)]
+
+
+def answers_of_an_old_coordinator() -> list[Patch]:
+    """A node goes on to answer for transactional ids after their coordinator has moved."""
+    return [(TxnCoordinator, "resign", lambda self, index: None)]
+
+
 BUGS: dict[str, Callable[[], list[Patch]]] = {
     "marker-before-decision": marker_before_decision,
     "no-epoch-check": no_epoch_check,
@@ -115,6 +151,10 @@ BUGS: dict[str, Callable[[], list[Patch]]] = {
     "producer-id-reused": producer_id_reused,
     "unstable-offsets": unstable_offsets,
     "commit-before-sync": commit_before_sync,
+    "coordinator-epoch-unchecked": coordinator_epoch_unchecked,
+    "decided-and-left": decided_and_left,
+    "complete-before-markers": complete_before_markers,
+    "answers-of-an-old-coordinator": answers_of_an_old_coordinator,
 }
 
 

@@ -7,7 +7,9 @@ any broker, because both have the same epoch (KIP-890). Connections within one p
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +29,13 @@ from fencepost.protocol.messages import (
     ProduceRequest,
     SyncGroupRequest,
     TxnOffsetCommitRequest,
+    WriteTxnMarkersRequest,
 )
 from fencepost.protocol.schema import Message
 from fencepost.protocol.topic_partition import TopicPartition
 from tests.pure_broker import PureConnection
 from tests.simulation.history import PLACES
+from tests.simulation.network import REQUEST_TIMEOUT_MS
 from tests.wire.raw_client import decode_reply, encode_frame
 
 if TYPE_CHECKING:
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 
 OF_GROUPS = (HeartbeatRequest, JoinGroupRequest, SyncGroupRequest, TxnOffsetCommitRequest)
 LOST_AFTER_MS = 150
+LATEST_MS = 1000
+LATENESS = (0.02, 0.1, 0.4)
 
 
 class PeerEnd(PureConnection):
@@ -72,6 +78,7 @@ class Nodes:
         self._controller = clusters[0].controller
         self.clusters = {cluster.node_id: cluster for cluster in clusters}
         self._by_id = {cluster.node_id: Node(cluster.node_id, cluster) for cluster in clusters}
+        self._lateness = random.Random(world.seed + 3).choice(LATENESS)
         self._held: dict[int, list[Callable[[], None]]] = {}  # What waits for a paused node.
         if len(clusters) > 1:
             for cluster in clusters:
@@ -161,7 +168,10 @@ class Nodes:
         def answered(frame: bytes) -> None:
             response = decode_reply(request, version, frame)
             world.note(f"node {target}", "-> node %s: %s", source, response)
-            self._later(rng.randint(1, 6), lambda: answer(response))
+            # A late one comes when its client has given up, and may have ended the transaction.
+            is_late = rng.random() < lateness
+            delay_ms = rng.randint(REQUEST_TIMEOUT_MS, LATEST_MS) if is_late else rng.randint(1, 6)
+            self._later(delay_ms, lambda: answer(response))
 
         def arrive() -> None:
             if is_answered:
@@ -172,19 +182,24 @@ class Nodes:
 
         fate = rng.random()
         weather = world.weather
+        lateness = 0.0 if world.is_calm else self._lateness
         if fate < weather.lose_request:
             self._later(LOST_AFTER_MS, lambda: answer(None))
             return
         fate -= weather.lose_request
         delay_ms = rng.randint(1, 10)
-        if fate < weather.be_late:
-            delay_ms = rng.randint(10, 1000)  # The node that asked waits, unless it is paused or replaced.
-        elif fate < weather.be_late + weather.lose_reply:
+        if fate < lateness:
+            delay_ms = rng.randint(10, LATEST_MS)  # The node that asked waits, unless it is paused or replaced.
+            if isinstance(request, WriteTxnMarkersRequest):
+                # Its successor ends the transaction, and the next one may begin before this marker arrives.
+                delay_ms = rng.randint(100, 400)
+                self._later(rng.randint(1, 5), partial(self._replace_coordinators, source))
+        elif fate < lateness + weather.lose_reply:
             self._later(delay_ms, partial(self._execute_unanswered, target, request, version))
             self._later(delay_ms + LOST_AFTER_MS, lambda: answer(None))
             return
         self._later(delay_ms, arrive)
-        if rng.random() < 0.1 and weather.be_late:
+        if rng.random() < lateness:
             self._later(delay_ms + rng.randint(0, 3), arrive)
 
     def _execute_unanswered(self, target: int, request: Message, version: int) -> None:
@@ -211,6 +226,15 @@ class Nodes:
             self._controller.move_leader(topic, index, node_id, now_ms)
         except (NodeOrderRefused, StorageFailed) as e:
             self._world.note("nodes", "refused: %s", str(e))
+
+    def _replace_coordinators(self, node_id: int) -> None:
+        """Its markers are under way, and another node ends its transactions."""
+        others = [cluster.node_id for cluster in self.awake if cluster.node_id != node_id]
+        for topic, index in self._controller.led_by(node_id) if others else ():
+            if topic == TXN_TOPIC:
+                self._world.note("nodes", "node %s is to lead %s-%s", others[0], topic, index)
+                with suppress(StorageFailed):
+                    self._controller.move_leader(topic, index, others[0], self._world.clock.now_ms)
 
     def _pause(self, node_id: int) -> None:
         if node_id in self._held or len(self.awake) == 1:

@@ -133,7 +133,8 @@ class App:
             live.listener = Listener(live.node, complaints, live.alarm.after_work, self.die, debug)
             self.listeners.append(live.listener)
             if len(self.nodes) > 1:
-                live.join(live.listener)
+                live.listener.handle = live.handle
+                live.connect()
         self.node_orders = NodeOrders(
             self.nodes,
             controller,
@@ -141,6 +142,7 @@ class App:
             make_cluster,
             lambda node_id: [door.bind_again(node_id) for door in self.doors],
             self._serve,
+            self._work_failed,
         )
         if self.settings.metrics is not None:
             await self._serve_metrics(*self.settings.metrics)

@@ -59,11 +59,9 @@ class LiveNode:
         self.node = Node(cluster.node_id, cluster)
         self.alarm.watch(cluster.timers)
 
-    def join(self, listener: Listener) -> None:
-        """Have other nodes, which exist, reach this one through its listener."""
-        self.listener = listener
-        self._others[self.node_id] = listener
-        listener.handle = self.handle
+    def connect(self) -> None:
+        """Let other nodes, which exist, reach this one."""
+        self._others[self.node_id] = self.listener
 
     def handle(self, frame: Frame, connection: Any, now_ms: int) -> None:
         if self.state is not PAUSED:

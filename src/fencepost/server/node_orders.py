@@ -23,7 +23,7 @@ Serve = Callable[[LiveNode, Sequence[socket.socket]], Awaitable[None]]
 
 
 class NodeOrders:
-    """`bind` gives the sockets of a node that has stopped; `serve` accepts connections on them."""
+    """`bind` gives the sockets of a node that has stopped; `serve` accepts connections on them. `failed` gets bugs."""
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class NodeOrders:
         make_cluster: MakeCluster,
         bind: Callable[[int], list[socket.socket]],
         serve: Serve,
+        failed: Callable[[Exception], None],
     ) -> None:
         self._nodes = {node.node_id: node for node in nodes}
         self._controller = controller
@@ -40,6 +41,7 @@ class NodeOrders:
         self._make_cluster = make_cluster
         self._bind = bind
         self._serve = serve
+        self._failed = failed
         self._tasks: set[asyncio.Task[None]] = set()
 
     def carry_out(self, order: NodeOrder, then: Callable[[str | None, list[NodeDescription]], None]) -> None:
@@ -52,7 +54,8 @@ class NodeOrders:
             except (NodeOrderRefused, CannotListen, StorageFailed, OSError) as e:
                 refusal = str(e)
             except Exception as e:  # A bug. Whoever gave the order waits for the answer.
-                refusal = f"{type(e).__name__}: {e}"
+                self._failed(e)
+                refusal = f"the order failed: {type(e).__name__}: {e}"
             then(refusal, self.describe())
 
         task = asyncio.get_running_loop().create_task(run())
@@ -119,7 +122,7 @@ class NodeOrders:
         try:
             node.take(self._make_cluster(node.node_id))
             node.listener.reopen()
-            node.join(node.listener)
+            node.connect()
             node.state = UP
             self._controller.rejoin(node.cluster, self._now_ms())
             node.cluster.begin_timers(self._now_ms())

@@ -22,10 +22,12 @@ from fencepost.server.storage.losses import METADATA_NAME
 
 def users_in(data: str) -> dict[str, dict[str, int]]:
     """The iterations of each user's credentials, by mechanism. The broker may run. Raises DataFolderUnusable."""
-    if not os.path.isdir(data):
-        raise DataFolderUnusable(f"there is no folder {data}", "--data names the data folder of a broker")
     found = read_file(f"{data}/{METADATA_NAME}")
-    users = {} if found is None else decode_metadata(found).users
+    if found is None:
+        raise DataFolderUnusable(
+            f"{data} is not the data folder of a broker: it has no file {METADATA_NAME}", "is --data the right folder?"
+        )
+    users = decode_metadata(found).users
     return {name: {kind: kept.iterations for kind, kept in credentials.items()} for name, credentials in users.items()}
 
 

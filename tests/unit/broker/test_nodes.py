@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from fencepost.broker.api import APIS
 from fencepost.broker.internal_topics import OFFSETS_TOPIC, TXN_TOPIC
-from fencepost.broker.leaders import spread
+from fencepost.broker.leaders import NO_LEADER, spread
 from fencepost.protocol import errors
+from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
     AddOffsetsToTxnRequest,
     ConsumerGroupDescribeRequest,
@@ -36,11 +39,12 @@ from fencepost.protocol.messages import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
+    ProduceRequest,
     SyncGroupRequest,
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
 )
-from fencepost.protocol.schema import Message
+from fencepost.protocol.schema import NO_UUID, Message
 from tests.memory_storage import after_kill
 from tests.pure_nodes import PureNodes
 from tests.pure_producer import PureProducer, produce_error
@@ -180,6 +184,53 @@ def test_a_batch_at_another_node_than_the_leader_is_refused(nodes: PureNodes) ->
     assert producer.produce("orders", 0) == "NONE"
 
 
+def orders_id(nodes: PureNodes) -> bytes:
+    return nodes.clusters[1].topics["orders"].topic_id
+
+
+def leader_in(reply: Any, found: Any) -> list[Any]:
+    """The leader that the result of a partition names, and the addresses that the reply names."""
+    leader = found.current_leader
+    named = NO_LEADER if leader is None else (leader.leader_id, leader.leader_epoch)
+    return [named, *((node.node_id, node.host, node.port) for node in reply.node_endpoints)]
+
+
+@pytest.mark.parametrize("version", range(APIS[0].first, APIS[0].last + 1))
+def test_a_batch_that_is_refused_elsewhere_learns_who_leads(version: int, nodes: PureNodes) -> None:
+    data = [ProduceRequest.PartitionProduceData(index, encode_batch([(None, b"x")], 0)) for index in (0, 6)]
+    topics = [ProduceRequest.TopicProduceData("orders", orders_id(nodes), data)]
+    reply = nodes.call(elsewhere(nodes, "orders", 0), ProduceRequest(None, -1, 1000, topics), version)
+    refused, unknown = reply.responses[0].partition_responses
+    assert [errors.name_of(found.error_code) for found in (refused, unknown)] == [
+        "NOT_LEADER_OR_FOLLOWER",
+        "UNKNOWN_TOPIC_OR_PARTITION",
+    ]
+    leader = nodes.controller.leader_of("orders", 0)
+    named = [leader, nodes.controller.address_of(leader.node_id)]
+    assert leader_in(reply, refused) == (named if version >= 10 else [NO_LEADER])
+    assert leader_in(reply, unknown)[0] == NO_LEADER
+
+
+@pytest.mark.parametrize("version", range(APIS[1].first, APIS[1].last + 1))
+def test_a_fetch_that_is_refused_learns_who_leads(version: int, nodes: PureNodes) -> None:
+    nodes.controller.move_leader("orders", 0, elsewhere(nodes, "orders", 0), nodes.now_ms)
+    leader = nodes.controller.leader_of("orders", 0)
+    named = [leader, nodes.controller.address_of(leader.node_id)]
+    for node_id, epoch, error in (
+        (elsewhere(nodes, "orders", 0), -1, "NOT_LEADER_OR_FOLLOWER"),
+        (leader.node_id, leader.epoch - 1, "FENCED_LEADER_EPOCH" if version >= 9 else "NONE"),
+        (leader.node_id, leader.epoch + 1, "UNKNOWN_LEADER_EPOCH" if version >= 9 else "NONE"),
+    ):
+        partitions = [FetchRequest.FetchPartition(0, epoch, partition_max_bytes=100)]
+        topic_id = orders_id(nodes) if version >= 13 else NO_UUID
+        request = FetchRequest(max_wait_ms=0, topics=[FetchRequest.FetchTopic("orders", topic_id, partitions)])
+        reply = nodes.call(node_id, request, version)
+        [found] = reply.responses[0].partitions
+        assert errors.name_of(found.error_code) == error
+        is_named = version >= 16 and error != "UNKNOWN_LEADER_EPOCH"
+        assert leader_in(reply, found) == (named if is_named else [NO_LEADER])
+
+
 REQUESTS_FOR_A_COORDINATOR: dict[str, tuple[Message, int, Callable[..., int]]] = {
     "InitProducerId": (InitProducerIdRequest("x", 1000), 5, lambda r: r.error_code),
     "AddOffsetsToTxn": (AddOffsetsToTxnRequest("x", 1, 0, "g"), 4, lambda r: r.error_code),
@@ -245,6 +296,14 @@ def test_a_request_at_another_node_than_the_coordinator_is_refused(name: str, no
     for node_id in {1, 2, 3} - {there}:
         assert errors.name_of(error_of(nodes.call(node_id, request, version))) == "NOT_COORDINATOR"
     assert errors.name_of(error_of(nodes.call(there, request, version))) != "NOT_COORDINATOR"
+
+
+@pytest.mark.parametrize("version", range(APIS[11].first, APIS[11].last + 1))
+def test_a_member_that_joins_elsewhere_is_given_no_protocol(version: int, nodes: PureNodes) -> None:
+    there = nodes.coordinator_of_group("x")
+    reply = nodes.call(there % 3 + 1, JoinGroupRequest("x", 10_000), version)
+    assert errors.name_of(reply.error_code) == "NOT_COORDINATOR"
+    assert reply.protocol_name == (None if version >= 7 else "")
 
 
 def test_each_node_lists_the_transactions_and_groups_that_it_coordinates(nodes: PureNodes) -> None:

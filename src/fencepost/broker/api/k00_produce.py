@@ -1,7 +1,8 @@
 """Produce (key 0), v3-13: append one record batch to each of some partitions.
 
-v5 log start offset; v8 record errors and messages; v11 TRANSACTION_ABORTABLE is understood; v12 adds a partition to
-the transaction implicitly (TV2, KIP-890); v13 topic ids. The response is encoded here: it is on the hot path.
+v5 log start offset; v8 record errors and messages; v10 the new leader (KIP-951); v11 TRANSACTION_ABORTABLE is
+understood; v12 adds a partition to the transaction implicitly (TV2, KIP-890); v13 topic ids. The response is encoded
+here: it is on the hot path.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from fencepost.broker.cluster import Cluster
 from fencepost.broker.coordinator.elsewhere import add_partitions as ask_coordinator
 from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.internal_topics import INTERNAL_TOPICS
+from fencepost.broker.new_leaders import NO_TAGS, NewLeaders
 from fencepost.broker.node import Context
 from fencepost.broker.topics import Topic
 from fencepost.machines.acl.acls import Operation, ResourceType
@@ -40,6 +42,9 @@ _AS_SEEN_BY_PRODUCER = {
 NO_APPEND = -1
 ACKS = (-1, 0, 1)
 WAITING_ACKS = (-1, 1)
+FIRST_WITH_LEADERS = 10
+FIRST_WITH_TOPIC_IDS = 13
+LEADER_TAG = 0
 _ACKS_AND_COUNT = struct.Struct(">hxxxxB")
 
 
@@ -53,12 +58,12 @@ def handle(ctx: Context, req: ProduceRequest) -> bytes | None:
         request_error = errors.INVALID_REQUIRED_ACKS
     elif req.transactional_id is None or len(req.topic_data) != 1 or len(req.topic_data[0].partition_data) != 1:
         request_error = _check_producers(req)
-    by_id = version >= 13
+    by_id = version >= FIRST_WITH_TOPIC_IDS
     results: list[AppendResult] = []
     unverified: list[_Unverified] = []
     fenced_before = cluster.txns.counts.fenced
     for topic_data in req.topic_data:
-        topic = cluster.topics_by_id.get(topic_data.topic_id) if by_id else cluster.topics.get(topic_data.name)
+        topic = _topic_of(cluster, topic_data, version)
         is_denied = is_guarded and not _may_write(ctx, topic, None if by_id else topic_data.name)
         for data in topic_data.partition_data:
             index = data.index
@@ -153,8 +158,9 @@ def _answer(ctx: Context, req: ProduceRequest, results: list[AppendResult]) -> b
     flexible = version >= 9
     out = bytearray(write_uvarint(len(req.topic_data) + 1) if flexible else _INT32.pack(len(req.topic_data)))
     remaining = iter(results)
+    leaders = NewLeaders(ctx)
     for topic_data in req.topic_data:
-        if version >= 13:
+        if version >= FIRST_WITH_TOPIC_IDS:
             out += topic_data.topic_id
         else:
             raw = topic_data.name.encode()
@@ -162,11 +168,20 @@ def _answer(ctx: Context, req: ProduceRequest, results: list[AppendResult]) -> b
         count = len(topic_data.partition_data)
         out += write_uvarint(count + 1) if flexible else _INT32.pack(count)
         for data in topic_data.partition_data:
-            _encode_result(out, data.index, next(remaining), version)
+            result, tags = next(remaining), NO_TAGS
+            if result.error == errors.NOT_LEADER_OR_FOLLOWER and version >= FIRST_WITH_LEADERS:
+                tags = leaders.name(LEADER_TAG, _topic_of(ctx.cluster, topic_data, version), data.index)
+            _encode_result(out, data.index, result, version, tags)
         if flexible:
             out += b"\0"
-    out += b"\0\0\0\0\0" if flexible else b"\0\0\0\0"
+    out += b"\0\0\0\0"
+    if flexible:
+        out += leaders.endpoints()
     return bytes(out)
+
+
+def _topic_of(cluster: Cluster, data: ProduceRequest.TopicProduceData, version: int) -> Topic | None:
+    return cluster.topics_by_id.get(data.topic_id) if version >= FIRST_WITH_TOPIC_IDS else cluster.topics.get(data.name)
 
 
 def answer_from_bytes(cluster: Cluster, frame: bytes, pos: int, version: int, now_ms: int) -> bytes | None:
@@ -309,7 +324,7 @@ def _refused(error: int, message: str | None = None) -> AppendResult:
     return AppendResult(error, -1, NO_APPEND, -1, message)
 
 
-def _encode_result(out: bytearray, index: int, result: AppendResult, version: int) -> None:
+def _encode_result(out: bytearray, index: int, result: AppendResult, version: int, tags: bytes = NO_TAGS) -> None:
     error, base_offset, append_time, start_offset, message, _, record_errors = result
     if version < 5:
         out += _RESULT_V3.pack(index, error, base_offset, append_time)
@@ -317,12 +332,12 @@ def _encode_result(out: bytearray, index: int, result: AppendResult, version: in
     out += _RESULT_V5.pack(index, error, base_offset, append_time, start_offset)
     if version >= 9:
         if message is None:
-            out += b"\1\0\0"  # A batch with record errors has a message too.
+            out += b"\1\0" + tags  # A batch with record errors has a message too.
             return
         out += write_uvarint(len(record_errors) + 1)
         for each in record_errors:
             out += _INT32.pack(each.batch_index) + _compact_string(each.message) + b"\0"
-        out += _compact_string(message) + b"\0"
+        out += _compact_string(message) + tags
     elif version == 8:
         out += _INT32.pack(len(record_errors))
         for each in record_errors:

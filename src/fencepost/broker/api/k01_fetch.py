@@ -1,7 +1,8 @@
 """Fetch (key 1), v4-18: read batches from partitions, waiting up to max_wait_ms for min_bytes.
 
 v4 isolation level, LSO and aborted list; v5 log start offset; v7 sessions (KIP-227); v9 leader epochs; v12 flexible;
-v13 topic ids. The response is encoded here: it is on the hot path, and records are never copied into it.
+v13 topic ids; v16 the new leader (KIP-951). The response is encoded here: it is on the hot path, and records are never
+copied into it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import NamedTuple
 
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.fetch_sessions import FINAL_EPOCH, FetchSession, Wanted
+from fencepost.broker.new_leaders import NO_TAGS, NewLeaders
 from fencepost.broker.node import Context
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import LogFenced, StorageFailed
@@ -29,6 +31,10 @@ _PARTITION_V5 = struct.Struct(">ihqqq")
 _ABORTED = struct.Struct(">qq")
 NO_REPLICA = _COUNT.pack(-1)
 FIRST_WITH_TOPIC_IDS = 13
+FIRST_WITH_LEADERS = 16
+LEADER_TAG = 1
+# The errors of a client that has to ask another leader, or the same one in a later epoch.
+OF_OLD_LEADER = (errors.NOT_LEADER_OR_FOLLOWER, errors.FENCED_LEADER_EPOCH)
 READ_COMMITTED = 1
 MAX_BYTES = 2**31 - 1
 
@@ -46,20 +52,20 @@ def handle(ctx: Context, req: FetchRequest) -> list[bytes] | None:
     read_committed = req.isolation_level == READ_COMMITTED
     max_bytes = min(req.max_bytes, ctx.cluster.config["fetch.max.bytes"])
     min_bytes = min(req.min_bytes, max_bytes)
-    cluster, version = ctx.cluster, ctx.version
+    cluster = ctx.cluster
     refused: list[Result] = []
     if cluster.authorizer is not None:
         wanted, refused = _split_by_permission(ctx, req, wanted)
     results = _read(cluster, wanted, max_bytes, read_committed)
     if req.max_wait_ms <= 0 or not wanted or _is_enough(results, min_bytes):
-        return _answer(version, session, results + refused)
+        return _answer(ctx, session, results + refused)
 
     def run(force: bool) -> bool:
         if min_bytes > 1 and not force and _available(cluster, wanted, read_committed) < min_bytes:
             return False  # Too little data: do not read it now, only to read it again later.
         results = _read(cluster, wanted, max_bytes, read_committed)
         if force or _is_enough(results, min_bytes):
-            ctx.reply(_answer(version, session, results + refused))
+            ctx.reply(_answer(ctx, session, results + refused))
             return True
         return False
 
@@ -159,6 +165,8 @@ def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_commi
     for w in wanted:
         partition = _partition_of(cluster, w)
         if partition is None:
+            # Differs: in Kafka every in-sync replica answers a consumer's Fetch from v11 on (KIP-392), and checks the
+            # epoch that the consumer knows. In Fencepost only the leader of a partition has it.
             error = _why_not_here(cluster, w)
             # Kafka: here the list of aborted transactions is empty and not null, whatever the isolation level.
             results.append(Result(w, _nothing(error)._replace(aborted=[])))
@@ -237,17 +245,19 @@ def _is_enough(results: list[Result], min_bytes: int) -> bool:
 # --- answering --------------------------------------------------------------------------------------------
 
 
-def _answer(version: int, session: FetchSession, results: list[Result]) -> list[bytes]:
+def _answer(ctx: Context, session: FetchSession, results: list[Result]) -> list[bytes]:
     if session.is_incremental:
         results = [r for r in results if session.is_news(r.wanted, r.fetched)]
     elif session.session_id:
         for r in results:
             session.is_news(r.wanted, r.fetched)
         session.is_incremental = True
-    return _encode(version, errors.NONE, session.session_id, results)
+    return _encode(ctx.version, errors.NONE, session.session_id, results, NewLeaders(ctx))
 
 
-def _encode(version: int, error: int, session_id: int, results: list[Result]) -> list[bytes]:
+def _encode(
+    version: int, error: int, session_id: int, results: list[Result], leaders: NewLeaders | None = None
+) -> list[bytes]:
     flexible = version >= 12
     parts: list[bytes] = []
     out = bytearray(_HEAD_V7.pack(0, error, session_id) if version >= 7 else _HEAD_V4.pack(0))
@@ -267,12 +277,16 @@ def _encode(version: int, error: int, session_id: int, results: list[Result]) ->
             if fetched.records:
                 parts += (bytes(out), fetched.records)
                 out = bytearray()
-            if flexible:
-                out += b"\0"
+            if not flexible:
+                continue
+            if fetched.error in OF_OLD_LEADER and version >= FIRST_WITH_LEADERS and leaders is not None:
+                out += leaders.name(LEADER_TAG, leaders.cluster.topics_by_id.get(topic_id), wanted.partition)
+            else:
+                out += NO_TAGS
         if flexible:
-            out += b"\0"
+            out += NO_TAGS
     if flexible:
-        out += b"\0"
+        out += NO_TAGS if leaders is None else leaders.endpoints()
     parts.append(bytes(out))
     return parts
 

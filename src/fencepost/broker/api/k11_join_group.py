@@ -5,6 +5,7 @@ v4 a new member gets a member id first and joins again with it; v5 static member
 
 from __future__ import annotations
 
+from fencepost.broker.coordinator.not_coordinator import NotCoordinator
 from fencepost.broker.node import Context
 from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.group.classic.requests import Join, JoinResult, LeaveResult, SyncResult
@@ -51,4 +52,7 @@ def handle(ctx: Context, req: JoinGroupRequest) -> None:
         protocols=tuple((protocol.name, protocol.metadata) for protocol in req.protocols),
         may_describe=lambda name: ctx.may(Operation.DESCRIBE, ResourceType.TOPIC, name, is_filter=True),
     )
-    ctx.cluster.groups.join(cmd, answer, ctx.now_ms)
+    try:
+        ctx.cluster.groups.join(cmd, answer, ctx.now_ms)
+    except NotCoordinator:
+        answer(JoinResult(errors.NOT_COORDINATOR, ""))

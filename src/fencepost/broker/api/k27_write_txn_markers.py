@@ -47,6 +47,8 @@ def _deny(ctx: Context, marker: Marker, topic: str, index: int) -> int:
 def _write(ctx: Context, marker: Marker, topic: str, index: int) -> int:
     partition = ctx.cluster.partition(topic, index)
     if partition is None:
+        # Differs: Kafka answers UNKNOWN_TOPIC_OR_PARTITION if the broker has no replica of the partition. Fencepost
+        # answers NOT_LEADER_OR_FOLLOWER, as Kafka's replicas do. A coordinator tries again after both.
         return ctx.cluster.why_not_here(topic, index)
     error = partition.write_marker(
         marker.producer_id,

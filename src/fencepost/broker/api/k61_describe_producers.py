@@ -37,5 +37,6 @@ def handle(ctx: Context, req: DescribeProducersRequest) -> DescribeProducersResp
 def _describe(ctx: Context, topic: str, index: int) -> PartitionResponse:
     partition = ctx.cluster.partition(topic, index)
     if partition is None:
+        # Differs: in Kafka every replica describes its producers. In Fencepost only the leader does.
         return PartitionResponse(index, ctx.cluster.why_not_here(topic, index))
     return PartitionResponse(index, active_producers=[ProducerState(*p) for p in partition.describe_producers()])

@@ -116,7 +116,8 @@ class TwoPhaseCommit:
         self, shard: TxnShard, prepared: Txn, partitions: Iterable[TopicPartition], now_ms: int, then: Then | None
     ) -> None:
         """Write a marker to each of `partitions`, then Complete*."""
-        if self._is_replaced(shard, then):
+        if shard.is_closed:
+            self._leave(then)
             return
         commit = prepared.state is PREPARE_COMMIT
         unwritten: dict[TopicPartition, int] = {}
@@ -156,7 +157,8 @@ class TwoPhaseCommit:
         self, shard: TxnShard, prepared: Txn, results: Mapping[TopicPartition, int], now_ms: int, then: Then | None
     ) -> None:
         """Try again where that helps, then Complete*."""
-        if self._is_replaced(shard, then):
+        if shard.is_closed:
+            self._leave(then)
             return
         unwritten = [where for where, error in results.items() if error in _TRIED_AGAIN]
         if unwritten:
@@ -171,11 +173,10 @@ class TwoPhaseCommit:
         else:
             self._complete(shard, prepared, now_ms, then)
 
-    def _is_replaced(self, shard: TxnShard, then: Then | None) -> bool:
-        """Whether another node coordinates the shard, which will end its transactions; the client must go there."""
-        if shard.is_closed and then is not None:
+    def _leave(self, then: Then | None) -> None:
+        """Another node coordinates the shard, and will end its transactions; the client must go there."""
+        if then is not None:
             then(errors.NOT_COORDINATOR)
-        return shard.is_closed
 
     def write_marker(
         self,
@@ -204,7 +205,8 @@ class TwoPhaseCommit:
         return error
 
     def _complete(self, shard: TxnShard, prepared: Txn, now_ms: int, then: Then | None) -> None:
-        if self._is_replaced(shard, then):
+        if shard.is_closed:
+            self._leave(then)
             return
         self._cluster.reach("txn.complete.before")
         if shard.write(complete(prepared, now_ms), now_ms):

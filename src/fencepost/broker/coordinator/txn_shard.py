@@ -22,7 +22,7 @@ class Features(Protocol):
 
 
 class TxnShard:
-    __slots__ = ("_trace", "is_closed", "log", "pending", "txns")
+    __slots__ = ("_trace", "epoch", "is_closed", "log", "pending", "txns")
 
     def __init__(self, partition: Partition, features: Features, trace: Trace | None = None) -> None:
         self._trace = trace
@@ -35,11 +35,8 @@ class TxnShard:
             return encode_key(txn.transactional_id), value
 
         self.log: StateLog[Txn] = StateLog(partition, self, encode, _decode)
-
-    @property
-    def epoch(self) -> int:
-        """The coordinator epoch: the leader epoch of the partition."""
-        return self.log.partition.leader_epochs.current
+        # The coordinator epoch. It never changes: when a node leads the partition again, it has a new shard.
+        self.epoch = partition.leader_epochs.current
 
     def write(self, record: Txn, now_ms: int) -> int:
         """Append and apply the record of a decision; return NONE, or the error of an append that failed.

@@ -219,9 +219,10 @@ class TxnCoordinator:
         """Whether the partition is in the producer's transaction. Raises NotCoordinator."""
         if not transactional_id:
             return errors.INVALID_REQUEST
-        if TXN_TOPIC in self._cluster.topics and partition_for(transactional_id, self._shard_count) not in self.shards:
+        shard = self.shards.get(partition_for(transactional_id, self._shard_count))
+        if shard is None and TXN_TOPIC in self._cluster.topics:
             raise NotCoordinator
-        txn = self.find(transactional_id)
+        txn = None if shard is None else shard.txns.get(transactional_id)
         error = decisions.verify_partition(txn, producer_id, epoch, partition)
         if error:
             self.counts.unverified += 1
@@ -268,7 +269,9 @@ class TxnCoordinator:
         next_id, next_epoch = decisions.identity_after(prepared) if bumps_epoch else (-1, -1)
 
         def answer(error: int) -> None:
-            if error:
+            # If this node is replaced after the decision, the next coordinator finishes it. The client must hear of it
+            # here: if another producer gets the id first, nobody else can tell it any more.
+            if error and shard.txns.get(transactional_id) != prepared:
                 reply(error, -1, -1)
             else:
                 reply(errors.NONE, next_id, next_epoch)

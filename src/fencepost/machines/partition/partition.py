@@ -305,7 +305,8 @@ class Partition:
         except StorageFailed as e:
             return _code_of(e)
         self.apply_marker(producer_id, epoch, commit, coordinator_epoch, now_ms, offset)
-        self.verifications.txn_ended(producer_id)
+        if self.verifications.by_producer:
+            self.verifications.txn_ended(producer_id)
         if self.on_marker is not None:
             self.on_marker(producer_id, commit)
         self.advance()

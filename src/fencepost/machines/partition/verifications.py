@@ -17,24 +17,24 @@ class Verification:
 
 
 class Verifications:
-    __slots__ = ("_by_producer",)
+    __slots__ = ("by_producer",)
 
     def __init__(self) -> None:
-        self._by_producer: dict[int, Verification] = {}
+        self.by_producer: dict[int, Verification] = {}
 
     def begin(self, producer_id: int) -> Verification:
-        found = self._by_producer.setdefault(producer_id, Verification())
+        found = self.by_producer.setdefault(producer_id, Verification())
         found.waiting += 1
         return found
 
     def end(self, producer_id: int, verification: Verification) -> bool:
         """The coordinator has answered; return whether the transaction has had no marker meanwhile."""
         verification.waiting -= 1
-        if not verification.waiting and self._by_producer.get(producer_id) is verification:
-            del self._by_producer[producer_id]
+        if not verification.waiting and self.by_producer.get(producer_id) is verification:
+            del self.by_producer[producer_id]
         return not verification.has_ended
 
     def txn_ended(self, producer_id: int) -> None:
-        verification = self._by_producer.pop(producer_id, None)
+        verification = self.by_producer.pop(producer_id, None)
         if verification is not None:
             verification.has_ended = True

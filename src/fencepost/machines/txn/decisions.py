@@ -229,7 +229,8 @@ def decide_end(txn: Txn | None, producer_id: int, epoch: int, commit: bool, now_
         return Decision(errors.NONE, _moved(txn, prepare, txn.partitions, txn.start_ms, now_ms, TV0))
     if txn.state is complete:
         return OK  # A retry of a request whose reply was lost.
-    if txn.state is prepare:
+    if txn.state in PREPARED:
+        # Kafka: the markers are on their way, so even a request for the other outcome is told to come again.
         return refuse(errors.CONCURRENT_TRANSACTIONS)
     return refuse(errors.INVALID_TXN_STATE)
 
@@ -262,8 +263,7 @@ def decide_end_and_bump(
     elif txn.state in PREPARED:
         if not is_retry:
             return refuse(errors.PRODUCER_FENCED)
-        is_same = commit is (txn.state is PREPARE_COMMIT)
-        return refuse(errors.CONCURRENT_TRANSACTIONS if is_same else errors.INVALID_TXN_STATE)
+        return refuse(errors.CONCURRENT_TRANSACTIONS)
     else:
         if is_retry:
             if commit is not (txn.state is COMPLETE_COMMIT):
