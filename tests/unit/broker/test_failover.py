@@ -25,6 +25,7 @@ from fencepost.protocol.messages import (
     MetadataRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    ProduceRequest,
 )
 from tests.memory_storage import after_kill
 from tests.pure_nodes import PureNodes
@@ -383,3 +384,25 @@ def test_a_handle_on_a_log_is_fenced_when_another_leader_takes_the_log_over() ->
     assert new.load_snapshot() is None
     assert new.append(batch, 1, 1, 0) == len(batch)
     assert storage.open_logs([("orders", 0), ("orders", 1)]) == [new]
+
+
+@pytest.mark.parametrize("how", ["move", "stop", "pause"])
+def test_batches_that_are_sent_again_to_the_new_leader_are_stored_once(how: str, nodes: PureNodes) -> None:
+    """A producer has up to five batches under way, and does not know which of them the old leader has stored."""
+    leader = nodes.leader("orders", 0)
+    batches = [encode_batch([(None, b"x")], nodes.now_ms, 7, 0, sequence) for sequence in range(7)]
+
+    def send(sequence: int) -> tuple[int, int]:
+        data = ProduceRequest.PartitionProduceData(0, batches[sequence])
+        request = ProduceRequest(None, -1, 1000, [ProduceRequest.TopicProduceData("orders", partition_data=[data])])
+        result = nodes.call(nodes.leader("orders", 0), request, 11).responses[0].partition_responses[0]
+        return result.error_code, result.base_offset
+
+    for sequence in range(6):
+        assert send(sequence) == (errors.NONE, sequence)
+    if how == "move":
+        nodes.controller.move_leader("orders", 0, leader % 3 + 1, nodes.now_ms)
+    else:
+        getattr(nodes, how)(leader)
+    assert nodes.leader("orders", 0) != leader
+    assert [send(sequence) for sequence in range(1, 7)] == [(errors.NONE, sequence) for sequence in range(1, 7)]

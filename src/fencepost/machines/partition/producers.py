@@ -24,6 +24,7 @@ from fencepost.protocol.errors import (
 from fencepost.protocol.transaction_version import TransactionVersion
 
 BATCHES_KEPT = 5
+NO_TXN = -1
 
 SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
@@ -236,26 +237,24 @@ class Producers:
 
 
 def encode_snapshot(producers: dict[int, Producer]) -> bytes:
-    """Kafka's producer snapshot, version 1. It keeps the last batch of each producer, not all five."""
+    """Kafka's producer snapshot, version 1, with an entry for every batch that is kept, the last one last.
+
+    A new leader needs them all: a producer that lost its leader sends the batches again that were under way.
+    """
+    # Differs: Kafka's snapshot keeps the last batch of each producer. A broker that has restarted refuses the batches
+    # before it if they are sent again. Fencepost keeps five. Kafka reads such a snapshot too: of several entries of a
+    # producer it takes the last.
     entries = []
     for producer_id, producer in producers.items():
-        if producer.batches:
-            last = producer.batches[-1]
-            sequence, offset, delta = last.last_sequence, last.last_offset, last.offset_delta
-        else:
-            sequence, offset, delta = -1, -1, 0
-        entries.append(
-            _SNAPSHOT_ENTRY.pack(
-                producer_id,
-                producer.epoch,
-                sequence,
-                offset,
-                delta,
-                producer.last_timestamp,
-                producer.coordinator_epoch,
-                producer.txn_first_offset,
-            )
-        )
+        epoch, coordinator_epoch, batches = producer.epoch, producer.coordinator_epoch, producer.batches
+        for sent in batches[:-1]:
+            place = (sent.last_sequence, sent.last_offset, sent.offset_delta, sent.timestamp)
+            entries.append(_SNAPSHOT_ENTRY.pack(producer_id, epoch, *place, coordinator_epoch, NO_TXN))
+        sequence, offset, delta = -1, -1, 0
+        if batches:
+            sequence, offset, delta = batches[-1].last_sequence, batches[-1].last_offset, batches[-1].offset_delta
+        place = (sequence, offset, delta, producer.last_timestamp)
+        entries.append(_SNAPSHOT_ENTRY.pack(producer_id, epoch, *place, coordinator_epoch, producer.txn_first_offset))
     body = len(entries).to_bytes(4, "big") + b"".join(entries)
     return SNAPSHOT_VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
 
@@ -273,10 +272,12 @@ def decode_snapshot(snapshot: bytes) -> dict[int, Producer]:
     need = _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size
     if need != len(snapshot):
         raise Truncated(f"producer snapshot of {count} entries", need=need, have=len(snapshot), at=6)
-    producers = {}
+    producers: dict[int, Producer] = {}
     for fields in _SNAPSHOT_ENTRY.iter_unpack(snapshot[_SNAPSHOT_HEAD.size :]):
         producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, txn_first_offset = fields
-        producer = producers[producer_id] = Producer(epoch)
+        producer = producers.get(producer_id)
+        if producer is None or producer.epoch != epoch:
+            producer = producers[producer_id] = Producer(epoch)
         if offset >= 0:
             first_sequence = (sequence - delta) & MAX_SEQUENCE if sequence >= 0 else sequence
             producer.batches.append(SentBatch(first_sequence, sequence, offset, timestamp))

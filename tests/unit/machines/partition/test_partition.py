@@ -672,6 +672,18 @@ def test_a_snapshot_has_kafkas_layout() -> None:
     assert decode_snapshot(snapshot) == producers.by_id
 
 
+def test_a_snapshot_has_all_batches_that_a_producer_may_send_again_and_the_last_one_last() -> None:
+    producers = Producers()
+    for sequence in range(7):
+        sent = SentBatch(sequence, sequence, 100 + sequence, NOW + sequence)
+        producers.apply_batch(5, 2, sent, True, 100 + sequence, 0)
+    snapshot = encode_snapshot(producers.by_id)
+    assert decode_snapshot(snapshot) == producers.by_id
+    last = Producers()
+    last.apply_batch(5, 2, SentBatch(6, 6, 106, NOW + 6), True, 100, 0)
+    assert snapshot.endswith(encode_snapshot(last.by_id)[10:]), "Kafka takes the last entry of a producer"
+
+
 def test_a_producer_known_only_by_a_marker_survives_a_snapshot() -> None:
     producers = Producers()
     producers.apply_marker(5, 2, 7, NOW)
