@@ -316,6 +316,30 @@ def test_callers_that_still_wait_at_a_clean_stop_are_answered(tmp_path: Path) ->
     assert done == [1, 0]
 
 
+def test_nothing_is_appended_after_a_clean_stop_by_callers_that_waited_for_a_sync(tmp_path: Path) -> None:
+    """The next process may have the folder by then."""
+    defer = Later()
+    folder = DataFolder(str(tmp_path), flush=True, defer=defer)
+    log = folder.open_log("orders", 0, TOPIC_ID, LogConfig())
+    refused: list[str] = []
+
+    def go_on() -> None:
+        try:
+            put(log)
+        except StorageFailed as e:
+            refused.append(str(e))
+
+    for _ in range(2):
+        put(log)
+        folder.sync([log], go_on)
+    file = tmp_path / "orders-0" / f"{0:020}.log"
+    size = file.stat().st_size
+    folder.close()
+    defer.run()
+    assert file.stat().st_size == size
+    assert len(refused) == 2
+
+
 def test_a_failed_sync_stops_the_process_and_answers_no_caller(tmp_path: Path) -> None:
     stopped: list[LogTailUnknown] = []
     jobs: list[Done] = []

@@ -336,14 +336,18 @@ class DataFolder:
             if log.is_changed():
                 paths += log.files.to_sync()
                 directories.add(log.files.directory)
+        logs = {name: self._logs[name] for name in settled}
+        ends = {name: (log.end_offset, log.end_address - log.start_address) for name, log in logs.items()}
+        # Whoever waited for a sync, also for one that is under way, would go on and append: behind the end that the
+        # clean stop vouches for, and to files that may belong to the next process by then.
+        for log in self._logs.values():
+            log.forget()
         waiting = self._syncs.close()
         try:
             self._disk.sync_paths(paths, directories)
             call_all(waiting)
             self._recovery_points.store_last()
             if self._last_stop.trust is Trust.CLEAN or not (self._unopened or self.may_have_lost_appends):
-                logs = {name: self._logs[name] for name in settled}
-                ends = {name: (log.end_offset, log.end_address - log.start_address) for name, log in logs.items()}
                 write_clean_stop(self.path, {**self._last_stop.clean_ends, **ends})
         except OSError as error:
             # The next start recovers, as after a crash.
