@@ -80,7 +80,7 @@ wheel: spark-jar ## build the wheel into dist/
 
 # Versions that only these tests need. Tests of a version that cannot be fetched are skipped, with the reason.
 other-engines: setup
-	@[ ! -s .tools/java-home ] || { $(BIN)/python -m scripts.setup_jars kafka-older avro; \
+	@[ ! -s .tools/java-home ] || { $(BIN)/python -m scripts.setup_jars kafka-older avro streams; \
 	python=$$(scripts/find-python) && "$$python" -m scripts.setup_python pyspark 4.3.0; }
 
 test-engines: other-engines ## the long tests: clusters of Apache Kafka and Spark with failing machines, other versions, Spark Connect
