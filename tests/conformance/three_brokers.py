@@ -74,7 +74,7 @@ class ThreeBrokers(ABC):
 
     @abstractmethod
     def lose(self, node_id: int) -> None:
-        """The broker is gone, without a word to anybody."""
+        """The broker is gone, without a word."""
 
     @abstractmethod
     def cut_off(self, node_id: int) -> None:
@@ -100,7 +100,7 @@ class ThreeBrokers(ABC):
         return -1, -1
 
     def coordinator(self, ask: int, key: str, key_type: int) -> int:
-        """Whom the broker `ask` takes for the coordinator; -1 if it knows of none."""
+        """The broker that `ask` takes for the coordinator; -1 if it knows of none."""
         reply = self.call(ask, FindCoordinatorRequest(key, key_type), 3)
         return -1 if reply.error_code else int(reply.node_id)
 

@@ -284,7 +284,7 @@ def ask(s: Stage, node_id: int, request: Message, version: int, topic: str = COP
 
 
 def told_answers(brokers: ThreeBrokers) -> Iterator[tuple[str, str]]:
-    """Each question, which is a request and whom it asks, and the answer, as text."""
+    """Each question, which is a request and the broker that it asks, and the answer, as text."""
     s = Stage(brokers)
     for name, about_partition in TO_LEADERS.items():
         for version in served_versions(name.split(" ")[0]):

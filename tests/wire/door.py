@@ -82,4 +82,4 @@ class Door:
             while chunk := await reader.read(CHUNK_BYTES):
                 writer.write(chunk)
                 await writer.drain()
-        writer.transport.abort()  # Half a connection is of no use to anybody.
+        writer.transport.abort()  # Half a connection is of no use.

@@ -270,7 +270,7 @@ class TxnCoordinator:
 
         def answer(error: int) -> None:
             # If this node is replaced after the decision, the next coordinator finishes it. The client must hear of it
-            # here: if another producer gets the id first, nobody else can tell it any more.
+            # here: if another producer gets the id first, no coordinator can tell it any more.
             if error and shard.txns.get(transactional_id) != prepared:
                 reply(error, -1, -1)
             else:
