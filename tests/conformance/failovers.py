@@ -5,8 +5,9 @@
 Three brokers of Apache Kafka told what failover.txt says, line by line, and `--brokers 3` must tell the same.
 
 Broker A coordinates every transactional id here, and leads `copied`. Broker B alone has partition 0 of `single`, and C
-partition 1; every transaction writes to all three partitions. B is cut off from the others, so a decided transaction
-has to wait for its marker. Then A is lost. B is connected again when another broker coordinates.
+partition 1. Every transaction writes to all three partitions, and commits an offset of a group. B is cut off from the
+others, so a decided transaction has to wait for its marker. Then A is lost. B is connected again when another broker
+coordinates.
 
 Clients try again after an error of RETRIABLE and after a lost connection. How often they have to depends on how fast
 a broker is, so that is not compared; every other answer is.
@@ -24,19 +25,24 @@ from fencepost.machines.txn.records import partition_for
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
+    AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     EndTxnRequest,
     FetchRequest,
     InitProducerIdRequest,
     MetadataRequest,
+    OffsetFetchRequest,
     ProduceRequest,
+    TxnOffsetCommitRequest,
 )
 from fencepost.protocol.schema import Message
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.testing.contents import read_committed
 from tests.conformance.three_brokers import (
     COORDINATOR_PARTITIONS,
+    GROUP_KEY,
     NODE_IDS,
     PATIENCE_S,
     TXN_KEY,
@@ -61,7 +67,7 @@ RETRIABLE = {
     "LEADER_NOT_AVAILABLE",
     "UNKNOWN_TOPIC_OR_PARTITION",
 }
-BUSY = "CONCURRENT_TRANSACTIONS"
+BUSY, UNSTABLE = "CONCURRENT_TRANSACTIONS", "UNSTABLE_OFFSET_COMMIT"
 NO_ANSWER = "no answer"
 EXPECTED = Path(__file__).with_name("failover.txt")
 
@@ -70,11 +76,17 @@ class Versions(NamedTuple):
     """Of the requests that a producer of one transaction version sends."""
 
     produce: int
+    txn_offset_commit: int
     end: int
     adds_partitions: bool
 
+    @property
+    def returns_epoch(self) -> bool:
+        """Whether EndTxn tells the producer which epoch to go on with."""
+        return self.end >= 5
 
-TRANSACTION_VERSIONS = {"TV1": Versions(11, 4, True), "TV2": Versions(12, 5, False)}
+
+TRANSACTION_VERSIONS = {"TV1": Versions(11, 4, 4, True), "TV2": Versions(12, 5, 5, False)}
 
 
 class Producer:
@@ -97,6 +109,26 @@ class Producer:
         assert reply.error_code == 0, errors.name_of(reply.error_code)
         self.producer_id, self.epoch = reply.producer_id, reply.producer_epoch
         self.sequences.clear()
+
+    def commit_offset(self, offset: int) -> None:
+        """Make the offset of a group that has the producer's name part of the transaction."""
+        who = (self.transactional_id, self.producer_id, self.epoch)
+        if self.versions.adds_partitions:
+            request = AddOffsetsToTxnRequest(*who, self.name)
+            reply = self.stage.ask_coordinator(self.transactional_id, request, 3, RETRIABLE | {BUSY})
+            self.tell(f"AddOffsetsToTxn {offset}", in_words(self.stage.errors_in(reply)))
+        partitions = [TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(0, offset, -1, "")]
+        topics = [TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(COPIED, partitions)]
+        commit = TxnOffsetCommitRequest(who[0], self.name, *who[1:], topics=topics)
+        reply = self.stage.ask_group(self.name, commit, self.versions.txn_offset_commit, RETRIABLE | {BUSY})
+        self.tell(f"TxnOffsetCommit {offset}", in_words(self.stage.errors_in(reply)))
+
+    def read_offset(self) -> None:
+        wanted = [OffsetFetchRequest.OffsetFetchRequestTopics(COPIED, partition_indexes=[0])]
+        groups = [OffsetFetchRequest.OffsetFetchRequestGroup(self.name, topics=wanted)]
+        request = OffsetFetchRequest(groups=groups, require_stable=True)
+        reply = self.stage.ask_group(self.name, request, 8, RETRIABLE | {UNSTABLE})
+        self.tell("committed offset", str(reply.groups[0].topics[0].partitions[0].committed_offset))
 
     def write_everywhere(self, value: str) -> None:
         if self.versions.adds_partitions:
@@ -131,8 +163,24 @@ class Producer:
             self.sequences[where] = sequence + 1
         return in_words(found)
 
+    def decide(self, commit: bool) -> None:
+        """End the transaction, whose markers have to wait, and tell the answer.
+
+        On a busy machine the first answer may be lost, and the answer to the next request is that the first one is
+        being carried out. Then the state says what the first answer was: the producer and epoch to go on with.
+        """
+        unanswered_before = self.stage.unanswered
+        request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
+        reply = self.stage.ask_coordinator(self.transactional_id, request, self.versions.end, RETRIABLE)
+        if self.stage.unanswered > unanswered_before and errors.name_of(reply.error_code) == BUSY:
+            reply.error_code = errors.NONE
+            if self.versions.returns_epoch:
+                found = self.state()
+                reply.producer_id, reply.producer_epoch = found.producer_id, found.producer_epoch
+        self.tell("EndTxn", self._granted(reply))
+
     def end(self, step: str, commit: bool, retriable: set[str] = RETRIABLE) -> Any:
-        """End the transaction, and tell the answer. The producer goes on with the epoch that it is given."""
+        """End the transaction, and tell the answer."""
         request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
         reply = self.stage.ask_coordinator(self.transactional_id, request, self.versions.end, retriable)
         self.tell(step, self._granted(reply))
@@ -154,9 +202,14 @@ class Producer:
     def await_state(self, state: str) -> None:
         wait_until(f"{self.name} is {state}", lambda: self.described().startswith(f"{state},"))
 
-    def described(self) -> str:
+    def state(self) -> DescribeTransactionsResponse.TransactionState:
         request = DescribeTransactionsRequest([self.transactional_id])
         [txn] = self.stage.ask_coordinator(self.transactional_id, request, 0, RETRIABLE).transaction_states
+        assert isinstance(txn, DescribeTransactionsResponse.TransactionState)
+        return txn
+
+    def described(self) -> str:
+        txn = self.state()
         partitions = sorted((topic.topic, index) for topic in txn.topics for index in topic.partitions)
         if txn.transaction_state.startswith("Prepare"):
             # Kafka leaves out those whose markers are written, and how many are written is a matter of time.
@@ -185,6 +238,7 @@ class Failover:
         self.brokers = brokers
         self.told: list[str] = []
         self.seen: set[str] = set()  # The errors after which a client tried again.
+        self.unanswered = 0  # The requests whose outcome their client does not know.
         self.living = set(NODE_IDS)
         self.a = self._await_coordinator(self.id_at_a("first"))
         self.c, self.b = (node_id for node_id in NODE_IDS if node_id != self.a)
@@ -219,6 +273,7 @@ class Failover:
         for producer in everyone:
             producer.init()
             producer.write_everywhere("before")
+            producer.commit_offset(1)
 
         self.brokers.cut_off(b)
         for commit, producer in self._decided(by_case):
@@ -244,11 +299,13 @@ class Failover:
             self._fence(producer)
         self._fetch_in_old_epoch(epoch_before)
         self.told += self._values()
+        for producer in everyone:
+            producer.read_offset()
 
         self.brokers.heal()
         self.living.add(a)
         self._ask_replaced(everyone[0])
-        assert self.seen <= RETRIABLE | {BUSY, NO_ANSWER}
+        assert self.seen <= RETRIABLE | {BUSY, UNSTABLE, NO_ANSWER}
         return self.told
 
     @staticmethod
@@ -256,7 +313,7 @@ class Failover:
         return [(case == "committed", producer) for case in ("committed", "aborted") for producer in by_case[case]]
 
     def _decide(self, producer: Producer, commit: bool) -> None:
-        producer.end("EndTxn", commit)
+        producer.decide(commit)
         producer.describe("described when decided")
         producer.end("EndTxn again", commit)
         producer.end("EndTxn, the other outcome", not commit)
@@ -270,12 +327,13 @@ class Failover:
         producer.end("EndTxn when complete, the other outcome", not commit)
         producer.go_on_with(reply)
         producer.write_everywhere("next")
-        producer.go_on_with(producer.end("EndTxn of the next transaction", True))
+        producer.go_on_with(producer.end("EndTxn of the next transaction", True, RETRIABLE | {BUSY}))
         producer.await_state("CompleteCommit")
 
     def _go_on(self, producer: Producer) -> None:
         producer.write_everywhere("after")
-        producer.end("EndTxn", True)
+        producer.commit_offset(2)
+        producer.end("EndTxn", True, RETRIABLE | {BUSY})
         producer.await_state("CompleteCommit")
         producer.describe("described at the end")
 
@@ -288,7 +346,7 @@ class Failover:
         zombie.end("EndTxn of the zombie", True)
         zombie.describe("described after the zombie")
         successor.write_everywhere("successor")
-        successor.end("EndTxn of the next producer", True)
+        successor.end("EndTxn of the next producer", True, RETRIABLE | {BUSY})
         successor.await_state("CompleteCommit")
 
     def _fetch_in_old_epoch(self, epoch: int) -> None:
@@ -335,6 +393,9 @@ class Failover:
 
         return self._ask(there, request, version, retriable)
 
+    def ask_group(self, group_id: str, request: Message, version: int, retriable: set[str]) -> Any:
+        return self._ask(lambda ask: self.brokers.coordinator(ask, group_id, GROUP_KEY), request, version, retriable)
+
     def ask_leader(self, where: TopicPartition, request: Message, version: int, retriable: set[str]) -> Any:
         return self._ask(lambda ask: self.brokers.leader_and_epoch(ask, *where)[0], request, version, retriable)
 
@@ -350,8 +411,10 @@ class Failover:
                     if not found & retriable:
                         return reply
                     self.seen |= found & retriable
+                    self.unanswered += found != {BUSY}
             except Unanswered:
                 self.seen.add(NO_ANSWER)
+                self.unanswered += 1
             assert time.monotonic() < deadline, f"{request} was not answered for {PATIENCE_S:g} s: {self.seen}"
             time.sleep(0.05)
 
@@ -383,16 +446,17 @@ class Failover:
 
 
 def place(where: TopicPartition) -> str:
-    return {ON_A: "copied", ON_B: "single-0", ON_C: "single-1"}[where]
+    return {ON_A: "copied", ON_B: "single-0", ON_C: "single-1"}.get(where, f"{where[0]}-{where[1]}")
 
 
 def in_words(found: list[str]) -> str:
     return ", ".join(found) or "NONE"
 
 
-def expected() -> list[str]:
-    return [line for line in EXPECTED.read_text().splitlines() if line and not line.startswith("#")]
+def expected() -> str:
+    return "\n".join(line for line in EXPECTED.read_text().splitlines() if line and not line.startswith("#"))
 
 
-def told_by_failover(brokers: ThreeBrokers) -> list[str]:
-    return Failover(brokers).run()
+def told_by_failover(brokers: ThreeBrokers) -> str:
+    """What clients are told, a line for each answer."""
+    return "\n".join(Failover(brokers).run())

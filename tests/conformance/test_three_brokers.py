@@ -20,8 +20,9 @@ ON_APACHE_KAFKA = [pytest.mark.engines, pytest.mark.java, pytest.mark.slow, pyte
 
 @pytest.fixture(scope="module")
 def theirs() -> Iterator[ApacheBrokers]:
-    # A leader that was lost does not get its partitions back by itself.
-    with apache_kafka_cluster({"auto.leader.rebalance.enable": "false"}, with_doors=True) as cluster:
+    # Leaders move only when a broker is lost: not back again, and not because a busy machine lets a broker wait.
+    settings = {"auto.leader.rebalance.enable": "false", "broker.session.timeout.ms": "15000"}
+    with apache_kafka_cluster(settings, with_doors=True) as cluster:
         brokers = ApacheBrokers(cluster)
         yield brokers
         brokers.close()
