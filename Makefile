@@ -80,7 +80,7 @@ wheel: spark-jar ## build the wheel into dist/
 
 # Versions that only these tests need. Tests of a version that cannot be fetched are skipped, with the reason.
 other-engines: setup
-	@[ ! -s .tools/java-home ] || { $(BIN)/python -m scripts.setup_jars kafka-older avro; \
+	@[ ! -s .tools/java-home ] || { $(BIN)/python -m scripts.setup_jars kafka-older avro streams; \
 	python=$$(scripts/find-python) && "$$python" -m scripts.setup_python pyspark 4.3.0; }
 
 test-engines: other-engines ## the long tests: clusters of Apache Kafka and Spark with failing machines, other versions, Spark Connect
@@ -89,8 +89,12 @@ test-engines: other-engines ## the long tests: clusters of Apache Kafka and Spar
 	@$(MAKE) sim JOBS=2 SECONDS=120
 	@$(BIN)/python -m pytest -v -n 1 -m engines $(SOCKET_TESTS)
 
-crash: $(STAMPS)/env ## ROUNDS=50 [SEED=...] kills the broker under load, damages its files, and looks for what it lost
+crash: $(STAMPS)/env ## ROUNDS=50 [SEED=...] kills the broker under load, damages its files, and looks for what it lost; NODES=3 SECONDS=60 stops and pauses nodes instead
+ifdef NODES
+	@$(BIN)/python -m scripts.crash_nodes --nodes $(NODES) --seconds $(or $(SECONDS),60) $(if $(SEED),--seed $(SEED))
+else
 	@$(BIN)/python -m scripts.crash --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED))
+endif
 
 crash-spark: spark ## ROUNDS=10 [SEED=...] kills driver and Python workers of the Spark pipeline at random moments, again and again
 	@JAVA_HOME="$$(cat .tools/java-home)" $(BIN)/python scripts/crash_spark.py --rounds $(or $(ROUNDS),10) $(if $(SEED),--seed $(SEED))

@@ -32,41 +32,17 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from fencepost.cli.streams import say
 from fencepost.server.crash import POINTS
 from fencepost.testing import BrokerFailed
-from tests.crash import killing
-from tests.crash.client_process import ClientProcess
 from tests.crash.damage import change_a_byte, spoil_derived, tear_tails
-from tests.crash.journal import Journals
-from tests.crash.killing import CHOICES, INPUT, OUTPUT, TOPICS, kill_while_it_starts
-from tests.crash.ledger import Anomaly, Checker, Outcome, check_compacted, check_pipeline, check_retained
-from tests.crash.load import Copier
+from tests.crash.killing import CHOICES, kill_while_it_starts
 from tests.crash.power import PAGE_BYTES, DurableDisk, WatchedBroker
-from tests.readers.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
+from tests.crash.workload import CLIENTS, SETTINGS, Lost, Workload
+from tests.readers.reading import IMPATIENT, read_all
 
-COMPACTED, SHORT = "balances", "audit"
-TOPIC_SETTINGS = {
-    COMPACTED: {"cleanup.policy": "compact", "segment.bytes": "8192", "min.cleanable.dirty.ratio": "0.01"},
-    SHORT: {"retention.bytes": "65536", "segment.bytes": "16384"},
-}
-CLIENTS: dict[str, tuple[str, dict[str, object]]] = {
-    **{
-        f"writer-{i}": ("TxnWriter", {"topics": {**TOPICS, COMPACTED: 1, SHORT: 1}, "keyed": [COMPACTED]})
-        for i in range(3)
-    },
-    "tv2-writer": ("Tv2Writer", {"topics": {**TOPICS, SHORT: 1}}),
-    **{f"copier-{i}": ("Copier", {"source": INPUT, "target": OUTPUT}) for i in range(2)},
-}
-RETENTION_CHECK_S = 0.2
-SETTINGS = killing.SETTINGS | {"log.retention.check.interval.ms": f"{RETENTION_CHECK_S * 1000:.0f}"}
 # Points that every transaction reaches: there, the Nth time is another moment than the first. Others are rare.
 FREQUENT = ("txn.", "offsets.", "index.")
 POINT_TIMEOUT_S = 20.0
-SHOWN_ANOMALIES = 20
 CUT = re.compile(r": cut (\d+) bytes of \S+ after offset -?\d+ \(position (\d+)")
 MADE_AGAIN = re.compile(r"^(\S+): .*?(\d{20})\.\w+ is (?:missing|damaged)", re.MULTILINE)
-
-
-class Lost(Exception):
-    """The broker broke a promise, or did not start again."""
 
 
 @dataclass(frozen=True)
@@ -144,17 +120,15 @@ class Run:
         data.mkdir()
         self.broker = WatchedBroker(data=data, settings=SETTINGS, syncs=syncs)
         self.disk = DurableDisk(data, syncs)
-        self.clients: list[ClientProcess] = []
-        self.journals = Journals({})
-        self.checker = Checker(self.journals, {COMPACTED, SHORT})
+        self.workload = Workload(self.broker, folder, seed, CLIENTS)
 
     def go(self) -> None:
         """Raises Lost, with the evidence."""
         plans = plan_rounds(self.rounds, self.rng, len(CLIENTS))
         self._begin_life(plans[0])
         self.broker.start()
-        self._create_topics()
-        self._start_clients()
+        self.workload.create_topics()
+        self.workload.start()
         for number, plan in enumerate(plans, 1):
             self.round = number
             how = self._end_life(plan)
@@ -162,50 +136,19 @@ class Run:
             damage, torn = self._damage(plan)
             restart_s = self._begin_next_life(plan, plans[number % len(plans)])
             self._check_report("\n".join(self.broker.warnings[said_before:]), torn, plan)
-            for client in self.clients:
-                client.check()
-            self.journals.refresh()
-            commits = self.journals.count()[Outcome.COMMITTED]
+            commits = self.workload.commits()
             say(f"round {number}/{self.rounds}: {how}; {damage}; back in {restart_s:.2f} s; {commits:,} commits")
             # A check reads all records, so long runs check only in some rounds.
             if number % max(1, self.rounds // 25) == 0:
                 self._check(at_rest=False)
-        self._stop_clients()
-        time.sleep(5 * RETENTION_CHECK_S)  # Until retention has deleted old segments.
+        self.workload.stop()
         self._check(at_rest=True)
         self.broker.stop()
         self._check_that_a_changed_byte_is_reported()
 
     def close(self) -> None:
-        for client in self.clients:
-            client.kill()
+        self.workload.kill()
         self.broker.kill()
-
-    # --- the clients --------------------------------------------------------------------------------------------
-
-    def _create_topics(self) -> None:
-        admin = AdminClient(IMPATIENT | {"bootstrap.servers": self.broker.bootstrap_servers})
-        partitions = {**TOPICS, OUTPUT: TOPICS[INPUT], COMPACTED: 1, SHORT: 1}
-        new = [
-            NewTopic(name, num_partitions=count, config=TOPIC_SETTINGS.get(name, {}))
-            for name, count in partitions.items()
-        ]
-        for created in admin.create_topics(new).values():
-            created.result(TIMEOUT_S)
-
-    def _start_clients(self) -> None:
-        for name, (kind, options) in CLIENTS.items():
-            path = self.folder / f"{name}.journal"
-            self.journals.add(name, path)
-            client = ClientProcess(name, kind, self.broker.bootstrap_servers, self.seed, path, **options)
-            client.start()
-            self.clients.append(client)
-
-    def _stop_clients(self) -> None:
-        for client in self.clients:
-            client.ask_to_stop()
-        for client in self.clients:
-            client.stop()
 
     # --- one round ------------------------------------------------------------------------------------------------
 
@@ -219,11 +162,11 @@ class Run:
     def _end_life(self, plan: Plan) -> str:
         if plan.killed_client >= 0:
             self.tally.clients += 1
-            client = self.clients[plan.killed_client]
+            client = self.workload.clients[plan.killed_client]
             client.kill()
             client.start()
         self.tally.kills += 1
-        also = f", {self.clients[plan.killed_client].name} too" if plan.killed_client >= 0 else ""
+        also = f", {self.workload.clients[plan.killed_client].name} too" if plan.killed_client >= 0 else ""
         if not plan.point:
             time.sleep(plan.after_s)
             if not self.broker.is_running:
@@ -304,25 +247,8 @@ class Run:
             raise Lost(f"the broker has a bug:\n{said}")
 
     def _check(self, *, at_rest: bool) -> None:
-        servers = self.broker.bootstrap_servers
         self.tally.checks += 1
-        committed = committed_offsets(servers, Copier.group_id, INPUT)
-        self.journals.refresh()
-        over = self.journals.over()
-        seen = read_all(servers, [*TOPICS, OUTPUT, COMPACTED, SHORT])
-        self.journals.refresh()
-        of = {topic: [record for record in seen if record.topic == topic] for topic in {r.topic for r in seen}}
-        inputs, outputs, compacted, short = (of.get(topic, []) for topic in (INPUT, OUTPUT, COMPACTED, SHORT))
-        found: list[Anomaly] = [
-            *self.checker.check(over, seen),
-            *check_pipeline(inputs, outputs, committed, at_rest=at_rest),
-            *check_compacted(over, COMPACTED, compacted),
-        ]
-        if at_rest:  # Before, records may be deleted during the read.
-            found += check_retained(over, SHORT, short)
-        if found:
-            lines = "\n".join(f"  {anomaly}" for anomaly in found[:SHOWN_ANOMALIES])
-            raise Lost(f"{len(found)} anomalies:\n{lines}")
+        self.workload.check(at_rest=at_rest)
 
     def _check_that_a_changed_byte_is_reported(self) -> None:
         """If the disk changes acknowledged data, a reader must get an error, not wrong data."""
@@ -365,12 +291,8 @@ def main() -> int:
 
 
 def report(run: Run, took_s: float) -> None:
-    tally, counts = run.tally, run.journals.count()
-    # Open transactions were never asked to be committed, and their clients were killed.
-    transactions = ", ".join(
-        f"{count:,} {outcome.value}" for outcome, count in counts.items() if outcome is not Outcome.OPEN
-    )
-    print(f"transactions: {transactions}")
+    tally = run.tally
+    print(f"transactions: {run.workload.counts()}")
     print(
         f"kills: {tally.kills}, {tally.in_recovery} of them in recovery; power lost {tally.power_losses} times; "
         f"{tally.torn} logs torn, {tally.torn_by_kills} more by kills alone; "

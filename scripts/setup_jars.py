@@ -5,7 +5,9 @@ own cache, because with its defaults it can fail on a half-filled local reposito
 Without jars the Java tests are skipped, so a failure prints one line and does not end the set-up.
 
 python -m scripts.setup_jars [kafka] [connector]    both, unless one is named
-python -m scripts.setup_jars kafka-older avro       another Apache Kafka and Spark's Avro, for `make test-engines`
+python -m scripts.setup_jars kafka-older avro streams
+                                                    another Apache Kafka, Spark's Avro and Kafka Streams, for
+                                                    `make test-engines`
 """
 
 from __future__ import annotations
@@ -89,6 +91,15 @@ AVRO = JarSet(
     "the test of the guide's lines for Avro is skipped",
 )
 
+STREAMS_PARTS = (("org.apache.kafka", "kafka-streams", "4.3.1"), ("org.rocksdb", "rocksdbjni", "10.1.3"))
+STREAMS = JarSet(
+    "Kafka Streams 4.3.1",
+    "kafka-streams-4.3.1",
+    tuple(f'<dependency org="{o}" name="{n}" rev="{v}" transitive="false"/>' for o, n, v in STREAMS_PARTS),
+    tuple(f"{name}-{version}.jar" for _, name, version in STREAMS_PARTS),
+    "the test with Kafka Streams is skipped",
+)
+
 
 def ivy_jar() -> Path:
     found = sorted((ROOT / ".venv").glob("lib/python*/site-packages/pyspark/jars/ivy-*.jar"))
@@ -150,7 +161,7 @@ def java() -> Path:
 def main() -> int:
     if not (TOOLS / "java-home").is_file():
         return 0
-    wanted = {"kafka": KAFKA, "connector": CONNECTOR, "kafka-older": OLDER_KAFKA, "avro": AVRO}
+    wanted = {"kafka": KAFKA, "connector": CONNECTOR, "kafka-older": OLDER_KAFKA, "avro": AVRO, "streams": STREAMS}
     for name in sys.argv[1:] or ("kafka", "connector"):
         if not home_of(wanted[name]).is_dir():
             fetch(wanted[name], java())

@@ -7,7 +7,9 @@ client.stop()          # After the end of its current transaction.
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -75,6 +77,8 @@ class ClientProcess:
             if exit_code != 0:
                 raise ClientFailed(f"{self.name} ended with exit code {exit_code}\n{self._said()}")
         except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGABRT)  # It prints the stacks of its threads.
+            self._process.wait()
             raise ClientFailed(f"{self.name} does not end\n{self._said()}") from None
         finally:
             self.kill()
@@ -93,6 +97,7 @@ class ClientProcess:
 
 
 def main() -> int:
+    faulthandler.enable()
     given = json.loads(sys.argv[1])
     journal = Journal(Path(given["journal"]), given["name"])
     stop = threading.Event()

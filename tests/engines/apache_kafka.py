@@ -37,6 +37,7 @@ from confluent_kafka.admin import AdminClient
 from tests.engines.certificates import Authority
 from tests.engines.java import KAFKA_VERSION, SHORT_LIVED, java_command, quick_start
 from tests.engines.oidc import AUDIENCE, ISSUER, SigningKey
+from tests.wire.door import Door
 
 START_TIMEOUT_S = 60.0
 # A broker of a test lives for a minute: a quick compiler and a simple collector halve what its start takes.
@@ -256,10 +257,14 @@ def apache_kafka(
 
 
 class ApacheKafkaCluster:
-    """Several brokers, each of them a controller too, by their node ids."""
+    """Several brokers, each of them a controller too, by their node ids.
 
-    def __init__(self, nodes: Mapping[int, ApacheKafka]) -> None:
+    Requests from one broker to another pass through the door of the latter, if it has one.
+    """
+
+    def __init__(self, nodes: Mapping[int, ApacheKafka], doors: Mapping[int, Door]) -> None:
         self.nodes = dict(nodes)
+        self.doors = dict(doors)
         self.bootstrap_servers = ",".join(node.bootstrap_servers for node in nodes.values())
 
     def kill(self, node_id: int) -> None:
@@ -307,14 +312,20 @@ class ApacheKafkaCluster:
 
 
 @contextmanager
-def apache_kafka_cluster(*, version: str = KAFKA_VERSION) -> Iterator[ApacheKafkaCluster]:
-    """Three brokers, three replicas of everything, of which two have to be in sync."""
+def apache_kafka_cluster(
+    overrides: Mapping[str, str] | None = None, *, version: str = KAFKA_VERSION, with_doors: bool = False
+) -> Iterator[ApacheKafkaCluster]:
+    """Three brokers, three replicas of everything, of which two have to be in sync.
+
+    `with_doors`: a test can shut the door that the other brokers reach a broker through.
+    """
     with ExitStack() as cleanup:
         directory = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
         node_ids = (1, 2, 3)
-        free = cleanup.enter_context(held_ports(2 * len(node_ids)))
-        ports, controller_ports = dict(zip(node_ids, free)), dict(zip(node_ids, free[len(node_ids) :]))
+        free = cleanup.enter_context(held_ports(3 * len(node_ids)))
+        ports, controller_ports, inner_ports = (dict(zip(node_ids, free[n::3])) for n in range(3))
+        doors = {n: cleanup.enter_context(Door(port)) for n, port in inner_ports.items() if with_doors}
         voters = ",".join(f"{node_id}@127.0.0.1:{port}" for node_id, port in controller_ports.items())
         cluster_id = new_cluster_id()
         nodes = {}
@@ -323,12 +334,15 @@ def apache_kafka_cluster(*, version: str = KAFKA_VERSION) -> Iterator[ApacheKafk
             home.mkdir()
             settings = default_settings(home / "data", port, controller_ports[node_id])
             settings |= cluster_settings(node_id, voters)
+            if with_doors:
+                settings |= door_settings(settings, inner_ports[node_id], doors[node_id].port)
+            settings |= overrides or {}
             del settings["controller.quorum.bootstrap.servers"]  # Voters are named, so they need not be found.
             properties = home / "server.properties"
             properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
             run_tool("kafka-storage", "format", "-t", cluster_id, "-c", properties, version=version)
             nodes[node_id] = ApacheKafka(home, port, version=version)
-        cluster = ApacheKafkaCluster(nodes)
+        cluster = ApacheKafkaCluster(nodes, doors)
         cleanup.callback(cluster.stop)
         cluster.start()
         yield cluster
@@ -354,6 +368,16 @@ def cluster_settings(node_id: int, voters: str) -> dict[str, str]:
         # When a broker counts as dead: sooner than in the field, later than a busy machine may take to answer.
         "broker.session.timeout.ms": "6000",
         "broker.heartbeat.interval.ms": "500",
+    }
+
+
+def door_settings(settings: Mapping[str, str], port: int, door_port: int) -> dict[str, str]:
+    """What is added for a broker that others reach through a door. Clients and controllers do not need it."""
+    return {
+        "listeners": f"{settings['listeners']},INNER://127.0.0.1:{port}",
+        "advertised.listeners": f"{settings['advertised.listeners']},INNER://127.0.0.1:{door_port}",
+        "inter.broker.listener.name": "INNER",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,INNER:PLAINTEXT",
     }
 
 

@@ -125,7 +125,7 @@ def coordinator_epoch_unchecked() -> list[Patch]:
 
 def decided_and_left() -> list[Patch]:
     """A new coordinator does not finish what the one before has decided."""
-    return [(TxnCoordinator, "finish_decided", lambda self, indexes, now_ms: None)]
+    return [(TxnCoordinator, "go_on", lambda self, indexes, now_ms: None)]
 
 
 def complete_before_markers() -> list[Patch]:

@@ -232,7 +232,7 @@ class Cluster:
 
     def coordinate(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
         self._load_coordinators(opened, now_ms)
-        self.txns.finish_decided([index for name, index in opened if name == TXN_TOPIC], now_ms)
+        self.txns.go_on([index for name, index in opened if name == TXN_TOPIC], now_ms)
 
     def resign(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         self.housekeeping.stop()  # Its runs begin again at their intervals, with the partitions that are left.

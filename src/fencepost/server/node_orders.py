@@ -53,7 +53,7 @@ class NodeOrders:
                 await self._carry_out(order)
             except (NodeOrderRefused, CannotListen, StorageFailed, OSError) as e:
                 refusal = str(e)
-            except Exception as e:  # A bug. Whoever gave the order waits for the answer.
+            except Exception as e:  # A bug. The client that gave the order waits for the answer.
                 self._failed(e)
                 refusal = f"the order failed: {type(e).__name__}: {e}"
             then(refusal, self.describe())

@@ -14,6 +14,9 @@ on stdout, `{"value": ...}` or `{"error": NAME, "text": ...}`. The steps:
                                                         transaction; `end` is commit, abort, or none to leave it open
     process name    progress name    stop name          move in the background; how many so far; leave
 
+Java and franz-go also take `request_ms` in open and mover, how long they wait for an answer, and Java's mover takes
+the `protocol` of its group, classic or consumer.
+
 A player dies by kill -9 as any program does, which a client in the test's own process could not.
 """
 

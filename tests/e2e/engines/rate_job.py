@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 WRITTEN, COMMITTED = "written, not committed", "committed, not noted by Spark"
@@ -27,6 +27,7 @@ class Plan:
     wait_in_batch: int = -1
     wait_at: str = ""
     plane: str = "jvm"
+    more: dict[str, str] = field(default_factory=dict)  # Settings of the sink.
 
 
 def main(plan: Plan) -> None:
@@ -69,7 +70,7 @@ def main(plan: Plan) -> None:
     spark.sparkContext.setLogLevel("WARN")
     tell("started", pyspark=pyspark.__version__)
     settings = {"bootstrap.servers": plan.servers, "transactional.id": plan.topic, "fencepost.plane": plan.plane}
-    sink = ExactlyOnceSink(settings)
+    sink = ExactlyOnceSink(settings | plan.more)
     is_over = threading.Event()
 
     @sink.batch

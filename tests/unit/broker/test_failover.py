@@ -286,6 +286,22 @@ def test_a_client_whose_coordinator_moves_while_it_aborts_for_a_new_producer_is_
     assert second.response.error_code == errors.NOT_COORDINATOR
 
 
+def test_a_coordinator_that_moves_before_all_ids_are_fenced_after_a_power_loss_fences_the_rest(
+    nodes: PureNodes,
+) -> None:
+    """A power loss may have lost the records of the last epochs, so no epoch of the same producer id is given out."""
+    producer = PureProducer(nodes, "t1")
+    assert [producer.produce(*where) for where in ALL] == ["NONE"] * 6
+    storage = after_kill(nodes.storage)
+    storage.may_have_lost_appends = True
+    after = PureNodes(3, storage=storage)  # The markers that end the transaction are under way.
+    index = after.clusters[1].txns.partition_of("t1", after.now_ms)
+    after.controller.move_leader(TXN_TOPIC, index, after.coordinator_of("t1") % 3 + 1, after.now_ms)
+    after.advance(1000)
+    assert PureProducer(after, "t1").producer_id > producer.producer_id
+    assert is_stable(after)
+
+
 def offset_commit(offset: int) -> OffsetCommitRequest:
     partition = OffsetCommitRequest.OffsetCommitRequestPartition(0, offset)
     return OffsetCommitRequest(

@@ -38,7 +38,7 @@ def test_an_answer_that_is_no_http_ends_one_attempt_and_not_all(door: socket.soc
     found = open_key_set(f"http://127.0.0.1:{door.getsockname()[1]}/", 3600, (0.01, 0.01), lines.append)
     end = time.monotonic() + WAIT_S
     while not found.find("first") and time.monotonic() < end:
-        time.sleep(0.01)  # The keys arrive in a thread that tells nobody.
+        time.sleep(0.01)  # The keys arrive in a thread that gives no sign.
     assert found.find("first")
     assert len(lines) == 1
     assert "cannot be read" in lines[0]

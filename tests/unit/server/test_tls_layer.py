@@ -92,7 +92,7 @@ def test_a_client_whose_certificate_cannot_be_read_is_never_served(authority: Au
         world = World()
 
         def read(certificate: object) -> None:
-            raise KeyError("an attribute that nobody knows")
+            raise KeyError("an unknown attribute")
 
         client = TlsClient(world, authority, read)
         await client.shake_hands()

@@ -24,7 +24,7 @@ def handle(ctx: Context, req: SaslAuthenticateRequest) -> SaslAuthenticateRespon
 
 
 def _refuse_later(ctx: Context, refused: LoginRefused) -> None:
-    """Whoever tries passwords has to wait for each answer."""
+    """A client that tries passwords has to wait for each answer."""
 
     def refuse(now_ms: int) -> None:
         ctx.reply(SaslAuthenticateResponse(errors.SASL_AUTHENTICATION_FAILED, refused.message))

@@ -37,6 +37,8 @@ def _describe(ctx: Context, transactional_id: str) -> TransactionState:
         txn.start_ms,
         txn.producer_id,
         txn.producer_epoch,
+        # Differs: Kafka leaves out the partitions of a decided transaction whose markers are written. Fencepost lists
+        # all of them until the transaction is complete.
         [
             TopicData(topic, indexes)
             for topic, indexes in group_by_topic(txn.partitions).items()

@@ -67,6 +67,17 @@ class TxnRecovery:
                 elif txn.state is ONGOING and aborts_ongoing:
                     self._txns.fence(shard, txn, now_ms, lambda error: None)
 
+    def go_on(self, shard: TxnShard, now_ms: int) -> None:
+        """Continue where the node stopped that has led the shard: with what it has decided, and after a power loss with
+        the ids that it has not fenced yet."""
+        lost_appends = self._cluster.storage.may_have_lost_appends
+        first_id_after_loss = self._cluster.metadata.first_producer_id_after_loss
+        for txn in list(shard.txns.values()):
+            if lost_appends and txn.producer_id < first_id_after_loss:
+                self._fence_owner(shard, txn.transactional_id, now_ms, lambda transactional_id: None)
+            elif txn.state in PREPARED:
+                self._txns.two_phase_commit.write_markers(shard, txn, txn.partitions, now_ms, None)
+
     def _fence_owner(self, shard: TxnShard, transactional_id: str, now_ms: int, then: Callable[[str], None]) -> None:
         """Keep the producer of an id from continuing after a power loss, whatever the state of the id is.
 
@@ -77,6 +88,8 @@ class TxnRecovery:
         power loss can lose the records of the last epochs too, and a later epoch of the same producer id could be one
         of these.
         """
+        if shard.is_closed:
+            return  # The node that leads it now goes on.
         txn = shard.txns[transactional_id]
         shard.pending.add(transactional_id)
 

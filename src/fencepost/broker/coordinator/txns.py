@@ -20,7 +20,7 @@ from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn import decisions
 from fencepost.machines.txn.records import partition_for
-from fencepost.machines.txn.states import DEAD, ONGOING, PREPARED, IllegalMove, Txn, TxnState
+from fencepost.machines.txn.states import DEAD, ONGOING, IllegalMove, Txn, TxnState
 from fencepost.protocol import errors
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TransactionVersion
@@ -270,7 +270,7 @@ class TxnCoordinator:
 
         def answer(error: int) -> None:
             # If this node is replaced after the decision, the next coordinator finishes it. The client must hear of it
-            # here: if another producer gets the id first, nobody else can tell it any more.
+            # here: if another producer gets the id first, no coordinator can tell it any more.
             if error and shard.txns.get(transactional_id) != prepared:
                 reply(error, -1, -1)
             else:
@@ -326,12 +326,10 @@ class TxnCoordinator:
         if shard is not None:
             shard.is_closed = True
 
-    def finish_decided(self, indexes: Iterable[int], now_ms: int) -> None:
-        """After a move: write the markers of the transactions that the coordinator before has decided."""
+    def go_on(self, indexes: Iterable[int], now_ms: int) -> None:
+        """After a move: continue where the coordinator before has stopped."""
         for index in indexes:
-            shard = self.shards[index]
-            for txn in [txn for txn in shard.txns.values() if txn.state in PREPARED]:
-                self.two_phase_commit.write_markers(shard, txn, txn.partitions, now_ms, None)
+            self._recovery.go_on(self.shards[index], now_ms)
 
     def begin_timers(self, now_ms: int) -> None:
         timers = self._cluster.timers

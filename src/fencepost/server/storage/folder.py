@@ -338,8 +338,8 @@ class DataFolder:
                 directories.add(log.files.directory)
         logs = {name: self._logs[name] for name in settled}
         ends = {name: (log.end_offset, log.end_address - log.start_address) for name, log in logs.items()}
-        # Whoever waited for a sync, also for one that is under way, would go on and append: behind the end that the
-        # clean stop vouches for, and to files that may belong to the next process by then.
+        # A request that waited for a sync, also for one that is under way, would go on and append: behind the end that
+        # the clean stop vouches for, and to files that may belong to the next process by then.
         for log in self._logs.values():
             log.forget()
         waiting = self._syncs.close()

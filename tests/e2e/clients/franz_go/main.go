@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -39,6 +40,7 @@ type step struct {
 	Source          string   `json:"source"`
 	Target          string   `json:"target"`
 	SessionMs       int      `json:"session_ms"`
+	RequestMs       int      `json:"request_ms"`
 	Count           int      `json:"count"`
 	End             string   `json:"end"`
 }
@@ -125,13 +127,22 @@ func version() string {
 
 func (p *player) options(more ...kgo.Opt) []kgo.Opt {
 	return append([]kgo.Opt{
-		kgo.SeedBrokers(p.servers),
+		kgo.SeedBrokers(strings.Split(p.servers, ",")...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.FetchMaxWait(20 * time.Millisecond),
 		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()),
 		// A broker that is killed is back within a second.
 		kgo.RetryBackoffFn(func(int) time.Duration { return 50 * time.Millisecond }),
 	}, append(security(), more...)...)
+}
+
+// How long a client waits for an answer, if the step says so.
+func patience(s step) []kgo.Opt {
+	if s.RequestMs == 0 {
+		return nil
+	}
+	wait := time.Duration(s.RequestMs) * time.Millisecond
+	return []kgo.Opt{kgo.DialTimeout(wait), kgo.RequestTimeoutOverhead(wait), kgo.ProduceRequestTimeout(wait)}
 }
 
 // TLS and login, if the environment names them.
@@ -161,7 +172,7 @@ func security() []kgo.Opt {
 }
 
 func (p *player) open(ctx context.Context, s step) error {
-	options := p.options()
+	options := p.options(patience(s)...)
 	if s.TransactionalID != "" {
 		options = append(options, kgo.TransactionalID(s.TransactionalID))
 	}
@@ -223,6 +234,7 @@ func (p *player) read(ctx context.Context, s step) ([][]string, error) {
 // same transaction.
 type mover struct {
 	session *kgo.GroupTransactSession
+	open    func(context.Context) (*kgo.GroupTransactSession, error)
 	target  string
 	done    chan struct{}
 	cancel  context.CancelFunc
@@ -234,21 +246,28 @@ type mover struct {
 }
 
 func (p *player) openMover(ctx context.Context, s step) error {
-	session, err := kgo.NewGroupTransactSession(p.options(
-		kgo.TransactionalID(s.TransactionalID),
-		kgo.ConsumerGroup(s.Group),
-		kgo.ConsumeTopics(s.Source),
-		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-		kgo.SessionTimeout(time.Duration(s.SessionMs)*time.Millisecond),
-		kgo.HeartbeatInterval(100*time.Millisecond),
-	)...)
+	open := func(ctx context.Context) (*kgo.GroupTransactSession, error) {
+		session, err := kgo.NewGroupTransactSession(append(p.options(patience(s)...),
+			kgo.TransactionalID(s.TransactionalID),
+			kgo.ConsumerGroup(s.Group),
+			kgo.ConsumeTopics(s.Source),
+			kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+			kgo.SessionTimeout(time.Duration(s.SessionMs)*time.Millisecond),
+			kgo.HeartbeatInterval(100*time.Millisecond),
+		)...)
+		if err == nil {
+			_, _, err = session.Client().ProducerID(ctx)
+		}
+		return session, err
+	}
+	session, err := open(ctx)
 	if err != nil {
 		return err
 	}
 	life, cancel := context.WithCancel(context.Background())
-	p.movers[s.Name] = &mover{session: session, target: s.Target, done: make(chan struct{}), cancel: cancel, life: life}
-	_, _, err = session.Client().ProducerID(ctx)
-	return err
+	p.movers[s.Name] = &mover{
+		session: session, open: open, target: s.Target, done: make(chan struct{}), cancel: cancel, life: life}
+	return nil
 }
 
 func (m *mover) move(ctx context.Context, count int, end string) ([]string, error) {
@@ -294,26 +313,46 @@ func (m *mover) process() {
 		if fetches.NumRecords() == 0 {
 			continue
 		}
-		if err := m.session.Begin(); err != nil {
-			m.fail(err)
-			return
+		err := m.moveAll(fetches)
+		for noAnswer(err) {
+			err = m.startAnew()
 		}
-		values, err := m.send(context.Background(), fetches)
 		if err != nil {
 			m.fail(err)
 			return
-		}
-		committed, err := m.session.End(context.Background(), kgo.TryCommit)
-		if err != nil {
-			m.fail(err)
-			return
-		}
-		if committed {
-			m.lock.Lock()
-			m.moved += len(values)
-			m.lock.Unlock()
 		}
 	}
+}
+
+func (m *mover) moveAll(fetches kgo.Fetches) error {
+	if err := m.session.Begin(); err != nil {
+		return err
+	}
+	values, err := m.send(context.Background(), fetches)
+	if err != nil {
+		return err
+	}
+	committed, err := m.session.End(context.Background(), kgo.TryCommit)
+	if err == nil && committed {
+		m.lock.Lock()
+		m.moved += len(values)
+		m.lock.Unlock()
+	}
+	return err
+}
+
+// A commit without an answer may have been carried out or not, and franz-go leaves that to the application. A new
+// session ends the transaction and goes on at the committed offsets.
+func (m *mover) startAnew() error {
+	m.session.Close()
+	session, err := m.open(context.Background())
+	m.session = session
+	return err
+}
+
+func noAnswer(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) || errors.Is(err, kgo.ErrRecordTimeout)
 }
 
 func (m *mover) fail(err error) {

@@ -53,7 +53,7 @@ public class Player {
             case "hello":
                 return Map.of("client", "java", "version", AppInfoParser.getVersion());
             case "open":
-                open(name, step.path("transactional_id").asText(), step.path("timeout_ms").asInt(60_000));
+                open(name, step);
                 return null;
             case "begin":
                 producers.get(name).beginTransaction();
@@ -76,7 +76,7 @@ public class Player {
             case "read":
                 return read(step);
             case "mover":
-                open(name, step.get("transactional_id").asText(), 60_000);
+                open(name, step);
                 movers.put(name, new Mover(producers.get(name), step));
                 return null;
             case "move":
@@ -93,12 +93,16 @@ public class Player {
         }
     }
 
-    static void open(String name, String transactionalId, int timeoutMs) {
+    static void open(String name, JsonNode step) {
         Properties config = new Properties();
         config.put("bootstrap.servers", bootstrapServers);
+        if (step.has("request_ms")) {
+            config.put("request.timeout.ms", step.get("request_ms").asInt());
+        }
+        String transactionalId = step.path("transactional_id").asText();
         if (!transactionalId.isEmpty()) {
             config.put("transactional.id", transactionalId);
-            config.put("transaction.timeout.ms", timeoutMs);
+            config.put("transaction.timeout.ms", step.path("timeout_ms").asInt(60_000));
         }
         producers.put(name, new KafkaProducer<>(config, new StringSerializer(), new StringSerializer()));
         if (!transactionalId.isEmpty()) {
@@ -167,14 +171,28 @@ public class Player {
             this.producer = producer;
             source = step.get("source").asText();
             target = step.get("target").asText();
-            consumer = consumer(Map.of(
-                "group.id", step.get("group").asText(),
-                "isolation.level", "read_committed",
-                "session.timeout.ms", step.get("session_ms").asText(),
-                "heartbeat.interval.ms", "100",
-                "max.poll.records", "10"));
+            consumer = consumer(groupSettings(step));
             consumer.subscribe(List.of(source));
             setDaemon(true);
+        }
+
+        static Map<String, String> groupSettings(JsonNode step) {
+            Map<String, String> config = new HashMap<>(Map.of(
+                "group.id", step.get("group").asText(),
+                "isolation.level", "read_committed",
+                "max.poll.records", "10"));
+            if (step.path("protocol").asText().equals("consumer")) {
+                config.put("group.protocol", "consumer");
+            } else {
+                config.put("session.timeout.ms", step.get("session_ms").asText());
+                config.put("heartbeat.interval.ms", "100");
+            }
+            if (step.has("request_ms")) {
+                config.put("request.timeout.ms", step.get("request_ms").asText());
+                // A member waits that long, and five seconds more, for the answer to JoinGroup.
+                config.put("max.poll.interval.ms", "10000");
+            }
+            return config;
         }
 
         List<String> move(int count, String end) throws Exception {

@@ -1,0 +1,154 @@
+"""Stop or pause a node of a broker under load, once a second, and look for lost data.
+
+Usage: python -m scripts.crash_nodes [--nodes N] [--seconds N] [--seed N]
+
+The clients are those of `scripts.crash`. Every second the node that is down comes back, another one is stopped or
+paused, and a leader and a coordinator move. The broker's answers to the clients are compared with the records of a
+read_committed reader during the run, at its end, and after a restart with kill -9.
+
+The seed decides what is done, but not the timing, so two runs of a seed are similar, not equal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from fencepost.cli.streams import say
+from fencepost.testing import Broker
+from tests.crash.killing import TOPICS
+from tests.crash.workload import CLIENTS, SETTINGS, Clients, Lost, Workload
+
+EVERY_S = 1.0
+CHECK_EVERY_S = 60.0
+# A paused node answers nothing, and a client waits that long for each answer.
+IMPATIENT_WITH_NODES = {"socket.timeout.ms": 1000}
+NODE_CLIENTS: Clients = {
+    name: ("RoutedTv2Writer", options) if kind == "Tv2Writer" else (kind, options | {"more": IMPATIENT_WITH_NODES})
+    for name, (kind, options) in CLIENTS.items()
+}
+
+
+class Run:
+    def __init__(self, folder: Path, nodes: int, seconds: float, seed: int) -> None:
+        self.seconds = seconds
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.orders: Counter[str] = Counter()
+        self.slowest_order_s = 0.0
+        self.checks = 0
+        self.broker = Broker(brokers=nodes, data=folder / "data", settings=SETTINGS)
+        self.workload = Workload(self.broker, folder, seed, NODE_CLIENTS, IMPATIENT_WITH_NODES)
+        self._up = list(range(1, nodes + 1))
+        self._down: tuple[str, int] | None = None
+
+    def go(self) -> None:
+        """Raises Lost, with the evidence."""
+        self.broker.start()
+        self.workload.create_topics()
+        self.workload.start()
+        began = due = checked = time.monotonic()
+        while (now := time.monotonic()) - began < self.seconds:
+            self._fail_over()
+            if now - checked >= CHECK_EVERY_S:
+                checked = now
+                self._check(at_rest=False)
+                say(f"{now - began:4.0f} s: {self.orders.total()} orders, {self.workload.commits():,} commits")
+            due += EVERY_S
+            time.sleep(max(0.0, due - time.monotonic()))
+        self._bring_back()
+        self.workload.stop()
+        self._check(at_rest=True)
+        self.broker.kill()
+        self.broker.start()
+        self._check(at_rest=True)
+        if "Traceback" in self.broker.log:
+            raise Lost(f"the broker has a bug:\n{self.broker.log}")
+
+    def close(self) -> None:
+        self.workload.kill()
+        self.broker.kill()
+
+    def _fail_over(self) -> None:
+        self._bring_back()
+        node_id = self.rng.choice(self._up)
+        how = self.rng.choice(["stop", "pause"])
+        self._order(how, node_id)
+        self._up.remove(node_id)
+        self._down = how, node_id
+        topic = self.rng.choice(list(TOPICS))
+        self._order("move_leader", topic, self.rng.randrange(TOPICS[topic]), self.rng.choice(self._up))
+        self._order("move_coordinator", self.rng.choice(list(NODE_CLIENTS)), self.rng.choice(self._up))
+
+    def _bring_back(self) -> None:
+        if self._down is not None:
+            how, node_id = self._down
+            self._order("start" if how == "stop" else "resume", node_id)
+            self._up.append(node_id)
+            self._down = None
+
+    def _order(self, order: str, *given: str | int) -> None:
+        began = time.monotonic()
+        getattr(self.broker.nodes, order)(*given)
+        self.slowest_order_s = max(self.slowest_order_s, time.monotonic() - began)
+        self.orders[order] += 1
+
+    def _check(self, *, at_rest: bool) -> None:
+        self.checks += 1
+        self.workload.check(at_rest=at_rest)
+
+
+def main() -> int:
+    options = parse_arguments()
+    folder = Path(tempfile.mkdtemp(prefix="fencepost-crash-"))
+    say(f"seed {options.seed}: {options.nodes} nodes, {options.seconds:g} s")
+    run = Run(folder, options.nodes, options.seconds, options.seed)
+    try:
+        run.go()
+    except KeyboardInterrupt:
+        run.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        say(f"\ninterrupted after {run.orders.total()} orders; nothing was found lost until then")
+        return 130
+    except Exception as error:
+        run.close()
+        (folder / "broker.log").write_text(run.broker.log)
+        print(f"FAIL after {run.orders.total()} orders, seed {options.seed}: {type(error).__name__}: {error}")
+        print(f"\nhint: the data folder, the clients' journals and broker.log are in {folder}")
+        return 1
+    run.close()
+    shutil.rmtree(folder, ignore_errors=True)
+    report(run)
+    return 0
+
+
+def report(run: Run) -> None:
+    print(f"transactions: {run.workload.counts()}")
+    print("orders: " + ", ".join(f"{count} {order.replace('_', '-')}" for order, count in sorted(run.orders.items())))
+    print(f"the slowest order took {run.slowest_order_s:.2f} s")
+    print(f"seed {run.seed}, {run.seconds:g} s, {run.checks} checks of everything")
+    print("nothing lost")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m scripts.crash_nodes",
+        description=(__doc__ or "").partition("\n")[0],
+        epilog="example: make crash NODES=3 SECONDS=300",
+    )
+    parser.add_argument("--nodes", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1, 1 << 31))
+    options = parser.parse_args()
+    if options.nodes < 2:
+        parser.error(f"--nodes is {options.nodes}, expected 2 or more: the last node cannot be stopped")
+    return options
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
