@@ -27,7 +27,8 @@ def test_a_connection_that_ends_while_it_opens_closes_no_file_that_has_its_descr
     ends: str, new_loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path
 ) -> None:
     """A node stops while another one connects to it."""
-    listener = Listener(PureBroker().node, Complaints([].append), lambda: None)
+    lines: list[str] = []
+    listener = Listener(PureBroker().node, Complaints(lines.append), lambda: None)
     listener.is_closing = ends == "the other end"
 
     async def connect() -> None:
