@@ -68,7 +68,7 @@ class Failovers:
 
 
 class Input:
-    """Sends records to a topic, each once, whichever nodes lead it. The key is the number of the partition."""
+    """Sends records to a topic, each once, through all failovers. The key is the number of the partition."""
 
     def __init__(self, broker: Broker, topic: str) -> None:
         settings = {"bootstrap.servers": broker.bootstrap_servers, "enable.idempotence": True, "linger.ms": 0}

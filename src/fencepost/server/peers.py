@@ -101,6 +101,15 @@ def _decode(request: Message, version: int, frame: bytes) -> Any:
     return response
 
 
+def _hand_over(end: socket.socket, transport: asyncio.BaseTransport) -> None:
+    """A transport that was closed when it had hardly begun has closed the descriptor of the socket.
+
+    uvloop does not tell the socket so, which would close the descriptor again, and by then it may be that of a log.
+    """
+    if transport.is_closing():
+        end.detach()
+
+
 class NodePeers:
     """The connections of one node to the others; see `broker.peers.Peers`. Opened when they are first needed.
 
@@ -143,8 +152,8 @@ class NodePeers:
                 ours, theirs = socket.socketpair()
                 for end in (ours, theirs):
                     end.setblocking(False)
-                await loop.connect_accepted_socket(other_end, theirs)
-                await loop.create_connection(lambda: connection, sock=ours)
+                _hand_over(theirs, (await loop.connect_accepted_socket(other_end, theirs))[0])
+                _hand_over(ours, (await loop.create_connection(lambda: connection, sock=ours))[0])
             except OSError:
                 connection.end()
 
