@@ -14,6 +14,7 @@ import random
 import shutil
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from fencepost.broker.cluster import BrokerAddress, Cluster
@@ -28,9 +29,11 @@ TIMEOUT_MS = 900_000
 TXN_MS = 2  # Five hundred transactions a second.
 
 
-def write_history(path: str, records: int, ids: int, open_count: int, cleans: bool) -> Cluster:
-    settings = {"log.cleaner.enable": str(cleans).lower()}
-    cluster = Cluster(DataFolder(path), parse(settings), random.Random(1))
+def write_history(
+    path: str, records: int, ids: int, open_count: int, cleans: bool, settings: Mapping[str, str] | None = None
+) -> Cluster:
+    given = {"log.cleaner.enable": str(cleans).lower(), **(settings or {})}
+    cluster = Cluster(DataFolder(path), parse(given), random.Random(1))
     cluster.brokers = [BrokerAddress(1, "127.0.0.1", 9092)]
     now_ms = time.time_ns() // 1_000_000 - records // 3 * TXN_MS
     cluster.start(now_ms)

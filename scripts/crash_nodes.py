@@ -27,7 +27,11 @@ from tests.crash.workload import CLIENTS, SETTINGS, Clients, Lost, Workload
 EVERY_S = 1.0
 CHECK_EVERY_S = 60.0
 # A paused node answers nothing, and a client waits that long for each answer.
-IMPATIENT_WITH_NODES = {"socket.timeout.ms": 1000}
+IMPATIENT_WITH_NODES = {"socket.timeout.ms": 1000, "transaction.timeout.ms": 10_000}
+# A client that has written nothing for so long is killed, and its successor goes on: librdkafka 2.16 may wait for a
+# broker that it has forgotten, past its timeout and for ever (librdkafka issues 5511 and 5456).
+HANGS_AFTER_S = 20.0
+ABORT_LATE = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
 NODE_CLIENTS: Clients = {
     name: ("RoutedTv2Writer", options) if kind == "Tv2Writer" else (kind, options | {"more": IMPATIENT_WITH_NODES})
     for name, (kind, options) in CLIENTS.items()
@@ -42,7 +46,8 @@ class Run:
         self.orders: Counter[str] = Counter()
         self.slowest_order_s = 0.0
         self.checks = 0
-        self.broker = Broker(brokers=nodes, data=folder / "data", settings=SETTINGS)
+        self.hung: list[str] = []
+        self.broker = Broker(brokers=nodes, data=folder / "data", settings=SETTINGS | ABORT_LATE)
         self.workload = Workload(self.broker, folder, seed, NODE_CLIENTS, IMPATIENT_WITH_NODES)
         self._up = list(range(1, nodes + 1))
         self._down: tuple[str, int] | None = None
@@ -55,14 +60,15 @@ class Run:
         began = due = checked = time.monotonic()
         while (now := time.monotonic()) - began < self.seconds:
             self._fail_over()
+            self.hung += self.workload.restart_hanging(HANGS_AFTER_S)
             if now - checked >= CHECK_EVERY_S:
                 checked = now
                 self._check(at_rest=False)
                 say(f"{now - began:4.0f} s: {self.orders.total()} orders, {self.workload.commits():,} commits")
-            due += EVERY_S
+            due = max(due + EVERY_S, time.monotonic())
             time.sleep(max(0.0, due - time.monotonic()))
         self._bring_back()
-        self.workload.stop()
+        self.hung += self.workload.stop(HANGS_AFTER_S)
         self._check(at_rest=True)
         self.broker.kill()
         self.broker.start()
@@ -130,6 +136,7 @@ def main() -> int:
 def report(run: Run) -> None:
     print(f"transactions: {run.workload.counts()}")
     print("orders: " + ", ".join(f"{count} {order.replace('_', '-')}" for order, count in sorted(run.orders.items())))
+    print(f"clients that hung and were killed: {', '.join(run.hung) or 'none'}")
     print(f"the slowest order took {run.slowest_order_s:.2f} s")
     print(f"seed {run.seed}, {run.seconds:g} s, {run.checks} checks of everything")
     print("nothing lost")

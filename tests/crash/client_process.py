@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,6 +24,7 @@ from tests.crash.journal import Journal
 
 STOP_TIMEOUT_S = 60.0
 ROOT = Path(__file__).parents[2]
+HANGS_IN = re.compile(r'load\.py", line \d+ in (\w+)')
 
 
 class ClientFailed(Exception):
@@ -64,6 +67,21 @@ class ClientProcess:
         if self._process is not None:
             self._process.kill()
             self._let_go()
+
+    def ends_within(self, seconds: float) -> bool:
+        assert self._process is not None
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+        return self._process.poll() is not None
+
+    def kill_hanging(self) -> str:
+        """Kill a client that hangs; return its name, and the function of `load.py` that it hangs in."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGABRT)  # It prints the stacks of its threads.
+        self._process.wait()
+        found = HANGS_IN.search(self._said())
+        self._let_go()
+        return f"{self.name} in {found[1]}" if found else self.name
 
     def ask_to_stop(self) -> None:
         if self._process is not None and self._process.stdin is not None:

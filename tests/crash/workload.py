@@ -70,6 +70,7 @@ class Workload:
         self._seed = seed
         self._kinds = clients
         self._more = more or {}
+        self._progress: dict[str, tuple[int, float]] = {}  # The size of each journal, and since when it has it.
         self._journals = Journals({})
         self._checker = Checker(self._journals, {COMPACTED, SHORT})
 
@@ -91,13 +92,38 @@ class Workload:
             client.start()
             self.clients.append(client)
 
-    def stop(self) -> None:
-        """Stop every client after its transaction, and wait until retention has deleted old segments."""
+    def restart_hanging(self, after_s: float) -> list[str]:
+        """Kill and start every client that has written nothing for so long; return what they were doing."""
+        hanging = []
+        for client in self.clients:
+            size = client.journal.stat().st_size if client.journal.exists() else 0
+            before, since = self._progress.get(client.name, (-1, 0.0))
+            if size != before:
+                self._progress[client.name] = size, time.monotonic()
+            elif time.monotonic() - since > after_s:
+                hanging.append(client.kill_hanging())
+                client.start()
+                self._progress[client.name] = size, time.monotonic()
+        return hanging
+
+    def stop(self, hangs_after_s: float | None = None) -> list[str]:
+        """Stop every client after its transaction, and wait until retention has deleted old segments.
+
+        With `hangs_after_s`, a client that does not end by then is killed, and its successor ends its transaction.
+        Returns what such clients were doing.
+        """
+        hanging = []
         for client in self.clients:
             client.ask_to_stop()
         for client in self.clients:
+            if hangs_after_s is not None and not client.ends_within(hangs_after_s):
+                hanging.append(client.kill_hanging())
+                client.start()
+                client.ask_to_stop()
+        for client in self.clients:
             client.stop()
         time.sleep(5 * RETENTION_CHECK_S)
+        return hanging
 
     def kill(self) -> None:
         for client in self.clients:
