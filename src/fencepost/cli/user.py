@@ -14,13 +14,13 @@ from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options
 from fencepost.cli.streams import say
+from fencepost.protocol.scram import MAX_ITERATIONS, MIN_ITERATIONS, SCRAM_MECHANISMS
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
     from fencepost.diagnose.users import UserList
 
-MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-MIN_ITERATIONS, MAX_ITERATIONS = 4096, 16_384
+MECHANISMS = tuple(SCRAM_MECHANISMS)
 
 data_option = click.option(
     "--data", metavar="DIR", help="The data folder of a Fencepost broker that does not run, instead of a cluster."

@@ -10,8 +10,10 @@ import hashlib
 import hmac
 from collections.abc import Generator, Mapping
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+from fencepost.protocol.scram import SCRAM_MECHANISMS, salted_password
+
 OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, OAUTHBEARER)
 # A session is renewed when this part of its lifetime has passed, as in the Java client.
 RENEWED_AT = 0.85
 # Brokers refuse to renew a session that is younger than a second.
@@ -32,7 +34,8 @@ def plain(username: str, password: str) -> Conversation:
 
 def scram(mechanism: str, username: str, password: str, nonce: str) -> Conversation:
     """nonce: random, for this conversation only."""
-    digest = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
+    kind = SCRAM_MECHANISMS[mechanism]
+    digest = kind.digest
     name = username.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={nonce}"
     server_first = (yield f"n,,{first}".encode()).decode(errors="replace")
@@ -45,7 +48,7 @@ def scram(mechanism: str, username: str, password: str, nonce: str) -> Conversat
         raise Untrusted("answered SCRAM with something else") from None
     if not fields.get("r", "").startswith(nonce):
         raise Untrusted("answered SCRAM with a nonce that is not ours")
-    salted = hashlib.pbkdf2_hmac(digest, password.encode(), salt, iterations)
+    salted = salted_password(kind, password, salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", digest)
     final = f"c=biws,r={fields['r']}"
     signed = f"{first},{server_first},{final}".encode()
