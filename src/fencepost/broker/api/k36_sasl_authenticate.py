@@ -31,5 +31,6 @@ def _refuse_later(ctx: Context, refused: LoginRefused) -> None:
         ctx.close_connection(f"its login failed: {refused.detail or refused.message}")
 
     delay_ms = ctx.cluster.config["connection.failed.authentication.delay.ms"]
-    timer = ctx.cluster.timers.at(ctx.now_ms + delay_ms, refuse)
+    # The time is rounded down to a millisecond. One more, so that the delay is never shorter than the setting.
+    timer = ctx.cluster.timers.at(ctx.now_ms + 1 + delay_ms, refuse)
     ctx.connection.on_close(timer.cancel)
