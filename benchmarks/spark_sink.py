@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from fencepost.cli.streams import say
 from fencepost.spark import configure
@@ -53,7 +54,10 @@ class Frame(NamedTuple):
 FRAMES = (Frame("1 M records of 100 B", 1_000_000, 100), Frame("200 k records of 1 KiB", 200_000, 1024))
 STREAM_BATCHES, STREAM_RECORDS_A_BATCH = 20, 50_000
 # Rounds that do not count, because Java's compiler has not seen the code yet. A stream has twenty writes in a round.
-WARM_UP, STREAM_WARM_UP = 3, 1
+WARM_UP, STREAM_WARM_UP = 10, 1
+# Apache Kafka keeps the files of a deleted topic for a minute, and the system would write them to disk during the next
+# measurements.
+DELETE_AT_ONCE = {"log.segment.delete.delay.ms": 0}
 MEMORY_RECORDS = 5_000_000
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.buffer.memory": "67108864"}
 OWN, OWN_TUNED = "Spark's own sink", "Spark's own sink, large batches"
@@ -102,6 +106,11 @@ def topic(servers: str) -> Iterator[str]:
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     name = f"bench-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    # If the first of several batches comes before the partition is there and the others after, Java's producer sends it
+    # again without end, until its delivery timeout of 120 s.
+    latest = {TopicPartition(name, index): OffsetSpec.latest() for index in range(PARTITIONS)}
+    while any(answer.exception(30) for answer in admin.list_offsets(latest).values()):
+        time.sleep(0.01)
     yield name
     admin.delete_topics([name])[name].result(30)
 
@@ -270,7 +279,7 @@ def main() -> None:
             return
         targets = [("Fencepost", ours.bootstrap_servers)]
         if not options.fencepost:
-            kafka = stack.enter_context(apache_kafka(jvm=SERVER_JVM))
+            kafka = stack.enter_context(apache_kafka(DELETE_AT_ONCE, jvm=SERVER_JVM))
             targets.insert(0, ("Apache Kafka", kafka.bootstrap_servers))
         found: Found = {}
         for broker, servers in targets:
