@@ -231,8 +231,12 @@ class Cluster:
             apply_settings(self.config, self.topics[name])
 
     def coordinate(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
-        self._load_coordinators(opened, now_ms)
-        self.txns.go_on([index for name, index in opened if name == TXN_TOPIC], now_ms)
+        """Transactions go on at once, groups a little later."""
+        txns, groups = self._led(TXN_TOPIC, opened), self._led(OFFSETS_TOPIC, opened)
+        for index, partition in txns.items():
+            self.txns.lead(index, partition, now_ms)
+        self.groups.lead_soon(groups, now_ms)
+        self.txns.go_on(list(txns), now_ms)
 
     def resign(self, partitions: Iterable[TopicPartition], now_ms: int) -> None:
         self.housekeeping.stop()  # Its runs begin again at their intervals, with the partitions that are left.
@@ -258,9 +262,12 @@ class Cluster:
     def _load_coordinators(self, opened: Mapping[TopicPartition, LogToLead], now_ms: int) -> None:
         """What was decided is not continued yet."""
         for coordinator, internal in ((self.txns, TXN_TOPIC), (self.groups, OFFSETS_TOPIC)):
-            for name, index in opened:
-                if name == internal:
-                    coordinator.lead(index, self.topics[name].partitions[index], now_ms)
+            for index, partition in self._led(internal, opened).items():
+                coordinator.lead(index, partition, now_ms)
+
+    def _led(self, internal: str, opened: Iterable[TopicPartition]) -> dict[int, Partition]:
+        """The partitions of an internal topic among those that this node leads from now on."""
+        return {index: self.topics[name].partitions[index] for name, index in opened if name == internal}
 
     @property
     def brokers(self) -> list[BrokerAddress]:

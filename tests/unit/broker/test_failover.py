@@ -22,6 +22,7 @@ from fencepost.protocol.messages import (
     FetchRequest,
     InitProducerIdRequest,
     JoinGroupRequest,
+    ListGroupsRequest,
     MetadataRequest,
     OffsetCommitRequest,
     OffsetFetchRequest,
@@ -325,6 +326,65 @@ def test_committed_offsets_move_with_their_coordinator(how: str, nodes: PureNode
     getattr(nodes, how)(nodes.coordinator_of_group("g"))
     assert committed_offset(nodes) == 5
     assert commit_offset(nodes, nodes.coordinator_of_group("g"), 6) == "NONE"
+
+
+def loaded_groups(nodes: PureNodes) -> int:
+    """How many partitions of `__consumer_offsets` have their groups in memory."""
+    awake = [cluster for node_id, cluster in nodes.clusters.items() if node_id not in nodes.paused]
+    return sum(home.is_loaded for cluster in awake for home in cluster.groups._homes.values())
+
+
+@pytest.mark.parametrize("how", ["stop", "pause"])
+def test_a_failover_does_not_wait_until_groups_are_loaded(how: str, nodes: PureNodes) -> None:
+    there = nodes.coordinator_of_group("g")
+    assert commit_offset(nodes, there, 5) == "NONE"
+    all_of_them = loaded_groups(nodes)
+    handed_over = len(nodes.clusters[there].groups._homes)
+    getattr(nodes, how)(there)
+    assert loaded_groups(nodes) == all_of_them - handed_over
+    assert committed_offset(nodes) == 5, "a group that is asked for is loaded at once"
+    assert loaded_groups(nodes) == all_of_them - handed_over + 1
+    nodes.advance(1000)
+    assert loaded_groups(nodes) == all_of_them
+
+
+def test_a_list_of_groups_has_those_that_are_not_loaded_yet(nodes: PureNodes) -> None:
+    assert commit_offset(nodes, nodes.coordinator_of_group("g"), 5) == "NONE"
+    nodes.stop(nodes.coordinator_of_group("g"))
+    reply = nodes.call(nodes.coordinator_of_group("g"), ListGroupsRequest(), 4)
+    assert [group.group_id for group in reply.groups] == ["g"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_that_comes_before_its_group_is_loaded_counts(commit: bool, nodes: PureNodes) -> None:
+    producer = PureProducer(nodes, "t1")
+    assert producer.commit_offset("g", "orders", 5) == "NONE"
+    nodes.pause(nodes.coordinator_of_group("g"))
+    before = loaded_groups(nodes)
+    assert producer.end(commit) == "NONE"
+    assert loaded_groups(nodes) == before
+    assert committed_offset(nodes) == (5 if commit else -1)
+
+
+def test_an_offset_of_a_topic_that_is_deleted_before_its_group_is_loaded_is_gone(nodes: PureNodes) -> None:
+    assert commit_offset(nodes, nodes.coordinator_of_group("g"), 5) == "NONE"
+    nodes.stop(nodes.coordinator_of_group("g"))
+    node_id = min(nodes.nodes)
+    assert nodes.call(node_id, DeleteTopicsRequest(topic_names=["orders"]), 5).responses[0].error_code == errors.NONE
+    create(nodes, "orders")
+    assert committed_offset(nodes) == -1
+
+
+def test_a_node_that_lost_a_group_before_it_was_loaded_sends_its_members_away(nodes: PureNodes) -> None:
+    assert commit_offset(nodes, nodes.coordinator_of_group("g"), 5) == "NONE"
+    nodes.pause(nodes.coordinator_of_group("g"))
+    zombie = nodes.coordinator_of_group("g")
+    nodes.pause(zombie)
+    nodes.paused.discard(zombie)
+    assert commit_offset(nodes, zombie, 6) == "NOT_COORDINATOR"
+    nodes.advance(1000)
+    assert [notice for notice in nodes.notices if "cannot be loaded now" in notice] != []
+    assert committed_offset(nodes) == 5
 
 
 # --- a paused node that comes back and does not know yet --------------------------------------------------------------

@@ -16,7 +16,7 @@ def handle(ctx: Context, req: ListGroupsRequest) -> ListGroupsResponse:
     return ListGroupsResponse(
         groups=[
             ListedGroup(group.group_id, group.protocol_type, group.group_state, group.group_type)
-            for group in ctx.cluster.groups.all_groups()
+            for group in ctx.cluster.groups.all_groups(ctx.now_ms)
             if (not states or group.group_state.lower() in states) and (not types or group.group_type in types)
             if sees_all or ctx.may(Operation.DESCRIBE, ResourceType.GROUP, group.group_id, is_filter=True)
         ]

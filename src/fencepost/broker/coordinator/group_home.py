@@ -40,6 +40,7 @@ class GroupHome:
         self.members = GroupMembers(self.shard, config, self._topics, new_uuid)
         self._log: StateLog[LogRecord] = StateLog(partition, self.shard, encode, self._decode)
         self._alarm: Timer | None = None
+        self.is_loaded = False
         self.is_closed = False  # Another node leads the partition.
 
     # Running decisions.
@@ -91,7 +92,11 @@ class GroupHome:
     # Loading.
 
     def load(self, now_ms: int) -> None:
+        """Does nothing if it is loaded. Markers that were written before are in the log."""
+        if self.is_loaded:
+            return
         self._log.load()
+        self.is_loaded = True
         self.run_and_reply(self.members.resume(now_ms), now_ms)
 
     def _decode(self, key: bytes, value: bytes, offset: int) -> LogRecord | None:

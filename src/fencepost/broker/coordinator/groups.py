@@ -6,7 +6,8 @@ runs the decision (`group_home.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from fencepost.broker.coordinator.group_environment import group_config
@@ -29,6 +30,7 @@ from fencepost.machines.group.consumer.heartbeat import ConsumerHeartbeat, Heart
 from fencepost.machines.group.deletion import OffsetDeletion
 from fencepost.machines.group.describing import DescribedGroup, list_groups
 from fencepost.machines.group.shard import GroupShard
+from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn.records import partition_for
 from fencepost.protocol import errors
@@ -37,6 +39,8 @@ from fencepost.protocol.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from fencepost.broker.cluster import Cluster
 
+# Between two partitions that are loaded after a failover, so that requests are answered in between.
+LOADING_PAUSE_MS = 3
 # Receives an error code and the time.
 Verified = Callable[[int, int], None]
 AnswerMember = Callable[[JoinResult | SyncResult | LeaveResult], None]
@@ -47,6 +51,7 @@ class GroupCoordinator:
         self._cluster = cluster
         self.config = group_config(cluster.config)
         self._homes: dict[int, GroupHome] = {}  # Those that this node leads, by partition.
+        self._to_load: deque[GroupHome] = deque()
         self._home_count: int = cluster.config["offsets.topic.num.partitions"]
 
     # --- leading ------------------------------------------------------------------------------------------
@@ -55,6 +60,28 @@ class GroupCoordinator:
         """Load the groups of one partition of `__consumer_offsets`."""
         home = self._homes[index] = GroupHome(partition, self._cluster, self.config, self._new_uuid)
         home.load(now_ms)
+
+    def lead_soon(self, partitions: Mapping[int, Partition], now_ms: int) -> None:
+        """Load the groups of each partition when a client asks for them, or after a few turns.
+
+        A failover hands over many partitions at once, and transactions must not wait until all groups are loaded.
+        """
+        if partitions and not self._to_load:
+            self._cluster.timers.at(now_ms + LOADING_PAUSE_MS, self._load_next)
+        for index, partition in partitions.items():
+            home = self._homes[index] = GroupHome(partition, self._cluster, self.config, self._new_uuid)
+            self._to_load.append(home)
+
+    def _load_next(self, now_ms: int) -> None:
+        home = self._to_load.popleft()
+        if self._to_load:
+            self._cluster.timers.at(now_ms + LOADING_PAUSE_MS, self._load_next)
+        if not home.is_closed:
+            try:
+                home.load(now_ms)
+            except StorageFailed as e:
+                where = f"{OFFSETS_TOPIC}-{home.partition.index}"
+                self._cluster.notice(f"the groups of {where} cannot be loaded now: {e}")
 
     def resign(self, index: int) -> None:
         """Another node leads the partition."""
@@ -74,18 +101,27 @@ class GroupCoordinator:
         return partition_for(group_id, self._home_count)
 
     def _home_of(self, group_id: str, now_ms: int) -> GroupHome:
-        """Raises NotCoordinator if another node coordinates the group."""
+        """Raises NotCoordinator if another node coordinates the group, or if its log cannot be read."""
         home = self._homes.get(self.partition_of(group_id, now_ms))
         if home is None:
             raise NotCoordinator
+        try:
+            home.load(now_ms)
+        except StorageFailed as e:
+            raise NotCoordinator from e
         return home
+
+    def _loaded_homes(self) -> list[GroupHome]:
+        return [home for home in self._homes.values() if home.is_loaded]
 
     def shard_of(self, group_id: str, now_ms: int) -> GroupShard:
         """For questions that change nothing: descriptions and committed offsets."""
         return self._home_of(group_id, now_ms).shard
 
-    def all_groups(self) -> Iterable[DescribedGroup]:
+    def all_groups(self, now_ms: int) -> Iterable[DescribedGroup]:
+        """Raises StorageFailed."""
         for home in self._homes.values():
+            home.load(now_ms)
             yield from list_groups(home.shard)
 
     def _new_uuid(self) -> str:
@@ -194,10 +230,11 @@ class GroupCoordinator:
         return home.run(deletion.delete_offsets(home.shard, group_id, partitions), now_ms, is_limited=False)
 
     def topics_deleted(self, topics: set[str], now_ms: int) -> None:
-        for home in self._homes.values():
+        """Forget the offsets of these topics. Loading skips offsets of topics that are gone."""
+        for home in self._loaded_homes():
             home.run(deletion.delete_topics(home.shard, topics), now_ms, is_limited=False)
 
     def clean_up(self, now_ms: int) -> None:
-        for home in self._homes.values():
+        for home in self._loaded_homes():
             decision = deletion.clean_up(home.shard, self.config.offsets_retention_ms, now_ms)
             home.run(decision, now_ms, is_limited=False)
