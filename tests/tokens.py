@@ -36,6 +36,6 @@ class Provider:
     def token(self, user: str, lifetime_s: float = 600, **claims: Any) -> str:
         """A token as a provider makes it; a claim of None is left out."""
         now = int(self.clock())
-        usual = {"sub": user, "iss": ISSUER, "iat": now, "exp": now + lifetime_s}
+        usual = {"sub": user, "iss": ISSUER, "iat": now, "exp": int(now + lifetime_s)}
         given = {name: value for name, value in (usual | claims).items() if value is not None}
         return jwt.encode(given, self.key, algorithm="ES256", headers={"kid": self.key_id})

@@ -150,7 +150,7 @@ class Files:
 
     def __init__(self, apache: ApacheKafka, folder: Path) -> None:
         assert apache.authority is not None
-        self.client = apache.authority.certify("client of a test")
+        self.client = apache.authority.certify("CN=client of a test")
         self.authority_pem = apache.authority.pem
         self.ca, self.certificate, self.key = (folder / f"{name}.pem" for name in ("ca", "certificate", "key"))
         self.both = folder / "both.pem"

@@ -34,7 +34,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.engines.certificates import Authority
+from tests.certificates import AUTHORITY_FILE, Authority
 from tests.engines.java import KAFKA_VERSION, SHORT_LIVED, java_command, quick_start
 from tests.engines.oidc import AUDIENCE, ISSUER, SigningKey
 from tests.wire.door import Door
@@ -195,7 +195,7 @@ class ApacheKafka:
         address, uses_tls = f"127.0.0.1:{self._secured_ports[protocol]}", protocol != "SASL_PLAINTEXT"
         settings = {"bootstrap.servers": address, "security.protocol": "SSL" if protocol == "MTLS" else protocol}
         if uses_tls:
-            settings["ssl.ca.location"] = str(self.directory / "ca.pem")
+            settings["ssl.ca.location"] = str(self.directory / AUTHORITY_FILE)
         if mechanism is not None:
             settings |= {"sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": password}
         return settings
@@ -437,15 +437,14 @@ def secured_settings(settings: Mapping[str, str], ports: Mapping[str, int], dire
         "ssl.keystore.password": PASSWORD,
         "listener.name.mtls.ssl.client.auth": "required",
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(directory / "ca.pem"),
+        "ssl.truststore.location": str(directory / AUTHORITY_FILE),
     }
 
 
 def make_certificates(directory: Path) -> Authority:
-    """An authority, `ca.pem`, and a key for 127.0.0.1 that it vouches for, `server.p12`; which clients to trust."""
-    authority = Authority()
-    (directory / "ca.pem").write_text(authority.pem)
-    authority.certify("broker", "127.0.0.1").write_pkcs12(directory / "server.p12", PASSWORD)
+    """An authority and a key for 127.0.0.1 that it vouches for, `server.p12`; which clients to trust."""
+    authority = Authority(directory)
+    authority.certify("CN=broker", ("127.0.0.1",)).write_pkcs12(directory / "server.p12", PASSWORD)
     return authority
 
 

@@ -11,59 +11,34 @@ from __future__ import annotations
 import base64
 import json
 import threading
-import time
 import urllib.parse
 import uuid
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.engines.certificates import Certified
+from tests.certificates import Certified
+from tests.tokens import Provider
 
 CLIENT_ID, CLIENT_SECRET = "sink-of-a-test", "the secret of a test"
 SCOPE, AUDIENCE, ISSUER = "kafka", "cluster-of-a-test", "https://issuer.example"
 KEY_ID = "key of a test"
 
 
-def _base64url(content: bytes) -> str:
-    return base64.urlsafe_b64encode(content).decode().rstrip("=")
-
-
 class SigningKey:
-    """Signs JSON web tokens with RS256."""
+    """Signs the tokens of one client."""
 
     def __init__(self) -> None:
-        from cryptography.hazmat.primitives.asymmetric import rsa
-
-        self._key = rsa.generate_private_key(65537, 2048)
+        self._provider = Provider(KEY_ID)
 
     @property
     def jwks(self) -> str:
         """The public part, as a JSON web key set."""
-        numbers = self._key.public_key().public_numbers()
-        n, e = (_base64url(x.to_bytes((x.bit_length() + 7) // 8, "big")) for x in (numbers.n, numbers.e))
-        return json.dumps({"keys": [{"kty": "RSA", "use": "sig", "alg": "RS256", "kid": KEY_ID, "n": n, "e": e}]})
+        return self._provider.key_set().decode()
 
     def token(self, lifetime_s: float = 3600, **claims: object) -> str:
         """A claim that is None is left out."""
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.hazmat.primitives.asymmetric import padding
-
-        now_s = int(time.time())
-        every = {
-            "iss": ISSUER,
-            "aud": AUDIENCE,
-            "sub": CLIENT_ID,
-            "scope": SCOPE,
-            "iat": now_s,
-            "exp": int(now_s + lifetime_s),
-            **claims,
-        }
-        header = {"alg": "RS256", "typ": "JWT", "kid": KEY_ID}
-        parts = (header, {name: value for name, value in every.items() if value is not None})
-        signed = ".".join(_base64url(json.dumps(part).encode()) for part in parts)
-        signature = self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
-        return f"{signed}.{_base64url(signature)}"
+        return self._provider.token(CLIENT_ID, lifetime_s, **{"iss": ISSUER, "aud": AUDIENCE, "scope": SCOPE, **claims})
 
 
 class OidcProvider:

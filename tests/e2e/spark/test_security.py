@@ -154,7 +154,7 @@ def test_neither_password_nor_token_is_in_sparks_event_log_or_in_any_log(
             security = apache.security("SASL_PLAINTEXT", "PLAIN")
             secrets = [security["sasl.password"]]
         else:
-            client = apache.authority.certify("client of a test")
+            client = apache.authority.certify("CN=client of a test")
             pem = {"ssl.certificate.pem": client.certificate_pem(), "ssl.key.pem": client.key_pem()}
             security = {**apache.security("SASL_SSL"), **provider.settings, **pem}
             secrets = [CLIENT_SECRET, client.key_pem().splitlines()[1]]

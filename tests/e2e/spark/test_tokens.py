@@ -164,7 +164,7 @@ def test_a_function_that_raises_fails_the_write_with_its_error(spark: Any, apach
 
 def forms(apache: ApacheKafka, folder: Path) -> dict[str, dict[str, str]]:
     assert apache.authority is not None
-    client = apache.authority.certify("sink of a test")
+    client = apache.authority.certify("CN=sink of a test")
     keystore, truststore = folder / "key.p12", folder / "trust.p12"
     client.write_pkcs12(keystore, PASSWORD)
     apache.authority.write_truststore(truststore, PASSWORD)

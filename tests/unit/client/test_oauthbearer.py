@@ -15,7 +15,7 @@ import pytest
 from fencepost.client.failures import AuthenticationFailed, BadClientSetting, NoToken
 from fencepost.client.oauthbearer import Token, TokenSource, expiry_of, token_of, token_source
 from fencepost.client.settings import parse_settings
-from tests.engines.certificates import Authority
+from tests.certificates import Authority
 from tests.engines.oidc import CLIENT_ID, CLIENT_SECRET, SCOPE, OidcProvider, SigningKey
 
 pytest.importorskip("cryptography")
@@ -179,16 +179,15 @@ def test_clients_with_equal_settings_share_a_token(provider: OidcProvider) -> No
 
 
 def test_an_endpoint_may_have_a_certificate_by_an_authority_of_ones_own(key: SigningKey, tmp_path: Path) -> None:
-    authority = Authority()
-    (tmp_path / "ca.pem").write_text(authority.pem)
-    with OidcProvider(key, certificate=authority.certify("endpoint", "127.0.0.1")) as provider:
-        assert fetch({**provider.settings, "https.ca.location": str(tmp_path / "ca.pem")}).value in provider.tokens
+    authority = Authority(tmp_path)
+    with OidcProvider(key, certificate=authority.certify("CN=endpoint", ("127.0.0.1",))) as provider:
+        assert fetch({**provider.settings, "https.ca.location": str(authority.path)}).value in provider.tokens
         one_line = authority.pem.replace("\n", "\\n")
         assert fetch({**provider.settings, "https.ca.pem": one_line}).value in provider.tokens
         with pytest.raises(AuthenticationFailed, match=r"is not to be trusted(?s:.*)hint: https\.ca\.location"):
             fetch(provider.settings)
         with pytest.raises(AuthenticationFailed, match="is not to be trusted"):
-            fetch({**provider.settings, "https.ca.pem": Authority().pem})
+            fetch({**provider.settings, "https.ca.pem": Authority(tmp_path, "Stranger").pem})
 
 
 def test_a_wrong_secret_is_named_and_not_shown(provider: OidcProvider) -> None:
