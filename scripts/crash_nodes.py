@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from fencepost.cli.streams import say
 from fencepost.testing import Broker
@@ -32,8 +33,20 @@ IMPATIENT_WITH_NODES = {"socket.timeout.ms": 1000, "transaction.timeout.ms": 10_
 # broker that it has forgotten, past its timeout and for ever (librdkafka issues 5511 and 5456).
 HANGS_AFTER_S = 20.0
 ABORT_LATE = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
+
+
+def options_of(name: str, kind: str, options: dict[str, Any]) -> dict[str, Any]:
+    """A copier is a static member: its successor takes its place in the group at once.
+
+    A new coordinator waits for all members that it has loaded, up to their session timeout. If it moves more often than
+    that, a member that was killed would keep the group from ever being complete.
+    """
+    static = {"group.instance.id": name} if kind == "Copier" else {}
+    return options | {"more": IMPATIENT_WITH_NODES | static}
+
+
 NODE_CLIENTS: Clients = {
-    name: ("RoutedTv2Writer", options) if kind == "Tv2Writer" else (kind, options | {"more": IMPATIENT_WITH_NODES})
+    name: ("RoutedTv2Writer", options) if kind == "Tv2Writer" else (kind, options_of(name, kind, options))
     for name, (kind, options) in CLIENTS.items()
 }
 
