@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
-from fencepost.spark.checkpoint.files import java_class
+from fencepost.spark.driver.spark_env import part_of_spark_env
 from fencepost.spark.failures import SinkError
 
 OLD_PROTOCOL = "spark.shuffle.useOldFetchProtocol"
@@ -75,14 +75,13 @@ def forget_leftovers(context: Any, frame: Any, *, is_stream: bool) -> None:
             f"the micro-batch cannot be run again, because {OLD_PROTOCOL} is true: Spark would use shuffle files of "
             f"the attempt that was broken\n\nhint: {START_AGAIN}; with {OLD_PROTOCOL}=false the sink does it by itself"
         )
-    environment = java_class(context._jvm, "org.apache.spark.SparkEnv").get()
-    tracker, blocks = environment.mapOutputTracker(), environment.blockManager().master()
+    tracker, blocks = (part_of_spark_env(context, name) for name in ("mapOutputTracker", "blockManager"))
     for shuffle_id in leftovers.shuffles:
         if tracker.containsShuffle(shuffle_id):
             tracker.unregisterAllMapAndMergeOutput(shuffle_id)
             dependencies[shuffle_id].newShuffleMergeState()
     for rdd_id in leftovers.cached:
-        blocks.removeRdd(rdd_id, True)
+        blocks.master().removeRdd(rdd_id, True)
 
 
 def _roots(frame: Any, *, is_stream: bool) -> dict[int, Any]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fencepost.spark.checkpoint.files import java_class
 from fencepost.spark.driver.job_failures import java_exception_of
+from fencepost.spark.driver.spark_env import part_of_spark_env
 
 
 class StageStatus(NamedTuple):
@@ -52,7 +53,7 @@ class SparkStatus:
         self._infos = context._jsc.statusTracker()
         self._store = spark.statusStore()
         self._arrays = java_class(context._jvm, "java.util.Arrays")
-        self._block_managers = java_class(context._jvm, "org.apache.spark.SparkEnv").get().blockManager().master()
+        self._block_managers = part_of_spark_env(context, "blockManager").master()
         self.looked_until = 0  # The first job that no micro-batch has checked.
         self._json_mapper: Any = None  # Spark's own. It is kept: a new one would have to learn its classes again.
 
