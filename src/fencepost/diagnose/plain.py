@@ -1,4 +1,4 @@
-"""Documents as JSON values, for the command line and for pages."""
+"""Documents as JSON values, for `--json` and for the pages of the workbench."""
 
 from __future__ import annotations
 
