@@ -1,14 +1,15 @@
-"""Collects one transactional id with the batches of one of its rounds."""
+"""Collects a transactional id with the batches of one of its rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from threading import Lock
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.partitions import EARLIEST, list_offsets, read_batches
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.diagnose.collect.state_log import state_log_of
+from fencepost.diagnose.collect.state_log import LogFollower, state_log_of
 from fencepost.diagnose.collect.transactions import collect_txn
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, TxnSnapshot
 from fencepost.diagnose.timeline.batches import SeenBatch
@@ -24,18 +25,47 @@ from fencepost.protocol.schema import Malformed
 SEARCHED_BYTES = 1 << 20
 # Producers choose the timestamps, so the first records may be before the offset that the time of the round leads to.
 SEARCHED_BEFORE = 200
+MOST_ENDED_ROUNDS = 200
+Batches = Mapping[NamedPartition, tuple[SeenBatch, ...]]
 
 
-def collect_timeline(client: KafkaClient, transactional_id: str, round_key: int | None = None) -> TimelineSnapshot:
-    """One transactional id, and the batches of the round with this key, or of its last round."""
-    txn = collect_txn(client, transactional_id)
-    try:
-        log = state_log_of(client, transactional_id)
-    except ClientError:
-        log = None  # `txn.problems` says why.
-    round_ = choose(rounds_of(txn.history or ()), round_key)
-    if round_ is None:
-        return TimelineSnapshot(txn=txn, log=log)
+class Timelines:
+    """Collects timelines again and again: what cannot change any more is read once. For several threads."""
+
+    def __init__(self) -> None:
+        self._log = LogFollower()
+        self._ended: dict[tuple[str, int, int], Batches] = {}
+        self._lock = Lock()
+
+    def collect(self, client: KafkaClient, transactional_id: str, round_key: int | None = None) -> TimelineSnapshot:
+        """One transactional id, and the batches of the round with this key, or of its last round."""
+        txn = collect_txn(client, transactional_id, read=self._log.read)
+        try:
+            log = state_log_of(client, transactional_id)
+        except ClientError:
+            log = None  # `txn.problems` says why.
+        round_ = choose(rounds_of(txn.history or ()), round_key)
+        batches, problems = self._batches(client, txn, round_) if round_ is not None else ({}, [])
+        return TimelineSnapshot(txn=txn, log=log, round_key=round_key, batches=batches, problems=tuple(problems))
+
+    def _batches(self, client: KafkaClient, txn: TxnSnapshot, round_: Round) -> tuple[Batches, list[str]]:
+        key = (txn.transactional_id, round_.key, round_.first_ms)
+        has_ended = round_.completed is not None and not txn.leftovers
+        with self._lock:
+            known = self._ended.get(key) if has_ended else None
+        if known is not None:
+            return known, []
+        batches, problems = _search_all(client, txn, round_)
+        if has_ended and not problems:
+            with self._lock:
+                self._ended[key] = batches
+                while len(self._ended) > MOST_ENDED_ROUNDS:
+                    del self._ended[next(iter(self._ended))]
+        return batches, problems
+
+
+def _search_all(client: KafkaClient, txn: TxnSnapshot, round_: Round) -> tuple[Batches, list[str]]:
+    """The batches around a round on each of its partitions, and what could not be read."""
     batches: dict[NamedPartition, tuple[SeenBatch, ...]] = {}
     problems: list[str] = []
     for where, start in _starts(client, txn, round_).items():
@@ -47,7 +77,7 @@ def collect_timeline(client: KafkaClient, transactional_id: str, round_key: int 
         batches[where] = found
         if not is_all and not any(b.marker is not None and b.marker.timestamp >= round_.first_ms for b in found):
             problems.append(f"only {SEARCHED_BYTES >> 10} KiB of {where} were searched, from offset {start} on")
-    return TimelineSnapshot(txn=txn, log=log, round_key=round_key, batches=batches, problems=tuple(problems))
+    return batches, problems
 
 
 def _starts(client: KafkaClient, txn: TxnSnapshot, round_: Round) -> Mapping[NamedPartition, int]:

@@ -72,7 +72,8 @@ def marker_step(where: NamedPartition, batches: RoundBatches, coordinator: str) 
     elif not batches.data:
         effect = "the transaction wrote no record here that is still in the log"
     else:
-        effect = f"{counted(wrote, 'record')} before it {'count' if marker.commit else 'are to be skipped'}"
+        verb = ("counts" if wrote == 1 else "count") if marker.commit else ("is" if wrote == 1 else "are") + " skipped"
+        effect = f"{counted(wrote, 'record')} before it {verb}"
     return Step(
         key=f"marker {where} {header.base_offset}",
         at_ms=marker.timestamp,

@@ -9,7 +9,7 @@ from fencepost.client.admin.answers import DescribedTxn, NamedPartition
 from fencepost.client.client import KafkaClient
 from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.partitions import collect_hanging
-from fencepost.diagnose.collect.timeline import collect_timeline
+from fencepost.diagnose.collect.timeline import Timelines
 from fencepost.diagnose.collect.transactions import ENTRIES_FOR_THE_LATEST, collect_settled, collect_txn
 from fencepost.diagnose.commands import for_cluster
 from fencepost.diagnose.explain.explanation import diagnose_txn
@@ -37,7 +37,7 @@ MOST_OFFSET = 2**63 - 1
 
 def ask(cluster: Cluster, params: Params, query: Mapping[str, str]) -> Document:
     with cluster.client() as client:
-        snapshot = collect_timeline(client, params["transactional_id"], _number(query.get(ROUND, "")))
+        snapshot = cluster.own(Timelines).collect(client, params["transactional_id"], _number(query.get(ROUND, "")))
     return txn_document(snapshot, cluster.arguments)
 
 

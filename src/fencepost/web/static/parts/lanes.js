@@ -82,7 +82,7 @@ function linkTo(source) {
 function Source({ source }) {
   const link = linkTo(source);
   return html`<section class="lanes-source" data-source=${source.kind}>
-    <h4>${visible(source.title)}</h4>
+    <h3>${visible(source.title)}</h3>
     <dl>
       ${Object.entries(source.fields).map(
         ([name, value]) =>
