@@ -32,7 +32,7 @@ HOSTILE = {
     "slashes": "/shop//orders/../1/",
     "percent": "100%25 %2e%2e/?a=b#c&d",
     "unicode": "zażółć-注文-🦔-\u202egnp",
-    "quotes": "it's \"quoted\" `here` {braces} $1 \\n",
+    "quotes": 'it\'s "quoted" `here` {braces} $1 \\n',
     "dots": "..",
 }
 
@@ -252,7 +252,9 @@ def test_the_page_fits_every_screen_and_has_no_barriers(
         assert barriers(page) == []
 
 
-def test_an_earlier_transaction_is_chosen_and_shared_by_its_address(page: Page, workbench: Workbench, topic: str) -> None:
+def test_an_earlier_transaction_is_chosen_and_shared_by_its_address(
+    page: Page, workbench: Workbench, topic: str
+) -> None:
     producer = producer_of(workbench.servers, "rounds")
     for value in ("one", "two"):
         write(producer, topic, value, (0,))

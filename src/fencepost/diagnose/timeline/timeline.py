@@ -366,7 +366,9 @@ class _Drawing:
             if blocks:
                 places = listed(f"{b.where} at offset {b.last_stable_offset} ({b.waiting} behind)" for b in blocks)
                 sentence = f"readers with read_committed wait on {places}"
-                yield self._reader_step(Look.OPEN, "readers wait", sentence, self._txn.now_ms, [b.where for b in blocks])
+                yield self._reader_step(
+                    Look.OPEN, "readers wait", sentence, self._txn.now_ms, [b.where for b in blocks]
+                )
             return
         completed = self._round.completed
         data = {w: b for w, b in found.items() if b.data and b.marker is not None and w.topic != OFFSETS_TOPIC}
