@@ -134,7 +134,8 @@ def test_an_open_transaction_shows_who_waits(bench: Bench) -> None:
         ("coordinator", "Empty", "plain", "InitProducerId", "a producer registered (InitProducerId)"),
         ("coordinator", "Ongoing", "open", "AddPartitionsToTxn", "began"),
         ("orders-0", "1 record", "open", "Produce", "1 record on orders-0 at offset 0"),
-        ("readers", "readers wait", "open", None, "readers with read_committed wait on orders-0 at offset 0 (1 behind)"),
+        ("readers", "readers wait", "open", None,
+         "readers with read_committed wait on orders-0 at offset 0 (1 behind)"),
     ]  # fmt: skip
     assert [(b["topic"], b["waiting"]) for b in document["explanation"]["blocks"]] == [(bench.topic, 1)]
 
