@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -13,6 +14,7 @@ from fencepost.client.client import KafkaClient
 from fencepost.web.cluster import Cluster
 from fencepost.web.page import NotFound, Refused
 from fencepost.web.pages import txn
+from tests.engines.apache_kafka import ApacheKafka
 from tests.examples import Identity, write_unknown
 from tests.readers.reading import TIMEOUT_S
 from tests.step_producer import StepProducer
@@ -53,12 +55,16 @@ class Bench(NamedTuple):
 
 @pytest.fixture(scope="module", params=BOTH)
 def servers(request: pytest.FixtureRequest) -> Iterator[str]:
+    if request.param == "apache":
+        kafka: ApacheKafka = request.getfixturevalue("apache")
+        yield kafka.bootstrap_servers
+        return
     with cluster(request.param) as servers:
         yield servers
 
 
-@pytest.fixture
-def bench(servers: str, unique: Callable[[str], str]) -> Iterator[Bench]:
+@contextmanager
+def bench_on(servers: str, unique: Callable[[str], str]) -> Iterator[Bench]:
     def connect() -> KafkaClient:
         return KafkaClient({"bootstrap.servers": servers})
 
@@ -68,6 +74,19 @@ def bench(servers: str, unique: Callable[[str], str]) -> Iterator[Bench]:
             yield Bench(servers, client, shown, create_topic(servers, unique("page-orders")), unique("page"))
     finally:
         shown.close()
+
+
+@pytest.fixture
+def bench(servers: str, unique: Callable[[str], str]) -> Iterator[Bench]:
+    with bench_on(servers, unique) as bench:
+        yield bench
+
+
+@pytest.fixture(params=["fencepost", pytest.param("apache", marks=[pytest.mark.java, pytest.mark.engines])])
+def unverified(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> Iterator[Bench]:
+    """On a cluster that does not verify writes (KIP-890): a transaction can hang there."""
+    with cluster(request.param) as servers, bench_on(servers, unique) as bench:
+        yield bench
 
 
 def story(document: Any, bench: Bench) -> list[tuple[str, str, str, str | None, str]]:
@@ -204,7 +223,8 @@ def test_an_abort_from_the_page_needs_an_open_transaction(bench: Bench) -> None:
         txn.PAGE.actions["fence"].do(bench.cluster, {"transactional_id": f"{bench.id}-unknown"}, {})
 
 
-def test_a_late_write_is_shown_and_the_page_ends_it(bench: Bench) -> None:
+def test_a_late_write_is_shown_and_the_page_ends_it(unverified: Bench) -> None:
+    bench = unverified
     producer = producer_of(bench.servers, bench.id)
     write(producer, bench.topic, "an order", (1,))
     producer.commit_transaction(TIMEOUT_S)
