@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from fencepost.web.page import Page
-from fencepost.web.pages import errors, overview, txn
+from fencepost.web.pages import errors, overview, topics, txn, txns
 
 # In the order of the navigation.
-PAGES: tuple[Page, ...] = (overview.PAGE, txn.PAGE, errors.TABLE_PAGE, errors.PAGE)
+PAGES: tuple[Page, ...] = (
+    overview.PAGE,
+    txns.PAGE,
+    txn.PAGE,
+    topics.PAGE,
+    errors.TABLE_PAGE,
+    errors.PAGE,
+)
