@@ -117,16 +117,14 @@ function Rounds({ timeline, setQuery }) {
   if (timeline.rounds.length < 2) return null;
   const last = timeline.rounds.at(-1).key;
   const choose = (event) => setQuery({ round: Number(event.target.value) === last ? null : event.target.value });
-  return html`<p class="controls">
-    <label>
-      Transaction${" "}
-      <select class="rounds" value=${timeline.shown} onChange=${choose}>
-        ${[...timeline.rounds]
-          .reverse()
-          .map((round) => html`<option key=${round.key} value=${round.key}>${nameOf(round)}</option>`)}
-      </select>
-    </label>
-  </p>`;
+  return html`<div class="controls">
+    <label for="round">Transaction</label>
+    <select id="round" class="rounds" value=${timeline.shown} onChange=${choose}>
+      ${[...timeline.rounds]
+        .reverse()
+        .map((round) => html`<option key=${round.key} value=${round.key}>${nameOf(round)}</option>`)}
+    </select>
+  </div>`;
 }
 
 function Steps({ timeline, setQuery }) {
