@@ -130,7 +130,7 @@ def test_a_commit_is_shown_from_the_registration_to_the_readers(bench: Bench) ->
         ("coordinator", "PrepareCommit", "committed", "EndTxn", "commit decided by its client, after T"),
         ("coordinator", "CompleteCommit", "committed", None, "committed: all markers are written, after T"),
         ("readers", "readers get the records", "committed", None,
-         "readers with read_committed get the records: orders-0, offsets 0 to 1 and orders-1, offsets 0"),
+         "readers with read_committed get the records: orders-0, offsets 0 to 1 and orders-1, offset 0"),
     ]  # fmt: skip
     # The leaders write their markers in any order.
     assert sorted(markers) == [

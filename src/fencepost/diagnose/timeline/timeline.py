@@ -375,7 +375,7 @@ class _Drawing:
         if completed is None or not data:
             return
         is_commit = completed.state is COMPLETE_COMMIT
-        places = listed(f"{where}, offsets {span_of(b)}" for where, b in data.items())
+        places = listed(f"{where}, {span_of(b)}" for where, b in data.items())
         waits = [where for where, b in data.items() if self._is_unstable(where, b)]
         sentence = f"readers with read_committed {'get' if is_commit else 'skip'} the records: {places}"
         if waits:

@@ -9,7 +9,7 @@ import { useStylesheet } from "./stylesheet.js";
 import { visible } from "./text.js";
 import { duration, instant } from "./time.js";
 
-const LANE = 40;
+const LANE = 32;
 const ROW = 44;
 // What a look means, in words beside the drawing: a colour alone would not be enough. Looks without words are normal.
 const WORDS = {
@@ -53,7 +53,7 @@ function Drawing({ lanes, step }) {
   const from = step.sender !== null && has(step.sender) ? at(step.sender) : null;
   const gap = from === null ? 0 : Math.sign(to - from) * 11;
   return html`<svg class="lanes-drawing" width=${lanes.length * LANE} height=${ROW} aria-hidden="true" focusable="false">
-    ${lanes.map((lane) => html`<line key=${lane.key} class="lanes-line" x1=${at(lane.key)} x2=${at(lane.key)} y1="0" y2=${ROW} />`)}
+    ${lanes.map((lane) => html`<line key=${lane.key} class="lanes-line" x1=${at(lane.key)} x2=${at(lane.key)} y1="-500" y2="500" />`)}
     ${from !== null &&
     from !== to &&
     html`<g class="lanes-arrow">
