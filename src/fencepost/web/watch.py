@@ -127,13 +127,15 @@ class Watch:
         while True:
             began = time.monotonic()
             asked = asyncio.ensure_future(self._ask(page, params, query))
-            if page.needs_cluster:
-                await self._doubt(asked, subject)
             try:
+                if page.needs_cluster:
+                    await self._doubt(asked, subject)
                 self._take(subject, await asked)
             except Exception as e:
                 subject.compared = subject.document = None
                 subject.publish(self._event_of(e))
+            finally:
+                asked.cancel()  # Unless it is done: the last browser has left.
             subject.soon.clear()
             pause_s = max(page.refresh_s - (time.monotonic() - began), page.refresh_s / 4)
             with suppress(TimeoutError):
