@@ -40,7 +40,7 @@ class _Look(Generic[T]):
         return time.monotonic() - self.at < max(max_age_s, self.took_s * KEPT_FOR_ITS_TIMES)
 
 
-class Cluster:
+class WatchedCluster:
     def __init__(
         self, connect: Callable[[], KafkaClient] | None, name: str | None = None, arguments: tuple[str, ...] = ()
     ) -> None:

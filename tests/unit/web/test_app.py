@@ -12,8 +12,8 @@ import pytest
 from starlette.applications import Starlette
 
 from fencepost.web.app import make_app, wanted_type
-from fencepost.web.cluster import Cluster
-from fencepost.web.page import Action, NotFound, Page
+from fencepost.web.cluster import WatchedCluster
+from fencepost.web.page import Page, PageAction, SubjectNotFound
 from fencepost.web.watch import Watch
 
 HOSTILE = ["a/b", "a%2Fb", "a b?c#d", "a\nb\n", "…", "<script>", "//x", "{x}", "'\"&", "x" * 300, "\\", "a/../b"]
@@ -58,13 +58,13 @@ def call(
     return Answer(head["status"], named, b"".join(part.get("body", b"") for part in rest).decode())
 
 
-def says(cluster: Cluster, params: Mapping[str, str], given: Mapping[str, Any]) -> Mapping[str, Any]:
+def says(cluster: WatchedCluster, params: Mapping[str, str], given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"text": f"would end {params['id']}"}
 
 
-def do(cluster: Cluster, params: Mapping[str, str], given: Mapping[str, Any]) -> Mapping[str, Any]:
+def do(cluster: WatchedCluster, params: Mapping[str, str], given: Mapping[str, Any]) -> Mapping[str, Any]:
     if given.get("fails"):
-        raise NotFound("it has ended already")
+        raise SubjectNotFound("it has ended already")
     return {"text": f"ended {params['id']}"}
 
 
@@ -76,8 +76,8 @@ PAGES = (
         ask=lambda cluster, params, query: {"params": dict(params), "query": dict(query)},
         needs_cluster=False,
         actions={
-            "end": Action(says=says, do=do),
-            "play": Action(says=says, do=do, needs_permission=False),
+            "end": PageAction(says=says, do=do),
+            "play": PageAction(says=says, do=do, needs_permission=False),
         },
     ),
     Page(path="/things", script="things.js", title="Things", nav="Things", ask=lambda *_: {}, needs_cluster=False),
@@ -86,7 +86,7 @@ PAGES = (
 
 
 def app(allow_actions: bool = False) -> Starlette:
-    return make_app(Watch(Cluster(None), print), allow_actions=allow_actions, pages=PAGES)
+    return make_app(Watch(WatchedCluster(None), print), allow_actions=allow_actions, pages=PAGES)
 
 
 def post(given: object, allow_actions: bool = False, **headers: str) -> Answer:
