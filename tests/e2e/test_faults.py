@@ -266,10 +266,10 @@ def test_a_crash_happens_at_the_time_it_was_asked_for(tmp_path: Path) -> None:
 
 def test_a_mistake_is_explained(broker: Broker) -> None:
     for mistake, problem, hint in (
-        (lambda: broker.faults.drop_on("EndTx"), "'EndTx' is no API of this broker", "did you mean EndTxn?"),
+        (lambda: broker.faults.drop_on("EndTx"), "'EndTx' is no API that Fencepost knows", "did you mean EndTxn?"),
         (
             lambda: broker.faults.inject_error("EndTxn", "FENCED"),
-            "'FENCED' is no error of this broker",
+            "'FENCED' is no error that Fencepost knows",
             "did you mean PRODUCER_FENCED?",
         ),
         (lambda: broker.faults.inject_error("EndTxn", "NONE"), "NONE is no error", "name one"),

@@ -15,9 +15,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "machines": {"protocol"},
     "broker": {"protocol", "machines"},
     "client": {"protocol"},
+    "faults": {"protocol"},
     "malloc": set(),
     "open_files": set(),
-    "server": {"protocol", "machines", "broker", "malloc", "open_files"},
+    "server": {"protocol", "machines", "broker", "faults", "malloc", "open_files"},
     "diagnose": {"protocol", "machines", "client"},
     # The sink works against any Kafka, so it knows nothing of our broker.
     "spark": {"protocol", "client", "malloc", "open_files"},
@@ -40,7 +41,7 @@ ROOMS: dict[str, set[str]] = {
 }
 
 # Pure code takes the clock and the dice as arguments, and leaves I/O to the shell around it.
-PURE = ["protocol", "machines", "broker", "client/session.py"]
+PURE = ["protocol", "machines", "broker", "faults", "client/session.py"]
 BANNED_IN_PURE = {
     "asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "select",
     "selectors", "shutil", "signal", "socket", "ssl", "subprocess", "tempfile", "threading", "time", "uvloop",
