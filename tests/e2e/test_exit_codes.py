@@ -86,6 +86,7 @@ ON_THE_BROKER = [
     ("tail orders:9", ONE),
     ("tail zz*", ONE),
     ("tail orders --from soon", WRONG_USE),
+    ("tap --listen 192.0.2.1:9093", ONE),  # An address that no machine has.
     ("topic list", OK),
     ("topic describe orders", OK),
     ("topic describe nosuch", ONE),
@@ -127,6 +128,7 @@ WITHOUT_A_BROKER = [
     ("doctor", UNANSWERED),
     ("spark check --id orders-1 --no-spark", UNANSWERED),
     ("exporter --listen 192.0.2.1:9405", ONE),  # An address that no machine has.
+    ("tap --output nosuch/file", ONE),
     ("salvage check --data nosuch", ONE),
     ("salvage export nosuch", ONE),
     ("salvage list --data nosuch", ONE),
