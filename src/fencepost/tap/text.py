@@ -35,7 +35,7 @@ def line_of(event: WireEvent, style: Style = plain) -> str:
         ARROWS[event.kind],
         f"{event.api} v{event.version}",
         f"{shown(event.transactional_id or '')}{who}".strip(),
-        _said(event, style),
+        said_by(event, style),
     ]
     if event.fault is not None:
         parts.append(style(f"[{event.fault}]", "fault"))
@@ -51,7 +51,8 @@ def _time(at_us: int) -> str:
     return datetime.fromtimestamp(at_us / 1_000_000, UTC).strftime("%H:%M:%S.%f")
 
 
-def _said(event: WireEvent, style: Style) -> str:
+def said_by(event: WireEvent, style: Style = plain) -> str:
+    """What the message says, without its head."""
     if event.kind == "unanswered":
         return style("no reply: the connection ended", "error")
     words = list(_words(event.about, style))
@@ -86,7 +87,7 @@ def _words(about: dict[str, Any], style: Style) -> Iterable[str]:
     elif about.get("partitions"):
         yield _few(about["partitions"]) + (" ..." if about.get("has_more_partitions") else "")
     if "records" in about:
-        yield f"{about['records']} records"
+        yield f"{about['records']} record{'' if about['records'] == 1 else 's'}"
     if errors:
         yield _few([f"{where} {name}" for where, name in errors.items()])
     if "malformed" in about:

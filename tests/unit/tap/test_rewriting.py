@@ -29,7 +29,7 @@ def share_reply(api_key: int, host: str, port: int) -> Any:
 @pytest.mark.parametrize("api_key", CLASSES)
 def test_the_new_leader_of_a_share_group_has_an_address_of_the_tap(api_key: int, version: int) -> None:
     def frame(host: str, port: int) -> bytes:
-        body = b"\0\0\0\7\0" + share_reply(api_key, host, port).encode(version)
+        body: bytes = b"\0\0\0\7\0" + share_reply(api_key, host, port).encode(version)
         return struct.pack(">i", len(body)) + body
 
     seen: list[tuple[int, str, int]] = []
