@@ -417,7 +417,8 @@ class _ClientSide(_Side):
         super().connection_made(transport)
         link = self.link
         link.client_address = address_text(transport.get_extra_info("peername"))
-        link.own_host = transport.get_extra_info("sockname")[0]
+        # A client of IPv4 at a port of IPv6.
+        link.own_host = transport.get_extra_info("sockname")[0].removeprefix("::ffff:")
         link.tap.links.add(link)
         self.is_held = True  # Until the broker is reached.
         self._update_reading()

@@ -26,6 +26,7 @@ from fencepost.tap.link import Link, address_text
 
 BACKLOG = 256
 PORTS_TRIED = 100
+MOST_BROKERS = 1000
 MOST_TOPICS = 100_000
 MOST_COMPLAINTS = 1000
 # The same problem is told again after this time.
@@ -73,6 +74,7 @@ class Proxy:
         self._say = say
         self._settings = settings
         self._host, self._port = listen
+        self._next_port = self._port + 1 if self._port else 0  # For brokers; 0: any.
         self._client_tls = client_tls
         self._broker_tls = tls_context(settings.tls) if settings.uses_tls else None
         self._listeners: list[TapPort] = []
@@ -191,8 +193,7 @@ class Proxy:
                 return None
             listener.node_id = node_id
             self._by_node[node_id] = listener
-        if listener.targets != ((host, port),):
-            listener.targets = ((host, port),)
+        listener.targets = ((host, port),)
         return (own_host if _is_wildcard(self._host) else self._host), listener.port
 
     def _first_as(self, host: str, port: int) -> TapPort | None:
@@ -202,22 +203,21 @@ class Proxy:
         return first if first.node_id is None and is_it else None
 
     def _open(self, node_id: int) -> TapPort | None:
-        begin = 0 if self._port == 0 else self._port + 1
-        for port in range(begin, begin + (1 if begin == 0 else PORTS_TRIED)):
+        """A listener for a broker, on the next port that is free. Without one, clients go around the tap."""
+        problem = f"there are more than {MOST_BROKERS} brokers"
+        for _ in range(PORTS_TRIED if len(self._listeners) <= MOST_BROKERS else 0):
+            port = self._next_port
+            self._next_port = port + 1 if port else 0
             try:
-                sock = _bound(self._host, port)
-            except OSError as e:
-                if e.errno == errno.EADDRINUSE and port:
+                listener = self._listen_on(_bound(self._host, port), ())
+            except (OSError, OverflowError) as e:
+                problem = f"port {port}: {getattr(e, 'strerror', None) or e}"
+                if isinstance(e, OSError) and e.errno == errno.EADDRINUSE:
                     continue
-                self.complain(
-                    f"cannot listen for broker {node_id} on port {port}: {e.strerror or e}; clients go around "
-                    "the tap to it"
-                )
-                return None
-            listener = self._listen_on(sock, ())
+                break
             self.start_task(self._serve(listener))
             return listener
-        self.complain(f"no free port for broker {node_id} after {self._port}; clients go around the tap to it")
+        self.complain(f"the tap cannot listen for broker {node_id}, and clients go around it: {problem}")
         return None
 
     # --- what it has seen ---------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from fencepost.protocol.messages import (
     MetadataRequest,
     ProduceRequest,
 )
-from fencepost.tap.proxy import PortUnusable, Unreached
+from fencepost.tap.proxy import PORTS_TRIED, PortUnusable, Unreached
 from fencepost.testing import Broker, Tap
 from tests.certificates import Authority
 from tests.command_line import start_fencepost
@@ -238,6 +238,43 @@ def test_a_cluster_that_is_not_there_and_a_port_in_use_are_errors(broker: Broker
         Tap("no.such.host.invalid:9092").start()
     with pytest.raises(PortUnusable, match="Address already in use"):
         Tap(broker.bootstrap_servers, port=broker.port).start()
+
+
+def test_brokers_get_the_ports_after_the_first_and_each_client_the_address_that_it_used(broker: Broker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    with (
+        Broker(brokers=2) as nodes,
+        Tap(nodes.bootstrap_servers, host="0.0.0.0", port=port),
+        connect(f"127.0.0.1:{port}") as client,
+    ):
+        first, second = sorted(client.call(MetadataRequest([]), 12).brokers, key=lambda b: b.port)
+        assert first.host == second.host == "127.0.0.1"
+        # Other programs may have some of the ports.
+        assert port < first.port < second.port <= port + PORTS_TRIED
+    with Tap(broker.bootstrap_servers, host="::1") as tap, RawClient("::1", tap._tap.port) as client:
+        assert tap.bootstrap_servers == f"[::1]:{tap._tap.port}"
+        [found] = client.call(MetadataRequest([]), 12).brokers
+        assert (found.host, found.port) == ("::1", tap._tap.port)
+
+
+def test_a_client_that_does_not_read_does_not_fill_the_memory_of_the_tap(broker: Broker, unique: Unique) -> None:
+    topic, count = unique("topic"), 150
+    broker.create_topic(topic)
+    process, address = start_tap("--bootstrap", broker.bootstrap_servers)
+    with process, connect(address) as client, connect(address) as other:
+        assert client.call(produce(topic, 900_000), 9).responses[0].partition_responses[0].error_code == 0
+        size = len(client.send_frame(encode_frame(fetch(topic), 12)))
+        frames = [encode_frame(fetch(topic), 12, number) for number in range(count)]
+        client._socket.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
+        for _ in range(50):
+            assert other.call(BEAT, 4).error_code == errors.UNKNOWN_MEMBER_ID
+        assert psutil.Process(process.pid).memory_info().rss < 80_000_000
+        for number in range(count):
+            assert struct.unpack(">i", client._read(4)) == (size,)
+            assert struct.unpack_from(">i", client._read(size)) == (number,)
+        process.terminate()
+        process.communicate(timeout=TIMEOUT_S)
 
 
 # --- TLS, and logins ------------------------------------------------------------------------------------------
