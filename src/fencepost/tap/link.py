@@ -92,10 +92,6 @@ class Link:
             self.broker.close()  # The client has left meanwhile.
         self.client.release()
 
-    def side_ended(self) -> None:
-        """One side has ended, and everything that it received is passed on."""
-        self.close()
-
     def close(self) -> None:
         if not self.is_closed:
             self.is_closed = True
@@ -354,13 +350,10 @@ class _Side(asyncio.Protocol):
             ):
                 self.take(piece)
         except BrokenFrame as e:
-            self.link.fail(self.broken(e))
+            self.link.fail(str(e))
             return
         if self._has_ended and not self.is_held:
-            self.link.side_ended()
-
-    def broken(self, e: BrokenFrame) -> str:
-        return str(e)
+            self.link.close()  # Everything that it received is passed on.
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._has_ended = True

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.client.admin.offsets import committed_offsets
@@ -22,7 +23,7 @@ from fencepost.tap.decoding import WireEvent
 from fencepost.testing import Broker, Tap
 from tests.e2e.clients.players import COMMANDS, Player, start_player
 from tests.e2e.conftest import Target
-from tests.readers.reading import TIMEOUT_S, connect
+from tests.readers.reading import IMPATIENT, TIMEOUT_S, connect
 
 pytestmark = pytest.mark.timeout(360)
 CLIENTS = [pytest.param(name, marks=[pytest.mark.java] if name == "java" else []) for name in COMMANDS]
@@ -152,6 +153,27 @@ def test_a_new_leader_that_a_reply_names_has_an_address_of_the_tap(three_nodes: 
             for request, version in ((produce, 13), (fetch, 17)):
                 [place] = client.call(request, version=version).node_endpoints
                 assert (place.node_id, (place.host, place.port)) == (leader, addresses[leader])
+
+
+def test_transactions_go_on_while_leaders_move_and_a_node_stops(three_nodes: Broker, unique: Unique) -> None:
+    topic, txn = unique("topic"), unique("txn")
+    three_nodes.create_topic(topic)
+    with Tap(three_nodes.bootstrap_servers) as tap:
+        settings = {"bootstrap.servers": tap.bootstrap_servers, "transactional.id": txn}
+        producer = Producer(IMPATIENT | settings)
+        producer.init_transactions(TIMEOUT_S)
+        for number in range(9):
+            if number % 3 == 0:
+                three_nodes.nodes.move_leader(topic, 0, 1 + number // 3)
+            elif number == 4:
+                three_nodes.nodes.move_coordinator(txn, 3)
+            elif number == 7:
+                three_nodes.nodes.stop(3)
+            producer.begin_transaction()
+            producer.produce(topic, str(number))
+            producer.commit_transaction(TIMEOUT_S)
+        three_nodes.nodes.start(3)
+    assert [record.value for record in three_nodes.read_committed(topic)] == [b"%d" % number for number in range(9)]
 
 
 def test_one_broker_needs_one_port(broker: Broker) -> None:

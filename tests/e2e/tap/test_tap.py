@@ -30,6 +30,7 @@ from fencepost.tap.proxy import PORTS_TRIED, PortUnusable, Unreached
 from fencepost.testing import Broker, Tap
 from tests.certificates import Authority
 from tests.command_line import start_fencepost
+from tests.e2e.test_sasl import add_user
 from tests.readers.reading import TIMEOUT_S, connect
 from tests.wire.raw_client import Closed, RawClient, encode_frame
 
@@ -283,26 +284,28 @@ def test_a_client_that_does_not_read_does_not_fill_the_memory_of_the_tap(broker:
 def test_a_login_passes_through_and_the_tap_speaks_tls_with_the_cluster(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     settings = {
-        "listeners": "SASL_SSL://127.0.0.1:0",
-        "sasl.enabled.mechanisms": "PLAIN",
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": (
             'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
         ),
         "ssl.keystore.location": authority.issue("broker", "CN=broker", ("127.0.0.1",)).path,
     }
     with Broker(settings=settings) as broker:
+        add_user(broker, "alice", "secret")
         towards = {"security.protocol": "SSL", "ssl.ca.location": str(authority.path)}
         with Tap(broker.listeners["SASL_SSL"], settings=towards) as tap:
-            commit_one(
-                tap.bootstrap_servers,
-                "t",
-                "orders",
-                security_protocol="SASL_PLAINTEXT",
-                sasl_mechanism="PLAIN",
-                sasl_username="alice",
-                sasl_password="secret",
-            )
-            assert [e.error for e in tap.events if e.api == "EndTxn" and e.kind == "reply"] == ["NONE"]
+            for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+                commit_one(
+                    tap.bootstrap_servers,
+                    mechanism,
+                    "orders",
+                    security_protocol="SASL_PLAINTEXT",
+                    sasl_mechanism=mechanism,
+                    sasl_username="alice",
+                    sasl_password="secret",
+                )
+            assert [e.error for e in tap.events if e.api == "EndTxn" and e.kind == "reply"] == ["NONE", "NONE"]
         with pytest.raises(Unreached, match="is not to be trusted"):
             Tap(broker.listeners["SASL_SSL"], settings={"security.protocol": "SSL"}).start()
 
