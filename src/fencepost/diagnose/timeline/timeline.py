@@ -26,7 +26,7 @@ from fencepost.diagnose.timeline.records import (
     why_it_aborts,
 )
 from fencepost.diagnose.timeline.requests import PRODUCE, Requests
-from fencepost.diagnose.timeline.rounds import Outcome, Recorded, Round, choose, rounds_of
+from fencepost.diagnose.timeline.rounds import Recorded, Round, RoundOutcome, choose, rounds_of
 from fencepost.diagnose.timeline.sources import batch_source, ends_source, record_source, request_source
 from fencepost.diagnose.timeline.steps import Lane, LaneKind, Look, Source, Step
 from fencepost.diagnose.timeline.written import data_step, grouped, lane_of, marker_step, span_of
@@ -71,7 +71,7 @@ class RoundRow:
     key: int
     first_ms: int
     last_ms: int
-    outcome: Outcome
+    outcome: RoundOutcome
     producer_id: int | None
     producer_epoch: int | None
     partition_count: int
@@ -82,7 +82,7 @@ class Timeline:
     rounds: tuple[RoundRow, ...]
     # The key of the round that is shown; None if the id has no record.
     shown: int | None
-    # The states that the id went through in this round, in their order.
+    # The state before this round, and the states that the id went through in it.
     way: tuple[str, ...]
     lanes: tuple[Lane, ...]
     steps: tuple[Step, ...]
@@ -128,13 +128,19 @@ def diagnose_timeline(snapshot: TimelineSnapshot) -> Timeline:
     return Timeline(
         rounds=tuple(map(_row, rounds)),
         shown=round_.key,
-        way=tuple(record.transition.state for record in round_.records),
+        way=_way(round_),
         lanes=drawing.lanes(steps),
         steps=steps,
         partitions_left_out=len(round_.partitions) - len(partitions_shown(round_)),
         remembers_requests=snapshot.txn.rpcs is not None,
         problems=snapshot.problems,
     )
+
+
+def _way(round_: Round) -> tuple[str, ...]:
+    before = round_.records[0].before
+    came_from = (before.state.kafka_name,) if before is not None else ()
+    return (*came_from, *(record.transition.state for record in round_.records))
 
 
 def _row(round_: Round) -> RoundRow:
@@ -259,7 +265,7 @@ class _Drawing:
             at_ms = self._moment_of(group[-1], added, marker_ms, rpc)
             sender = self._owner(first.producer_id, first.producer_epoch)
             step = data_step(where, group, at_ms, sender, rpc, batches.marker)
-            yield Placed(self._last_open_record(added, at_ms), at_ms, 1, step)
+            yield Placed(self._last_open_record(added, at_ms), at_ms, 2, step)
         if batches.marker is not None:
             decided = next((n for n, r in enumerate(self._round.records) if r.txn is self._round.prepared), 0)
             step = marker_step(where, batches, COORDINATOR)
@@ -319,7 +325,7 @@ class _Drawing:
             after = 0
             for n, record in enumerate(self._round.records):
                 after = n if record.transition.at_ms <= rpc.at_ms else after
-            yield Placed(after, rpc.at_ms, 2, self._request_step(rpc))
+            yield Placed(after, rpc.at_ms, 1, self._request_step(rpc))
 
     def _request_step(self, rpc: Rpc) -> Step:
         sender = self._sender_of(rpc)

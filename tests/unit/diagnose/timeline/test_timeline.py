@@ -262,6 +262,8 @@ def test_only_the_batches_of_the_chosen_round_are_shown() -> None:
     assert [step.name for step in first.steps if step.lane == "partition orders-0"] == ["3 records", "COMMIT marker"]
     assert [row.key for row in last.rounds] == [COMMIT[1].offset, again[0].offset]
     assert (first.shown, last.shown) == (COMMIT[1].offset, again[0].offset)
+    # The first move of a round comes from the state before it.
+    assert last.way == ("CompleteCommit", "Ongoing", "PrepareCommit", "CompleteCommit")
 
 
 def test_the_requests_of_one_round_are_not_steps_of_another() -> None:
