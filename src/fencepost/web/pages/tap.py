@@ -45,7 +45,7 @@ def tap_document(address: str, events: Sequence[WireEvent], search: str) -> dict
         "search": search,
         "count": len(found),
         "lanes": _lanes(shown),
-        "steps": [_step(n, e, asked.get((e.connection, e.correlation_id))) for n, e in enumerate(shown)],
+        "steps": [_step(e, asked.get((e.connection, e.correlation_id))) for e in shown],
     }
 
 
@@ -66,12 +66,12 @@ def _broker_key(event: WireEvent) -> str:
     return f"broker {event.broker}"
 
 
-def _step(number: int, event: WireEvent, request: WireEvent | None) -> dict[str, Any]:
+def _step(event: WireEvent, request: WireEvent | None) -> dict[str, Any]:
     client, broker = _client_key(event), _broker_key(event)
     is_request = event.kind == "request"
     fault = "" if event.fault is None else f" [{event.fault}]"
     return {
-        "key": f"{event.at_us} {event.connection} {event.correlation_id} {event.kind} {number}",
+        "key": f"{event.at_us} {event.connection} {event.correlation_id} {event.kind} {event.fault or ''}".strip(),
         "at_ms": event.at_us // 1000,
         "name": f"{event.api} v{event.version}" if is_request else f"{event.api}: {event.error or 'no reply'}",
         "look": _look(event, request),
