@@ -27,6 +27,7 @@ from tests.readers.reading import IMPATIENT, TIMEOUT_S, connect
 
 pytestmark = pytest.mark.timeout(360)
 CLIENTS = [pytest.param(name, marks=[pytest.mark.java] if name == "java" else []) for name in COMMANDS]
+OFTEN = ["confluent-kafka", "aiokafka", "kafka-python", pytest.param("java", marks=pytest.mark.java)]
 TEXTS = [f"order {number}" for number in range(30)]
 END = "the end"
 Unique = Callable[[str], str]
@@ -87,7 +88,7 @@ def check_events(events: list[WireEvent], client: str) -> None:
     assert ("AddPartitionsToTxn" in apis) is (min(e.version for e in produced) < 12)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", OFTEN)
 def test_a_client_works_through_the_tap_and_the_tap_shows_its_transactions(
     client: str, broker: Broker, unique: Unique
 ) -> None:

@@ -396,6 +396,7 @@ def test_a_mistake_in_the_command_is_explained(
 # --- memory ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.engines
 def test_memory_stays_flat_while_hundreds_of_megabytes_pass(broker: Broker, unique: Unique) -> None:
     topic = unique("topic")
     broker.create_topic(topic, configs={"max.message.bytes": 10_000_000, "retention.bytes": 0})
