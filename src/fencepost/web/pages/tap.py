@@ -10,8 +10,8 @@ from typing import Any
 
 from fencepost.tap.decoding import WireEvent
 from fencepost.tap.text import document_of, said_by
-from fencepost.web.cluster import Cluster
-from fencepost.web.page import NotFound, Page, Params
+from fencepost.web.cluster import WatchedCluster
+from fencepost.web.page import Page, Params, SubjectNotFound
 from fencepost.web.paging import is_found
 
 MOST_EVENTS = 5000
@@ -121,10 +121,12 @@ def _flat(value: Any) -> Any:
     return value
 
 
-def ask(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
+def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
     wire = cluster.own(Wire)
     if not wire.address:
-        raise NotFound("no tap runs beside this workbench\n\nhint: `fencepost web --tap 127.0.0.1:9093` starts one")
+        raise SubjectNotFound(
+            "no tap runs beside this workbench\n\nhint: `fencepost web --tap 127.0.0.1:9093` starts one"
+        )
     return tap_document(wire.address, wire.last(), query.get("search", ""))
 
 
