@@ -30,7 +30,6 @@ from fencepost.tap.proxy import PORTS_TRIED, PortUnusable, Unreached
 from fencepost.testing import Broker, Tap
 from tests.certificates import Authority
 from tests.command_line import start_fencepost
-from tests.e2e.test_sasl import add_user
 from tests.readers.reading import TIMEOUT_S, connect
 from tests.wire.raw_client import Closed, RawClient, encode_frame
 
@@ -129,6 +128,20 @@ def test_a_delayed_request_arrives_although_its_client_has_left(broker: Broker, 
     wait_until(lambda: txn in [found.transactional_id for found in broker.transactions()], "the request came")
 
 
+def test_fetches_of_committed_data_are_shown_if_wanted(broker: Broker, unique: Unique) -> None:
+    topic = unique("topic")
+    broker.create_topic(topic)
+    with Tap(broker.bootstrap_servers, fetches=True) as tap, connect(tap.bootstrap_servers) as client:
+        client.call(produce(topic, 99_000), 9)
+        for isolation_level in (0, 1):
+            request = fetch(topic)
+            request.isolation_level = isolation_level
+            client.call(request, 12)
+        asked, answered = tap.events
+        assert (asked.api, asked.about) == ("Fetch", {"offsets": {f"{topic}-0": 0}})
+        assert answered.about["partitions"][f"{topic}-0"]["last_stable_offset"] == 1
+
+
 # --- bad input, and a broker that goes away -------------------------------------------------------------------
 
 
@@ -191,6 +204,23 @@ def test_a_broker_that_answers_nonsense_is_cut_off_with_a_reason(answer: bytes, 
         with connect(tap.bootstrap_servers) as client, pytest.raises(Closed):
             client.call(BEAT, 4)
         wait_until(lambda: any(said in remark for remark in tap.remarks), said)
+
+
+def test_a_version_of_metadata_that_is_too_new_passes_with_a_warning() -> None:
+    answer = b"\0\0\0\6\0\0\0\1??"
+    with Impostor(answer) as impostor, Tap(impostor.address) as tap, connect(tap.bootstrap_servers) as client:
+        assert client.send_frame(struct.pack(">hhih", 3, 99, 1, -1)) == answer[4:]
+        [remark] = tap.remarks
+        assert remark.startswith("Metadata v99 is newer than this tap knows: its addresses stay as they are")
+
+
+def test_what_follows_an_old_handshake_passes_undecoded() -> None:
+    answer = b"any bytes at all"
+    with Impostor(answer) as impostor, Tap(impostor.address) as tap, connect(tap.bootstrap_servers) as client:
+        frame = struct.pack(">hhih", 17, 0, 1, -1) + b"\0\5PLAIN"
+        client._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        assert client._read(len(answer)) == answer
+        assert "logs in with SaslHandshake v0" in tap.remarks[0]
 
 
 def test_a_broker_that_dies_closes_the_connections_of_its_clients_and_is_found_again(tmp_path: Path) -> None:
@@ -292,7 +322,9 @@ def test_a_login_passes_through_and_the_tap_speaks_tls_with_the_cluster(tmp_path
         "ssl.keystore.location": authority.issue("broker", "CN=broker", ("127.0.0.1",)).path,
     }
     with Broker(settings=settings) as broker:
-        add_user(broker, "alice", "secret")
+        (tmp_path / "password").write_text("secret")
+        plain = ["--bootstrap", broker.listeners["PLAINTEXT"]]
+        assert main(["user", "add", "alice", *plain, "--password-file", str(tmp_path / "password")]) == 0
         towards = {"security.protocol": "SSL", "ssl.ca.location": str(authority.path)}
         with Tap(broker.listeners["SASL_SSL"], settings=towards) as tap:
             for mechanism in ("PLAIN", "SCRAM-SHA-256"):
