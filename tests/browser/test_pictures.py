@@ -15,7 +15,7 @@ from scripts import dev
 from tests.browser.conftest import PICTURES, Workbench
 from tests.command_line import run_fencepost
 from tests.txn_tools import producer_of, write
-from tests.web_server import TIMEOUT_S
+from tests.web_server import TIMEOUT_S, web_server
 
 ROUNDS_OF_A_PICTURE = 1500
 
@@ -87,3 +87,24 @@ def test_a_transaction_that_was_taken_over_is_a_picture(
     expect(page.locator('.lanes-step[data-look="late"]')).to_be_visible()
     expect(page.locator('.lanes-step[data-look="takeover"]')).to_have_count(2)
     assert picture(page, "workbench-transaction").stat().st_size > 10_000
+
+
+@pytest.mark.engines
+def test_a_fenced_producer_on_the_wire_is_a_picture(
+    page: Page, workbench: Workbench, picture: Callable[[Page, str], Path]
+) -> None:
+    run_fencepost("topic", "create", "refunds", bootstrap_servers=workbench.servers)
+    with web_server(workbench.servers, "--tap", "127.0.0.1:0") as server:
+        servers = server.document("/tap")["address"]
+        first = producer_of(servers, "refunds-sink", client_id="refunds-1")
+        write(first, "refunds", "paid back", partitions=(0,))
+        producer_of(servers, "refunds-sink", client_id="refunds-2")
+        with pytest.raises(KafkaException):
+            first.commit_transaction(TIMEOUT_S)
+        page.set_viewport_size({"width": 1000, "height": 1180})
+        page.goto(f"{server.url}tap?search=refunds-sink")
+        refused = page.locator('.lanes-step[data-look="refused"]')
+        expect(refused.last).to_be_visible()
+        refused.last.get_by_role("button").click()
+        assert picture(page, "workbench-wire").stat().st_size > 10_000
+        page.goto("about:blank")  # The stream of the page ends before its server.

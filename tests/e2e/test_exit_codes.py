@@ -86,6 +86,7 @@ ON_THE_BROKER = [
     ("tail orders:9", ONE),
     ("tail zz*", ONE),
     ("tail orders --from soon", WRONG_USE),
+    ("tap --listen 192.0.2.1:9093", ONE),  # An address that no machine has.
     ("topic list", OK),
     ("topic describe orders", OK),
     ("topic describe nosuch", ONE),
@@ -127,6 +128,7 @@ WITHOUT_A_BROKER = [
     ("doctor", UNANSWERED),
     ("spark check --id orders-1 --no-spark", UNANSWERED),
     ("exporter --listen 192.0.2.1:9405", ONE),  # An address that no machine has.
+    ("tap --output nosuch/file", ONE),
     ("web --listen 0.0.0.0:8080", WRONG_USE),  # Other machines would reach it, and there is no token.
     ("web --listen nowhere", WRONG_USE),
     ("salvage check --data nosuch", ONE),

@@ -568,7 +568,7 @@ def test_a_sentence_names_its_subject() -> None:
 
 # Class names that two packages use, each for its own side of one thing. Every other class name is used once.
 SHARED_NAMES = {
-    "Fault",  # A fault that a test orders: what `testing` offers, and what `server` does.
+    "Fault",  # A fault: what `testing` offers to a test, and what the broker and the tap apply.
     "Faults",
     "Java",  # In a class whose objects Java calls: py4j wants this name.
     "OffsetToCommit",  # An offset in a request: as the client sends it, and as the coordinator receives it.

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from fencepost.cli.errors import Failure, WrongUse
-from fencepost.cli.options import ClusterOptions, cluster_options
+from fencepost.cli.options import ClusterOptions, Unanswered, cluster_options
 from fencepost.cli.streams import announce, say
 
 if TYPE_CHECKING:
+    from fencepost.tap.running import TapThread
     from fencepost.web.cluster import WatchedCluster
 
 LEAST_TOKEN_CHARS = 16
@@ -37,10 +38,21 @@ INSTALL = "pip install 'fencepost[web]'"
     metavar="FILE",
     help="A file with the token that every request must have. A file that does not exist is made, with a new token.",
 )
+@click.option(
+    "--tap",
+    "tap_address",
+    metavar="HOST:PORT",
+    help="Also run a tap for clients at this address, as `fencepost tap` does. The page /tap shows what passes it.",
+)
 @click.option("--until-stdin-closes", is_flag=True, hidden=True)
 @cluster_options
 def web(
-    listen: str, allow_actions: bool, token_file: str | None, until_stdin_closes: bool, cluster: ClusterOptions
+    listen: str,
+    allow_actions: bool,
+    token_file: str | None,
+    tap_address: str | None,
+    until_stdin_closes: bool,
+    cluster: ClusterOptions,
 ) -> None:
     """Show the transactions of any Kafka in a browser
 
@@ -53,6 +65,7 @@ def web(
         fencepost web --bootstrap localhost:9092
         fencepost web --bootstrap kafka-1:9092 --command-config client.properties --listen 127.0.0.1:8081
         fencepost web --bootstrap kafka-1:9092 --listen 0.0.0.0:8080 --token-file ./workbench-token
+        fencepost web --bootstrap kafka-1:9092 --tap 127.0.0.1:9093
     """
     from fencepost.cli.broker import parse_address
 
@@ -63,6 +76,8 @@ def web(
         from fencepost.web.serving import listen as listen_on
     except ModuleNotFoundError as e:
         raise Failure(f"not installed: {e.name}", INSTALL) from None
+    from fencepost.web.pages import PAGES
+    from fencepost.web.pages.tap import PAGE as TAP_PAGE
     from fencepost.web.watch import Watch
 
     if token_file is None and not is_loopback(host):
@@ -76,8 +91,10 @@ def web(
         at = listen_on(host, port)
     except OSError as e:
         raise Failure(f"cannot listen on {listen}: {e.strerror or e}", "choose another address with --listen") from None
+    tap = None if tap_address is None else _start_tap(tap_address, cluster, watch.cluster)
     app = make_app(
         watch,
+        pages=PAGES if tap is None else (*PAGES, TAP_PAGE),
         allow_actions=allow_actions,
         token=token,
         # A token proves more than a name.
@@ -94,6 +111,34 @@ def web(
     finally:
         signal.signal(signal.SIGTERM, previous)
         at.sock.close()
+        if tap is not None:
+            tap.stop()
+
+
+def _start_tap(address: str, options: ClusterOptions, cluster: WatchedCluster) -> TapThread:
+    from fencepost.cli.broker import parse_address
+    from fencepost.client.settings import parse_settings
+    from fencepost.tap.proxy import PortUnusable, Proxy, Unreached
+    from fencepost.tap.running import TapThread
+    from fencepost.web.pages.tap import Wire
+
+    wire = cluster.own(Wire)
+    tap = TapThread(
+        Proxy(
+            parse_settings(options.settings()),
+            parse_address(address),
+            show=wire.add,
+            say=lambda text: say(f"warning: {text}"),
+        )
+    )
+    try:
+        tap.start()
+    except PortUnusable as e:
+        raise Failure(str(e), "choose another address with --tap") from None
+    except Unreached as e:
+        raise Unanswered(str(e), "a tap needs a cluster that answers: is --bootstrap right?") from None
+    wire.address = tap.tap.address
+    return tap
 
 
 def _end_with_stdin() -> None:
