@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fencepost.web.learn.pages import PAGES as LEARN
 from fencepost.web.page import Page
 from fencepost.web.pages import overview
 
 # In the order of the navigation.
-PAGES: tuple[Page, ...] = (overview.PAGE,)
+PAGES: tuple[Page, ...] = (overview.PAGE, *LEARN)
