@@ -71,6 +71,11 @@ def test_brew_is_stepped_from_the_registration_to_complete(start: Callable[[str]
     assert "CompleteCommit" in committed["sentence"]
 
 
+def test_a_step_that_is_asked_for_at_once_is_done(start: Callable[[str], DemoRun]) -> None:
+    """Even if the thread of the demo has not begun to wait for it."""
+    assert len(take_step(start("brew"))["steps"]) == 1
+
+
 def test_the_steps_of_brew_have_every_record_of_the_transaction_log(start: Callable[[str], DemoRun]) -> None:
     run = start("brew")
     document = take_step(run)

@@ -150,7 +150,6 @@ class DemoRun(Stage):
     def _wait(self, status: str) -> None:
         """Wait for the permission to continue, with the lock held. Raises RunClosed."""
         self._status = status
-        self._is_allowed = False
         self._changed.notify_all()
         if self._is_playing:
             self._changed.wait_for(lambda: self._is_closed or not self._is_playing, self._pace_s)
