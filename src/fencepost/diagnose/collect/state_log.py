@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
+from threading import Lock
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import Answers, NamedPartition
@@ -20,6 +21,8 @@ Progress = Callable[[int, int], None]  # Offsets that are read, and offsets in t
 FIRST_WINDOW = 4096
 RECENT_MS = 900_000
 RECENT_ENTRIES = 40
+MOST_FOLLOWED_IDS = 200
+MOST_FOLLOWED_ENTRIES = 200
 
 
 def no_progress(done: int, total: int) -> None:
@@ -108,6 +111,52 @@ def _entries_between(
             if txn is not None or record.value is None:
                 entries.append(LogEntry(offset=record.offset, timestamp_ms=record.timestamp, txn=txn))
     return entries
+
+
+class Known(NamedTuple):
+    """The entries of an id in one partition, up to an offset."""
+
+    where: NamedPartition
+    # A log that was created anew has another id.
+    topic_id: bytes
+    entries: tuple[LogEntry, ...]
+    up_to: int
+
+
+class LogFollower:
+    """Reads the entries of some ids again and again; after the first time, only what is new. For several threads."""
+
+    def __init__(self, most_ids: int = MOST_FOLLOWED_IDS) -> None:
+        self._most_ids = most_ids
+        self._known: dict[str, Known] = {}
+        self._lock = Lock()
+
+    def read(
+        self, client: KafkaClient, where: NamedPartition | None, transactional_id: str, wanted: int, progress: Progress
+    ) -> tuple[LogEntry, ...]:
+        """As `read_log`."""
+        if where is None:
+            return ()
+        spans = _spans(client, [where])
+        with self._lock:
+            known = self._known.pop(transactional_id, None)
+        start, end = spans.found.get(where, (0, -1))
+        topic_id = client.topic(where.topic).topic_id
+        is_same = known is not None and (known.where, known.topic_id) == (where, topic_id)
+        if known is not None and is_same and start <= known.up_to <= end:
+            total = end - known.up_to
+            new = _entries_between(client, where, transactional_id, known.up_to, end, end, total, progress)
+            entries = (*known.entries, *new)
+        else:
+            # Without an answer about the span, this raises.
+            entries = read_log(client, where, transactional_id, wanted, progress)
+        # The end was asked for first: an entry behind it, if there is one, is read again next time.
+        entries = tuple(entry for entry in entries if entry.offset < end)[-MOST_FOLLOWED_ENTRIES:]
+        with self._lock:
+            self._known[transactional_id] = Known(where, topic_id, entries, end)
+            while len(self._known) > self._most_ids:
+                del self._known[next(iter(self._known))]
+        return entries
 
 
 def collect_last_steps(client: KafkaClient, transactional_id: str, wanted: int) -> tuple[LogEntry, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 
 from fencepost.client.admin.answers import Answers, DescribedTxn, NamedPartition, Producer, Rpc
 from fencepost.client.admin.configs import describe_broker_configs
@@ -48,6 +48,8 @@ from fencepost.diagnose.snapshot import (
 )
 from fencepost.protocol.messages import DescribeTransactionsRequest
 
+# As `read_log`.
+ReadLog = Callable[[KafkaClient, NamedPartition | None, str, int, Progress], tuple[LogEntry, ...]]
 SIMILAR_IDS = 3
 ENTRIES_FOR_A_STORY = 50
 ENTRIES_FOR_THE_LATEST = 1
@@ -112,6 +114,7 @@ def collect_txn(
     entries_wanted: int = ENTRIES_FOR_A_STORY,
     everywhere: bool = True,
     progress: Progress = no_progress,
+    read: ReadLog = read_log,
 ) -> TxnSnapshot:
     """What the coordinator, the log and the leaders of partitions know about one id.
 
@@ -124,7 +127,7 @@ def collect_txn(
     history: tuple[LogEntry, ...] | None = None
     try:
         where = state_log_of(client, transactional_id)
-        history = read_log(client, where, transactional_id, entries_wanted, progress)
+        history = read(client, where, transactional_id, entries_wanted, progress)
     except ClientError as e:
         problems.append(f"the log of transactions cannot be read: {e}")
     similar: tuple[str, ...] = ()

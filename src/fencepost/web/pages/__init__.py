@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.web.learn.pages import PAGES as LEARN
 from fencepost.web.page import Page
-from fencepost.web.pages import overview
+from fencepost.web.pages import errors, overview, txn
 
 # In the order of the navigation.
-PAGES: tuple[Page, ...] = (overview.PAGE, *LEARN)
+PAGES: tuple[Page, ...] = (overview.PAGE, txn.PAGE, errors.TABLE_PAGE, errors.PAGE, *LEARN)
