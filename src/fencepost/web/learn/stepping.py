@@ -14,7 +14,7 @@ from fencepost.demo.report import DemoFailed
 from fencepost.demo.stage import Stage
 from fencepost.testing import Broker, BrokerFailed
 from fencepost.web.learn.demos import Demo
-from fencepost.web.learn.watching import Document, Look, Watcher
+from fencepost.web.learn.watching import Document, Look, Watcher, machine_of
 
 PACE_S = 1.5
 CLOSE_S = 5.0
@@ -41,6 +41,7 @@ class DemoRun(Stage):
         self._status = READY
         self._steps: list[Document] = []
         self._lines: list[str] = []
+        self._machine: Document | None = None  # Of the id that wrote the last record.
         self._counted: tuple[int, int] | None = None
         self._report: Document | None = None
         self._failure: Document | None = None
@@ -87,6 +88,7 @@ class DemoRun(Stage):
                 "playing": self._is_playing,
                 "steps": list(self._steps),
                 "lines": list(self._lines),
+                "machine": self._machine,
                 "counted": self._counted,
                 "report": self._report,
                 "failure": self._failure,
@@ -133,8 +135,11 @@ class DemoRun(Stage):
         self._broker.advance_clock(ms)
 
     def step(self, sentence: str) -> None:
-        seen = self._look().document(self._watcher.history)
+        look = self._look()
+        seen = look.document(self._watcher.history)
         with self._changed:
+            if look.records:
+                self._machine = machine_of(self._watcher.history[look.records[-1].transactional_id])
             self._steps.append({"number": len(self._steps) + 1, "sentence": sentence, "lines": self._lines, **seen})
             self._lines = []
             self._wait(PAUSED)

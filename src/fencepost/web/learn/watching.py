@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +16,14 @@ from fencepost.demo.disk import states_on_disk
 from fencepost.diagnose.collect.state_log import has_state_log
 from fencepost.diagnose.history import rpc_row, transitions_of
 from fencepost.diagnose.snapshot import TXN_TOPIC, LogEntry
+from fencepost.diagnose.timeline.rounds import rounds_of
 from fencepost.machines.txn.records import decode_key, decode_value
 from fencepost.protocol.records import iter_records
+from fencepost.web.machine import machine_document
 
 Document = dict[str, Any]
+# How many records of an id are remembered, beside the new ones.
+MOST_ENTRIES = 50
 
 
 class StateRecord(NamedTuple):
@@ -62,6 +66,15 @@ class Look(NamedTuple):
         }
 
 
+def machine_of(entries: Sequence[LogEntry]) -> Document | None:
+    """The states of an id as a drawing, with the way of its last transaction; None before its first record."""
+    rounds = rounds_of(entries)
+    if not rounds:
+        return None
+    way = [record.transition.state for record in rounds[-1].records]
+    return machine_document(way[-1], way)
+
+
 def txn_document(txn: DescribedTxn) -> Document:
     return {**txn._asdict(), "partitions": [str(where) for where in txn.partitions]}
 
@@ -93,6 +106,8 @@ class Watcher:
     def _look(self, client: KafkaClient) -> Look:
         if not has_state_log(client):
             return Look()
+        for entries in self.history.values():
+            del entries[:-MOST_ENTRIES]
         listed = list_transactions(client)
         described = describe_transactions(client, {id_: txn.coordinator for id_, txn in listed.found.items()})
         remembered = describe_rpcs(client, listed.found) or {}

@@ -34,7 +34,7 @@ from fencepost.web.learn.playground.producer import (
     Producer,
     exchange,
 )
-from fencepost.web.learn.watching import Document, Watcher
+from fencepost.web.learn.watching import Document, Watcher, machine_of
 
 TOPIC = "orders"
 WHERE = (TOPIC, 0)
@@ -316,6 +316,7 @@ class Playground:
         id_ = self.transactional_id
         self._look = {
             "txn": next((txn for txn in seen["txns"] if txn["transactional_id"] == id_), None),
+            "machine": machine_of(self._watcher.history.get(id_, [])),
             "records": self._records(seen["records"]),
             "partition": self._look.get("partition"),
             "group": self._look.get("group"),

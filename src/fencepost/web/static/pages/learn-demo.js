@@ -1,5 +1,7 @@
 // A demo, step by step: next, play, pause; each step with its requests, states and records.
 import { html, useEffect, useRef, useState } from "../view.js";
+import { Machine } from "../parts/machine.js";
+import { useStylesheet } from "../parts/stylesheet.js";
 import { Records, Rpcs, Txns } from "./learn-parts.js";
 
 const STATUS = {
@@ -12,6 +14,7 @@ const STATUS = {
 };
 
 export default function Demo({ data, query, setQuery, actNow }) {
+  useStylesheet(new URL("./learn.css", import.meta.url));
   const { run } = data;
   const [problem, setProblem] = useState(null);
   const [isSent, setIsSent] = useState(false);
@@ -35,7 +38,6 @@ export default function Demo({ data, query, setQuery, actNow }) {
   const canGoOn = run && ["ready", "paused"].includes(run.status);
   const isOver = run && ["done", "failed", "closed"].includes(run.status);
   return html`
-    <link rel="stylesheet" href="/static/pages/learn.css" />
     <p><a href="/learn">Learn</a></p>
     <h1>${data.name}: ${data.title}</h1>
     <p>${data.about}</p>
@@ -58,6 +60,7 @@ export default function Demo({ data, query, setQuery, actNow }) {
       ${run &&
       html`<span class="learn-status" role="status">${STATUS[run.status]}${run.counted && ` ${run.counted[0]} of ${run.counted[1]} refunds.`}</span>`}
     </div>
+    ${run && run.machine && html`<${Machine} machine=${run.machine} />`}
     ${run && html`<${Steps} steps=${run.steps} />`}
     ${run && run.failure && html`<p class="learn-missing" role="alert">${run.failure.problem} (${run.failure.hint})</p>`}
     ${run && run.report && html`<${Report} report=${run.report} />`}

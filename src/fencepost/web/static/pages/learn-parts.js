@@ -1,20 +1,6 @@
 // What the demos and the playground both show: requests, records of __transaction_state, states.
 import { html } from "../view.js";
-
-const LOOKS = {
-  Empty: "muted",
-  Ongoing: "open",
-  PrepareCommit: "marker",
-  PrepareAbort: "marker",
-  CompleteCommit: "committed",
-  CompleteAbort: "aborted",
-  PrepareEpochFence: "fenced",
-  Dead: "muted",
-};
-
-export function State({ state }) {
-  return html`<span class=${`learn-badge learn-badge-${LOOKS[state] ?? "muted"}`}>${state}</span>`;
-}
+import { State } from "../parts/badge.js";
 
 export function Scroll({ label, children }) {
   return html`<div class="learn-scroll" tabindex="0" role="region" aria-label=${label}>${children}</div>`;
@@ -79,7 +65,7 @@ export function Records({ records, title = "Records in __transaction_state" }) {
             (record) => html`
               <tr key=${`${record.topic_partition} ${record.offset}`}>
                 <td title=${record.topic_partition}>${record.offset}</td>
-                <td><${State} state=${record.state} /></td>
+                <td><${State} name=${record.state} /></td>
                 <td>${number(record.producer_epoch)}</td>
                 <td>${record.partitions.join(", ") || "–"}</td>
                 <td>${record.what}</td>
@@ -100,7 +86,7 @@ export function Txns({ txns }) {
       ${txns.map(
         (txn) => html`
           <li key=${txn.transactional_id}>
-            <${State} state=${txn.state} /> <code>${txn.transactional_id}</code>, producer id ${number(txn.producer_id)}, epoch${" "}
+            <${State} name=${txn.state} /> <code>${txn.transactional_id}</code>, producer id ${number(txn.producer_id)}, epoch${" "}
             ${number(txn.producer_epoch)}${txn.partitions.length > 0 && html`, on ${txn.partitions.join(", ")}`}
           </li>
         `,

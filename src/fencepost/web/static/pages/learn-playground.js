@@ -1,8 +1,13 @@
 // The playground: buttons on the left, what they did on the right; below, how to cause each error.
 import { html, useState } from "../view.js";
-import { Records, Scroll, State } from "./learn-parts.js";
+import { State } from "../parts/badge.js";
+import { errorAddress } from "../parts/links.js";
+import { Machine } from "../parts/machine.js";
+import { useStylesheet } from "../parts/stylesheet.js";
+import { Records, Scroll } from "./learn-parts.js";
 
 export default function Playground({ data, query, setQuery, actNow }) {
+  useStylesheet(new URL("./learn.css", import.meta.url));
   const { playground } = data;
   const [problem, setProblem] = useState(null);
   const [isBusy, setIsBusy] = useState(false);
@@ -30,7 +35,6 @@ export default function Playground({ data, query, setQuery, actNow }) {
   const click = (button, option = "") => send("click", { button, option, producer });
   const cook = (code) => send("recipe", { code });
   return html`
-    <link rel="stylesheet" href="/static/pages/learn.css" />
     <p><a href="/learn">Learn</a></p>
     <h1>Playground</h1>
     <p>
@@ -191,11 +195,12 @@ function World({ playground }) {
       ${playground.problem && html`<p class="learn-missing">${playground.problem}</p>`}
       <p>
         ${txn
-          ? html`<${State} state=${txn.state} /> producer id ${txn.producer_id}, epoch ${txn.producer_epoch}${txn.partitions.length > 0 && `, on ${txn.partitions.join(", ")}`}`
+          ? html`<${State} name=${txn.state} /> producer id ${txn.producer_id}, epoch ${txn.producer_epoch}${txn.partitions.length > 0 && `, on ${txn.partitions.join(", ")}`}`
           : playground.states_on_disk
             ? html`The broker does not run. On disk: <b>${playground.states_on_disk[playground.transactional_id] ?? "nothing"}</b>`
             : "No producer has registered it."}
       </p>
+      ${playground.machine && html`<${Machine} machine=${playground.machine} />`}
       <p class="learn-muted">
         ${broker.is_running ? `The broker runs at ${broker.address}.` : "The broker is killed."} Node ${broker.leader} leads orders-0, node${" "}
         ${broker.coordinator} coordinates.${broker.is_cut && " The network between them is cut."}
@@ -256,7 +261,7 @@ function Recipes({ recipes, canCook, cook }) {
                   ${recipe.clicks.map((click, index) => html`<li key=${index}>${click.says}</li>`)}
                 </ol>
                 ${recipe.note && html`<p>${recipe.note}</p>`}
-                <p><a href=${`/error/${recipe.code}`}>What it means</a></p>
+                <p><a href=${errorAddress(recipe.code)}>What it means</a></p>
                 <button type="button" disabled=${!canCook} onClick=${() => cook(recipe.code)}>Start over and click this for me</button>
               </details>
             </li>

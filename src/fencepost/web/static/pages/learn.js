@@ -1,9 +1,10 @@
 // Learn: the demos, and the way to the playground.
 import { html } from "../view.js";
+import { useStylesheet } from "../parts/stylesheet.js";
 
 export default function Learn({ data }) {
+  useStylesheet(new URL("./learn.css", import.meta.url));
   return html`
-    <link rel="stylesheet" href="/static/pages/learn.css" />
     <h1>Learn</h1>
     <p>
       Each demo and each playground runs a broker of its own on this machine, in a temporary folder. Nothing here touches your cluster.
