@@ -7,4 +7,4 @@ from fencepost.web.page import Page
 from fencepost.web.pages import errors, overview, txn
 
 # In the order of the navigation.
-PAGES: tuple[Page, ...] = (overview.PAGE, txn.PAGE, errors.TABLE_PAGE, errors.PAGE, *LEARN)
+PAGES: tuple[Page, ...] = (overview.PAGE, txn.PAGE, *LEARN, errors.TABLE_PAGE, errors.PAGE)

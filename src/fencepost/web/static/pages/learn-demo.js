@@ -72,8 +72,10 @@ function Steps({ steps }) {
   const [chosen, setChosen] = useState({});
   const last = useRef(null);
   useEffect(() => last.current?.scrollIntoView({ block: "nearest" }), [steps.length]);
+  if (!steps.length) return null;
   return html`
-    <ol class="learn-steps" aria-label="Steps">
+    <h2 id="learn-steps">Steps</h2>
+    <ol class="learn-steps" aria-labelledby="learn-steps">
       ${steps.map((step) => {
         const isLast = step.number === steps.length;
         const isOpen = chosen[step.number] ?? isLast;
