@@ -93,7 +93,7 @@ def test_the_playground_shows_a_commit_and_a_fenced_zombie(page: Page, learning:
         expect(latest).to_contain_text(answer)
 
     click("Register", "InitProducerId v5 of A: NONE")
-    click("Begin", "no request of a producer")
+    click("Begin", "A client sends nothing for this.")
     click("Produce", "Produce v12 of A: NONE")
     expect(page.locator(".learn-entry-open")).to_have_count(1)
     expect(page.locator('[data-state="Ongoing"]')).to_have_attribute("data-current", "yes")

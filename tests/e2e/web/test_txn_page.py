@@ -214,7 +214,9 @@ def test_a_late_write_is_shown_and_the_page_ends_it(bench: Bench) -> None:
     assert [(step["name"], step["lane"]) for step in late] == [("late write", f"partition {bench.topic}-0")]
     [hanging] = document["explanation"]["hanging"]
     given = {name: hanging[name] for name in ("topic", "partition", "producer_id", "start_offset")}
-    assert bench.says("abort_hanging", **given).startswith(f"This writes an abort marker on {bench.topic}-0 for producer")
+    assert bench.says("abort_hanging", **given).startswith(
+        f"This writes an abort marker on {bench.topic}-0 for producer"
+    )
     with pytest.raises(Refused, match="has no hanging transaction"):
         bench.says("abort_hanging", **given | {"start_offset": 0})
     with pytest.raises(Refused, match="which transaction"):
@@ -251,7 +253,9 @@ def test_an_unknown_id_is_explained(bench: Bench) -> None:
 def test_only_fencepost_remembers_requests_and_the_steps_are_the_same(bench: Bench) -> None:
     write(producer_of(bench.servers, bench.id), bench.topic, "an order", (0,))
     steps = {s["name"]: s for s in bench.ask()["timeline"]["steps"]}
-    behind = {name: [source["title"] for source in s["sources"] if source["kind"] == "request"] for name, s in steps.items()}
+    behind = {
+        name: [source["title"] for source in s["sources"] if source["kind"] == "request"] for name, s in steps.items()
+    }
     if bench.ask()["timeline"]["remembers_requests"]:
         assert behind["Empty"][0].startswith("InitProducerId v")
         assert behind["Ongoing"][0].startswith("AddPartitionsToTxn v")

@@ -131,11 +131,12 @@ class Watcher:
         partitions = partitions_of(client, [TXN_TOPIC])
         starts = self._ends or list_offsets(client, partitions, timestamp=EARLIEST).found
         ends = list_offsets(client, partitions).found
-        found = []
+        found: list[tuple[int, StateRecord]] = []
         for where, end in ends.items():
             start = starts.get(where, 0)
             if end <= start:
                 continue
+            latest_ms = 0  # A record may be older than the one before it: the order of the log counts.
             for _, batch in read_batches(client, where, start, end):
                 for record in iter_records(batch):
                     id_ = decode_key(record.key) if record.key else None
@@ -143,7 +144,8 @@ class Watcher:
                         continue
                     txn = decode_value(id_, record.value) if record.value is not None else None
                     entry = LogEntry(offset=record.offset, timestamp_ms=record.timestamp, txn=txn)
+                    latest_ms = max(latest_ms, record.timestamp)
                     self.history.setdefault(id_, []).append(entry)
-                    found.append(StateRecord(where.partition, id_, entry))
+                    found.append((latest_ms, StateRecord(where.partition, id_, entry)))
         self._ends = {**starts, **ends}
-        return sorted(found, key=lambda record: (record.entry.timestamp_ms, record.partition, record.entry.offset))
+        return [record for _, record in sorted(found, key=lambda each: each[0])]

@@ -24,7 +24,7 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.transaction_version import TV1, TV2
 from fencepost.testing import Broker, BrokerFailed, OrderRefused
-from fencepost.web.learn.playground.buttons import PRODUCERS, Click, check, says
+from fencepost.web.learn.playground.buttons import BUTTONS, PRODUCERS, Click, check, says
 from fencepost.web.learn.playground.partition import collect_partition
 from fencepost.web.learn.playground.producer import (
     LONG_METADATA,
@@ -107,6 +107,7 @@ class Playground:
             done = {
                 "number": self._clicked,
                 "says": says(click),
+                "about": BUTTONS[click.button].about,
                 "click": click._asdict(),
                 "exchanges": [explained(each) for each in exchanges],
             }

@@ -60,8 +60,11 @@ export default function Demo({ data, query, setQuery, actNow }) {
       ${run &&
       html`<span class="learn-status" role="status">${STATUS[run.status]}${run.counted && ` ${run.counted[0]} of ${run.counted[1]} refunds.`}</span>`}
     </div>
-    ${run && run.machine && html`<${Machine} machine=${run.machine} />`}
-    ${run && html`<${Steps} steps=${run.steps} />`}
+    ${run &&
+    html`<div class="learn-run">
+      <div><${Steps} steps=${run.steps} /></div>
+      ${run.machine && html`<div class="learn-machine"><${Machine} machine=${run.machine} /></div>`}
+    </div>`}
     ${run && run.failure && html`<p class="learn-missing" role="alert">${run.failure.problem} (${run.failure.hint})</p>`}
     ${run && run.report && html`<${Report} report=${run.report} />`}
   `;
@@ -101,6 +104,7 @@ function Steps({ steps }) {
 function Step({ step }) {
   return html`
     <div class="learn-details">
+      ${step.lines.length > 0 && html`<pre class="learn-lines">${step.lines.join("\n")}</pre>`}
       ${step.problem && html`<p class="learn-missing">${step.problem}</p>`}
       ${step.states_on_disk
         ? html`

@@ -57,7 +57,7 @@ export default function Playground({ data, query, setQuery, actNow }) {
               <${Latest} done=${playground.clicks[0]} />
               <${World} playground=${playground} />
               <${Log} partition=${playground.partition} group=${playground.group} />
-              <${Records} records=${playground.records ?? []} />
+              <section class="panel"><${Records} records=${playground.records ?? []} /></section>
               <${Earlier} clicks=${playground.clicks.slice(1)} />
             </div>
           </div>
@@ -86,7 +86,7 @@ function Producers({ playground, chosen, choose }) {
 
 function Buttons({ label, buttons, isBusy, click }) {
   return html`
-    <section class="learn-group" aria-label=${label}>
+    <section class="learn-group panel" aria-label=${label}>
       <h2>${label}</h2>
       <ul>
         ${buttons.map((button) => html`<${OneButton} key=${button.name} button=${button} isBusy=${isBusy} click=${click} />`)}
@@ -118,7 +118,7 @@ function OneButton({ button, isBusy, click }) {
 
 function Latest({ done }) {
   return html`
-    <section aria-labelledby="learn-latest" aria-live="polite">
+    <section class="panel" aria-labelledby="learn-latest" aria-live="polite">
       <h2 id="learn-latest">The last click</h2>
       ${done ? html`<${Done} done=${done} isOpen=${true} />` : html`<p class="learn-muted">Nothing was clicked yet. Register a producer first.</p>`}
     </section>
@@ -128,7 +128,7 @@ function Latest({ done }) {
 function Earlier({ clicks }) {
   if (!clicks.length) return null;
   return html`
-    <section aria-labelledby="learn-earlier">
+    <section class="panel" aria-labelledby="learn-earlier">
       <h2 id="learn-earlier">Earlier clicks</h2>
       ${clicks.map((done) => html`<${Done} key=${done.number} done=${done} isOpen=${false} />`)}
     </section>
@@ -138,7 +138,8 @@ function Earlier({ clicks }) {
 function Done({ done, isOpen }) {
   return html`
     <div class="learn-done">
-      <p class="learn-said"><b>${done.number}.</b> ${done.says}${!done.exchanges.length && ": no request of a producer"}</p>
+      <p class="learn-said"><b>${done.number}.</b> ${done.says}</p>
+      ${isOpen && html`<p class="learn-muted">${done.about}</p>`}
       ${done.exchanges.map((sent, index) => html`<${Exchange} key=${index} sent=${sent} isOpen=${isOpen} />`)}
     </div>
   `;
@@ -190,7 +191,7 @@ function World({ playground }) {
   const days = Math.round(broker.clock_ahead_ms / 86_400_000);
   const ahead = days > 0 ? `${days} days` : `${Math.round(broker.clock_ahead_ms / 1000)} s`;
   return html`
-    <section aria-labelledby="learn-world">
+    <section class="panel" aria-labelledby="learn-world">
       <h2 id="learn-world">The state of ${playground.transactional_id}</h2>
       ${playground.problem && html`<p class="learn-missing">${playground.problem}</p>`}
       <p>
@@ -214,7 +215,7 @@ function World({ playground }) {
 function Log({ partition, group }) {
   if (!partition) return null;
   return html`
-    <section aria-labelledby="learn-log">
+    <section class="panel" aria-labelledby="learn-log">
       <h2 id="learn-log">The log of ${partition.name}</h2>
       <${Scroll} label="The log">
         <ol class="learn-strip">
@@ -246,7 +247,7 @@ function Log({ partition, group }) {
 
 function Recipes({ recipes, canCook, cook }) {
   return html`
-    <section aria-labelledby="learn-recipes">
+    <section class="panel" aria-labelledby="learn-recipes">
       <h2 id="learn-recipes">How do I cause …?</h2>
       <p>Every error that a request of a transaction can be answered with, and the clicks that cause it here.</p>
       <ul class="learn-recipes">
