@@ -37,6 +37,11 @@ def cells(step: Locator, table: str) -> list[str]:
     return [" ".join(cell.inner_text() for cell in row.locator("td").all()[:2]) for row in rows]
 
 
+def close_run(page: Page) -> None:
+    page.get_by_role("button", name="Close", exact=True).click()
+    expect(page.get_by_role("button", name="Start", exact=True)).to_be_visible()
+
+
 def run_id(page: Page) -> str:
     return page.url.partition("?")[2]
 
@@ -66,6 +71,7 @@ def test_brew_is_walked_from_its_registration_to_complete(page: Page, learning: 
     assert [cell.split(" ")[0] for cell in cells(last, "Requests")] == ["EndTxn"]
     expect(page.locator('[data-state="CompleteCommit"]')).to_have_attribute("data-current", "yes")
     assert barriers(page) == []
+    close_run(page)
 
 
 def test_a_demo_plays_by_itself_to_its_report(page: Page, learning: WebServer) -> None:
@@ -81,6 +87,7 @@ def test_a_demo_plays_by_itself_to_its_report(page: Page, learning: WebServer) -
     expect(page.get_by_role("heading", name="What came out")).to_be_visible()
     assert page.locator(".learn-fails").count() == 0
     assert page.locator(".learn-holds").count() > 0
+    close_run(page)
 
 
 def test_the_playground_shows_a_commit_and_a_fenced_zombie(page: Page, learning: WebServer) -> None:
@@ -106,13 +113,14 @@ def test_the_playground_shows_a_commit_and_a_fenced_zombie(page: Page, learning:
     click("Commit", "PRODUCER_FENCED (90)")
     expect(latest).to_contain_text("this producer is a zombie")
     assert barriers(page) == []
+    page.get_by_role("button", name="Close the playground").click()
+    expect(page.get_by_role("button", name="Open a playground")).to_be_visible()
 
 
 def test_a_recipe_clicks_by_itself_and_says_what_the_error_means(page: Page, learning: WebServer) -> None:
-    page.goto(address(learning, "/learn/playground"))
+    page.goto(address(learning, "/learn/playground?error=48"))
     page.get_by_role("button", name="Open a playground").click()
     recipe = page.locator(".learn-recipes > li", has_text="INVALID_TXN_STATE (48)")
-    recipe.locator("summary").click()
     recipe.get_by_role("button", name="Start over and click this for me").click()
     expect(page.get_by_role("region", name="The last click")).to_contain_text("INVALID_TXN_STATE (48)")
     page.get_by_role("button", name="Close the playground").click()
@@ -133,6 +141,7 @@ def test_learn_can_be_used_with_the_keyboard_alone(page: Page, learning: WebServ
     expect(steps(page)).to_have_count(1)
     page.get_by_role("button", name="Next").focus()
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    close_run(page)
 
 
 @pytest.mark.engines
@@ -163,4 +172,4 @@ def test_learn_fits_narrow_and_wide_screens(page: Page, learning: WebServer, wid
         expect(page.get_by_role("button", name="Next")).to_be_enabled()
     assert not is_wider_than_the_window(page)
     assert barriers(page) == []
-    page.get_by_role("button", name="Start over").click()
+    close_run(page)

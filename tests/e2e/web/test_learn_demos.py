@@ -10,10 +10,12 @@ import pytest
 
 from fencepost.client.client import KafkaClient
 from fencepost.diagnose.collect.transactions import collect_history
+from fencepost.spark.connector import connector_jars
 from fencepost.web.learn.demos import DEMOS
 from fencepost.web.learn.stepping import DemoRun
+from tests.engines.java import java_home
 
-STEP_S = 60.0
+STEP_S = 120.0
 
 
 @pytest.fixture
@@ -139,3 +141,20 @@ def test_recovery_shows_the_state_on_disk_while_the_broker_is_down(start: Callab
     assert killed["states_on_disk"] == {"brew-order-service": "PrepareCommit"}
     restarted = take_step(run)["steps"][-1]
     assert states(restarted) == ["PrepareCommit", "CompleteCommit"]
+
+
+@pytest.mark.engines
+@pytest.mark.java
+@pytest.mark.timeout(400)
+def test_refunds_is_stepped_with_a_real_spark(
+    start: Callable[[str], DemoRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if java_home() is not None:
+        monkeypatch.setenv("JAVA_HOME", str(java_home()))
+    if (missing := DEMOS["refunds"].why_not()) is not None:
+        pytest.skip(missing)
+    if connector_jars() is None:
+        pytest.skip("no jars of Spark's Kafka connector; `make setup` fetches them")
+    document = play_through(start("refunds"))
+    assert sum("kill -9" in step["sentence"] for step in document["steps"]) == 3
+    assert document["counted"] == (1000, 1000)

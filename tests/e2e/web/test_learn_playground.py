@@ -77,6 +77,8 @@ def test_a_decision_survives_the_death_of_the_broker(playground: Playground) -> 
     assert clicks(playground, "commit") == ["NETWORK_EXCEPTION"]
     assert clicks(playground, "start", "commit") == [None, "NONE"]
     assert playground.document()["txn"]["state"] == "CompleteCommit"
+    # A client notices that its connection has ended, and opens another.
+    assert clicks(playground, "begin", "produce", "kill", "start", "commit") == [None, "NONE", None, None, "NONE"]
 
 
 def test_a_delayed_end_arrives_after_its_client_has_given_up(playground: Playground) -> None:

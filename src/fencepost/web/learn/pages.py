@@ -18,7 +18,8 @@ from fencepost.web.learn.sessions import Session, Sessions, TooMany
 from fencepost.web.learn.stepping import DemoRun
 from fencepost.web.page import Action, Document, NotFound, Page, Params, Refused
 
-REFRESH_S = 0.5
+# A run is in the memory of this process, a playground is asked.
+RUN_REFRESH_S, PLAYGROUND_REFRESH_S = 0.5, 1.0
 SWEEP_S = 30.0
 STEP_S = 10.0
 MOST_RUNS = 4
@@ -120,7 +121,7 @@ DEMO = Page(
     title="Learn: {demo}",
     ask=ask_demo,
     needs_cluster=False,
-    refresh_s=REFRESH_S,
+    refresh_s=RUN_REFRESH_S,
     actions={
         "start": _own(start_demo),
         "next": _steering(DemoRun.next),
@@ -194,7 +195,7 @@ PLAYGROUND = Page(
     title="Playground",
     ask=ask_playground,
     needs_cluster=False,
-    refresh_s=REFRESH_S,
+    refresh_s=PLAYGROUND_REFRESH_S,
     actions={
         "open": _own(open_playground),
         "click": _own(click_button),

@@ -118,6 +118,7 @@ class Producer:
         self._added: set[TopicPartition] = set()
 
     def close(self) -> None:
+        """Close the connections. The next request opens new ones."""
         self._client.close()
 
     def document(self) -> dict[str, Any]:

@@ -183,6 +183,8 @@ class Playground:
         match click.button:
             case "kill":
                 broker.kill()
+                for producer in self._producers.values():
+                    producer.close()  # As clients notice that their connections have ended.
             case "start":
                 self._start()
             case "delay-end":

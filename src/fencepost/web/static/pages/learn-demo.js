@@ -35,6 +35,10 @@ export default function Demo({ data, query, setQuery, actNow }) {
     const answer = await send("start");
     if (answer) setQuery({ run: answer.run });
   };
+  const close = async () => {
+    await send("close");
+    setQuery({ run: null });
+  };
   const canGoOn = run && ["ready", "paused"].includes(run.status);
   const isOver = run && ["done", "failed", "closed"].includes(run.status);
   return html`
@@ -56,7 +60,11 @@ export default function Demo({ data, query, setQuery, actNow }) {
           ? html`<button type="button" onClick=${() => send("pause")}>Pause</button>`
           : html`<button type="button" disabled=${!canGoOn} onClick=${() => send("play")}>Play</button>`}
       `}
-      ${run && html`<button type="button" disabled=${isSent} onClick=${start}>Start over</button>`}
+      ${run &&
+      html`
+        <button type="button" disabled=${isSent} onClick=${start}>Start over</button>
+        <button type="button" disabled=${isSent} onClick=${close}>Close</button>
+      `}
       ${run &&
       html`<span class="learn-status" role="status">${STATUS[run.status]}${run.counted && ` ${run.counted[0]} of ${run.counted[1]} refunds.`}</span>`}
     </div>

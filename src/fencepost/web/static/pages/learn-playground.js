@@ -62,7 +62,7 @@ export default function Playground({ data, query, setQuery, actNow }) {
             </div>
           </div>
         `}
-    <${Recipes} recipes=${data.recipes} canCook=${Boolean(playground) && !isBusy} cook=${cook} />
+    <${Recipes} recipes=${data.recipes} wanted=${query.error} canCook=${Boolean(playground) && !isBusy} cook=${cook} />
   `;
 }
 
@@ -245,7 +245,8 @@ function Log({ partition, group }) {
   `;
 }
 
-function Recipes({ recipes, canCook, cook }) {
+// An address with ?error=48 shows the recipe of this error.
+function Recipes({ recipes, wanted, canCook, cook }) {
   return html`
     <section class="panel" aria-labelledby="learn-recipes">
       <h2 id="learn-recipes">How do I cause …?</h2>
@@ -254,7 +255,7 @@ function Recipes({ recipes, canCook, cook }) {
         ${recipes.map(
           (recipe) => html`
             <li key=${recipe.code}>
-              <details>
+              <details open=${String(recipe.code) === wanted}>
                 <summary>${recipe.name} (${recipe.code})</summary>
                 ${recipe.is_injected &&
                 html`<p class="learn-muted">This broker does not give the error by itself here; it is told to answer once with it.</p>`}
