@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import Page, expect
@@ -17,7 +15,7 @@ TOPIC = "orders"
 
 
 @pytest.fixture(scope="module")
-def open_producer(workbench: Workbench) -> Iterator[Producer]:
+def open_producer(workbench: Workbench) -> Producer:
     """One open transaction under a hostile name."""
     run_fencepost("topic", "create", TOPIC, bootstrap_servers=workbench.servers)
     producer = Producer(
@@ -27,18 +25,12 @@ def open_producer(workbench: Workbench) -> Iterator[Producer]:
     producer.begin_transaction()
     producer.produce(TOPIC, b"waits", partition=0)
     producer.flush(TIMEOUT_S)
-    yield producer
-
-
-def panel(page: Page, name: str) -> object:
-    return page.get_by_role("region", name=name)
+    return producer
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.usefixtures("open_producer")
-def test_the_overview_shows_what_is_open_on_every_screen(
-    page: Page, workbench: Workbench, scheme: str
-) -> None:
+def test_the_overview_shows_what_is_open_on_every_screen(page: Page, workbench: Workbench, scheme: str) -> None:
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     page.goto(workbench.url("/"))
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()

@@ -35,7 +35,7 @@ INSTALL = "pip install 'fencepost[web]'"
 @click.option(
     "--token-file",
     metavar="FILE",
-    help="A file with the token that every request must have. If the file does not exist, it is made, with a new token.",
+    help="A file with the token that every request must have. A file that does not exist is made, with a new token.",
 )
 @click.option("--until-stdin-closes", is_flag=True, hidden=True)
 @cluster_options

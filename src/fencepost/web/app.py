@@ -73,7 +73,9 @@ class Server:
         self._navigation = [(page.nav, page.path) for page in self.pages if page.nav is not None]
 
     def routes(self) -> list[BaseRoute]:
-        routes: list[BaseRoute] = [Route(page.path, self._endpoint(page), methods=["GET", "POST"]) for page in self.pages]
+        routes: list[BaseRoute] = [
+            Route(page.path, self._endpoint(page), methods=["GET", "POST"]) for page in self.pages
+        ]
         if self.pages and all(page.path != "/" for page in self.pages):
             first = next(page.path for page in self.pages if page.nav is not None)
             routes.append(Route("/", lambda request: RedirectResponse(first)))
@@ -183,7 +185,7 @@ def make_app(
     """`hosts`: the names that the server goes by, None for any; `cookie`: the name of the cookie for the token."""
     server = Server(watch, pages, allow_actions)
 
-    async def not_found(request: Request, error: Exception) -> Response:
+    async def not_found(request: Request, _: Exception) -> Response:
         return refusal_response(Refusal(404, f"there is no page {request.url.path}", "the workbench begins at /"))
 
     @asynccontextmanager

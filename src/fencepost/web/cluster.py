@@ -148,8 +148,7 @@ class Cluster:
         with look.lock:
             if not look.is_fresh(max_age_s) or look.value is None:
                 self._take(look, collect)
-            value: T = look.value
-            return value
+            return look.value  # type: ignore[return-value]  # It was taken just now, or earlier.
 
     def in_background(self, collect: Callable[[KafkaClient], T], every_s: float) -> T | None:
         """The last result of `collect`, without a wait; None while there is none yet. Raises its last error.

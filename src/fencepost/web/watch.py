@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -135,10 +136,8 @@ class Watch:
                 subject.publish(self._event_of(e))
             subject.soon.clear()
             pause_s = max(page.refresh_s - (time.monotonic() - began), page.refresh_s / 4)
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(subject.soon.wait(), pause_s)
-            except TimeoutError:
-                pass
 
     async def _doubt(self, asked: asyncio.Future[Document], subject: _Subject) -> None:
         """Say that the cluster is away while a question waits for it in vain. A slow answer is no reason."""

@@ -115,11 +115,13 @@ def test_a_signal_ends_it_at_once_also_while_a_browser_follows(broker: Broker, n
 
 
 def test_a_cluster_that_does_not_answer_does_not_delay_the_end() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        with web_server(f"127.0.0.1:{silent.getsockname()[1]}") as server:
-            with server.events("/"):
-                server.process.send_signal(signal.SIGINT)
-                assert server.process.wait(TIMEOUT_S) == 0
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        web_server(f"127.0.0.1:{silent.getsockname()[1]}") as server,
+        server.events("/"),
+    ):
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(TIMEOUT_S) == 0
 
 
 def test_another_host_name_and_another_site_get_nothing(server: WebServer) -> None:

@@ -141,7 +141,7 @@ def test_the_number_of_addresses_that_are_followed_is_limited(monkeypatch: pytes
     monkeypatch.setattr(watching, "MOST_SUBJECTS", 1)
 
     async def test(watch: Watch) -> None:
-        one = page(lambda: {})
+        one = page(dict)
         events = watch.follow(one, {}, {})
         await first(events)
         with pytest.raises(TooManySubjects):
