@@ -146,9 +146,7 @@ def test_recovery_shows_the_state_on_disk_while_the_broker_is_down(start: Callab
 @pytest.mark.engines
 @pytest.mark.java
 @pytest.mark.timeout(400)
-def test_refunds_is_stepped_with_a_real_spark(
-    start: Callable[[str], DemoRun], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refunds_is_stepped_with_a_real_spark(start: Callable[[str], DemoRun], monkeypatch: pytest.MonkeyPatch) -> None:
     if java_home() is not None:
         monkeypatch.setenv("JAVA_HOME", str(java_home()))
     if (missing := DEMOS["refunds"].why_not()) is not None:

@@ -14,7 +14,7 @@ from fencepost.web.learn.demos import DEMOS, Demo
 from fencepost.web.learn.playground.buttons import OF_PRODUCER, OF_WORLD, PRODUCERS, Button, Click
 from fencepost.web.learn.playground.recipes import RECIPES
 from fencepost.web.learn.playground.session import BadClick, Playground
-from fencepost.web.learn.sessions import Session, Sessions, TooMany
+from fencepost.web.learn.sessions import EmbeddedSession, Sessions, TooMany
 from fencepost.web.learn.stepping import DemoRun
 from fencepost.web.page import Action, Document, NotFound, Page, Params, Refused
 
@@ -27,7 +27,7 @@ MOST_PLAYGROUNDS = 4
 ENDED = "it has ended: it was closed, or not used for ten minutes"
 
 Given = Mapping[str, Any]
-T = TypeVar("T", bound=Session)
+T = TypeVar("T", bound=EmbeddedSession)
 
 
 class Learn:

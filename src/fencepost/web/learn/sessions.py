@@ -15,7 +15,7 @@ MOST = 6
 IDLE_S = 600.0
 
 
-class Session(Protocol):
+class EmbeddedSession(Protocol):
     @property
     def is_busy(self) -> bool:
         """Whether it does something that was asked for, and must not be taken for idle."""
@@ -23,7 +23,7 @@ class Session(Protocol):
     def close(self) -> None: ...
 
 
-T = TypeVar("T", bound=Session)
+T = TypeVar("T", bound=EmbeddedSession)
 
 
 class TooMany(Exception):

@@ -14,7 +14,7 @@ from fencepost.demo.report import DemoFailed
 from fencepost.demo.stage import Stage
 from fencepost.testing import Broker, BrokerFailed
 from fencepost.web.learn.demos import Demo
-from fencepost.web.learn.watching import Document, Look, Watcher, machine_of
+from fencepost.web.learn.watching import BrokerWatcher, Document, Observation, machine_of
 
 PACE_S = 1.5
 CLOSE_S = 5.0
@@ -46,7 +46,7 @@ class DemoRun(Stage):
         self._report: Document | None = None
         self._failure: Document | None = None
         self._broker: Broker | None = None
-        self._watcher = Watcher()
+        self._watcher = BrokerWatcher()
         self._thread = threading.Thread(target=self._perform, name=f"learn-{demo.name}", daemon=True)
         self._thread.start()
 
@@ -128,7 +128,7 @@ class DemoRun(Stage):
 
     def enter(self, broker: Broker) -> None:
         self._broker = broker
-        self._watcher = Watcher()
+        self._watcher = BrokerWatcher()
 
     def let_time_pass(self, ms: int) -> None:
         assert self._broker is not None
@@ -144,13 +144,13 @@ class DemoRun(Stage):
             self._lines = []
             self._wait(PAUSED)
 
-    def _look(self) -> Look:
+    def _look(self) -> Observation:
         broker = self._broker
         if broker is None:
-            return Look()
+            return Observation()
         if broker.is_running:
             return self._watcher.look(broker.bootstrap_servers)
-        return self._watcher.look_at_disk(broker.data) if broker.data is not None else Look()
+        return self._watcher.look_at_disk(broker.data) if broker.data is not None else Observation()
 
     def _wait(self, status: str) -> None:
         """Wait for the permission to continue, with the lock held. Raises RunClosed."""

@@ -34,7 +34,7 @@ class StateRecord(NamedTuple):
     entry: LogEntry
 
 
-class Look(NamedTuple):
+class Observation(NamedTuple):
     """What is new since the last look (requests, records), and what is now (states)."""
 
     rpcs: tuple[tuple[str, Rpc], ...] = ()
@@ -83,7 +83,7 @@ def transition_document(transition: Document) -> Document:
     return {**transition, "partitions": [f"{topic}-{number}" for topic, number in transition["partitions"]]}
 
 
-class Watcher:
+class BrokerWatcher:
     """Looks at one broker, again and again. Not for several threads at once."""
 
     def __init__(self) -> None:
@@ -91,21 +91,21 @@ class Watcher:
         self._ends: dict[NamedPartition, int] = {}
         self._rpcs: set[tuple[str, Rpc]] = set()
 
-    def look(self, bootstrap_servers: str) -> Look:
+    def look(self, bootstrap_servers: str) -> Observation:
         try:
             with KafkaClient({"bootstrap.servers": bootstrap_servers, "client.id": "fencepost-learn"}, 0) as client:
                 return self._look(client)
         except ClientError as e:
-            return Look(problem=str(e))
+            return Observation(problem=str(e))
 
-    def look_at_disk(self, folder: Path, *more_ids: str) -> Look:
+    def look_at_disk(self, folder: Path, *more_ids: str) -> Observation:
         """The last state of each id that was seen, and of more, from the files of a broker that does not run."""
         found = {id_: states_on_disk(folder, id_) for id_ in sorted({*self.history, *more_ids})}
-        return Look(states_on_disk={id_: states[-1] for id_, states in found.items() if states})
+        return Observation(states_on_disk={id_: states[-1] for id_, states in found.items() if states})
 
-    def _look(self, client: KafkaClient) -> Look:
+    def _look(self, client: KafkaClient) -> Observation:
         if not has_state_log(client):
-            return Look()
+            return Observation()
         for entries in self.history.values():
             del entries[:-MOST_ENTRIES]
         listed = list_transactions(client)
@@ -120,7 +120,7 @@ class Watcher:
         self._rpcs = set(rpcs)
         records = tuple(self._new_records(client))
         problems = [*listed.problems, *described.problems]
-        return Look(
+        return Observation(
             new,
             records,
             tuple(described.found[id_] for id_ in sorted(described.found)),

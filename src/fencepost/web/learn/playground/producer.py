@@ -46,7 +46,7 @@ ADD_PARTITIONS_OF_CLIENTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class SentRequest:
     """One request, and the answer or why there is none."""
 
     sender: str
@@ -64,7 +64,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupIdentity:
     """A consumer in the group, as TxnOffsetCommit names it."""
 
     generation_id: int = -1
@@ -78,7 +78,7 @@ def api_of(request: Message) -> str:
 
 def exchange(
     sender: str, client: KafkaClient, find: Callable[[], BrokerConnection], request: Message, at_most: int | None = None
-) -> Exchange:
+) -> SentRequest:
     """Send a request once. No answer counts as NETWORK_EXCEPTION, as clients say it."""
     began = time.perf_counter()
     version = to = None
@@ -96,10 +96,10 @@ def exchange(
         code, problem = errors.NETWORK_EXCEPTION, str(e).partition("\n\n")[0]
     took_ms = (time.perf_counter() - began) * 1000
     shown = plain(request, version if version is not None else request.definition.versions.stop - 1)
-    return Exchange(sender, api_of(request), version, to, shown, answer, code, problem, round(took_ms, 1))
+    return SentRequest(sender, api_of(request), version, to, shown, answer, code, problem, round(took_ms, 1))
 
 
-class Producer:
+class SingleProducer:
     """The owner of a transactional id, or a second producer that wants the same id."""
 
     def __init__(self, name: str, bootstrap_servers: str, transactional_id: str) -> None:
@@ -131,13 +131,13 @@ class Producer:
             "is_in_txn": self.is_in_txn,
         }
 
-    def change_version(self, version: TransactionVersion) -> list[Exchange]:
+    def change_version(self, version: TransactionVersion) -> list[SentRequest]:
         self.version = version
         return []
 
     # --- requests -----------------------------------------------------------------------------------------
 
-    def register(self, mistake: str = "") -> list[Exchange]:
+    def register(self, mistake: str = "") -> list[SentRequest]:
         id_ = self.identity.transactional_id
         named = {"empty-id": "", "no-id": None}.get(mistake, id_)
         timeout_ms = ONE_DAY_MS if mistake == "timeout-too-long" else TIMEOUT_MS
@@ -147,12 +147,12 @@ class Producer:
             self.is_in_txn = False
         return [sent]
 
-    def begin(self) -> list[Exchange]:
+    def begin(self) -> list[SentRequest]:
         self.is_in_txn = True
         return []
 
-    def produce(self, where: TopicPartition, now_ms: int, mistake: str = "") -> list[Exchange]:
-        sent: list[Exchange] = []
+    def produce(self, where: TopicPartition, now_ms: int, mistake: str = "") -> list[SentRequest]:
+        sent: list[SentRequest] = []
         if self.version is TV1 and mistake != "not-added" and where not in self._added:
             sent += self.add_partitions([where])
             if sent[-1].error_code:
@@ -187,7 +187,7 @@ class Producer:
             self._sequences[where] = sequence + 1
         return [*sent, last]
 
-    def add_partitions(self, partitions: list[TopicPartition]) -> list[Exchange]:
+    def add_partitions(self, partitions: list[TopicPartition]) -> list[SentRequest]:
         topics: dict[str, list[int]] = {}
         for topic, partition in partitions:
             topics.setdefault(topic, []).append(partition)
@@ -202,8 +202,10 @@ class Producer:
             self._added.update(partitions)
         return [sent]
 
-    def add_offsets(self, group_id: str, where: TopicPartition, member: Member, metadata: str = "") -> list[Exchange]:
-        sent: list[Exchange] = []
+    def add_offsets(
+        self, group_id: str, where: TopicPartition, member: GroupIdentity, metadata: str = ""
+    ) -> list[SentRequest]:
+        sent: list[SentRequest] = []
         if self.version is TV1:
             sent.append(self._ask_coordinator(AddOffsetsToTxnRequest(*self.identity, group_id), 3))
             if sent[-1].error_code:
@@ -226,7 +228,7 @@ class Producer:
             self._client.forget_coordinator(key, GROUP)
         return sent
 
-    def end(self, commit: bool) -> list[Exchange]:
+    def end(self, commit: bool) -> list[SentRequest]:
         sent = self._ask_coordinator(EndTxnRequest(*self.identity, commit), END[self.version])
         if not sent.error_code and sent.answer is not None:
             self.is_in_txn = False
@@ -245,14 +247,14 @@ class Producer:
         self._sequences.clear()
         self._added.clear()
 
-    def _ask_coordinator(self, request: Message, at_most: int) -> Exchange:
+    def _ask_coordinator(self, request: Message, at_most: int) -> SentRequest:
         id_ = self.identity.transactional_id
         sent = self._send(lambda: self._client.coordinator(id_, TRANSACTION), request, at_most)
         if sent.error_code in COORDINATOR_MOVED:
             self._client.forget_coordinator(id_, TRANSACTION)
         return sent
 
-    def _send(self, find: Callable[[], BrokerConnection], request: Message, at_most: int) -> Exchange:
+    def _send(self, find: Callable[[], BrokerConnection], request: Message, at_most: int) -> SentRequest:
         return exchange(self.name, self._client, find, request, at_most)
 
     def _forget_leader(self, topic: str) -> None:

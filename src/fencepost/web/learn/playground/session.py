@@ -29,12 +29,12 @@ from fencepost.web.learn.playground.partition import collect_partition
 from fencepost.web.learn.playground.producer import (
     LONG_METADATA,
     UNKNOWN_PARTITION,
-    Exchange,
-    Member,
-    Producer,
+    GroupIdentity,
+    SentRequest,
+    SingleProducer,
     exchange,
 )
-from fencepost.web.learn.watching import Document, Watcher, machine_of
+from fencepost.web.learn.watching import BrokerWatcher, Document, machine_of
 
 TOPIC = "orders"
 WHERE = (TOPIC, 0)
@@ -71,10 +71,10 @@ class Playground:
         self._clicked = 0
         self._ahead_ms = 0
         self._leader = self._coordinator = 1
-        self._member = Member()
+        self._member = GroupIdentity()
         self._look: Document = {}
-        self._watcher = Watcher()
-        self._producers: dict[str, Producer] = {}
+        self._watcher = BrokerWatcher()
+        self._producers: dict[str, SingleProducer] = {}
         self._is_cut = False
         self._forbidden: list[str] = []
         try:
@@ -147,9 +147,9 @@ class Playground:
 
     # --- clicks -------------------------------------------------------------------------------------------
 
-    def _do(self, click: Click) -> list[Exchange]:
+    def _do(self, click: Click) -> list[SentRequest]:
         producer = self._producers[click.producer]
-        of_producer: dict[str, Callable[[], list[Exchange]]] = {
+        of_producer: dict[str, Callable[[], list[SentRequest]]] = {
             "register": lambda: producer.register(click.option),
             "begin": producer.begin,
             "produce": lambda: producer.produce(WHERE, round(time.time() * 1000), click.option),
@@ -168,12 +168,12 @@ class Playground:
         self._change_world(click)
         return []
 
-    def _add_offsets(self, producer: Producer, mistake: str) -> list[Exchange]:
+    def _add_offsets(self, producer: SingleProducer, mistake: str) -> list[SentRequest]:
         real = self._member
         member = {
-            "unknown-member": Member(max(real.generation_id, 1), "a member that left"),
-            "old-generation": Member(real.generation_id + 100, real.member_id, real.instance_id),
-            "taken-instance": Member(real.generation_id, "another member", INSTANCE_ID),
+            "unknown-member": GroupIdentity(max(real.generation_id, 1), "a member that left"),
+            "old-generation": GroupIdentity(real.generation_id + 100, real.member_id, real.instance_id),
+            "taken-instance": GroupIdentity(real.generation_id, "another member", INSTANCE_ID),
         }.get(mistake, real)
         group_id = "" if mistake == "no-group" else GROUP_ID
         return producer.add_offsets(group_id, WHERE, member, LONG_METADATA if mistake == "long-metadata" else "")
@@ -221,6 +221,7 @@ class Playground:
         self._broker.start()
         # A new process has the real time, no faults, and its nodes are connected.
         self._ahead_ms, self._is_cut = 0, False
+        self._place()
 
     def _move_clock(self, ms: int) -> None:
         self._broker.advance_clock(ms)
@@ -236,30 +237,34 @@ class Playground:
         for producer in self._producers.values():
             producer.close()
         self._round += 1
-        self._member = Member()
+        self._member = GroupIdentity()
         self._producers = {
-            name: Producer(name, self._broker.bootstrap_servers, self.transactional_id) for name in PRODUCERS
+            name: SingleProducer(name, self._broker.bootstrap_servers, self.transactional_id) for name in PRODUCERS
         }
+        # On two nodes, so that the markers need the network between them.
+        self._leader, self._coordinator = 2, 1
+        self._place()
+
+    def _place(self) -> None:
+        """Have the nodes lead what they should: a new process, and a new id, begin anywhere."""
         with self._client() as client:
             # The first question for a coordinator creates its topic.
             for key, kind in ((self.transactional_id, TRANSACTION), (GROUP_ID, GROUP)):
                 retry(partial(client.coordinator, key, kind), START_S, COORDINATOR_MOVED)
-        # On two nodes, so that the markers need the network between them.
-        self._leader, self._coordinator = 2, 1
         self._broker.nodes.move_leader(*WHERE, self._leader)
         self._broker.nodes.move_coordinator(self.transactional_id, self._coordinator)
 
-    def _join(self) -> list[Exchange]:
+    def _join(self) -> list[SentRequest]:
         with self._client("consumer") as client:
 
-            def send(request: Any, at_most: int) -> Exchange:
+            def send(request: Any, at_most: int) -> SentRequest:
                 return exchange("consumer", client, lambda: client.coordinator(GROUP_ID, GROUP), request, at_most)
 
             protocol = JoinGroupRequest.JoinGroupRequestProtocol("range", b"")
             joined = send(JoinGroupRequest(GROUP_ID, 300_000, 300_000, "", INSTANCE_ID, "consumer", [protocol]), 8)
             if joined.error_code or joined.answer is None:
                 return [joined]
-            self._member = Member(joined.answer["generation_id"], joined.answer["member_id"], INSTANCE_ID)
+            self._member = GroupIdentity(joined.answer["generation_id"], joined.answer["member_id"], INSTANCE_ID)
             assignment = SyncGroupRequest.SyncGroupRequestAssignment(self._member.member_id, b"")
             member = self._member
             synced = send(
@@ -308,7 +313,7 @@ class Playground:
         return KafkaClient({"bootstrap.servers": self._broker.bootstrap_servers, "client.id": name}, 0)
 
     def _observe(self) -> None:
-        """Look at the id, its records, the partition and the group."""
+        """Observation at the id, its records, the partition and the group."""
         if not self._broker.is_running:
             assert self._broker.data is not None
             on_disk = self._watcher.look_at_disk(self._broker.data, self.transactional_id).states_on_disk
@@ -352,7 +357,7 @@ def group_document(client: KafkaClient) -> Document:
     }
 
 
-def explained(sent: Exchange) -> Document:
+def explained(sent: SentRequest) -> Document:
     """The exchange, with what the table of errors says about its error."""
     document = sent.document()
     entry = TABLE.get(sent.error_code)
