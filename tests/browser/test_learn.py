@@ -74,6 +74,7 @@ def test_brew_is_walked_from_its_registration_to_complete(page: Page, learning: 
     close_run(page)
 
 
+@pytest.mark.engines
 def test_a_demo_plays_by_itself_to_its_report(page: Page, learning: WebServer) -> None:
     page.goto(address(learning, "/learn/brew"))
     page.get_by_role("button", name="Start", exact=True).click()

@@ -94,6 +94,7 @@ def test_the_steps_of_brew_have_every_record_of_the_transaction_log(start: Calla
     assert [end for end in ends if end.startswith("Complete")] == ["CompleteCommit", "CompleteAbort", "CompleteCommit"]
 
 
+@pytest.mark.engines
 def test_a_demo_that_is_played_pauses_on_request_and_goes_on(start: Callable[[str], DemoRun]) -> None:
     run = start("brew")
     run.play()
@@ -119,6 +120,7 @@ def test_a_closed_run_leaves_no_broker_and_no_folder(start: Callable[[str], Demo
     assert not broker.data.exists()
 
 
+@pytest.mark.engines
 def test_isolation_moves_the_clock_instead_of_waiting_for_the_timeout(start: Callable[[str], DemoRun]) -> None:
     document = play_through(start("isolation"))
     last = document["steps"][-1]

@@ -34,7 +34,11 @@ def clicks(playground: Playground, *names: str | Click) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize(
+    "recipe",
+    # Those that only tell the broker to answer with an error are alike.
+    [pytest.param(r, id=r.name, marks=pytest.mark.engines if r.is_injected else ()) for r in RECIPES.values()],
+)
 def test_the_recipe_causes_its_error(playground: Playground, recipe: Recipe) -> None:
     done = [playground.click(click) for click in recipe.clicks]
     last = done[-1]["exchanges"][-1]
@@ -81,6 +85,7 @@ def test_a_decision_survives_the_death_of_the_broker(playground: Playground) -> 
     assert clicks(playground, "begin", "produce", "kill", "start", "commit") == [None, "NONE", None, None, "NONE"]
 
 
+@pytest.mark.engines
 def test_a_delayed_end_arrives_after_its_client_has_given_up(playground: Playground) -> None:
     clicks(playground, "register", "begin", "produce")
     assert clicks(playground, "delay-end", "commit") == [None, "NETWORK_EXCEPTION"]
