@@ -8,7 +8,7 @@ from fencepost.machines.txn.states import KAFKA_NAMES, LEGAL
 from fencepost.web.machine import BENDS, HEIGHT, POSITIONS, WIDTH, machine_document
 
 # As machine.js draws a state.
-BOX_WIDTH, BOX_HEIGHT = 128, 36
+BOX_WIDTH, BOX_HEIGHT = 148, 36
 TABLE = {(before.kafka_name, after.kafka_name) for before, allowed in LEGAL.items() for after in allowed}
 
 

@@ -25,7 +25,9 @@ from fencepost.protocol.schema import Malformed
 SEARCHED_BYTES = 1 << 20
 # Producers choose the timestamps, so the first records may be before the offset that the time of the round leads to.
 SEARCHED_BEFORE = 200
-MOST_ENDED_ROUNDS = 200
+# Of rounds that have ended, so many are kept, unless one has more batches than this.
+MOST_KEPT_ROUNDS = 100
+MOST_KEPT_BATCHES = 2000
 Batches = Mapping[NamedPartition, tuple[SeenBatch, ...]]
 
 
@@ -56,10 +58,10 @@ class Timelines:
         if known is not None:
             return known, []
         batches, problems = _search_all(client, txn, round_)
-        if has_ended and not problems:
+        if has_ended and not problems and sum(map(len, batches.values())) <= MOST_KEPT_BATCHES:
             with self._lock:
                 self._ended[key] = batches
-                while len(self._ended) > MOST_ENDED_ROUNDS:
+                while len(self._ended) > MOST_KEPT_ROUNDS:
                     del self._ended[next(iter(self._ended))]
         return batches, problems
 

@@ -113,12 +113,11 @@ def request_behind(record: Recorded, requests: Requests) -> Rpc | None:
     if txn.state in PREPARED:
         asked = "commit" if txn.state is PREPARE_COMMIT else "abort"
         return requests.behind_record(txn.updated_ms, {END}, lambda rpc: rpc.about == asked)
+    names = {implied_request(record) or ""}
     if _adds_offsets(record):
-        return requests.behind_record(txn.updated_ms, {ADD_OFFSETS, COMMIT_OFFSETS})
+        return requests.behind_record(txn.updated_ms, names)
     added = {str(where) for where in added_by(record)}
-    return requests.behind_record(
-        txn.updated_ms, {ADD_PARTITIONS, PRODUCE}, lambda rpc: bool(added & set(rpc.about.split(", ")))
-    )
+    return requests.behind_record(txn.updated_ms, names, lambda rpc: bool(added & set(rpc.about.split(", "))))
 
 
 def sent_by(record: Recorded, rpc: Rpc | None) -> Txn | None:

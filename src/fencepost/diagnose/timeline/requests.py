@@ -35,7 +35,7 @@ class Requests:
     ) -> Rpc | None:
         """The request that was handled when the record was written; `fits` says whether its contents do not differ."""
         found = [
-            (self._distance_ms(rpc, updated_ms), -n, rpc)
+            (self._distance_ms(rpc, updated_ms), n, rpc)
             for n, rpc in enumerate(self._rpcs)
             if rpc.name in names and fits(rpc) and (rpc.error_code in answers or rpc.duration_us < 0)
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.client.admin.answers import NamedPartition, Rpc
-from fencepost.diagnose.history import rpc_row
+from fencepost.diagnose.history import id_or_none, rpc_row
 from fencepost.diagnose.snapshot import Ends, LogEntry
 from fencepost.diagnose.timeline.batches import SeenBatch
 from fencepost.diagnose.timeline.steps import Source, SourceKind
@@ -22,11 +22,11 @@ def record_source(log: NamedPartition | None, entry: LogEntry) -> Source:
             "producer_id": txn.producer_id,
             "producer_epoch": txn.producer_epoch,
             "partitions": [str(NamedPartition(*p)) for p in sorted(txn.partitions)],
-            "transaction_start_ms": txn.start_ms,
+            "transaction_start_ms": id_or_none(txn.start_ms),
             "transaction_last_update_ms": txn.updated_ms,
             "transaction_timeout": f"{txn.timeout_ms} ms",
-            "previous_producer_id": txn.previous_producer_id,
-            "next_producer_id": txn.next_producer_id,
+            "previous_producer_id": id_or_none(txn.previous_producer_id),
+            "next_producer_id": id_or_none(txn.next_producer_id),
             "client_transaction_version": int(txn.client_transaction_version),
         }
     place = f" of {log}" if log is not None else ""

@@ -82,7 +82,7 @@ class Timeline:
     rounds: tuple[RoundRow, ...]
     # The key of the round that is shown; None if the id has no record.
     shown: int | None
-    # The states that the id went through in this round, in their order.
+    # The state before this round, and the states that the id went through in it.
     way: tuple[str, ...]
     lanes: tuple[Lane, ...]
     steps: tuple[Step, ...]
@@ -128,13 +128,19 @@ def diagnose_timeline(snapshot: TimelineSnapshot) -> Timeline:
     return Timeline(
         rounds=tuple(map(_row, rounds)),
         shown=round_.key,
-        way=tuple(record.transition.state for record in round_.records),
+        way=_way(round_),
         lanes=drawing.lanes(steps),
         steps=steps,
         partitions_left_out=len(round_.partitions) - len(partitions_shown(round_)),
         remembers_requests=snapshot.txn.rpcs is not None,
         problems=snapshot.problems,
     )
+
+
+def _way(round_: Round) -> tuple[str, ...]:
+    before = round_.records[0].before
+    came_from = (before.state.kafka_name,) if before is not None else ()
+    return (*came_from, *(record.transition.state for record in round_.records))
 
 
 def _row(round_: Round) -> RoundRow:
@@ -259,7 +265,7 @@ class _Drawing:
             at_ms = self._moment_of(group[-1], added, marker_ms, rpc)
             sender = self._owner(first.producer_id, first.producer_epoch)
             step = data_step(where, group, at_ms, sender, rpc, batches.marker)
-            yield Placed(self._last_open_record(added, at_ms), at_ms, 1, step)
+            yield Placed(self._last_open_record(added, at_ms), at_ms, 2, step)
         if batches.marker is not None:
             decided = next((n for n, r in enumerate(self._round.records) if r.txn is self._round.prepared), 0)
             step = marker_step(where, batches, COORDINATOR)
@@ -319,7 +325,7 @@ class _Drawing:
             after = 0
             for n, record in enumerate(self._round.records):
                 after = n if record.transition.at_ms <= rpc.at_ms else after
-            yield Placed(after, rpc.at_ms, 2, self._request_step(rpc))
+            yield Placed(after, rpc.at_ms, 1, self._request_step(rpc))
 
     def _request_step(self, rpc: Rpc) -> Step:
         sender = self._sender_of(rpc)
@@ -366,14 +372,16 @@ class _Drawing:
             if blocks:
                 places = listed(f"{b.where} at offset {b.last_stable_offset} ({b.waiting} behind)" for b in blocks)
                 sentence = f"readers with read_committed wait on {places}"
-                yield self._reader_step(Look.OPEN, "readers wait", sentence, self._txn.now_ms, [b.where for b in blocks])
+                yield self._reader_step(
+                    Look.OPEN, "readers wait", sentence, self._txn.now_ms, [b.where for b in blocks]
+                )
             return
         completed = self._round.completed
         data = {w: b for w, b in found.items() if b.data and b.marker is not None and w.topic != OFFSETS_TOPIC}
         if completed is None or not data:
             return
         is_commit = completed.state is COMPLETE_COMMIT
-        places = listed(f"{where}, offsets {span_of(b)}" for where, b in data.items())
+        places = listed(f"{where}, {span_of(b)}" for where, b in data.items())
         waits = [where for where, b in data.items() if self._is_unstable(where, b)]
         sentence = f"readers with read_committed {'get' if is_commit else 'skip'} the records: {places}"
         if waits:

@@ -113,4 +113,4 @@ def _what_was_written(where: NamedPartition, group: Sequence[SeenBatch], name: s
 
 def span_of(batches: RoundBatches) -> str:
     first, last = batches.data[0].header.base_offset, batches.data[-1].header.last_offset
-    return str(first) if first == last else f"{first} to {last}"
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"

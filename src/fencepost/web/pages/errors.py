@@ -43,7 +43,13 @@ def error_document(entry: ErrorEntry | OtherError) -> Document:
 
 
 TABLE_PAGE = Page(
-    path="/errors", script="errors.js", title="Errors", ask=ask_all, nav="Errors", refresh_s=SELDOM_S, needs_cluster=False
+    path="/errors",
+    script="errors.js",
+    title="Errors",
+    ask=ask_all,
+    nav="Errors",
+    refresh_s=SELDOM_S,
+    needs_cluster=False,
 )
 PAGE = Page(
     path="/error/{error:text}",

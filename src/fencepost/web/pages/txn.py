@@ -119,7 +119,9 @@ def _hanging_on(client: KafkaClient, body: Mapping[str, Any]) -> tuple[NamedPart
     ]
     if not found:
         unknown = f": {report.problems[0]}" if report.problems else ""
-        raise Refused(f"producer {producer_id} has no hanging transaction on {where} from offset {start_offset}{unknown}")
+        raise Refused(
+            f"producer {producer_id} has no hanging transaction on {where} from offset {start_offset}{unknown}"
+        )
     return where, found
 
 

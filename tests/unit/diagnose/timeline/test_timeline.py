@@ -148,6 +148,25 @@ def test_remembered_requests_are_behind_the_steps_that_they_caused() -> None:
     assert not timeline(*COMMIT).remembers_requests
 
 
+def test_with_tv1_only_the_request_that_adds_a_partition_is_behind_its_record() -> None:
+    requests = (
+        rpc("AddPartitionsToTxn", 800, about="orders-0", duration_us=100),
+        rpc("Produce", 800, duration_us=300),
+    )
+    written = {ORDERS: (data(40, -800),)}
+    found = timeline(entry(ONGOING, -800), batches=written, rpcs=requests, txn=described(), producers=HOLDS)
+    assert [(step.name, step.request, step.sources[-1].title) for step in found.steps] == [
+        ("Ongoing", "AddPartitionsToTxn", "AddPartitionsToTxn v9: NONE"),
+        ("1 record", "Produce", "Produce v9: NONE"),
+    ]
+
+
+def test_with_tv2_the_first_of_two_produce_requests_begins_the_transaction() -> None:
+    requests = (rpc("Produce", 800, duration_us=300), rpc("Produce", 800, duration_us=400))
+    found = timeline(entry(ONGOING, -800, version=2), rpcs=requests, txn=described())
+    assert found.steps[0].sources[-1].fields["took"] == "300 us"
+
+
 def test_with_tv2_one_produce_request_begins_the_transaction_and_writes_the_records() -> None:
     began = entry(ONGOING, -800, version=2)
     sent = rpc("Produce", 802, duration_us=5_000)
@@ -243,6 +262,8 @@ def test_only_the_batches_of_the_chosen_round_are_shown() -> None:
     assert [step.name for step in first.steps if step.lane == "partition orders-0"] == ["3 records", "COMMIT marker"]
     assert [row.key for row in last.rounds] == [COMMIT[1].offset, again[0].offset]
     assert (first.shown, last.shown) == (COMMIT[1].offset, again[0].offset)
+    # The first move of a round comes from the state before it.
+    assert last.way == ("CompleteCommit", "Ongoing", "PrepareCommit", "CompleteCommit")
 
 
 def test_the_requests_of_one_round_are_not_steps_of_another() -> None:

@@ -4,6 +4,7 @@ import { State } from "../parts/badge.js";
 import { Lanes } from "../parts/lanes.js";
 import { partitionAddress, txnAddress } from "../parts/links.js";
 import { Machine } from "../parts/machine.js";
+import { Prose } from "../parts/prose.js";
 import { Command, counted, Name, visible } from "../parts/text.js";
 import { duration, instant } from "../parts/time.js";
 
@@ -39,7 +40,7 @@ function Explanation({ explanation, similar }) {
     <h2 id="explanation">What happened, and what to do</h2>
     <dl class="explained">
       ${explanation.findings.map(
-        (finding, n) => html`<div key=${n}><dt>${finding.label}</dt><dd class="said">${visible(finding.text)}</dd></div>`
+        (finding, n) => html`<div key=${n}><dt>${finding.label}</dt><dd class="said"><${Prose} text=${finding.text} name=${explanation.transactional_id} /></dd></div>`
       )}
     </dl>
     ${similar.length > 0 &&
@@ -48,7 +49,7 @@ function Explanation({ explanation, similar }) {
     html`<ul class="findings advice">
       ${explanation.actions.map(
         (action, n) => html`<li key=${n}>
-          <p>${visible(action.advice)}</p>
+          <p><${Prose} text=${action.advice} name=${explanation.transactional_id} /></p>
           ${action.command && html`<${Command}>${action.command}<//>`}
         </li>`
       )}
@@ -117,19 +118,17 @@ function Rounds({ timeline, setQuery }) {
   if (timeline.rounds.length < 2) return null;
   const last = timeline.rounds.at(-1).key;
   const choose = (event) => setQuery({ round: Number(event.target.value) === last ? null : event.target.value });
-  return html`<p class="controls">
-    <label>
-      Transaction${" "}
-      <select class="rounds" value=${timeline.shown} onChange=${choose}>
-        ${[...timeline.rounds]
-          .reverse()
-          .map((round) => html`<option key=${round.key} value=${round.key}>${nameOf(round)}</option>`)}
-      </select>
-    </label>
-  </p>`;
+  return html`<div class="controls">
+    <label for="round">Transaction</label>
+    <select id="round" class="rounds" value=${timeline.shown} onChange=${choose}>
+      ${[...timeline.rounds]
+        .reverse()
+        .map((round) => html`<option key=${round.key} value=${round.key}>${nameOf(round)}</option>`)}
+    </select>
+  </div>`;
 }
 
-function Steps({ timeline, setQuery }) {
+function Steps({ name, timeline, setQuery }) {
   return html`<section class="panel wide" aria-labelledby="steps">
     <h2 id="steps">Step by step</h2>
     <${Rounds} timeline=${timeline} setQuery=${setQuery} />
@@ -142,6 +141,7 @@ function Steps({ timeline, setQuery }) {
           lanes=${timeline.lanes}
           steps=${timeline.steps}
           label="Steps of the transaction"
+          name=${name}
           note=${timeline.remembers_requests ? FORGOTTEN : NO_MEMORY}
         />`
       : html`<p class="empty">The log has no record of this id.</p>`}
@@ -161,7 +161,7 @@ export default function Page({ data, setQuery, act, canAct }) {
         <p class="hint">The state now is filled. The numbers are the moves of the transaction below, in their order.</p>
       </section>
       <${Blocked} blocks=${data.explanation.blocks} />
-      <${Steps} timeline=${data.timeline} setQuery=${setQuery} />
+      <${Steps} name=${data.transactional_id} timeline=${data.timeline} setQuery=${setQuery} />
     </div>
   `;
 }

@@ -5,11 +5,12 @@
 //          sources: [{kind, title, fields, where, offset}]}]
 import { html, useState } from "../view.js";
 import { partitionAddress } from "./links.js";
+import { Prose } from "./prose.js";
 import { useStylesheet } from "./stylesheet.js";
 import { visible } from "./text.js";
 import { duration, instant } from "./time.js";
 
-const LANE = 40;
+const LANE = 32;
 const ROW = 44;
 // What a look means, in words beside the drawing: a colour alone would not be enough. Looks without words are normal.
 const WORDS = {
@@ -53,7 +54,7 @@ function Drawing({ lanes, step }) {
   const from = step.sender !== null && has(step.sender) ? at(step.sender) : null;
   const gap = from === null ? 0 : Math.sign(to - from) * 11;
   return html`<svg class="lanes-drawing" width=${lanes.length * LANE} height=${ROW} aria-hidden="true" focusable="false">
-    ${lanes.map((lane) => html`<line key=${lane.key} class="lanes-line" x1=${at(lane.key)} x2=${at(lane.key)} y1="0" y2=${ROW} />`)}
+    ${lanes.map((lane) => html`<line key=${lane.key} class="lanes-line" x1=${at(lane.key)} x2=${at(lane.key)} y1="-500" y2="500" />`)}
     ${from !== null &&
     from !== to &&
     html`<g class="lanes-arrow">
@@ -96,7 +97,7 @@ function Source({ source }) {
   </section>`;
 }
 
-function Step({ lanes, step, before, isOpen, toggle, note }) {
+function Step({ lanes, step, before, isOpen, toggle, note, name }) {
   const id = `behind ${step.key}`.replace(/[^\w-]/g, "_");
   const word = WORDS[step.look];
   const asksWithoutSource = step.request && !step.sources.some((source) => source.kind === "request");
@@ -119,7 +120,7 @@ function Step({ lanes, step, before, isOpen, toggle, note }) {
         ${step.request && step.request !== step.name && html` <span class="lanes-chip">by ${step.request}</span>`}
         ${step.producer_epoch !== null && html` <span class="lanes-chip">epoch ${step.producer_epoch}</span>`}
         ${word && html` <span class="lanes-chip lanes-look">${word}</span>`}
-        <span class="lanes-sentence">${visible(step.sentence)}</span>
+        <span class="lanes-sentence"><${Prose} text=${step.sentence} name=${name} /></span>
       </span>
     </button>
     <div id=${id} class="lanes-behind" hidden=${!isOpen}>
@@ -129,8 +130,8 @@ function Step({ lanes, step, before, isOpen, toggle, note }) {
   </li>`;
 }
 
-// `note` says why a step shows no request behind it.
-export function Lanes({ lanes, steps, label, note }) {
+// `note` says why a step shows no request behind it; `name` is the name that the sentences are about.
+export function Lanes({ lanes, steps, label, note, name }) {
   useStylesheet(new URL("./lanes.css", import.meta.url));
   const [open, setOpen] = useState(() => new Set());
   const toggle = (key) => {
@@ -156,6 +157,7 @@ export function Lanes({ lanes, steps, label, note }) {
             isOpen=${open.has(step.key)}
             toggle=${() => toggle(step.key)}
             note=${note}
+            name=${name}
           />`,
       )}
     </ol>

@@ -2,7 +2,7 @@
 import { html } from "../view.js";
 import { useStylesheet } from "./stylesheet.js";
 
-const BOX = { width: 128, height: 36 };
+const BOX = { width: 148, height: 36 };
 const LOOP = { width: 26, height: 34 };
 
 // The point where the line from the middle of a box to `toward` leaves the box.
