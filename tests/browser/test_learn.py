@@ -70,6 +70,7 @@ def test_brew_is_walked_from_its_registration_to_complete(page: Page, learning: 
     expect(last.locator(".learn-txns")).to_contain_text("CompleteCommit")
     assert [cell.split(" ")[0] for cell in cells(last, "Requests")] == ["EndTxn"]
     expect(page.locator('[data-state="CompleteCommit"]')).to_have_attribute("data-current", "yes")
+    expect(page.get_by_text("readers get the records", exact=True)).to_be_visible()
     assert barriers(page) == []
     close_run(page)
 

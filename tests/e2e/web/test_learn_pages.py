@@ -65,7 +65,7 @@ def test_a_click_needs_no_permission_but_the_header_that_keeps_other_sites_out(s
     assert clicked["exchanges"][0]["error"] == "NONE"
     shown = server.document(f"/learn/playground?session={session}")["playground"]
     assert shown["txn"]["state"] == "Empty"
-    assert shown["machine"]["current"] == "Empty"
+    assert shown["drawing"]["machine"]["current"] == "Empty"
     for wrong, reason in (
         ({"button": "explode"}, "there is no button 'explode'"),
         ({"button": "start"}, "the broker is running"),

@@ -14,7 +14,7 @@ from fencepost.demo.report import DemoFailed
 from fencepost.demo.stage import Stage
 from fencepost.testing import Broker, BrokerFailed
 from fencepost.web.learn.demos import Demo
-from fencepost.web.learn.watching import BrokerWatcher, Document, Observation, machine_of
+from fencepost.web.learn.watching import BrokerWatcher, Document, Observation
 
 PACE_S = 1.5
 CLOSE_S = 5.0
@@ -41,7 +41,7 @@ class DemoRun(Stage):
         self._status = READY
         self._steps: list[Document] = []
         self._lines: list[str] = []
-        self._machine: Document | None = None  # Of the id that wrote the last record.
+        self._drawing: Document | None = None
         self._counted: tuple[int, int] | None = None
         self._report: Document | None = None
         self._failure: Document | None = None
@@ -88,7 +88,7 @@ class DemoRun(Stage):
                 "playing": self._is_playing,
                 "steps": list(self._steps),
                 "lines": list(self._lines),
-                "machine": self._machine,
+                "drawing": self._drawing,
                 "counted": self._counted,
                 "report": self._report,
                 "failure": self._failure,
@@ -137,9 +137,9 @@ class DemoRun(Stage):
     def step(self, sentence: str) -> None:
         look = self._look()
         seen = look.document(self._watcher.history)
+        drawing = self._draw(look)
         with self._changed:
-            if look.records:
-                self._machine = machine_of(self._watcher.history[look.records[-1].transactional_id])
+            self._drawing = drawing or self._drawing
             self._steps.append({"number": len(self._steps) + 1, "sentence": sentence, "lines": self._lines, **seen})
             self._lines = []
             self._wait(PAUSED)
@@ -151,6 +151,13 @@ class DemoRun(Stage):
         if broker.is_running:
             return self._watcher.look(broker.bootstrap_servers)
         return self._watcher.look_at_disk(broker.data) if broker.data is not None else Observation()
+
+    def _draw(self, look: Observation) -> Document | None:
+        """The transaction that the step changed last; None if it changed none."""
+        changed = [rpc[0] for rpc in look.rpcs] + [record.transactional_id for record in look.records]
+        if not changed or self._broker is None or not self._broker.is_running:
+            return None
+        return self._watcher.draw(self._broker.bootstrap_servers, changed[-1])
 
     def _wait(self, status: str) -> None:
         """Wait for the permission to continue, with the lock held. Raises RunClosed."""

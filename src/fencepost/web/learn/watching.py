@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +14,11 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.demo.disk import states_on_disk
 from fencepost.diagnose.collect.state_log import has_state_log
+from fencepost.diagnose.collect.timeline import Timelines
 from fencepost.diagnose.history import rpc_row, transitions_of
+from fencepost.diagnose.plain import plain
 from fencepost.diagnose.snapshot import TXN_TOPIC, LogEntry
-from fencepost.diagnose.timeline.rounds import rounds_of
+from fencepost.diagnose.timeline.timeline import TimelineSnapshot, diagnose_timeline
 from fencepost.machines.txn.records import decode_key, decode_value
 from fencepost.protocol.records import iter_records
 from fencepost.web.machine import machine_document
@@ -66,13 +68,19 @@ class Observation(NamedTuple):
         }
 
 
-def machine_of(entries: Sequence[LogEntry]) -> Document | None:
-    """The states of an id as a drawing, with the way of its last transaction; None before its first record."""
-    rounds = rounds_of(entries)
-    if not rounds:
-        return None
-    way = [record.transition.state for record in rounds[-1].records]
-    return machine_document(way[-1], way)
+def drawing_of(snapshot: TimelineSnapshot) -> Document:
+    """The last transaction of an id: its states and its swim-lanes, as the page of a transactional id has them."""
+    timeline = plain(diagnose_timeline(snapshot))
+    for step in timeline["steps"]:
+        for source in step["sources"]:
+            source["where"] = None  # The pages of the workbench are about another cluster.
+    txn = snapshot.txn.txn
+    return {
+        "transactional_id": snapshot.txn.transactional_id,
+        "machine": machine_document(txn.state if txn is not None else None, timeline["way"]),
+        "lanes": timeline["lanes"],
+        "steps": timeline["steps"],
+    }
 
 
 def txn_document(txn: DescribedTxn) -> Document:
@@ -83,6 +91,10 @@ def transition_document(transition: Document) -> Document:
     return {**transition, "partitions": [f"{topic}-{number}" for topic, number in transition["partitions"]]}
 
 
+def _client(bootstrap_servers: str) -> KafkaClient:
+    return KafkaClient({"bootstrap.servers": bootstrap_servers, "client.id": "fencepost-learn"}, 0)
+
+
 class BrokerWatcher:
     """Looks at one broker, again and again. Not for several threads at once."""
 
@@ -90,13 +102,22 @@ class BrokerWatcher:
         self.history: dict[str, list[LogEntry]] = {}
         self._ends: dict[NamedPartition, int] = {}
         self._rpcs: set[tuple[str, Rpc]] = set()
+        self._timelines = Timelines()
 
     def look(self, bootstrap_servers: str) -> Observation:
         try:
-            with KafkaClient({"bootstrap.servers": bootstrap_servers, "client.id": "fencepost-learn"}, 0) as client:
+            with _client(bootstrap_servers) as client:
                 return self._look(client)
         except ClientError as e:
             return Observation(problem=str(e))
+
+    def draw(self, bootstrap_servers: str, transactional_id: str) -> Document | None:
+        """The last transaction of an id; None if the broker does not answer."""
+        try:
+            with _client(bootstrap_servers) as client:
+                return drawing_of(self._timelines.collect(client, transactional_id))
+        except ClientError:
+            return None
 
     def look_at_disk(self, folder: Path, *more_ids: str) -> Observation:
         """The last state of each id that was seen, and of more, from the files of a broker that does not run."""

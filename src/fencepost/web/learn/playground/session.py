@@ -34,7 +34,7 @@ from fencepost.web.learn.playground.producer import (
     SingleProducer,
     exchange,
 )
-from fencepost.web.learn.watching import BrokerWatcher, Document, machine_of
+from fencepost.web.learn.watching import BrokerWatcher, Document
 
 TOPIC = "orders"
 WHERE = (TOPIC, 0)
@@ -324,7 +324,7 @@ class Playground:
         id_ = self.transactional_id
         self._look = {
             "txn": next((txn for txn in seen["txns"] if txn["transactional_id"] == id_), None),
-            "machine": machine_of(self._watcher.history.get(id_, [])),
+            "drawing": self._watcher.draw(self._broker.bootstrap_servers, id_) or self._look.get("drawing"),
             "records": self._records(seen["records"]),
             "partition": self._look.get("partition"),
             "group": self._look.get("group"),

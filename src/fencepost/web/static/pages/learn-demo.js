@@ -1,8 +1,7 @@
 // A demo, step by step: next, play, pause; each step with its requests, states and records.
 import { html, useEffect, useRef, useState } from "../view.js";
-import { Machine } from "../parts/machine.js";
 import { useStylesheet } from "../parts/stylesheet.js";
-import { Records, Rpcs, Txns } from "./learn-parts.js";
+import { Drawing, Records, Rpcs, Txns } from "./learn-parts.js";
 
 const STATUS = {
   ready: "Ready. Next begins the story.",
@@ -71,7 +70,7 @@ export default function Demo({ data, query, setQuery, actNow }) {
     ${run &&
     html`<div class="learn-run">
       <div><${Steps} steps=${run.steps} /></div>
-      ${run.machine && html`<div class="learn-machine"><${Machine} machine=${run.machine} /></div>`}
+      ${run.drawing && html`<div class="learn-drawing"><${Drawing} drawing=${run.drawing} /></div>`}
     </div>`}
     ${run && run.failure && html`<p class="learn-missing" role="alert">${run.failure.problem} (${run.failure.hint})</p>`}
     ${run && run.report && html`<${Report} report=${run.report} />`}

@@ -1,6 +1,8 @@
 // What the demos and the playground both show: requests, records of __transaction_state, states.
 import { html } from "../view.js";
 import { State } from "../parts/badge.js";
+import { Lanes } from "../parts/lanes.js";
+import { Machine } from "../parts/machine.js";
 
 export function Scroll({ label, children }) {
   return html`<div class="learn-scroll" tabindex="0" role="region" aria-label=${label}>${children}</div>`;
@@ -92,5 +94,21 @@ export function Txns({ txns }) {
         `,
       )}
     </ul>
+  `;
+}
+
+// The last transaction of an id: its states, and which requests and records it is made of.
+export function Drawing({ drawing }) {
+  return html`
+    <${Machine} machine=${drawing.machine} />
+    ${drawing.steps.length > 0 &&
+    html`<${Lanes}
+      key=${drawing.transactional_id}
+      lanes=${drawing.lanes}
+      steps=${drawing.steps}
+      label="Swim-lanes of the transaction"
+      name=${drawing.transactional_id}
+      note="the broker has forgotten this request: it keeps the last ones of each connection"
+    />`}
   `;
 }

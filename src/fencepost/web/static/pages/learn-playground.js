@@ -2,9 +2,8 @@
 import { html, useState } from "../view.js";
 import { State } from "../parts/badge.js";
 import { errorAddress } from "../parts/links.js";
-import { Machine } from "../parts/machine.js";
 import { useStylesheet } from "../parts/stylesheet.js";
-import { Records, Scroll } from "./learn-parts.js";
+import { Drawing, Records, Scroll } from "./learn-parts.js";
 
 export default function Playground({ data, query, setQuery, actNow }) {
   useStylesheet(new URL("./learn.css", import.meta.url));
@@ -201,7 +200,7 @@ function World({ playground }) {
             ? html`The broker does not run. On disk: <b>${playground.states_on_disk[playground.transactional_id] ?? "nothing"}</b>`
             : "No producer has registered it."}
       </p>
-      ${playground.machine && html`<${Machine} machine=${playground.machine} />`}
+      ${playground.drawing && html`<${Drawing} drawing=${playground.drawing} />`}
       <p class="learn-muted">
         ${broker.is_running ? `The broker runs at ${broker.address}.` : "The broker is killed."} Node ${broker.leader} leads orders-0, node${" "}
         ${broker.coordinator} coordinates.${broker.is_cut && " The network between them is cut."}
