@@ -69,7 +69,7 @@ def test_brew_is_walked_from_its_registration_to_complete(page: Page, learning: 
     last = steps(page).nth(3)
     expect(last.locator(".learn-txns")).to_contain_text("CompleteCommit")
     assert [cell.split(" ")[0] for cell in cells(last, "Requests")] == ["EndTxn"]
-    expect(page.locator('[data-state="CompleteCommit"]')).to_have_attribute("data-current", "yes")
+    expect(page.locator('.machine-state[data-state="CompleteCommit"]')).to_have_attribute("data-current", "yes")
     expect(page.get_by_text("readers get the records", exact=True)).to_be_visible()
     assert barriers(page) == []
     close_run(page)
@@ -105,7 +105,7 @@ def test_the_playground_shows_a_commit_and_a_fenced_zombie(page: Page, learning:
     click("Begin", "A client sends nothing for this.")
     click("Produce", "Produce v12 of A: NONE")
     expect(page.locator(".learn-entry-open")).to_have_count(1)
-    expect(page.locator('[data-state="Ongoing"]')).to_have_attribute("data-current", "yes")
+    expect(page.locator('.machine-state[data-state="Ongoing"]')).to_have_attribute("data-current", "yes")
     click("Commit", "EndTxn v5 of A: NONE")
     expect(page.locator(".learn-entry-committed")).to_have_count(1)
     expect(page.locator(".learn-entry-marker")).to_have_count(1)
