@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import Page, expect
 
+from fencepost.testing import Broker
 from tests.browser.conftest import Workbench, barriers, is_wider_than_the_window
 from tests.command_line import run_fencepost
-from tests.web_server import TIMEOUT_S
+from tests.web_server import TIMEOUT_S, web_server
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> '\"&amp; \u202eright-to-left"
 TOPIC = "orders"
@@ -86,3 +89,40 @@ def test_the_lists_are_searched_with_the_keyboard_alone(page: Page, workbench: W
     assert barriers(page) == []
     page.set_viewport_size({"width": 360, "height": 800})
     assert not is_wider_than_the_window(page)
+
+
+def test_a_cluster_that_goes_away_is_said_since_when_and_the_page_comes_back_by_itself(
+    page: Page, page_troubles: list[str], tmp_path: Path
+) -> None:
+    with Broker(data=tmp_path / "data") as broker, web_server(broker.bootstrap_servers) as server:
+        page.goto(server.url)
+        expect(page.get_by_text("● live")).to_be_visible()
+        broker.kill()
+        expect(page.get_by_role("alert").get_by_text("The cluster has been away since")).to_be_visible()
+        expect(page.get_by_text("✖ the cluster has been away since")).to_be_visible()
+        broker.start()
+        expect(page.get_by_text("● live")).to_be_visible()
+        expect(page.get_by_role("alert")).to_have_count(0)
+        assert page_troubles == []
+        server.process.kill()
+        expect(page.get_by_text("✖ the workbench has not answered since")).to_be_visible()
+        page_troubles.clear()  # The browser complains about the server that is gone.
+        page.close()
+
+
+def test_a_token_is_entered_once(page: Page, page_troubles: list[str], workbench: Workbench, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with web_server(workbench.servers, "--token-file", str(file)) as server:
+        page.goto(server.url + "txns")
+        page.get_by_label("Token of this workbench").fill("wrong")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("this is not the token")).to_be_visible()
+        assert barriers(page) == []
+        page.get_by_label("Token of this workbench").fill(file.read_text())
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Transactional ids")).to_be_visible()
+        page.goto(server.url)
+        expect(page.get_by_text("● live")).to_be_visible()
+        assert not [trouble for trouble in page_troubles if "401" not in trouble]
+        page_troubles.clear()
+        page.close()

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from fencepost.web.guard import Guard, Refusal, refusal_response
+from fencepost.web.guard import Refusal, WebGuard, refusal_response
 from fencepost.web.page import Page, Refused
 from fencepost.web.pages import PAGES
 from fencepost.web.shell import STATIC, frame, shell
@@ -194,7 +194,7 @@ def make_app(
         watch.cluster.close()
 
     guard = Middleware(
-        Guard,
+        WebGuard,
         names=hosts,
         token=token,
         cookie=cookie,

@@ -6,7 +6,7 @@
 - Other sites may lead a user here by a link, and nothing else: no images, frames, scripts, fetches or forms.
 - An action must be a POST of JSON from a page of this server, with a header that no form can send.
 
-The decisions are pure functions over the headers; `Guard` applies them.
+The decisions are pure functions over the headers; `WebGuard` applies them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def token_of(headers: Mapping[str, str], cookie: str) -> str | None:
     return found.value if found is not None else None
 
 
-class Guard:
+class WebGuard:
     """Middleware around the whole application."""
 
     def __init__(
