@@ -11,8 +11,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from fencepost.client.client import KafkaClient
+from fencepost.protocol import errors
 from scripts import dev
-from tests.browser.conftest import PICTURES, Workbench
+from tests.browser.conftest import PATIENCE_MS, PICTURES, Workbench
 from tests.command_line import run_fencepost
 from tests.web_server import TIMEOUT_S
 
@@ -69,3 +70,18 @@ def test_the_overview_of_a_busy_cluster_is_a_picture(
     expect(waits.get_by_text("orders-sink-0")).to_be_visible()
     expect(page.get_by_role("link", name="billing")).to_be_visible()
     assert picture(page, "workbench-overview").stat().st_size > 10_000
+
+
+def test_the_playground_after_a_takeover_is_a_picture(
+    page: Page, workbench: Workbench, picture: Callable[[Page, str], Path]
+) -> None:
+    page.set_viewport_size({"width": 1280, "height": 1080})
+    page.goto(workbench.url(f"/learn/playground?error={errors.PRODUCER_FENCED}"))
+    page.get_by_role("button", name="Open a playground").click()
+    page.get_by_role("button", name="Start over and click this for me").locator("visible=true").click()
+    expect(page.get_by_role("region", name="The last click")).to_contain_text("PRODUCER_FENCED", timeout=PATIENCE_MS)
+    expect(page.get_by_text("takeover", exact=True).first).to_be_visible(timeout=PATIENCE_MS)
+    page.evaluate("window.scrollTo(0, 0)")
+    assert picture(page, "workbench-playground").stat().st_size > 0
+    page.get_by_role("button", name="Close the playground").click()
+    expect(page.get_by_role("button", name="Open a playground")).to_be_visible(timeout=PATIENCE_MS)
