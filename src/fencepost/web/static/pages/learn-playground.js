@@ -3,6 +3,7 @@ import { html, useState } from "../view.js";
 import { State } from "../parts/badge.js";
 import { errorAddress } from "../parts/links.js";
 import { useStylesheet } from "../parts/stylesheet.js";
+import { Prose } from "../parts/text.js";
 import { Drawing, Records, Scroll } from "./learn-parts.js";
 
 export default function Playground({ data, query, setQuery, actNow }) {
@@ -158,13 +159,13 @@ function Exchange({ sent, isOpen }) {
       html`
         <dl class="learn-explanation">
           <dt>what happened</dt>
-          <dd>${sent.explanation.meaning}</dd>
+          <dd><${Prose}>${sent.explanation.meaning}<//></dd>
           <dt>caused by</dt>
           <dd>${sent.explanation.who}</dd>
           <dt>effect</dt>
           <dd>${sent.explanation.effect}</dd>
           <dt>what to do</dt>
-          <dd>${sent.explanation.what_to_do}</dd>
+          <dd><${Prose}>${sent.explanation.what_to_do}<//></dd>
         </dl>
       `}
       ${isOpen &&
