@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from fencepost.client.client import KafkaClient
@@ -15,6 +15,7 @@ from fencepost.protocol import errors
 from scripts import dev
 from tests.browser.conftest import PATIENCE_MS, PICTURES, Workbench
 from tests.command_line import run_fencepost
+from tests.txn_tools import producer_of, write
 from tests.web_server import TIMEOUT_S
 
 ROUNDS_OF_A_PICTURE = 1500
@@ -72,6 +73,24 @@ def test_the_overview_of_a_busy_cluster_is_a_picture(
     assert picture(page, "workbench-overview").stat().st_size > 10_000
 
 
+@pytest.mark.engines
+def test_a_transaction_that_was_taken_over_is_a_picture(
+    page: Page, workbench: Workbench, picture: Callable[[Page, str], Path]
+) -> None:
+    run_fencepost("topic", "create", "payments", "--partitions", "2", bootstrap_servers=workbench.servers)
+    first = producer_of(workbench.servers, "payments-sink", client_id="payments-1")
+    write(first, "payments", "paid")
+    producer_of(workbench.servers, "payments-sink", client_id="payments-2")
+    with pytest.raises(KafkaException):
+        first.commit_transaction(TIMEOUT_S)
+    page.set_viewport_size({"width": 1000, "height": 2160})
+    page.goto(workbench.url("/txn/payments-sink"))
+    expect(page.locator('.lanes-step[data-look="late"]')).to_be_visible()
+    expect(page.locator('.lanes-step[data-look="takeover"]')).to_have_count(2)
+    assert picture(page, "workbench-transaction").stat().st_size > 10_000
+
+
+@pytest.mark.engines
 def test_the_playground_after_a_takeover_is_a_picture(
     page: Page, workbench: Workbench, picture: Callable[[Page, str], Path]
 ) -> None:

@@ -21,6 +21,7 @@ from fencepost.broker.config import INERT_TOPIC_SETTINGS, OTHER_UNITS, SETTINGS,
 from fencepost.broker.internal_topics import SETTINGS_PREFIX
 from fencepost.cli import fencepost
 from fencepost.client.settings import KNOWN as OUR_CLIENT_SETTINGS
+from fencepost.diagnose.moves import TXN_CAUSES
 from fencepost.machines.group.classic.group import LEGAL as GROUP_MOVES
 from fencepost.machines.txn.states import LEGAL as TXN_MOVES
 from fencepost.protocol import errors
@@ -501,7 +502,7 @@ def test_the_drawn_state_diagram_is_the_table(page: str, moves: object) -> None:
     assert drawn_moves(page) == table
 
 
-@pytest.mark.parametrize(("causes", "moves"), [(diagrams.TXN_CAUSES, TXN_MOVES), (diagrams.GROUP_CAUSES, GROUP_MOVES)])
+@pytest.mark.parametrize(("causes", "moves"), [(TXN_CAUSES, TXN_MOVES), (diagrams.GROUP_CAUSES, GROUP_MOVES)])
 def test_every_cause_in_a_state_diagram_belongs_to_a_legal_move(
     causes: dict[tuple[str, str], str], moves: dict[object, set[object]]
 ) -> None:

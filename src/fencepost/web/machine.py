@@ -28,7 +28,7 @@ POSITIONS = {
 # How far the middle of an arrow is beside the straight line, to the left of its direction; 0 if it is not here.
 BENDS = {
     ("CompleteCommit", "Empty"): -115,
-    ("CompleteCommit", "Dead"): 60,
+    ("CompleteCommit", "Dead"): 78,
     ("CompleteAbort", "Empty"): 115,
     ("CompleteAbort", "PrepareAbort"): 32,
     ("CompleteAbort", "Dead"): 50,

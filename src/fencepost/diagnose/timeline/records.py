@@ -1,4 +1,4 @@
-"""What one record of `__transaction_state` shows: why it was written, by whom, and by which request."""
+"""What one record of `__transaction_state` shows: its cause, the producer that caused it, and the request."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from fencepost.diagnose.snapshot import LogEntry
 from fencepost.machines.txn.states import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT, PREPARED, Txn
 
 
-class Outcome(Enum):
+class RoundOutcome(Enum):
     REGISTERED = "no transaction has begun"
     OPEN = "open"
     COMMITTING = "commit decided"
@@ -85,14 +85,14 @@ class Round:
         return self.records[-1].transition.at_ms
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RoundOutcome:
         if self.completed is not None:
-            return Outcome.COMMITTED if self.completed.state is COMPLETE_COMMIT else Outcome.ABORTED
+            return RoundOutcome.COMMITTED if self.completed.state is COMPLETE_COMMIT else RoundOutcome.ABORTED
         if self.prepared is not None:
-            return Outcome.COMMITTING if self.prepared.state is PREPARE_COMMIT else Outcome.ABORTING
+            return RoundOutcome.COMMITTING if self.prepared.state is PREPARE_COMMIT else RoundOutcome.ABORTING
         if self.began is not None:
-            return Outcome.OPEN
-        return Outcome.REMOVED if self.records[-1].txn is None else Outcome.REGISTERED
+            return RoundOutcome.OPEN
+        return RoundOutcome.REMOVED if self.records[-1].txn is None else RoundOutcome.REGISTERED
 
 
 def rounds_of(entries: Sequence[LogEntry]) -> tuple[Round, ...]:

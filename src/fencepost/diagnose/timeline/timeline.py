@@ -26,7 +26,7 @@ from fencepost.diagnose.timeline.records import (
     why_it_aborts,
 )
 from fencepost.diagnose.timeline.requests import PRODUCE, Requests
-from fencepost.diagnose.timeline.rounds import Outcome, Recorded, Round, choose, rounds_of
+from fencepost.diagnose.timeline.rounds import Recorded, Round, RoundOutcome, choose, rounds_of
 from fencepost.diagnose.timeline.sources import batch_source, ends_source, record_source, request_source
 from fencepost.diagnose.timeline.steps import Lane, LaneKind, Look, Source, Step
 from fencepost.diagnose.timeline.written import data_step, grouped, lane_of, marker_step, span_of
@@ -71,7 +71,7 @@ class RoundRow:
     key: int
     first_ms: int
     last_ms: int
-    outcome: Outcome
+    outcome: RoundOutcome
     producer_id: int | None
     producer_epoch: int | None
     partition_count: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.diagnose.snapshot import LogEntry
-from fencepost.diagnose.timeline.rounds import Outcome, choose, rounds_of
+from fencepost.diagnose.timeline.rounds import RoundOutcome, choose, rounds_of
 from fencepost.machines.txn.states import TxnState
 from tests.unit.diagnose.snapshots import entry
 
@@ -38,17 +38,17 @@ def test_a_round_has_the_registrations_before_and_after_its_transaction() -> Non
 
 def test_the_outcome_of_a_round_is_that_of_its_transaction() -> None:
     rounds = rounds_of((*COMMITTED, *TAKEN_OVER, entry(ONGOING, -400, epoch=6)))
-    assert [round_.outcome for round_ in rounds] == [Outcome.COMMITTED, Outcome.ABORTED, Outcome.OPEN]
-    assert rounds_of(COMMITTED[:3])[0].outcome is Outcome.COMMITTING
-    assert rounds_of(COMMITTED[:1])[0].outcome is Outcome.REGISTERED
+    assert [round_.outcome for round_ in rounds] == [RoundOutcome.COMMITTED, RoundOutcome.ABORTED, RoundOutcome.OPEN]
+    assert rounds_of(COMMITTED[:3])[0].outcome is RoundOutcome.COMMITTING
+    assert rounds_of(COMMITTED[:1])[0].outcome is RoundOutcome.REGISTERED
     removed = LogEntry(offset=5, timestamp_ms=0, txn=None)
-    assert rounds_of((COMMITTED[0], removed))[0].outcome is Outcome.REMOVED
+    assert rounds_of((COMMITTED[0], removed))[0].outcome is RoundOutcome.REMOVED
 
 
 def test_an_abort_without_an_open_transaction_begins_no_round() -> None:
     only_epoch = (entry(PREPARE_ABORT, -600, epoch=5), entry(COMPLETE_ABORT, -590, epoch=5))
     [round_] = rounds_of((*COMMITTED, *only_epoch))
-    assert round_.outcome is Outcome.COMMITTED
+    assert round_.outcome is RoundOutcome.COMMITTED
     assert len(round_.records) == 6
 
 
