@@ -1,4 +1,4 @@
-"""The pictures of the documents. `make pictures` takes them again; otherwise the test only checks that they can be taken."""
+"""The pictures of the documents. `make pictures` takes them again; other runs only check that they can be taken."""
 
 from __future__ import annotations
 

@@ -568,16 +568,12 @@ def test_a_sentence_names_its_subject() -> None:
 
 # Class names that two packages use, each for its own side of one thing. Every other class name is used once.
 SHARED_NAMES = {
-    "Action",  # What to do about a transaction: as `txn explain` says it, and as a page of the workbench does it.
-    "Cluster",  # A cluster: as one node has it, and as the workbench asks it.
     "Fault",  # A fault that a test orders: what `testing` offers, and what `server` does.
     "Faults",
     "Java",  # In a class whose objects Java calls: py4j wants this name.
-    "NotFound",  # There is no such thing: an error code that is looked up, and the subject of a page.
     "OffsetToCommit",  # An offset in a request: as the client sends it, and as the coordinator receives it.
     "OpenTxn",  # A transaction that is open on a partition: of the partition, and of a snapshot of any cluster.
     "Producer",  # A producer that a partition knows: its state, and the answer of DescribeProducers.
-    "Refused",  # A refusal: of a connection by a broker, and of a question or an action by a page.
     "Reply",  # An answer that was held back: of a group, and of the lease service.
     "TopicInfo",  # A topic as the group coordinator sees it, and as a client does.
     "_Fields",  # Private to two modules.

@@ -18,7 +18,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from fencepost.web.guard import Refusal, WebGuard, refusal_response
-from fencepost.web.page import Page, Refused
+from fencepost.web.page import Page, PageRefused
 from fencepost.web.pages import PAGES
 from fencepost.web.shell import STATIC, frame, shell
 from fencepost.web.watch import Problem, Watch, problem_document
@@ -114,7 +114,7 @@ class Server:
         try:
             async for event in self._watch.follow(page, params, query):
                 yield ServerSentEvent(event.data, event=event.name)
-        except Refused as e:
+        except PageRefused as e:
             yield ServerSentEvent(json.dumps(problem_document(self._watch.problem_of(e))), event="problem")
 
     def shell(self, script: str, title: str, page: Page | None, params: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.overview import OverviewSnapshot, diagnose_overview
 from fencepost.diagnose.plain import plain
 from fencepost.diagnose.rates import Rates
-from fencepost.web.cluster import Cluster
+from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, Params
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def overview_document(
     return document
 
 
-def ask(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
+def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
     # First of all, so that a reader does not wait for what takes longer.
     snapshot = cluster.recent(collect_overview)
     rates = _known(cluster, cluster.own(EndsWatch).look, RATES_EVERY_S)
@@ -52,7 +52,7 @@ def ask(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dict[str,
     return overview_document(snapshot, doctor, rates, cluster.arguments)
 
 
-def _known(cluster: Cluster, collect: Callable[[KafkaClient], T], every_s: float) -> T | str | None:
+def _known(cluster: WatchedCluster, collect: Callable[[KafkaClient], T], every_s: float) -> T | str | None:
     """The last result, or why there is none: for example, the user may not read `__transaction_state`."""
     try:
         return cluster.in_background(collect, every_s)
