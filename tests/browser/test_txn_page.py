@@ -38,6 +38,8 @@ HOSTILE = {
 
 
 ORDERS = "orders"
+# Timeouts are looked for every ten seconds otherwise.
+CHECKS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +47,9 @@ def workbench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     """A workbench whose broker writes a log of its transactions."""
     topics = {**dict.fromkeys(TOPICS, 1), ORDERS: 2}
     with (
-        Broker(data=tmp_path_factory.mktemp("data"), settings=SETTINGS, topics=topics, log_txns=True) as broker,
+        Broker(
+            data=tmp_path_factory.mktemp("data"), settings=SETTINGS | CHECKS, topics=topics, log_txns=True
+        ) as broker,
         web_server(broker.bootstrap_servers, "--allow-actions") as server,
     ):
         yield Workbench(broker, server)
@@ -191,6 +195,16 @@ def test_a_takeover_and_a_late_request_look_different(page: Page, workbench: Wor
     expect(page.locator('.lanes-step[data-look="takeover"] .lanes-look').first).to_have_text("takeover")
     expect(page.locator(".lanes-title", has_text="producer, epoch 0")).to_have_count(1)
     expect(page.locator(".lanes-title", has_text="producer, epoch 2")).to_have_count(1)
+
+
+@pytest.mark.engines
+def test_a_timeout_is_shown_while_the_page_is_open(page: Page, workbench: Workbench) -> None:
+    write(producer_of(workbench.servers, "slow", timeout_ms=2000), ORDERS, "half an order")
+    page.goto(address(workbench, "slow"))
+    timeout = page.locator('.lanes-step[data-look="timeout"]')
+    expect(timeout.locator(".lanes-look")).to_have_text("timeout")
+    expect(timeout).to_contain_text("because it was open for longer than its timeout")
+    expect(page.get_by_text("its client did not finish in time")).to_be_visible()
 
 
 @pytest.mark.parametrize("name", [n if n == "html" else pytest.param(n, marks=pytest.mark.engines) for n in HOSTILE])
