@@ -9,14 +9,14 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from fencepost.testing import BrokerFailed
-from fencepost.web.cluster import Cluster
+from fencepost.web.cluster import WatchedCluster
 from fencepost.web.learn.demos import DEMOS, Demo
 from fencepost.web.learn.playground.buttons import OF_PRODUCER, OF_WORLD, PRODUCERS, Button, Click
 from fencepost.web.learn.playground.recipes import RECIPES
 from fencepost.web.learn.playground.session import BadClick, Playground
 from fencepost.web.learn.sessions import EmbeddedSession, Sessions, TooMany
 from fencepost.web.learn.stepping import DemoRun
-from fencepost.web.page import Action, Document, NotFound, Page, Params, Refused
+from fencepost.web.page import Document, Page, PageAction, PageRefused, Params, SubjectNotFound
 
 # A run is in the memory of this process, a playground is asked.
 RUN_REFRESH_S, PLAYGROUND_REFRESH_S = 0.5, 1.0
@@ -56,21 +56,21 @@ def _open(sessions: Sessions[T], make: Callable[[], T]) -> str:
     try:
         id_, _ = sessions.open(make)
     except TooMany as e:
-        raise Refused(str(e)) from None
+        raise PageRefused(str(e)) from None
     except BrokerFailed as e:
-        raise Refused(f"the embedded broker did not start: {e}") from None
+        raise PageRefused(f"the embedded broker did not start: {e}") from None
     return id_
 
 
-def _own(do: Callable[[Cluster, Params, Given], Document]) -> Action:
+def _own(do: Callable[[WatchedCluster, Params, Given], Document]) -> PageAction:
     """An action on the embedded broker: it needs no permission, and nothing has to be confirmed."""
-    return Action(says=do, do=do, needs_permission=False)
+    return PageAction(says=do, do=do, needs_permission=False)
 
 
 # --- /learn -----------------------------------------------------------------------------------------------
 
 
-def ask_index(cluster: Cluster, params: Params, query: Mapping[str, str]) -> Document:
+def ask_index(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> Document:
     return {"demos": [demo_document(demo) for demo in DEMOS.values()], "errors": len(RECIPES)}
 
 
@@ -80,7 +80,7 @@ INDEX = Page(path="/learn", script="learn.js", title="Learn", nav="Learn", ask=a
 # --- /learn/DEMO ------------------------------------------------------------------------------------------
 
 
-def ask_demo(cluster: Cluster, params: Params, query: Mapping[str, str]) -> Document:
+def ask_demo(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> Document:
     demo = find_demo(params)
     run = cluster.own(Learn).runs.find(query.get("run", ""))
     return {
@@ -90,18 +90,18 @@ def ask_demo(cluster: Cluster, params: Params, query: Mapping[str, str]) -> Docu
     }
 
 
-def start_demo(cluster: Cluster, params: Params, given: Given) -> Document:
+def start_demo(cluster: WatchedCluster, params: Params, given: Given) -> Document:
     demo = find_demo(params)
     if (missing := demo.why_not()) is not None:
-        raise Refused(f"{demo.name} cannot play here: {missing}")
+        raise PageRefused(f"{demo.name} cannot play here: {missing}")
     return {"run": _open(cluster.own(Learn).runs, lambda: DemoRun(demo)), "text": f"{demo.name} is ready"}
 
 
-def _steering(steer: Callable[[DemoRun], None]) -> Action:
-    def do(cluster: Cluster, params: Params, given: Given) -> Document:
+def _steering(steer: Callable[[DemoRun], None]) -> PageAction:
+    def do(cluster: WatchedCluster, params: Params, given: Given) -> Document:
         run = cluster.own(Learn).runs.use(str(given.get("run", "")))
         if run is None:
-            raise NotFound(f"this run is not here any more: {ENDED}")
+            raise SubjectNotFound(f"this run is not here any more: {ENDED}")
         steer(run)
         # A step that takes longer is shown when it is done.
         run.await_pause(STEP_S)
@@ -110,7 +110,7 @@ def _steering(steer: Callable[[DemoRun], None]) -> Action:
     return _own(do)
 
 
-def close_demo(cluster: Cluster, params: Params, given: Given) -> Document:
+def close_demo(cluster: WatchedCluster, params: Params, given: Given) -> Document:
     cluster.own(Learn).runs.close(str(given.get("run", "")))
     return {"text": "closed"}
 
@@ -135,7 +135,7 @@ DEMO = Page(
 # --- /learn/playground ------------------------------------------------------------------------------------
 
 
-def ask_playground(cluster: Cluster, params: Params, query: Mapping[str, str]) -> Document:
+def ask_playground(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> Document:
     playground = cluster.own(Learn).playgrounds.find(query.get("session", ""))
     return {
         "buttons": {
@@ -149,36 +149,36 @@ def ask_playground(cluster: Cluster, params: Params, query: Mapping[str, str]) -
     }
 
 
-def open_playground(cluster: Cluster, params: Params, given: Given) -> Document:
+def open_playground(cluster: WatchedCluster, params: Params, given: Given) -> Document:
     return {"session": _open(cluster.own(Learn).playgrounds, Playground), "text": "the playground is ready"}
 
 
-def click_button(cluster: Cluster, params: Params, given: Given) -> Document:
+def click_button(cluster: WatchedCluster, params: Params, given: Given) -> Document:
     producer = str(given.get("producer", PRODUCERS[0]))
     click = Click(str(given.get("button", "")), str(given.get("option", "")), producer)
     return {"clicked": _clicked(_playground(cluster, given), click), "text": ""}
 
 
-def follow_recipe(cluster: Cluster, params: Params, given: Given) -> Document:
+def follow_recipe(cluster: WatchedCluster, params: Params, given: Given) -> Document:
     """Start over, and do all clicks of a recipe."""
     playground = _playground(cluster, given)
     code = given.get("code")
     recipe = RECIPES.get(code) if isinstance(code, int) else None
     if recipe is None:
-        raise Refused(f"there is no recipe for error {code!r}")
+        raise PageRefused(f"there is no recipe for error {code!r}")
     clicked = [_clicked(playground, click) for click in (Click("reset"), *recipe.clicks)]
     return {"clicked": clicked[-1], "text": ""}
 
 
-def close_playground(cluster: Cluster, params: Params, given: Given) -> Document:
+def close_playground(cluster: WatchedCluster, params: Params, given: Given) -> Document:
     cluster.own(Learn).playgrounds.close(str(given.get("session", "")))
     return {"text": "closed"}
 
 
-def _playground(cluster: Cluster, given: Given) -> Playground:
+def _playground(cluster: WatchedCluster, given: Given) -> Playground:
     playground = cluster.own(Learn).playgrounds.use(str(given.get("session", "")))
     if playground is None:
-        raise NotFound(f"this playground is not here any more: {ENDED}")
+        raise SubjectNotFound(f"this playground is not here any more: {ENDED}")
     return playground
 
 
@@ -186,7 +186,7 @@ def _clicked(playground: Playground, click: Click) -> Document:
     try:
         return playground.click(click)
     except BadClick as e:
-        raise Refused(str(e)) from None
+        raise PageRefused(str(e)) from None
 
 
 PLAYGROUND = Page(
@@ -213,7 +213,7 @@ def find_demo(params: Params) -> Demo:
     if name not in DEMOS:
         near = difflib.get_close_matches(name, DEMOS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(DEMOS)}"
-        raise NotFound(f"there is no demo {name}\n\nhint: {hint}")
+        raise SubjectNotFound(f"there is no demo {name}\n\nhint: {hint}")
     return DEMOS[name]
 
 
