@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from fencepost.client.client import KafkaClient
-from fencepost.web.cluster import Cluster
-from fencepost.web.page import NotFound, Refused
+from fencepost.web.cluster import WatchedCluster
+from fencepost.web.page import PageRefused, SubjectNotFound
 from fencepost.web.pages import txn
 from tests.engines.apache_kafka import ApacheKafka
 from tests.examples import Identity, write_unknown
@@ -28,7 +28,7 @@ class Bench(NamedTuple):
 
     servers: str
     client: KafkaClient
-    cluster: Cluster
+    cluster: WatchedCluster
     topic: str
     id: str
 
@@ -68,7 +68,7 @@ def bench_on(servers: str, unique: Callable[[str], str]) -> Iterator[Bench]:
     def connect() -> KafkaClient:
         return KafkaClient({"bootstrap.servers": servers})
 
-    shown = Cluster(connect)
+    shown = WatchedCluster(connect)
     try:
         with connect() as client:
             yield Bench(servers, client, shown, create_topic(servers, unique("page-orders")), unique("page"))
@@ -215,11 +215,11 @@ def test_a_fence_from_the_page_asks_first_and_says_what_it_changed(bench: Bench)
 
 def test_an_abort_from_the_page_needs_an_open_transaction(bench: Bench) -> None:
     producer = producer_of(bench.servers, bench.id)
-    with pytest.raises(Refused, match="has no open transaction that its coordinator knows: it is Empty"):
+    with pytest.raises(PageRefused, match="has no open transaction that its coordinator knows: it is Empty"):
         bench.says("abort")
     write(producer, bench.topic, "half an order", (0,))
     assert bench.act("abort")["ended"]["aborted"] is True
-    with pytest.raises(NotFound, match="no coordinator knows"):
+    with pytest.raises(SubjectNotFound, match="no coordinator knows"):
         txn.PAGE.actions["fence"].do(bench.cluster, {"transactional_id": f"{bench.id}-unknown"}, {})
 
 
@@ -238,9 +238,9 @@ def test_a_late_write_is_shown_and_the_page_ends_it(unverified: Bench) -> None:
     assert bench.says("abort_hanging", **given).startswith(
         f"This writes an abort marker on {bench.topic}-0 for producer"
     )
-    with pytest.raises(Refused, match="has no hanging transaction"):
+    with pytest.raises(PageRefused, match="has no hanging transaction"):
         bench.says("abort_hanging", **given | {"start_offset": 5})
-    with pytest.raises(Refused, match="which transaction"):
+    with pytest.raises(PageRefused, match="which transaction"):
         bench.says("abort_hanging")
     bench.act("abort_hanging", **given)
     assert not [step for step in bench.ask()["timeline"]["steps"] if step["look"] == "late"]

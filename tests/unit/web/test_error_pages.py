@@ -8,11 +8,11 @@ import pytest
 
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.protocol import errors
-from fencepost.web.cluster import Cluster
-from fencepost.web.page import NotFound
+from fencepost.web.cluster import WatchedCluster
+from fencepost.web.page import SubjectNotFound
 from fencepost.web.pages.errors import ask_all, ask_one
 
-NO_CLUSTER = Cluster(None)
+NO_CLUSTER = WatchedCluster(None)
 
 
 def test_the_table_has_every_error_and_can_be_searched() -> None:
@@ -37,5 +37,5 @@ def test_an_error_is_found_by_its_name_in_the_java_client() -> None:
 
 
 def test_an_error_that_does_not_exist_is_not_found() -> None:
-    with pytest.raises(NotFound, match="Kafka has no error 9999"):
+    with pytest.raises(SubjectNotFound, match="Kafka has no error 9999"):
         ask_one(NO_CLUSTER, {"error": "9999"}, {})

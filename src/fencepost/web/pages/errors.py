@@ -9,14 +9,14 @@ from fencepost.diagnose.errors.lookup import NotFound as NoSuchError
 from fencepost.diagnose.errors.lookup import OtherError, look_up
 from fencepost.diagnose.errors.table import TABLE
 from fencepost.diagnose.plain import plain
-from fencepost.web.cluster import Cluster
-from fencepost.web.page import Document, NotFound, Page, Params
+from fencepost.web.cluster import WatchedCluster
+from fencepost.web.page import Document, Page, Params, SubjectNotFound
 
 # The table does not change while a page is open.
 SELDOM_S = 3600.0
 
 
-def ask_all(cluster: Cluster, params: Params, query: Mapping[str, str]) -> Document:
+def ask_all(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> Document:
     """Every error, or those whose name, number or meaning has the text of the search in it."""
     wanted = query.get("search", "").strip().lower()
     rows = [entry for entry in TABLE.values() if wanted in f"{entry.code} {entry.name} {entry.meaning}".lower()]
@@ -27,11 +27,11 @@ def _row(entry: ErrorEntry) -> Document:
     return {"code": entry.code, "name": entry.name, "meaning": entry.meaning, "retriable": entry.retriable}
 
 
-def ask_one(cluster: Cluster, params: Params, query: Mapping[str, str]) -> Document:
+def ask_one(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> Document:
     found = look_up(params["error"])
     if isinstance(found, NoSuchError):
         likely = f"; did you mean {', '.join(found.similar)}?" if found.similar else ""
-        raise NotFound(f"Kafka has no error {found.asked}{likely}")
+        raise SubjectNotFound(f"Kafka has no error {found.asked}{likely}")
     return error_document(found)
 
 

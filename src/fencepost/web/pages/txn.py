@@ -26,16 +26,16 @@ from fencepost.diagnose.orders import (
 )
 from fencepost.diagnose.plain import plain
 from fencepost.diagnose.timeline.timeline import TimelineSnapshot, diagnose_timeline
-from fencepost.web.cluster import Cluster
+from fencepost.web.cluster import WatchedCluster
 from fencepost.web.machine import machine_document
-from fencepost.web.page import Action, Document, NotFound, Page, Params, Refused
+from fencepost.web.page import Document, Page, PageAction, PageRefused, Params, SubjectNotFound
 
 # In the query: the round to show, by the offset of its first record.
 ROUND = "round"
 MOST_OFFSET = 2**63 - 1
 
 
-def ask(cluster: Cluster, params: Params, query: Mapping[str, str]) -> Document:
+def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> Document:
     with cluster.client() as client:
         snapshot = cluster.own(Timelines).collect(client, params["transactional_id"], _number(query.get(ROUND, "")))
     return txn_document(snapshot, cluster.arguments)
@@ -68,19 +68,19 @@ def _number(text: object) -> int | None:
 
 
 def _settled(client: KafkaClient, transactional_id: str, must_be_open: bool) -> DescribedTxn:
-    """The transaction of an id that can be fenced; raises Refused if it cannot."""
+    """The transaction of an id that can be fenced; raises PageRefused if it cannot."""
     # InitProducerId creates an id that does not exist.
     found = collect_settled(client, transactional_id)
     if found is None:
-        raise NotFound(f"no coordinator knows `{transactional_id}`")
+        raise SubjectNotFound(f"no coordinator knows `{transactional_id}`")
     refusal = why_not_fence(found, must_be_open)
     if refusal is not None:
-        raise Refused(refusal)
+        raise PageRefused(refusal)
     return found
 
 
 def _says_fence(must_be_open: bool) -> Any:
-    def says(cluster: Cluster, params: Params, body: Mapping[str, Any]) -> Document:
+    def says(cluster: WatchedCluster, params: Params, body: Mapping[str, Any]) -> Document:
         with cluster.client() as client:
             found = _settled(client, params["transactional_id"], must_be_open)
             snapshot = collect_txn(client, params["transactional_id"], ENTRIES_FOR_THE_LATEST)
@@ -96,7 +96,7 @@ def _says_fence(must_be_open: bool) -> Any:
 
 
 def _do_fence(must_be_open: bool) -> Any:
-    def do(cluster: Cluster, params: Params, body: Mapping[str, Any]) -> Document:
+    def do(cluster: WatchedCluster, params: Params, body: Mapping[str, Any]) -> Document:
         with cluster.client() as client:
             found = _settled(client, params["transactional_id"], must_be_open)
             snapshot = collect_txn(client, params["transactional_id"], ENTRIES_FOR_THE_LATEST)
@@ -111,7 +111,7 @@ def _hanging_on(client: KafkaClient, body: Mapping[str, Any]) -> tuple[NamedPart
     topic, partition = body.get("topic"), _number(body.get("partition"))
     producer_id, start_offset = _number(body.get("producer_id")), _number(body.get("start_offset"))
     if not isinstance(topic, str) or partition is None or producer_id is None or start_offset is None:
-        raise Refused("which transaction? Name its topic, partition, producer_id and start_offset")
+        raise PageRefused("which transaction? Name its topic, partition, producer_id and start_offset")
     where = NamedPartition(topic, partition)
     report = diagnose_hanging(collect_hanging(client, [topic], partition))
     found = [
@@ -119,18 +119,18 @@ def _hanging_on(client: KafkaClient, body: Mapping[str, Any]) -> tuple[NamedPart
     ]
     if not found:
         unknown = f": {report.problems[0]}" if report.problems else ""
-        raise Refused(
+        raise PageRefused(
             f"producer {producer_id} has no hanging transaction on {where} from offset {start_offset}{unknown}"
         )
     return where, found
 
 
-def _says_abort_hanging(cluster: Cluster, params: Params, body: Mapping[str, Any]) -> Document:
+def _says_abort_hanging(cluster: WatchedCluster, params: Params, body: Mapping[str, Any]) -> Document:
     with cluster.client() as client:
         return {"text": what_abort_does(*_hanging_on(client, body))}
 
 
-def _do_abort_hanging(cluster: Cluster, params: Params, body: Mapping[str, Any]) -> Document:
+def _do_abort_hanging(cluster: WatchedCluster, params: Params, body: Mapping[str, Any]) -> Document:
     with cluster.client() as client:
         _, found = _hanging_on(client, body)
         return ended_document(order_abort(client, found))
@@ -151,8 +151,8 @@ PAGE = Page(
     ask=ask,
     actions={
         # As `fencepost txn abort ID`, `fencepost txn fence ID` and `fencepost txn abort --topic --partition`.
-        "abort": Action(says=_says_fence(must_be_open=True), do=_do_fence(must_be_open=True)),
-        "fence": Action(says=_says_fence(must_be_open=False), do=_do_fence(must_be_open=False)),
-        "abort_hanging": Action(says=_says_abort_hanging, do=_do_abort_hanging),
+        "abort": PageAction(says=_says_fence(must_be_open=True), do=_do_fence(must_be_open=True)),
+        "fence": PageAction(says=_says_fence(must_be_open=False), do=_do_fence(must_be_open=False)),
+        "abort_hanging": PageAction(says=_says_abort_hanging, do=_do_abort_hanging),
     },
 )
