@@ -11,8 +11,9 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from playwright.sync_api import Page, expect
 
 from fencepost.client.client import KafkaClient
+from fencepost.protocol import errors
 from scripts import dev
-from tests.browser.conftest import PICTURES, Workbench
+from tests.browser.conftest import PATIENCE_MS, PICTURES, Workbench
 from tests.command_line import run_fencepost
 from tests.txn_tools import producer_of, write
 from tests.web_server import TIMEOUT_S, web_server
@@ -108,3 +109,19 @@ def test_a_fenced_producer_on_the_wire_is_a_picture(
         refused.last.get_by_role("button").click()
         assert picture(page, "workbench-wire").stat().st_size > 10_000
         page.goto("about:blank")  # The stream of the page ends before its server.
+
+
+@pytest.mark.engines
+def test_the_playground_after_a_takeover_is_a_picture(
+    page: Page, workbench: Workbench, picture: Callable[[Page, str], Path]
+) -> None:
+    page.set_viewport_size({"width": 1280, "height": 1080})
+    page.goto(workbench.url(f"/learn/playground?error={errors.PRODUCER_FENCED}"))
+    page.get_by_role("button", name="Open a playground").click()
+    page.get_by_role("button", name="Start over and click this for me").locator("visible=true").click()
+    expect(page.get_by_role("region", name="The last click")).to_contain_text("PRODUCER_FENCED", timeout=PATIENCE_MS)
+    expect(page.get_by_text("takeover", exact=True).first).to_be_visible(timeout=PATIENCE_MS)
+    page.evaluate("window.scrollTo(0, 0)")
+    assert picture(page, "workbench-playground").stat().st_size > 0
+    page.get_by_role("button", name="Close the playground").click()
+    expect(page.get_by_role("button", name="Open a playground")).to_be_visible(timeout=PATIENCE_MS)

@@ -57,11 +57,13 @@ def web(
     """Show the transactions of any Kafka in a browser
 
     Serves the workbench: the cluster at a glance, each transactional id, partition and group, live. Every page also
-    answers with JSON. Only reads, unless --allow-actions is given. Prints `ready URL` on stdout when it listens; Ctrl-C
-    or SIGTERM stops it.
+    answers with JSON. Only reads, unless --allow-actions is given. Without a cluster it has Learn: the demos step by
+    step and a playground, on brokers of their own. Prints `ready URL` on stdout when it listens; Ctrl-C or SIGTERM
+    stops it.
 
     \b
     Example:
+        fencepost web
         fencepost web --bootstrap localhost:9092
         fencepost web --bootstrap kafka-1:9092 --command-config client.properties --listen 127.0.0.1:8081
         fencepost web --bootstrap kafka-1:9092 --listen 0.0.0.0:8080 --token-file ./workbench-token

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
@@ -19,6 +19,11 @@ T = TypeVar("T")
 MOST_IDLE_CLIENTS = 8
 # An answer is kept for this many times the time that it took, so that a slow cluster is not asked without a pause.
 KEPT_FOR_ITS_TIMES = 3.0
+
+
+@runtime_checkable
+class Closable(Protocol):
+    def close(self) -> None: ...
 
 
 class NoCluster(ClientError):
@@ -67,8 +72,12 @@ class WatchedCluster:
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
+            owned = list(self._owned.values())
         for client in idle:
             client.close()
+        for each in owned:
+            if isinstance(each, Closable):
+                each.close()
 
     # --- clients ------------------------------------------------------------------------------------------
 
@@ -158,9 +167,14 @@ class WatchedCluster:
         return look.value
 
     def own(self, kind: type[T]) -> T:
-        """The one object of a class that belongs to this cluster, such as what was counted so far."""
+        """The one object of a class that belongs to this cluster, such as what was counted so far.
+
+        If it has a method `close`, that is called when the workbench ends.
+        """
         with self._lock:
-            found: T = self._owned.setdefault(kind, kind())
+            if kind not in self._owned:
+                self._owned[kind] = kind()
+            found: T = self._owned[kind]
             return found
 
     def _look(self, collect: Callable[..., Any]) -> _Look[Any]:

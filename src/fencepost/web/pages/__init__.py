@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from fencepost.web.learn.pages import PAGES as LEARN
 from fencepost.web.page import Page
 from fencepost.web.pages import errors, overview, topics, txn, txns
 
-# In the order of the navigation.
+# In the order of the navigation. Learn comes first of those that need no cluster.
 PAGES: tuple[Page, ...] = (
     overview.PAGE,
     txns.PAGE,
     txn.PAGE,
     topics.PAGE,
+    *LEARN,
     errors.TABLE_PAGE,
     errors.PAGE,
 )
