@@ -91,6 +91,8 @@ class _Window:
         end = ends.found[where].high_watermark
         by_time = self._ask_offset(start.number) if start.kind is StartKind.TIME else -1
         at, remark = start_offset(start, where, first, end, by_time)
+        if start.kind is StartKind.TIME and by_time < 0:
+            remark = f"{where} has no record that late"
         read, begin = self._read_side(side, at, first, end)
         headers = [found.header for found in read.batches]
         stop = read.next_offset
@@ -117,6 +119,7 @@ class _Window:
             log_start_offset=first,
             last_stable_offset=stable,
             high_watermark=max(end, stable),
+            at_offset=at,
             first_offset=begin,
             end_offset=stop,
             batches=tuple(batches),

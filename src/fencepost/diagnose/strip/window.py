@@ -34,6 +34,8 @@ class LogWindow:
     log_start_offset: int
     last_stable_offset: int
     high_watermark: int
+    # The place that was asked for.
+    at_offset: int
     # The offsets of the window. Batches are read whole, so they may begin before and end after it.
     first_offset: int
     end_offset: int

@@ -42,6 +42,7 @@ def window(*batches: ReadBatch, **changes: Any) -> LogWindow:
         "log_start_offset": 0,
         "last_stable_offset": end,
         "high_watermark": end,
+        "at_offset": 0,
         "first_offset": 0,
         "end_offset": end,
         "batches": batches,
