@@ -27,6 +27,7 @@ from fencepost.cli.tail import tail
 from fencepost.cli.topic import topic
 from fencepost.cli.txn import txn
 from fencepost.cli.user import user
+from fencepost.cli.web import web
 
 
 @click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,6 +55,7 @@ fencepost.add_command(user)
 fencepost.add_command(tail)
 fencepost.add_command(doctor)
 fencepost.add_command(exporter)
+fencepost.add_command(web)
 fencepost.add_command(spark)
 fencepost.add_command(spark_jar)
 

@@ -134,7 +134,7 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
 
 def _shown(as_json: bool, full: bool) -> Callable[[TailEvent], None]:
     """Prints an event: data on stdout, remarks on stderr."""
-    from fencepost.cli.output import plain
+    from fencepost.diagnose.plain import plain
     from fencepost.diagnose.tail.documents import Remark, document_of
     from fencepost.diagnose.tail.text import SHOWN_CHARS, line_of, outcome_of
 

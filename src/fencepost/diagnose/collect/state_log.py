@@ -28,7 +28,7 @@ def no_progress(done: int, total: int) -> None:
 
 def state_log_of(client: KafkaClient, transactional_id: str) -> NamedPartition | None:
     """The partition of `__transaction_state` that keeps an id; None while the cluster has had no transaction."""
-    count = len(_log_partitions(client))
+    count = len(log_partitions(client))
     return NamedPartition(TXN_TOPIC, partition_for(transactional_id, count)) if count else None
 
 
@@ -40,7 +40,7 @@ def has_state_log(client: KafkaClient) -> bool:
         return True
 
 
-def _log_partitions(client: KafkaClient) -> list[NamedPartition]:
+def log_partitions(client: KafkaClient) -> list[NamedPartition]:
     """The partitions of `__transaction_state`, which is created when the first id registers."""
     try:
         return partitions_of(client, [TXN_TOPIC])
@@ -132,7 +132,7 @@ class StateMemory(NamedTuple):
 
 def read_state_memory(client: KafkaClient, progress: Progress) -> StateMemory:
     """Read all of `__transaction_state` once."""
-    spans = _spans(client, _log_partitions(client))
+    spans = _spans(client, log_partitions(client))
     since_ms = now_ms() - RECENT_MS
     updated: dict[str, int] = {}
     recent: dict[str, deque[LogEntry]] = {}

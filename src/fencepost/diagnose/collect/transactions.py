@@ -40,6 +40,7 @@ from fencepost.diagnose.snapshot import (
     TxnSnapshot,
     TxnsSnapshot,
     is_decided,
+    is_open,
     leftovers,
     producer_ids_of,
     uncoordinated,
@@ -74,6 +75,19 @@ def collect_txns(
         described=described.found,
         updated_ms=memory.updated_ms if memory is not None else None,
         problems=(*listed.problems, *described.problems, *(memory.problems if memory is not None else ())),
+    )
+
+
+def collect_open_txns(client: KafkaClient) -> TxnsSnapshot:
+    """Every transactional id; only those with an open transaction are described, because idle ids can be very many."""
+    listed = list_transactions(client)
+    open_ = {t.transactional_id: t.coordinator for t in listed.found.values() if is_open(t.state)}
+    described = describe_transactions(client, open_)
+    return TxnsSnapshot(
+        now_ms=now_ms(),
+        listed=tuple(listed.found.values()),
+        described=described.found,
+        problems=(*listed.problems, *described.problems),
     )
 
 

@@ -1,0 +1,9 @@
+"""The pages of the workbench, one module for each."""
+
+from __future__ import annotations
+
+from fencepost.web.page import Page
+from fencepost.web.pages import overview
+
+# In the order of the navigation.
+PAGES: tuple[Page, ...] = (overview.PAGE,)

@@ -1,0 +1,58 @@
+"""`/`: the cluster at a glance, what is wrong with it, and how many transactions end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fencepost.client.failures import ClientError
+from fencepost.diagnose.collect.doctor import collect_doctor
+from fencepost.diagnose.collect.overview import EndsWatch, collect_overview
+from fencepost.diagnose.commands import for_cluster
+from fencepost.diagnose.doctor.report import diagnose_doctor
+from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
+from fencepost.diagnose.overview import OverviewSnapshot, diagnose_overview
+from fencepost.diagnose.plain import plain
+from fencepost.diagnose.rates import Rates
+from fencepost.web.cluster import Cluster
+from fencepost.web.page import Page, Params
+
+# `doctor` reads all of `__transaction_state`, so it looks less often than the page.
+DOCTOR_EVERY_S = 15.0
+RATES_EVERY_S = 1.0
+
+
+def overview_document(
+    snapshot: OverviewSnapshot,
+    doctor: DoctorSnapshot | str | None,
+    rates: Rates | str | None,
+    arguments: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """`doctor` and `rates`: their last result, None while there is none, or why there is none.
+
+    `arguments` are the options that commands need to reach the cluster.
+    """
+    document: dict[str, Any] = plain(for_cluster(diagnose_overview(snapshot), arguments))
+    document["doctor"] = (
+        plain(for_cluster(diagnose_doctor(doctor), arguments)) if isinstance(doctor, DoctorSnapshot) else None
+    )
+    document["doctor_problem"] = doctor if isinstance(doctor, str) else None
+    document["rates"] = rates.document() if isinstance(rates, Rates) else None
+    document["rates_problem"] = rates if isinstance(rates, str) else None
+    return document
+
+
+def ask(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
+    ends = cluster.own(EndsWatch)
+    try:
+        rates: Rates | str | None = cluster.in_background(ends.look, RATES_EVERY_S)
+    except ClientError as e:  # For example, the user may not read `__transaction_state`.
+        rates = str(e)
+    try:
+        doctor: DoctorSnapshot | str | None = cluster.in_background(collect_doctor, DOCTOR_EVERY_S)
+    except ClientError as e:
+        doctor = str(e)
+    return overview_document(cluster.recent(collect_overview), doctor, rates, cluster.arguments)
+
+
+PAGE = Page(path="/", script="overview.js", title="Overview", nav="Overview", ask=ask)
