@@ -1,7 +1,11 @@
 // A partition: its log as a strip, one record opened, and what readers of both isolation levels get.
 
-import { html, useEffect, useRef, useState } from "../vendor/htm/preact-standalone.module.js";
+import { html, useEffect, useRef, useState } from "../view.js";
+import { Badge } from "../parts/badge.js";
+import { txnAddress } from "../parts/links.js";
 import { Safe } from "../parts/safe.js";
+import { Table } from "../parts/table.js";
+import { Name, counted, visible } from "../parts/text.js";
 
 const WORDS = {
   plain: "outside any transaction",
@@ -14,27 +18,28 @@ const WORDS = {
   gap: "no record",
   unreadable: "unreadable",
 };
-const SIGNS = { plain: "·", committed: "✓", aborted: "✕", open: "…", unknown: "?", control: "C" };
+const SIGNS = { plain: "·", committed: "✓", aborted: "✕", open: "…", unknown: "?", control: "C", marker: "▮", unreadable: "⚠" };
+const COLOURS = { committed: "committed", aborted: "aborted", open: "open", unknown: "fenced", marker: "marker", unreadable: "danger" };
+// The words of the query that say which window is shown.
+const NO_PLACE = { offset: null, time: null, first: null, before: null, record: null };
 const PAGE_KEYS = { PageUp: "earlier", PageDown: "later" };
 
-export default function Page({ data, query, setQuery }) {
+export default function Page({ data, setQuery }) {
+  const goTo = (place) => setQuery({ ...NO_PLACE, ...place });
   // A window that follows the end would move away under the record that is opened, so it stays from then on.
-  const open = (offset) => {
-    const { record, ...place } = query;
-    setQuery({ ...(data.is_following ? { first: data.first_offset } : place), record: offset });
-  };
+  const open = (offset) => setQuery({ ...(data.is_following ? { first: data.first_offset } : {}), record: offset });
   const turn = (way) => {
-    if (way === "earlier" && data.earlier !== null) setQuery({ before: data.earlier });
-    if (way === "later" && data.later !== null) setQuery({ first: data.later });
+    if (way === "earlier" && data.earlier !== null) goTo({ before: data.earlier });
+    if (way === "later" && data.later !== null) goTo({ first: data.later });
   };
   return html`
     <link rel="stylesheet" href="/static/pages/partition.css" />
-    <h1>Partition <${Safe} text=${data.topic} />-${data.partition}</h1>
-    ${data.problems.map((problem) => html`<p class="problem" role="status">${problem}</p>`)}
+    <h1>Partition <${Name}>${`${data.topic}-${data.partition}`}<//></h1>
+    ${data.problems.map((problem) => html`<p class="hint">not known: ${visible(problem)}</p>`)}
     <${Whole} data=${data} />
-    <${GoTo} setQuery=${setQuery} />
-    <${Turning} data=${data} turn=${turn} setQuery=${setQuery} />
-    ${data.remark && html`<p class="remark" role="status">${data.remark}</p>`}
+    <${GoTo} goTo=${goTo} />
+    <${Turning} data=${data} turn=${turn} goTo=${goTo} />
+    ${data.remark && html`<p class="banner" role="status">${visible(data.remark)}</p>`}
     <${Strip} data=${data} open=${open} turn=${turn} />
     <${Legend} />
     ${data.opened && html`<${Opened} opened=${data.opened} />`}
@@ -43,18 +48,14 @@ export default function Page({ data, query, setQuery }) {
   `;
 }
 
-function counted(number, what) {
-  return `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
-}
+const Kind = ({ kind }) => html`<${Badge} kind=${COLOURS[kind] ?? "muted"} sign=${SIGNS[kind]}>${WORDS[kind]}<//>`;
 
-function span(first, last) {
-  return first === last ? `offset ${first}` : `offsets ${first} to ${last}`;
-}
+const span = (first, last) => (first === last ? `offset ${first}` : `offsets ${first} to ${last}`);
 
-function Txn({ id, producer, epoch }) {
-  const who = producer === null ? null : html`<small>producer ${producer}${epoch === null ? "" : `, epoch ${epoch}`}</small>`;
-  if (id === null) return who ?? "–";
-  return html`<a href=${`/txn/${encodeURIComponent(id)}`}><${Safe} text=${id} /></a> ${who}`;
+function Txn({ id, producer, epoch = null }) {
+  const who = producer !== null && html`<small>producer ${producer}${epoch === null ? "" : `, epoch ${epoch}`}</small>`;
+  if (id === null) return who || "–";
+  return html`<a href=${txnAddress(id)}><${Name}>${id}<//></a> ${who}`;
 }
 
 // --- the whole log ----------------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ function Whole({ data }) {
         first &&
         html`<p>
           read_committed readers wait at offset ${stable} for the transaction that began at ${first.first_offset}:
-          ${" "}<${Txn} id=${first.transactional_id} producer=${first.producer_id} epoch=${null} />
+          ${" "}<${Txn} id=${first.transactional_id} producer=${first.producer_id} />
           ${data.open_transactions.length > 1 && ` and ${counted(data.open_transactions.length - 1, "other")}`}
         </p>`}
       </figcaption>
@@ -103,17 +104,17 @@ function Whole({ data }) {
 
 // --- moving about -----------------------------------------------------------------------------------------
 
-function GoTo({ setQuery }) {
+function GoTo({ goTo }) {
   const [offset, setOffset] = useState("");
   const [time, setTime] = useState("");
   const toOffset = (event) => {
     event.preventDefault();
-    if (/^\d+$/.test(offset.trim())) setQuery({ offset: offset.trim() });
+    if (/^\d+$/.test(offset.trim())) goTo({ offset: offset.trim() });
   };
   const toTime = (event) => {
     event.preventDefault();
     const moment = new Date(time);
-    if (!Number.isNaN(moment.getTime())) setQuery({ time: moment.toISOString() });
+    if (!Number.isNaN(moment.getTime())) goTo({ time: moment.toISOString() });
   };
   return html`
     <div class="goto">
@@ -131,15 +132,15 @@ function GoTo({ setQuery }) {
   `;
 }
 
-function Turning({ data, turn, setQuery }) {
+function Turning({ data, turn, goTo }) {
   const shown = data.end_offset > data.first_offset ? span(data.first_offset, data.end_offset - 1) : "no offsets";
   return html`
     <nav class="turning" aria-label="Windows of the log">
-      <button onClick=${() => setQuery({ first: data.log_start_offset })} disabled=${data.earlier === null}>⇤ first</button>
+      <button onClick=${() => goTo({ first: data.log_start_offset })} disabled=${data.earlier === null}>⇤ first</button>
       <button onClick=${() => turn("earlier")} disabled=${data.earlier === null}>← earlier</button>
       <span data-name="shown">${shown}</span>
       <button onClick=${() => turn("later")} disabled=${data.later === null}>later →</button>
-      <button onClick=${() => setQuery({})} aria-pressed=${String(data.is_following)}>follow the end</button>
+      <button onClick=${() => goTo({})} aria-pressed=${String(data.is_following)}>follow the end</button>
     </nav>
   `;
 }
@@ -244,9 +245,8 @@ function Hole({ run }) {
 
 function Legend() {
   return html`<ul class="legend" aria-label="Legend">
-    ${Object.entries(SIGNS).map(
-      ([kind, sign]) =>
-        kind !== "control" && html`<li><span class="cell is-${kind}" aria-hidden="true">${sign}</span> ${WORDS[kind]}</li>`,
+    ${["plain", "committed", "aborted", "open", "unknown"].map(
+      (kind) => html`<li><span class="cell is-${kind}" aria-hidden="true">${SIGNS[kind]}</span> ${WORDS[kind]}</li>`
     )}
     <li><span class="cell is-marker ends-committed" aria-hidden="true">▮✓</span> COMMIT marker</li>
     <li><span class="cell is-marker ends-aborted" aria-hidden="true">▮✕</span> ABORT marker</li>
@@ -263,7 +263,7 @@ function Opened({ opened }) {
   return html`
     <section class="opened" aria-labelledby="opened-title" data-offset=${cell.offset}>
       <h2 id="opened-title" ref=${title}>
-        Offset ${cell.offset} <span class="badge is-${kindOf(cell)}">${WORDS[kindOf(cell)]}</span>
+        Offset ${cell.offset} <${Kind} kind=${kindOf(cell)} />
       </h2>
       <p role="status">${opened.says}</p>
       <dl class="facts">
@@ -306,7 +306,7 @@ function Headers({ opened }) {
         <tbody>
           ${opened.headers.map(
             (header) => html`<tr>
-              <td><${Safe} text=${header.name} /></td>
+              <th scope="row"><${Safe} text=${header.name} /></th>
               <td class="content">
                 ${header.value.format === "null" ? html`<i>null</i>` : html`<${Safe} text=${header.value.text} lines />`}
                 ${header.value.is_cut && html` <small>(cut: ${counted(header.value.size_bytes, "byte")})</small>`}
@@ -356,26 +356,16 @@ function Got({ cell, gets }) {
 
 // --- transactions -----------------------------------------------------------------------------------------
 
-function Runs({ data }) {
-  const runs = data.runs.filter((run) => run.kind !== "gap");
-  if (!runs.length) return null;
-  return html`
-    <section aria-labelledby="runs-title">
-      <h2 id="runs-title">Runs of this window</h2>
-      <div class="scroll" tabindex="0" role="region" aria-labelledby="runs-title">
-        <table>
-          <thead><tr><th scope="col">offsets</th><th scope="col">outcome</th><th scope="col">transaction</th></tr></thead>
-          <tbody>
-            ${runs.map(
-              (run) => html`<tr key=${run.first_offset}>
-                <td>${run.first_offset === run.last_offset ? run.first_offset : `${run.first_offset} – ${run.last_offset}`}</td>
-                <td><span class="badge is-${run.kind}">${WORDS[run.kind]}</span></td>
-                <td>${run.problem ?? html`<${Txn} id=${run.transactional_id} producer=${run.producer_id} epoch=${run.producer_epoch} />`}</td>
-              </tr>`,
-            )}
-          </tbody>
-        </table>
-      </div>
-    </section>
-  `;
-}
+const Runs = ({ data }) => html`<section aria-labelledby="runs-title">
+  <h2 id="runs-title">Transactions of this window</h2>
+  <${Table}
+    caption="Neighbouring offsets of one transaction and outcome"
+    rows=${data.runs}
+    keyOf=${(run) => run.first_offset}
+    columns=${[
+      { title: "offsets", cell: (run) => (run.first_offset === run.last_offset ? run.first_offset : `${run.first_offset} – ${run.last_offset}`) },
+      { title: "outcome", cell: (run) => html`<${Kind} kind=${run.kind} />` },
+      { title: "transaction", cell: (run) => (run.problem !== null ? visible(run.problem) : html`<${Txn} id=${run.transactional_id} producer=${run.producer_id} epoch=${run.producer_epoch} />`) },
+    ]}
+  />
+</section>`;

@@ -1,6 +1,6 @@
-// Untrusted text: characters that are invisible, or that change the direction of others, are shown as marked escapes.
-
-import { html } from "../vendor/htm/preact-standalone.module.js";
+// Keys, values and headers of records: characters that are invisible, or that change the direction of others, are shown as
+// marked escapes, so that they differ from a text that has a backslash.
+import { html } from "../view.js";
 
 const HIDDEN = /([\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs})/u;
 const HIDDEN_IN_LINES = /((?![\n\t])[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs})/u;
@@ -10,13 +10,8 @@ function escaped(char) {
   return code < 0x100 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u{${code.toString(16)}}`;
 }
 
-/** `lines`: line breaks and tabs stay as they are. */
+// `lines`: line breaks and tabs stay as they are.
 export function Safe({ text, lines = false }) {
-  const parts = String(text).split(lines ? HIDDEN_IN_LINES : HIDDEN);
-  if (parts.length === 1) return html`<bdi>${text}</bdi>`;
-  return html`<bdi>
-    ${parts.map((part, n) =>
-      n % 2 ? html`<mark class="escaped" title="U+${part.codePointAt(0).toString(16)}">${escaped(part)}</mark>` : part,
-    )}
-  </bdi>`;
+  const parts = text.split(lines ? HIDDEN_IN_LINES : HIDDEN);
+  return html`<bdi>${parts.map((part, n) => (n % 2 ? html`<mark class="escaped">${escaped(part)}</mark>` : part))}</bdi>`;
 }
