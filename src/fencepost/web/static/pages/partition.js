@@ -18,7 +18,7 @@ const WORDS = {
   gap: "no record",
   unreadable: "unreadable",
 };
-const SIGNS = { plain: "·", committed: "✓", aborted: "✕", open: "…", unknown: "?", control: "C", marker: "▮", unreadable: "⚠" };
+const SIGNS = { plain: "·", committed: "✓", aborted: "✕", open: "…", unknown: "?", control: "C", marker: "▮", gap: "⋯", unreadable: "⚠" };
 const COLOURS = { committed: "committed", aborted: "aborted", open: "open", unknown: "fenced", marker: "marker", unreadable: "danger" };
 // The words of the query that say which window is shown.
 const NO_PLACE = { offset: null, time: null, first: null, before: null, record: null };
