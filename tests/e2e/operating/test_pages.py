@@ -155,9 +155,9 @@ def test_a_group_with_offsets_in_a_transaction_says_so_and_has_both_lags(
     }
     assert row["waits_for"]["transactional_id"] == id_
     assert document["offsets_wait_for"]["transactional_id"] == id_
-    assert (document["pending_count"], document["waiting_count"], document["members"]["total"]) == (1, 1, 0)
+    assert (document["pending_count"], document["waiting_count"], document["member_count"]) == (1, 1, 0)
     listed = groups.ask_groups(cluster, {}, {"search": group_id})
-    (found,) = listed["groups"]["rows"]
+    (found,) = listed["rows"]
     assert (found["waiting_count"], found["pending_count"], found["lag_to_lso"]) == (1, 1, 6)
     producer.commit_transaction(TIMEOUT_S)
     await_marker(run, topic, 12)

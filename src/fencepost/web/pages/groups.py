@@ -20,25 +20,26 @@ from fencepost.diagnose.plain import plain
 from fencepost.diagnose.words import listed
 from fencepost.web.cluster import Cluster
 from fencepost.web.page import NotFound, Page, Params
-from fencepost.web.paging import page_of
+from fencepost.web.paging import Shown, is_found, shown
 
 # All groups cost several requests to each coordinator.
 GROUPS_EVERY_S = 2.0
 # The partitions of a member that are shown; a page has all of them.
 PARTITIONS_OF_MEMBER = 20
 
-GROUP_SORTS: Mapping[str, Callable[[GroupRow], Any]] = {
+GROUP_ORDERS: Mapping[str, Callable[[GroupRow], Any]] = {
     "group_id": lambda group: group.group_id,
     "state": lambda group: (group.state, group.group_id),
     "lag_to_lso": lambda group: (group.lag_to_lso, group.group_id),
     "lag_to_high_watermark": lambda group: (group.lag_to_high_watermark, group.group_id),
     "waiting": lambda group: (group.waiting_count, group.pending_count, group.lag_to_high_watermark, group.group_id),
 }
-PARTITION_SORTS: Mapping[str, Callable[[GroupPartition], Any]] = {
+PARTITION_ORDERS: Mapping[str, Callable[[GroupPartition], Any]] = {
     "partition": lambda row: (row.topic, row.partition),
     "lag_to_lso": lambda row: (row.lag_to_lso or 0, row.topic, row.partition),
     "lag_to_high_watermark": lambda row: (row.lag_to_high_watermark or 0, row.topic, row.partition),
 }
+MEMBER_ORDERS: Mapping[str, Callable[[dict[str, Any]], Any]] = {"member_id": lambda member: member["member_id"]}
 
 
 def ask_groups(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
@@ -47,15 +48,21 @@ def ask_groups(cluster: Cluster, params: Params, query: Mapping[str, str]) -> di
 
 def groups_document(groups: GroupList, query: Mapping[str, str]) -> dict[str, Any]:
     """`waits=1` in the query: only groups that wait for a transaction, or have an offset in one."""
-    rows = [row for row in groups.groups if not query.get("waits") or row.waiting_count or row.pending_count]
-    paged = page_of(rows, query, text=lambda group: group.group_id, sorts=GROUP_SORTS, default="-waiting")
+    search, only_waiting = query.get("search", ""), bool(query.get("waits"))
+    waiting = [group for group in groups.groups if group.waiting_count or group.pending_count]
+    found = [group for group in (waiting if only_waiting else groups.groups) if is_found(search, group.group_id)]
     return {
         "now_ms": groups.now_ms,
-        "groups": plain(paged),
-        "total": groups.total,
-        "waiting_count": sum(bool(row.waiting_count or row.pending_count) for row in groups.groups),
+        **_page(shown(found, query, GROUP_ORDERS, "-waiting")),
+        "search": search,
+        "group_count": groups.total,
+        "waiting_count": len(waiting),
         "problems": list(groups.problems),
     }
+
+
+def _page(page: Shown) -> dict[str, Any]:
+    return {"rows": plain(tuple(page.rows)), **page.document()}
 
 
 def ask_group(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
@@ -69,25 +76,20 @@ def ask_group(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dic
 
 
 def group_document(group: GroupDescription, query: Mapping[str, str]) -> dict[str, Any]:
-    """The partitions are a page of their own; members have the words `members_search` and `members_page` in the query."""
-    partitions = page_of(
-        group.partitions,
-        query,
-        text=lambda row: f"{row.topic}-{row.partition}",
-        sorts=PARTITION_SORTS,
-        default="-lag_to_high_watermark",
-    )
-    members = page_of(
-        group.members,
-        {"search": query.get("members_search", ""), "page": query.get("members_page", "")},
-        text=lambda member: f"{member.member_id} {member.client_id} {member.instance_id or ''} {member.host}",
-        sorts={"member_id": lambda member: member.member_id},
-        default="member_id",
-    )
+    """Partitions and members are pages. Members have the words `members_search` and `members_page` in the query."""
+    search, members_search = query.get("search", ""), query.get("members_search", "")
+    partitions = [row for row in group.partitions if is_found(search, f"{row.topic}-{row.partition}")]
+    members = [
+        _member(member)
+        for member in group.members
+        if is_found(members_search, member.member_id, member.client_id, member.instance_id or "", member.host)
+    ]
+    members_query = {"page": query.get("members_page", "")}
     document: dict[str, Any] = plain(group)
     return document | {
-        "partitions": plain(partitions),
-        "members": plain(members._replace(rows=tuple(_member(member) for member in members.rows))),
+        "partitions": _page(shown(partitions, query, PARTITION_ORDERS, "-lag_to_high_watermark")) | {"search": search},
+        "members": _page(shown(members, members_query, MEMBER_ORDERS, "member_id")) | {"search": members_search},
+        "member_count": len(group.members),
         "pending_count": sum(row.is_pending for row in group.partitions),
         "waiting_count": sum(row.is_waiting for row in group.partitions),
     }

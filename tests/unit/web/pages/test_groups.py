@@ -30,7 +30,7 @@ def listed(*rows: GroupRow) -> GroupList:
 
 
 def names(document: dict[str, Any]) -> list[str]:
-    return [group["group_id"] for group in document["groups"]["rows"]]
+    return [group["group_id"] for group in document["rows"]]
 
 
 def test_groups_that_wait_come_first_and_can_be_shown_alone() -> None:
@@ -39,7 +39,7 @@ def test_groups_that_wait_come_first_and_can_be_shown_alone() -> None:
     )
     document = groups_document(groups, {})
     assert names(document) == ["waiting", "late", "slow", "quiet"]
-    assert (document["total"], document["waiting_count"], document["problems"]) == (4, 2, ["one broker is silent"])
+    assert (document["group_count"], document["waiting_count"], document["problems"]) == (4, 2, ["one broker is silent"])
     assert names(groups_document(groups, {"waits": "1"})) == ["waiting", "late"]
 
 
@@ -89,7 +89,7 @@ def described(members: int, partitions: int) -> GroupDescription:
 def test_a_group_with_many_members_and_partitions_is_cut_into_pages() -> None:
     document = group_document(described(70, 120), {})
     assert [p["partition"] for p in document["partitions"]["rows"]] == list(range(119, 69, -1))
-    assert (document["partitions"]["pages"], document["members"]["pages"]) == (3, 2)
+    assert (document["partitions"]["page_count"], document["members"]["page_count"]) == (3, 2)
     assert (document["pending_count"], document["waiting_count"]) == (1, 5)
     member = document["members"]["rows"][0]
     assert (len(member["partitions"]), member["partition_count"]) == (PARTITIONS_OF_MEMBER, 120)

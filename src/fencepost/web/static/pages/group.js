@@ -78,7 +78,7 @@ export default function Group({ data, setQuery }) {
         caption="Partitions of the group" empty="no partition" rows=${partitions.rows} columns=${PARTITIONS}
         keyOf=${(row) => `${row.topic}-${row.partition}`} sort=${partitions.sort} onSort=${(sort) => setQuery({ sort, page: null })}
       />
-      <${Pager} label="Pages of partitions" page=${partitions.page} pageCount=${partitions.pages} total=${partitions.found} onPage=${(page) => setQuery({ page })} />
+      <${Pager} label="Pages of partitions" page=${partitions.page} pageCount=${partitions.page_count} total=${partitions.total} onPage=${(page) => setQuery({ page })} />
     </section>
     <section aria-labelledby="members-title">
       <h2 id="members-title">Members</h2>
@@ -86,6 +86,6 @@ export default function Group({ data, setQuery }) {
         <${Search} label="Search members" value=${members.search} onSearch=${(search) => setQuery({ members_search: search, members_page: null }, true)} />
       </div>
       <${Table} caption="Members of the group" empty="no member" rows=${members.rows} columns=${MEMBERS} keyOf=${(member) => member.member_id} />
-      <${Pager} label="Pages of members" page=${members.page} pageCount=${members.pages} total=${members.found} onPage=${(page) => setQuery({ members_page: page })} />
+      <${Pager} label="Pages of members" page=${members.page} pageCount=${members.page_count} total=${members.total} onPage=${(page) => setQuery({ members_page: page })} />
     </section>`;
 }

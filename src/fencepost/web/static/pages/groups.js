@@ -22,20 +22,19 @@ const COLUMNS = [
 ];
 
 export default function Groups({ data, query, setQuery }) {
-  const list = data.groups;
   return html`<h1>Consumer groups</h1>
     ${data.problems.map((problem) => html`<p class="hint">not known: ${visible(problem)}</p>`)}
-    <p>${counted(data.total, "group")}, of which ${data.waiting_count.toLocaleString("en")} wait for a transaction</p>
+    <p>${counted(data.group_count, "group")}, of which ${data.waiting_count.toLocaleString("en")} wait for a transaction</p>
     <div class="controls">
-      <${Search} label="Search groups" value=${list.search} onSearch=${(search) => setQuery({ search, page: null }, true)} />
+      <${Search} label="Search groups" value=${data.search} onSearch=${(search) => setQuery({ search, page: null }, true)} />
       <label>
         <input type="checkbox" checked=${Boolean(query.waits)} onChange=${(event) => setQuery({ waits: event.target.checked ? "1" : null, page: null })} />
         only those that wait
       </label>
     </div>
     <${Table}
-      caption="Consumer groups" empty="no group" rows=${list.rows} keyOf=${(group) => group.group_id} columns=${COLUMNS}
-      sort=${list.sort} onSort=${(sort) => setQuery({ sort, page: null })}
+      caption="Consumer groups" empty="no group" rows=${data.rows} keyOf=${(group) => group.group_id} columns=${COLUMNS}
+      sort=${data.sort} onSort=${(sort) => setQuery({ sort, page: null })}
     />
-    <${Pager} page=${list.page} pageCount=${list.pages} total=${list.found} onPage=${(page) => setQuery({ page })} />`;
+    <${Pager} page=${data.page} pageCount=${data.page_count} total=${data.total} onPage=${(page) => setQuery({ page })} />`;
 }
