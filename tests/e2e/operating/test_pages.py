@@ -49,7 +49,9 @@ def test_a_partition_has_the_same_document_on_every_kafka(
     id_, open_id = unique("sink"), unique("open")
     done, waiting = producer_of(servers, id_), producer_of(servers, open_id)
     done.begin_transaction()
-    write(done, topic, HOSTILE, key=b"\xff", headers=[("<b>", b"\x00\xff"), ("none", None)], timestamp=1_700_000_000_000)
+    write(
+        done, topic, HOSTILE, key=b"\xff", headers=[("<b>", b"\x00\xff"), ("none", None)], timestamp=1_700_000_000_000
+    )
     done.commit_transaction(TIMEOUT_S)
     await_marker(run, topic, 1)
     waiting.begin_transaction()
@@ -112,7 +114,11 @@ def test_a_partition_has_the_same_document_on_every_kafka(
         "coordinator_epoch": None,
     }
     marker = log_of(cluster, topic, record="1")["opened"]
-    assert (marker["cell"]["kind"], marker["cell"]["outcome"], marker["coordinator_epoch"]) == ("marker", "committed", 0)
+    assert (marker["cell"]["kind"], marker["cell"]["outcome"], marker["coordinator_epoch"]) == (
+        "marker",
+        "committed",
+        0,
+    )
     later = log_of(cluster, topic, time="2023-11-14T22:13:21Z")["opened"]
     assert (later["cell"]["offset"], later["value"]["text"]) == (2, '{\n  "total": 12\n}')
 
@@ -137,9 +143,7 @@ def test_a_group_with_offsets_in_a_transaction_says_so_and_has_both_lags(
     producer.begin_transaction()
     write(producer, topic, b"open", b"open")
     consumer = Consumer({"bootstrap.servers": servers, "group.id": group_id})
-    producer.send_offsets_to_transaction(
-        [TopicPartition(topic, 0, 8)], consumer.consumer_group_metadata(), TIMEOUT_S
-    )
+    producer.send_offsets_to_transaction([TopicPartition(topic, 0, 8)], consumer.consumer_group_metadata(), TIMEOUT_S)
     document = groups.ask_group(cluster, {"group_id": group_id}, {})
     (row,) = document["partitions"]["rows"]
     assert without(row, "waits_for", "member_id") == {

@@ -149,9 +149,7 @@ def test_a_time_and_an_offset_are_places_and_what_is_not_there_is_remarked(
 ) -> None:
     write(producer_of(servers), topic, *[b"old"] * 12, timestamp=1_700_000_000_000)
     write(producer_of(servers), topic, b"new", timestamp=1_700_000_100_000)
-    late = collect_strip(
-        client, NamedPartition(topic, 0), Start(StartKind.TIME, 1_700_000_050_000), Side.AROUND, 4
-    )
+    late = collect_strip(client, NamedPartition(topic, 0), Start(StartKind.TIME, 1_700_000_050_000), Side.AROUND, 4)
     assert (late.at_offset, late.first_offset, late.end_offset, late.remark) == (12, 10, 13, "")
     never = strip_of(client, topic, Start(StartKind.TIME, 1_800_000_000_000), Side.AROUND, 4)
     assert (offsets(never), never.remark) == ([11, 12], f"{topic}-0 has no record that late")

@@ -70,7 +70,10 @@ def test_pages_of_a_large_cluster_are_quick_and_small(servers: str) -> None:
             assert first_s < MOST_SECONDS
             assert size < 200_000
             if path == "/":
-                assert (found["transactional_id_count"], found["partition_count"]) >= (IDS, TOPICS * PARTITIONS_PER_TOPIC)
+                assert (found["transactional_id_count"], found["partition_count"]) >= (
+                    IDS,
+                    TOPICS * PARTITIONS_PER_TOPIC,
+                )
 
 
 class Follower(threading.Thread):

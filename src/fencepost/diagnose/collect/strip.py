@@ -78,9 +78,7 @@ class _Window:
         self._reader = TopicReader(client, where.topic, PATIENCE_S)
         partitions = len(self._reader.topic.leaders)
         if not 0 <= where.partition < partitions:
-            raise BrokerError(
-                errors.UNKNOWN_TOPIC_OR_PARTITION, f"{where}", f"the topic has {partitions} partitions"
-            )
+            raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"{where}", f"the topic has {partitions} partitions")
 
     def collect(self, start: Start, side: Side) -> LogWindow:
         where = self._where
@@ -167,7 +165,7 @@ class _Window:
                 return read, begin
 
     def _read(self, position: int, end: int, count: int) -> _Read:
-        """Read so many records, or until the window has its bytes: below the last stable offset with the aborted index."""
+        """Read so many records, or as many bytes as a window may have; the aborted index comes with what is stable."""
         batches: list[ReadBatch] = []
         damages: list[Damage] = []
         aborted: set[AbortedSince] = set()
@@ -210,7 +208,7 @@ class _Window:
 
     def _markers_ahead(self, position: int, undecided: set[int]) -> tuple[list[LogBatch], bool]:
         """The next markers of these producers, and whether the scan found them all, or came to the end of the log."""
-        markers = []
+        markers: list[LogBatch] = []
         missing = set(undecided)
         left_bytes = AHEAD_BYTES
         while missing and left_bytes > 0:

@@ -1,4 +1,4 @@
-"""The bytes of a key, a value or a header as text that a person can read. They are untrusted, and may be large. Pure."""
+"""The bytes of a key, a value or a header as text that a person can read. They are untrusted and may be large. Pure."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ class Cell:
 class Run:
     """Neighbouring offsets of one kind, of one producer and epoch."""
 
-    # `plain`, `committed`, `aborted`, `open`, `unknown`, `marker`, `control`, `gap` (the offsets hold nothing: compaction
-    # removed the records, or they were never used) or `unreadable`.
+    # `plain`, `committed`, `aborted`, `open`, `unknown`, `marker`, `control`, `unreadable`, or `gap`: the offsets hold
+    # nothing, because compaction removed the records, or they were never used.
     kind: str
     first_offset: int
     last_offset: int
@@ -297,12 +297,18 @@ def _says(cell: Cell, last_stable_offset: int) -> str:
         return "A control record of the brokers. No reader gets it."
     if cell.kind == "marker":
         what = "commits" if cell.outcome == "committed" else "aborts"
-        says = f"A marker: it {what} the transaction of producer {cell.producer_id} in this partition. No reader gets it."
+        says = (
+            f"A marker: it {what} the transaction of producer {cell.producer_id} in this partition. No reader gets it."
+        )
         waits = f" It is {behind} behind the last stable offset, where read_committed readers wait."
         return says + (waits if cell.read_committed == WAITS else "")
     if cell.read_committed == GETS:
         return f"{OUTCOMES[cell.outcome]} All readers get it."
     if cell.read_committed == SKIPS:
         return f"{OUTCOMES[cell.outcome]} Only read_uncommitted readers get it."
-    place = "at the last stable offset" if cell.offset == last_stable_offset else f"{behind} behind the last stable offset"
-    return f"{OUTCOMES[cell.outcome]} read_uncommitted readers get it; read_committed readers do not yet: it is {place}."
+    place = (
+        "at the last stable offset" if cell.offset == last_stable_offset else f"{behind} behind the last stable offset"
+    )
+    return (
+        f"{OUTCOMES[cell.outcome]} read_uncommitted readers get it; read_committed readers do not yet: it is {place}."
+    )

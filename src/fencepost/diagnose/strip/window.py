@@ -60,9 +60,7 @@ def is_open(header: BatchHeader, open_since: Mapping[int, int]) -> bool:
     return 0 <= open_since.get(header.producer_id, -1) <= header.base_offset
 
 
-def undecided_producers(
-    batches: Sequence[LogBatch], stable_end: int, open_since: Mapping[int, int] | None
-) -> set[int]:
+def undecided_producers(batches: Sequence[LogBatch], stable_end: int, open_since: Mapping[int, int] | None) -> set[int]:
     """The producers whose transactions have ended behind the window, or may have."""
     markers = MarkerIndex(batches)
     return {

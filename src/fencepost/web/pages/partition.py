@@ -1,8 +1,8 @@
 """The page of a partition: its log as a strip, one record opened, and what readers get.
 
 The query says which window of the log is shown: `offset=N` or `time=2026-03-01T12:00:00Z` (around it, and opened),
-`first=N` (from there on), `before=N` (what ends there), or nothing (the end of the log, as it moves). `record=N` opens a
-record of the window. `count=N` is the number of records.
+`first=N` (from there on), `before=N` (what ends there), or nothing (the end of the log, as it moves). `record=N` opens
+a record of the window. `count=N` is the number of records.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
     side: Side
     # The record to open: an offset, or None. A time opens the record that it finds.
     record: int | None
-    count: int
+    record_count: int
 
     @property
     def is_following(self) -> bool:
@@ -44,7 +44,7 @@ def ask(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dict[str,
     wanted = parse_query(query)
     with cluster.client() as client:
         try:
-            window = collect_strip(client, where, wanted.start, wanted.side, wanted.count)
+            window = collect_strip(client, where, wanted.start, wanted.side, wanted.record_count)
         except TopicGone as e:
             raise NotFound(str(e)) from None
     return partition_document(window, wanted)

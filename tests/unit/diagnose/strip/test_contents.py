@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -31,12 +32,15 @@ def test_json_is_indented_and_otherwise_stays_as_it_was_written() -> None:
     content = content_of(b'{"a":1.10, "a":[ ],"b":[1e400,{"c":"x, [y]: \\"z\\""}],"d":{}}')
     assert content.format == "json"
     assert content.text == (
-        '{\n  "a": 1.10,\n  "a": [],\n  "b": [\n    1e400,\n    {\n      "c": "x, [y]: \\"z\\""\n    }\n  ],\n  "d": {}\n}'
+        '{\n  "a": 1.10,\n  "a": [],\n  "b": [\n    1e400,\n    {\n      "c": "x, [y]: \\"z\\""\n    }\n  ],\n'
+        '  "d": {}\n}'
     )
 
 
 def test_indented_json_means_the_same() -> None:
-    document = {"orders": [{"id": n, "tags": ["<b>", "\u202e"], "none": None, "nested": [[], [{}]]} for n in range(5)]}
+    document: dict[str, Any] = {
+        "orders": [{"id": n, "tags": ["<b>", "\u202e"], "none": None, "nested": [[], [{}]]} for n in range(5)]
+    }
     content = content_of(json.dumps(document).encode())
     assert (content.format, json.loads(content.text)) == ("json", document)
 

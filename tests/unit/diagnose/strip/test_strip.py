@@ -69,7 +69,9 @@ def test_a_read_committed_reader_gets_nothing_that_is_not_committed(fate: Fate |
 
 
 def test_below_the_stable_end_the_aborted_index_decides_without_a_marker() -> None:
-    strip = diagnose_strip(window(data(10, 7), data(11, 8), first_offset=10, stable_end=12, aborted=(AbortedSince(8, 3),)))
+    strip = diagnose_strip(
+        window(data(10, 7), data(11, 8), first_offset=10, stable_end=12, aborted=(AbortedSince(8, 3),))
+    )
     assert runs(strip) == [("committed", 10, 10), ("aborted", 11, 11)]
 
 
@@ -140,13 +142,12 @@ def test_every_codec_is_opened(codec: int) -> None:
 def test_an_opened_offset_says_what_readers_make_of_it() -> None:
     log = window(data(0, 7), marker(1, 7, False), data(2, 8), data(3, 8), last_stable_offset=2, open_since={8: 2})
     said = [opened.says for offset in range(4) if (opened := diagnose_strip(log, offset).opened) is not None]
+    waits = "Its transaction is open. read_uncommitted readers get it; read_committed readers do not yet: it is"
     assert said == [
         "Its transaction was aborted. Only read_uncommitted readers get it.",
         "A marker: it aborts the transaction of producer 7 in this partition. No reader gets it.",
-        "Its transaction is open. read_uncommitted readers get it; read_committed readers do not yet: it is at the last "
-        "stable offset.",
-        "Its transaction is open. read_uncommitted readers get it; read_committed readers do not yet: it is 1 offset "
-        "behind the last stable offset.",
+        f"{waits} at the last stable offset.",
+        f"{waits} 1 offset behind the last stable offset.",
     ]
     opened = diagnose_strip(log, 1).opened
     assert opened is not None
@@ -159,7 +160,7 @@ def test_an_offset_without_a_record_cannot_be_opened_and_the_strip_says_so() -> 
 
 
 def test_another_control_record_is_no_marker_and_no_reader_gets_it() -> None:
-    control = read(encode_records([record(b"\0\0", b"\0\0\0\2" + bytes(9))], attributes=CONTROL))
+    control = read(encode_records([record(bytes(12), b"\0\0\0\2")], attributes=CONTROL))
     strip = diagnose_strip(window(control))
     assert [(cell.kind, cell.read_uncommitted, cell.read_committed) for cell in strip.cells] == [
         ("control", SKIPS, SKIPS)

@@ -35,11 +35,18 @@ def names(document: dict[str, Any]) -> list[str]:
 
 def test_groups_that_wait_come_first_and_can_be_shown_alone() -> None:
     groups = listed(
-        row("quiet"), row("slow", lag_to_high_watermark=9), row("waiting", waiting_count=1), row("late", pending_count=2)
+        row("quiet"),
+        row("slow", lag_to_high_watermark=9),
+        row("waiting", waiting_count=1),
+        row("late", pending_count=2),
     )
     document = groups_document(groups, {})
     assert names(document) == ["waiting", "late", "slow", "quiet"]
-    assert (document["group_count"], document["waiting_count"], document["problems"]) == (4, 2, ["one broker is silent"])
+    assert (document["group_count"], document["waiting_count"], document["problems"]) == (
+        4,
+        2,
+        ["one broker is silent"],
+    )
     assert names(groups_document(groups, {"waits": "1"})) == ["waiting", "late"]
 
 

@@ -25,7 +25,7 @@ def test_a_query_names_a_window_and_a_record() -> None:
     assert parse_query({"offset": " 40 ", "record": "42"}) == Wanted(at_40, Side.AROUND, 42, RECORDS)
     assert parse_query({"first": "40", "count": "10"}) == Wanted(at_40, Side.FROM, None, 10)
     assert parse_query({"before": "40", "record": "39"}) == Wanted(at_40, Side.BEFORE, 39, RECORDS)
-    assert parse_query({"count": "999999"}).count == MOST_RECORDS
+    assert parse_query({"count": "999999"}).record_count == MOST_RECORDS
     assert not parse_query({"first": "0"}).is_following
 
 
@@ -43,7 +43,7 @@ def test_a_time_is_in_utc_unless_it_says_otherwise(text: str) -> None:
         {"before": "9" * 30},
         {"count": str(2**63)},
         {"time": "yesterday"},
-        {"time": "0001-01-01T00:00:00+23:59"},
+        {"time": "9999999999999999"},
     ],
     ids=str,
 )
