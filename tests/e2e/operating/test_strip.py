@@ -94,10 +94,9 @@ def test_a_strip_has_every_outcome_while_a_transaction_is_open_and_after_its_end
     assert [(txn.transactional_id, txn.first_offset) for txn in strip.open_transactions] == [(stuck, 6)]
     assert [cell.offset for cell in strip.cells if cell.read_committed == "gets"] == [0, 1, 2]
     # A window that ends before the markers has the same outcomes: they are found behind it, or in the aborted index.
-    for first in range(9):
-        for end in range(first + 1, 10):
-            part = strip_of(client, topic, at(first), Side.FROM, end - first)
-            assert part.cells == strip.cells[first:end]
+    for first, end in ((0, 2), (1, 2), (2, 5), (4, 5), (5, 7), (6, 8), (7, 8), (8, 9)):
+        part = strip_of(client, topic, at(first), Side.FROM, end - first)
+        assert part.cells == strip.cells[first:end]
     waiting.abort_transaction(TIMEOUT_S)
     await_marker(run, topic, 9)
     strip = strip_of(client, topic)
@@ -133,14 +132,16 @@ def test_windows_cover_the_log_once_in_both_directions(client: KafkaClient, serv
 
 
 def test_a_window_of_large_records_is_small_and_none_is_left_out(client: KafkaClient, servers: str, topic: str) -> None:
-    write(producer_of(servers), topic, *[bytes([n]) * 400_000 for n in range(8)])
+    producer = producer_of(servers)
+    for n in range(5):  # A batch for each.
+        write(producer, topic, bytes([n]) * 400_000)
     back: list[int] = []
-    while len(back) < 8:
-        window = collect_strip(client, NamedPartition(topic, 0), at(8 - len(back)), Side.BEFORE, 100)
+    while len(back) < 5:
+        window = collect_strip(client, NamedPartition(topic, 0), at(5 - len(back)), Side.BEFORE, 100)
         assert sum(len(read.content) for read in window.batches) <= collecting.WINDOW_BYTES + 400_200
         back = offsets(diagnose_strip(window)) + back
-    assert back == list(range(8))
-    for middle in range(8):
+    assert back == list(range(5))
+    for middle in (0, 4):
         assert middle in offsets(strip_of(client, topic, at(middle), Side.AROUND))
 
 

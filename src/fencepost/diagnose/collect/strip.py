@@ -157,7 +157,7 @@ class _Window:
             read = self._read(begin, before, step)
             if read.next_offset < before and not has_grown and step > 1:
                 # There are more bytes than a window may have: fewer offsets.
-                step = max((read.next_offset - begin) // 2, 1)
+                step = max((read.next_offset - begin) * 3 // 4, 1)
             elif not read.has_records and begin > first:
                 step *= FURTHER
                 has_grown = True
