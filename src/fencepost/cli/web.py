@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import signal
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,8 +37,11 @@ INSTALL = "pip install 'fencepost[web]'"
     metavar="FILE",
     help="A file with the token that every request must have. If the file does not exist, it is made, with a new token.",
 )
+@click.option("--until-stdin-closes", is_flag=True, hidden=True)
 @cluster_options
-def web(listen: str, allow_actions: bool, token_file: str | None, cluster: ClusterOptions) -> None:
+def web(
+    listen: str, allow_actions: bool, token_file: str | None, until_stdin_closes: bool, cluster: ClusterOptions
+) -> None:
     """Show the transactions of any Kafka in a browser
 
     Serves the workbench: the cluster at a glance, each transactional id, partition and group, live. Every page also
@@ -80,6 +85,8 @@ def web(listen: str, allow_actions: bool, token_file: str | None, cluster: Clust
         cookie=f"fencepost-{at.port}",
     )
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if until_stdin_closes:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
         serve(app, at, lambda: announce(f"ready {at.url}"))
     except KeyboardInterrupt:
@@ -87,6 +94,13 @@ def web(listen: str, allow_actions: bool, token_file: str | None, cluster: Clust
     finally:
         signal.signal(signal.SIGTERM, previous)
         at.sock.close()
+
+
+def _end_with_stdin() -> None:
+    """The parent process has the other end of stdin, and has ended when it closes."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _cluster(options: ClusterOptions) -> Cluster:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fencepost.diagnose.affected import AffectedGroup
 from fencepost.diagnose.lso import LsoRow, Pin, diagnose_lso
@@ -62,18 +62,20 @@ class Overview:
 
 def diagnose_overview(snapshot: OverviewSnapshot) -> Overview:
     lso = diagnose_lso(snapshot.lso)
-    txns = diagnose_txns(snapshot.txns, Filters()).transactions
-    open_ = [row for row in txns if is_open(row.state)]
+    listed = snapshot.txns.listed
+    # There can be very many idle ids, of which only the number is shown.
+    busy = replace(snapshot.txns, listed=tuple(txn for txn in listed if is_open(txn.state)))
+    open_ = diagnose_txns(busy, Filters()).transactions
     return Overview(
         now_ms=snapshot.lso.now_ms,
         cluster_id=snapshot.cluster_id,
         broker_count=snapshot.broker_count,
         is_fencepost=snapshot.is_fencepost,
-        transactional_id_count=len(txns),
+        transactional_id_count=len(listed),
         open_count=len(open_),
-        states={**dict.fromkeys(BY_KAFKA_NAME, 0), **Counter(row.state for row in txns)},
+        states={**dict.fromkeys(BY_KAFKA_NAME, 0), **Counter(txn.state for txn in listed)},
         ages=age_bands([row.age_ms for row in open_ if row.age_ms is not None]),
-        oldest=tuple(open_[:SHOWN]),
+        oldest=open_[:SHOWN],
         partition_count=lso.partition_count,
         waiting_partition_count=lso.waiting_count,
         gaps=lso.partitions[:SHOWN],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fencepost.web.page import Page
-from fencepost.web.pages import groups, overview, partition
+from fencepost.web.pages import groups, overview, partition, topics, txns
 
 # In the order of the navigation.
-PAGES: tuple[Page, ...] = (overview.PAGE, groups.GROUPS, groups.GROUP, partition.PAGE)
+PAGES: tuple[Page, ...] = (overview.PAGE, txns.PAGE, topics.PAGE, partition.PAGE, groups.GROUPS, groups.GROUP)

@@ -53,7 +53,7 @@ def test_a_jar_that_is_needed_fails_without_java_in_one_line(
 def test_java_that_is_needed_and_cannot_be_installed_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def install() -> None:
+    def install(names: object) -> None:
         raise StepFailed("no right to install packages\nand more")
 
     monkeypatch.setattr(setup_java, "TOOLS", tmp_path)
