@@ -69,8 +69,8 @@ export default function Group({ data, setQuery }) {
       <${Fact} name="lag to the end">${number(data.lag_to_high_watermark)}<//>
     </dl>
     ${data.pending_count > 0 && html`<${Pending} data=${data} />`}
-    <section aria-labelledby="partitions-title">
-      <h2 id="partitions-title">Partitions</h2>
+    <section>
+      <h2>Partitions</h2>
       <div class="controls">
         <${Search} label="Search partitions" value=${partitions.search} onSearch=${(search) => setQuery({ search, page: null }, true)} />
       </div>
@@ -80,8 +80,8 @@ export default function Group({ data, setQuery }) {
       />
       <${Pager} label="Pages of partitions" page=${partitions.page} pageCount=${partitions.page_count} total=${partitions.total} onPage=${(page) => setQuery({ page })} />
     </section>
-    <section aria-labelledby="members-title">
-      <h2 id="members-title">Members</h2>
+    <section>
+      <h2>Members</h2>
       <div class="controls">
         <${Search} label="Search members" value=${members.search} onSearch=${(search) => setQuery({ members_search: search, members_page: null }, true)} />
       </div>

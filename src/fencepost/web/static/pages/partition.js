@@ -326,7 +326,7 @@ function Readers({ data, open }) {
   const records = data.cells.filter((cell) => cell.kind === "record");
   if (!records.length) return null;
   return html`
-    <section aria-labelledby="readers-title">
+    <section>
       <h2 id="readers-title">What readers get</h2>
       <div class="scroll readers" tabindex="0" role="region" aria-labelledby="readers-title">
         <table>
@@ -356,8 +356,8 @@ function Got({ cell, gets }) {
 
 // --- transactions -----------------------------------------------------------------------------------------
 
-const Runs = ({ data }) => html`<section aria-labelledby="runs-title">
-  <h2 id="runs-title">Transactions of this window</h2>
+const Runs = ({ data }) => html`<section>
+  <h2>Transactions of this window</h2>
   <${Table}
     caption="Neighbouring offsets of one transaction and outcome"
     rows=${data.runs}
