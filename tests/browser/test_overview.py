@@ -36,7 +36,7 @@ def panel(page: Page, name: str) -> object:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.usefixtures("open_producer")
-def test_the_overview_shows_what_is_open_to_everybody_on_every_screen(
+def test_the_overview_shows_what_is_open_on_every_screen(
     page: Page, workbench: Workbench, scheme: str
 ) -> None:
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")

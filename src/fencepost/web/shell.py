@@ -19,6 +19,7 @@ _HTML = """<!doctype html>
 <meta name="fencepost-frame" content="{frame}">
 <title>{title} · Fencepost</title>
 <link rel="icon" type="image/svg+xml" href="/static/icon.svg">
+<link rel="stylesheet" href="/static/vendor/uplot/uPlot.min.css">
 <link rel="stylesheet" href="/static/style.css">
 <script src="/static/theme.js"></script>
 <script type="module" src="/static/app.js"></script>

@@ -79,7 +79,7 @@ function Connection({ state }) {
   return html`<span class="badge committed">● live</span>`;
 }
 
-const THEMES = { "": "light or dark as the system", light: "light", dark: "dark" };
+const THEMES = { "": "system colours", light: "light", dark: "dark" };
 
 function Theme() {
   const [theme, setTheme] = useState(document.documentElement.dataset.theme ?? "");

@@ -6,7 +6,8 @@ import uPlot from "../vendor/uplot/uPlot.esm.js";
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 // `series`: [{label, colour: the name of a custom property, dash?}]. `columns`: [seconds, values, values, …].
-export function Plot({ label, series, columns, height = 180 }) {
+// The plot always spans `seconds`, so that it does not stretch while it fills.
+export function Plot({ label, series, columns, seconds = 300, height = 180 }) {
   const place = useRef(null);
   const plot = useRef(null);
   useEffect(() => {
@@ -18,7 +19,10 @@ export function Plot({ label, series, columns, height = 180 }) {
         height,
         cursor: { show: false },
         legend: { show: false },
-        scales: { y: { range: (_, low, high) => [0, Math.max(high, 1) * 1.1] } },
+        scales: {
+          x: { range: (_, low, high) => [(high ?? Date.now() / 1000) - seconds, high ?? Date.now() / 1000] },
+          y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1) * 1.1] },
+        },
         axes: [axis, { ...axis, size: 50 }],
         series: [
           {},
