@@ -60,6 +60,7 @@ def test_a_group_shows_its_lags_and_the_offsets_in_a_transaction_until_it_ends(
     consumer.close()
 
 
+@pytest.mark.engines
 def test_members_are_shown_with_what_they_read(page: Page, workbench: Workbench) -> None:
     consumer = Consumer({"bootstrap.servers": workbench.servers, "group.id": "readers", "client.id": "<b>shop</b>"})
     consumer.subscribe([TOPIC])

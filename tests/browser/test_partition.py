@@ -135,7 +135,7 @@ def test_the_strip_is_walked_with_the_keyboard_alone(page: Page, workbench: Work
     expect(cell(page, 449)).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.engines)])
 def test_a_partition_fits_every_screen_and_has_no_barriers(
     page: Page, workbench: Workbench, topic: str, scheme: str
 ) -> None:
@@ -156,6 +156,7 @@ def test_a_partition_fits_every_screen_and_has_no_barriers(
         assert barriers(page) == []
 
 
+@pytest.mark.engines
 def test_a_place_in_the_log_is_found_by_its_time_and_what_is_not_there_is_said(
     page: Page, workbench: Workbench, topic: str
 ) -> None:
