@@ -74,6 +74,7 @@ def test_a_partition_has_the_same_document_on_every_kafka(
                 "producer_id": ids[name],
                 "producer_epoch": 0,
                 "transactional_id": name,
+                "ends": "committed" if kind == "marker" else None,
                 "problem": None,
             }
             for kind, offset, name in (("committed", 0, id_), ("marker", 1, id_), ("open", 2, open_id))

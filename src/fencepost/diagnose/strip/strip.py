@@ -58,6 +58,8 @@ class Run:
     producer_id: int | None = None
     producer_epoch: int | None = None
     transactional_id: str | None = None
+    # Of a marker: the outcome that it gives to the records before it.
+    ends: str | None = None
     # Why it is unreadable.
     problem: str | None = None
 
@@ -239,6 +241,7 @@ def _run_of(cell: Cell) -> Run:
         producer_id=cell.producer_id,
         producer_epoch=cell.producer_epoch,
         transactional_id=cell.transactional_id,
+        ends=cell.outcome if cell.kind == "marker" else None,
     )
 
 

@@ -13,7 +13,6 @@ const WORDS = {
   aborted: "aborted",
   open: "open",
   unknown: "ended, outcome not read",
-  marker: "marker",
   control: "control record",
   gap: "no record",
   unreadable: "unreadable",
@@ -48,7 +47,10 @@ export default function Page({ data, setQuery }) {
   `;
 }
 
-const Kind = ({ kind }) => html`<${Badge} kind=${COLOURS[kind] ?? "muted"} sign=${SIGNS[kind]}>${WORDS[kind]}<//>`;
+// `ends`: of a marker, the outcome that it gives to the records before it.
+const markerName = (ends) => `${ends === "committed" ? "COMMIT" : "ABORT"} marker`;
+const Kind = ({ kind, ends }) =>
+  html`<${Badge} kind=${COLOURS[kind] ?? "muted"} sign=${SIGNS[kind]}>${kind === "marker" ? markerName(ends) : WORDS[kind]}<//>`;
 
 const span = (first, last) => (first === last ? `offset ${first}` : `offsets ${first} to ${last}`);
 
@@ -152,7 +154,7 @@ function kindOf(cell) {
 }
 
 function nameOf(cell) {
-  const what = cell.kind === "marker" ? `${cell.outcome === "committed" ? "COMMIT" : "ABORT"} marker` : WORDS[kindOf(cell)];
+  const what = cell.kind === "marker" ? markerName(cell.outcome) : WORDS[kindOf(cell)];
   const of = cell.transactional_id ?? (cell.producer_id === null ? "" : `producer ${cell.producer_id}`);
   return `offset ${cell.offset}, ${what}${of ? `, ${of}` : ""}`;
 }
@@ -263,7 +265,7 @@ function Opened({ opened }) {
   return html`
     <section class="opened" aria-labelledby="opened-title" data-offset=${cell.offset}>
       <h2 id="opened-title" ref=${title}>
-        Offset ${cell.offset} <${Kind} kind=${kindOf(cell)} />
+        Offset ${cell.offset} <${Kind} kind=${kindOf(cell)} ends=${cell.outcome} />
       </h2>
       <p role="status">${opened.says}</p>
       <dl class="facts">
@@ -364,7 +366,7 @@ const Runs = ({ data }) => html`<section>
     keyOf=${(run) => run.first_offset}
     columns=${[
       { title: "offsets", cell: (run) => (run.first_offset === run.last_offset ? run.first_offset : `${run.first_offset} – ${run.last_offset}`) },
-      { title: "outcome", cell: (run) => html`<${Kind} kind=${run.kind} />` },
+      { title: "outcome", cell: (run) => html`<${Kind} kind=${run.kind} ends=${run.ends} />` },
       { title: "transaction", cell: (run) => (run.problem !== null ? visible(run.problem) : html`<${Txn} id=${run.transactional_id} producer=${run.producer_id} epoch=${run.producer_epoch} />`) },
     ]}
   />
