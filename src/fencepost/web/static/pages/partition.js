@@ -126,7 +126,7 @@ function GoTo({ goTo }) {
         <button>Go</button>
       </form>
       <form role="search" aria-label="Go to a time" onSubmit=${toTime}>
-        <label>Go to time <input type="datetime-local" step="1" value=${time}
+        <label>Go to time (of this browser) <input type="datetime-local" step="1" value=${time}
           onInput=${(event) => setTime(event.target.value)} name="time" /></label>
         <button>Go</button>
       </form>
