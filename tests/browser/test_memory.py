@@ -14,7 +14,7 @@ from tests.web_server import TIMEOUT_S
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
 PATHS = ["/", "/txns", "/topics", "/partition/{topic}/0"]
-WARM_UPDATES, UPDATES = 20, 100
+WARM_UPDATES, UPDATES = 15, 60
 BETWEEN_WRITES_MS = 200
 MOST_HEAP_GROWTH_BYTES, MOST_NODE_GROWTH = 2 << 20, 300
 
@@ -35,8 +35,8 @@ def memory_of(session: CDPSession) -> Memory:
 def test_the_memory_of_a_page_stays_over_many_live_updates(page: Page, workbench: Workbench, path: str) -> None:
     topic = create_topic(workbench.servers, f"kept-{PATHS.index(path)}", 1)
     producer = producer_of(workbench.servers, f"sink of {topic}")
-    for _ in range(3):  # More records than the strip shows at a time.
-        write(producer, topic, "x", (0,) * 100)
+    for _ in range(110):  # More than the strip shows at a time.
+        write(producer, topic, "x", (0,))
         producer.commit_transaction(TIMEOUT_S)
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
