@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest -q
 FAST_TESTS = $(wildcard tests/unit tests/transcripts tests/properties tests/simulation)
 SOCKET_TESTS = $(wildcard tests/conformance tests/e2e tests/browser)
 
-.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim search wheel compat fast-tests java jars chromium spark spark-jar other-engines
+.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim search wheel compat pictures fast-tests java jars chromium spark spark-jar other-engines
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -109,6 +109,9 @@ sim: $(STAMPS)/env ## SECONDS=60 [SEED=... VERBOSE=1] the broker on a simulated 
 
 search: $(STAMPS)/env ## ROUNDS=10 the property tests with examples that no run has played before
 	@for round in $$(seq $(or $(ROUNDS),10)); do $(PYTEST) -n 2 --hypothesis-profile search tests/properties || exit; done
+
+pictures: setup ## take the pictures of the documents again, in Chromium
+	@FENCEPOST_PICTURES=1 $(PYTEST) tests/browser/test_pictures.py
 
 compat: setup ## run real clients and Apache Kafka's tools, and write docs/compatibility.md from what they did
 	@$(BIN)/python scripts/compatibility.py

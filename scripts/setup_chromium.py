@@ -16,9 +16,7 @@ from pathlib import Path
 from scripts.quietly import TOOLS, StepFailed, say
 from scripts.system_packages import Names, install
 
-PACKAGES = Names(
-    apt=["chromium", "chromium-browser"], dnf=["chromium-headless", "chromium"], brew=["--cask chromium"]
-)
+PACKAGES = Names(apt=["chromium", "chromium-browser"], dnf=["chromium-headless", "chromium"], brew=["--cask chromium"])
 COMMANDS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome", "headless_shell")
 USUAL_PLACES = (
     "/usr/lib/chromium/chromium",
@@ -69,8 +67,8 @@ def main() -> int:
     record.unlink(missing_ok=True)
     why = f"; not installed for you: {reason}" if reason else ""
     say(
-        "note: no Chromium, so the browser tests are skipped; install it (Debian: apt-get install chromium; macOS: brew "
-        f"install --cask chromium) or set CHROMIUM to its path{why}"
+        "note: no Chromium, so the browser tests are skipped; install it (Debian: apt-get install chromium; macOS: "
+        f"brew install --cask chromium) or set CHROMIUM to its path{why}"
     )
     return 0
 

@@ -6,7 +6,8 @@ an error in its console or a request that fails fails the test, unless the test 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ FLAGS = [
     "--disable-dev-shm-usage",
 ]
 PATIENCE_MS = 60_000
+# Set by `make pictures`.
+PICTURES = "FENCEPOST_PICTURES"
 # Without verification (KIP-890), a transaction can hang, which pages have to show.
 SETTINGS = {
     "transaction.partition.verification.enable": "false",
@@ -96,6 +99,19 @@ def page(chromium: Browser, page_troubles: list[str]) -> Iterator[Page]:
     yield page
     context.close()
     assert page_troubles == []
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Callable[[Page, str], Path]:
+    """Takes a picture of the page, for the documents if `make pictures` runs the test."""
+    folder = ROOT / "docs" / "pictures" if os.environ.get(PICTURES) else tmp_path
+
+    def take(page: Page, name: str) -> Path:
+        path = folder / f"{name}.png"
+        page.screenshot(path=path)
+        return path
+
+    return take
 
 
 def barriers(page: Page) -> list[str]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from playwright.sync_api import Page, expect
 
+from fencepost.testing import Broker
 from tests.browser.conftest import Workbench, barriers, is_wider_than_the_window
 from tests.command_line import run_fencepost
-from tests.web_server import TIMEOUT_S
+from tests.web_server import TIMEOUT_S, web_server
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> '\"&amp; \u202eright-to-left"
 TOPIC = "orders"
 
 
 @pytest.fixture(scope="module")
-def open_producer(workbench: Workbench) -> Iterator[Producer]:
+def open_producer(workbench: Workbench) -> Producer:
     """One open transaction under a hostile name."""
     run_fencepost("topic", "create", TOPIC, bootstrap_servers=workbench.servers)
     producer = Producer(
@@ -27,18 +28,12 @@ def open_producer(workbench: Workbench) -> Iterator[Producer]:
     producer.begin_transaction()
     producer.produce(TOPIC, b"waits", partition=0)
     producer.flush(TIMEOUT_S)
-    yield producer
-
-
-def panel(page: Page, name: str) -> object:
-    return page.get_by_role("region", name=name)
+    return producer
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.usefixtures("open_producer")
-def test_the_overview_shows_what_is_open_on_every_screen(
-    page: Page, workbench: Workbench, scheme: str
-) -> None:
+def test_the_overview_shows_what_is_open_on_every_screen(page: Page, workbench: Workbench, scheme: str) -> None:
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
     page.goto(workbench.url("/"))
     expect(page.get_by_role("heading", name="Overview")).to_be_visible()
@@ -94,3 +89,40 @@ def test_the_lists_are_searched_with_the_keyboard_alone(page: Page, workbench: W
     assert barriers(page) == []
     page.set_viewport_size({"width": 360, "height": 800})
     assert not is_wider_than_the_window(page)
+
+
+def test_a_cluster_that_goes_away_is_said_since_when_and_the_page_comes_back_by_itself(
+    page: Page, page_troubles: list[str], tmp_path: Path
+) -> None:
+    with Broker(data=tmp_path / "data") as broker, web_server(broker.bootstrap_servers) as server:
+        page.goto(server.url)
+        expect(page.get_by_text("● live")).to_be_visible()
+        broker.kill()
+        expect(page.get_by_role("alert").get_by_text("The cluster has been away since")).to_be_visible()
+        expect(page.get_by_text("✖ the cluster has been away since")).to_be_visible()
+        broker.start()
+        expect(page.get_by_text("● live")).to_be_visible()
+        expect(page.get_by_role("alert")).to_have_count(0)
+        assert page_troubles == []
+        server.process.kill()
+        expect(page.get_by_text("✖ the workbench has not answered since")).to_be_visible()
+        page_troubles.clear()  # The browser complains about the server that is gone.
+        page.close()
+
+
+def test_a_token_is_entered_once(page: Page, page_troubles: list[str], workbench: Workbench, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with web_server(workbench.servers, "--token-file", str(file)) as server:
+        page.goto(server.url + "txns")
+        page.get_by_label("Token of this workbench").fill("wrong")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("this is not the token")).to_be_visible()
+        assert barriers(page) == []
+        page.get_by_label("Token of this workbench").fill(file.read_text())
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Transactional ids")).to_be_visible()
+        page.goto(server.url)
+        expect(page.get_by_text("● live")).to_be_visible()
+        assert not [trouble for trouble in page_troubles if "401" not in trouble]
+        page_troubles.clear()
+        page.close()

@@ -335,10 +335,10 @@ def test_a_file_in_the_wrong_folder_of_a_layout_is_found() -> None:
         "`make supper`",
         "`fencepost txn dance`",
         "`fencepost txn list --no-such-option`",
-        "`src/fencepost/web/`",
+        "`src/fencepost/nowhere/`",
         "```\nsrc/\n  nowhere.py  does nothing\n```",
         "```\njava/\n  Nowhere.java  does nothing\n```",
-        "```\nsrc/fencepost/\n  web/  pages\n```",
+        "```\nsrc/fencepost/\n  nowhere/  pages\n```",
     ],
 )
 def test_a_ghost_is_found(ghost: str) -> None:

@@ -25,7 +25,7 @@ EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def check_web(address: str, protocols: Collection[str]) -> None:
-    """Raises Failure or WrongUse if the workbench could not run beside a broker whose listeners have these protocols."""
+    """Raises Failure or WrongUse if the workbench cannot run beside a broker whose listeners have these protocols."""
     from fencepost.cli.broker import parse_address
     from fencepost.cli.web import INSTALL
 

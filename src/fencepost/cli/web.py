@@ -16,7 +16,7 @@ from fencepost.cli.options import ClusterOptions, cluster_options
 from fencepost.cli.streams import announce, say
 
 if TYPE_CHECKING:
-    from fencepost.web.cluster import Cluster
+    from fencepost.web.cluster import WatchedCluster
 
 LEAST_TOKEN_CHARS = 16
 TOKEN_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~+/=")
@@ -35,7 +35,7 @@ INSTALL = "pip install 'fencepost[web]'"
 @click.option(
     "--token-file",
     metavar="FILE",
-    help="A file with the token that every request must have. If the file does not exist, it is made, with a new token.",
+    help="A file with the token that every request must have. A file that does not exist is made, with a new token.",
 )
 @click.option("--until-stdin-closes", is_flag=True, hidden=True)
 @cluster_options
@@ -103,17 +103,17 @@ def _end_with_stdin() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _cluster(options: ClusterOptions) -> Cluster:
+def _cluster(options: ClusterOptions) -> WatchedCluster:
     """The cluster of the options; without any, there is none, and only the pages that need none are served."""
-    from fencepost.web.cluster import Cluster
+    from fencepost.web.cluster import WatchedCluster
     from fencepost.web.pages import PAGES
 
     if not options.is_given and not all(page.needs_cluster for page in PAGES):
-        return Cluster(None)
+        return WatchedCluster(None)
     with options.connect() as client:
         pass  # Only the settings are checked: the cluster may come later.
     name = ",".join(f"{host}:{port}" for host, port in client.settings.bootstrap)
-    return Cluster(client.another, name, tuple(options.arguments()))
+    return WatchedCluster(client.another, name, tuple(options.arguments()))
 
 
 def read_token(file: Path) -> str:

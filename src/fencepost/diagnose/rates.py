@@ -10,11 +10,6 @@ from fencepost.protocol.batch import Buffer
 from fencepost.protocol.records import iter_records
 
 
-class Ended(NamedTuple):
-    commits: int
-    aborts: int
-
-
 class EndCount(NamedTuple):
     """The transactions that ended between two looks."""
 
@@ -45,11 +40,11 @@ def _per_second(count: int, seconds: float | None) -> float | None:
 LEAST_VALUE_BYTES = 17
 
 
-def count_ends(batch: Buffer, start: int, end: int) -> Ended:
-    """The transactions that ended with the records of a batch between two offsets."""
+def count_ends(batch: Buffer, start: int, end: int) -> tuple[int, int]:
+    """How many transactions were committed and aborted, by the records of a batch between two offsets."""
     states = [
         state_in_value(record.value, 0)
         for record in iter_records(batch)
         if start <= record.offset < end and record.value is not None and len(record.value) >= LEAST_VALUE_BYTES
     ]
-    return Ended(states.count(COMPLETE_COMMIT), states.count(COMPLETE_ABORT))
+    return states.count(COMPLETE_COMMIT), states.count(COMPLETE_ABORT)

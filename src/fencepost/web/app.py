@@ -17,8 +17,8 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from fencepost.web.guard import Guard, Refusal, refusal_response
-from fencepost.web.page import Page, Refused
+from fencepost.web.guard import Refusal, WebGuard, refusal_response
+from fencepost.web.page import Page, PageRefused
 from fencepost.web.pages import PAGES
 from fencepost.web.shell import STATIC, frame, shell
 from fencepost.web.watch import Problem, Watch, problem_document
@@ -73,7 +73,9 @@ class Server:
         self._navigation = [(page.nav, page.path) for page in self.pages if page.nav is not None]
 
     def routes(self) -> list[BaseRoute]:
-        routes: list[BaseRoute] = [Route(page.path, self._endpoint(page), methods=["GET", "POST"]) for page in self.pages]
+        routes: list[BaseRoute] = [
+            Route(page.path, self._endpoint(page), methods=["GET", "POST"]) for page in self.pages
+        ]
         if self.pages and all(page.path != "/" for page in self.pages):
             first = next(page.path for page in self.pages if page.nav is not None)
             routes.append(Route("/", lambda request: RedirectResponse(first)))
@@ -112,7 +114,7 @@ class Server:
         try:
             async for event in self._watch.follow(page, params, query):
                 yield ServerSentEvent(event.data, event=event.name)
-        except Refused as e:
+        except PageRefused as e:
             yield ServerSentEvent(json.dumps(problem_document(self._watch.problem_of(e))), event="problem")
 
     def shell(self, script: str, title: str, page: Page | None, params: Mapping[str, str]) -> str:
@@ -183,7 +185,7 @@ def make_app(
     """`hosts`: the names that the server goes by, None for any; `cookie`: the name of the cookie for the token."""
     server = Server(watch, pages, allow_actions)
 
-    async def not_found(request: Request, error: Exception) -> Response:
+    async def not_found(request: Request, _: Exception) -> Response:
         return refusal_response(Refusal(404, f"there is no page {request.url.path}", "the workbench begins at /"))
 
     @asynccontextmanager
@@ -192,7 +194,7 @@ def make_app(
         watch.cluster.close()
 
     guard = Middleware(
-        Guard,
+        WebGuard,
         names=hosts,
         token=token,
         cookie=cookie,

@@ -40,7 +40,7 @@ class _Look(Generic[T]):
         return time.monotonic() - self.at < max(max_age_s, self.took_s * KEPT_FOR_ITS_TIMES)
 
 
-class Cluster:
+class WatchedCluster:
     def __init__(
         self, connect: Callable[[], KafkaClient] | None, name: str | None = None, arguments: tuple[str, ...] = ()
     ) -> None:
@@ -139,8 +139,7 @@ class Cluster:
         with look.lock:
             if not look.is_fresh(max_age_s) or look.value is None:
                 self._take(look, collect)
-            value: T = look.value
-            return value
+            return look.value  # type: ignore[return-value]  # It was taken just now, or earlier.
 
     def in_background(self, collect: Callable[[KafkaClient], T], every_s: float) -> T | None:
         """The last result of `collect`, without a wait; None while there is none yet. Raises its last error.
@@ -149,7 +148,8 @@ class Cluster:
         """
         look = self._look(collect)
         with self._lock:
-            is_due = not look.is_running and not look.is_fresh(every_s)
+            # After an error, the cluster may be back soon.
+            is_due = not look.is_running and not look.is_fresh(every_s if look.error is None else min(every_s, 1.0))
             look.is_running = look.is_running or is_due
         if is_due:
             threading.Thread(target=self._take_aside, args=(look, collect), daemon=True).start()

@@ -6,7 +6,7 @@
 - Other sites may lead a user here by a link, and nothing else: no images, frames, scripts, fetches or forms.
 - An action must be a POST of JSON from a page of this server, with a header that no form can send.
 
-The decisions are pure functions over the headers; `Guard` applies them.
+The decisions are pure functions over the headers; `WebGuard` applies them.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def refused_change(headers: Mapping[str, str], scheme: str) -> Refusal | None:
     if origin is not None and origin != f"{scheme}://{headers.get('host', '')}":
         return Refusal(403, f"the origin {origin} may not change anything", "use the workbench's own page")
     if headers.get(OWN_HEADER) != "1":
-        return Refusal(403, "the header X-Fencepost: 1 is missing", "send it, so that no form of a site can do the same")
+        return Refusal(
+            403, "the header X-Fencepost: 1 is missing", "send it, so that no form of a site can do the same"
+        )
     if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         return Refusal(415, "the body is not JSON", "send Content-Type: application/json")
     return None
@@ -94,7 +96,7 @@ def token_of(headers: Mapping[str, str], cookie: str) -> str | None:
     return found.value if found is not None else None
 
 
-class Guard:
+class WebGuard:
     """Middleware around the whole application."""
 
     def __init__(
@@ -157,7 +159,8 @@ class Guard:
         if "text/html" in headers.get("accept", ""):
             return self._login_page()
         return refusal_response(
-            Refusal(401, "a token is needed", "send it as `Authorization: Bearer TOKEN`"), {"www-authenticate": "Bearer"}
+            Refusal(401, "a token is needed", "send it as `Authorization: Bearer TOKEN`"),
+            {"www-authenticate": "Bearer"},
         )
 
     async def _login(self, scope: Scope, receive: Receive) -> Response:
@@ -168,7 +171,9 @@ class Guard:
         except (json.JSONDecodeError, UnicodeDecodeError, AttributeError):
             given = None
         if not isinstance(given, str) or self._token is None or not is_token(given, self._token):
-            return refusal_response(Refusal(401, "this is not the token", "`fencepost web --token-file` names its file"))
+            return refusal_response(
+                Refusal(401, "this is not the token", "`fencepost web --token-file` names its file")
+            )
         return self._with_cookie(JSONResponse({"is_logged_in": True}), scope)
 
     def _with_cookie(self, response: Response, scope: Scope) -> Response:

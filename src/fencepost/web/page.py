@@ -6,28 +6,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fencepost.web.cluster import Cluster
+from fencepost.web.cluster import WatchedCluster
 
 Document = Mapping[str, Any]
 Params = Mapping[str, str]
 # Blocking, in a worker thread. The arguments are the cluster, the parameters of the address, and its query.
-Ask = Callable[[Cluster, Params, Mapping[str, str]], Document]
+Ask = Callable[[WatchedCluster, Params, Mapping[str, str]], Document]
 # The same for an action: the third argument is the JSON document that the browser sent. The answer has a `text`.
-Act = Callable[[Cluster, Params, Mapping[str, Any]], Document]
+Act = Callable[[WatchedCluster, Params, Mapping[str, Any]], Document]
 
 REFRESH_S = 1.0
 
 
-class NotFound(Exception):
+class SubjectNotFound(Exception):
     """There is no such topic, transactional id, …: the message says which."""
 
 
-class Refused(Exception):
+class PageRefused(Exception):
     """An action or a question makes no sense as it was asked: the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class PageAction:
     # What the action would do, which is shown before the user confirms. Changes nothing.
     says: Act
     # Does it, and says what changed.
@@ -47,7 +47,7 @@ class Page:
     ask: Ask
     # The word in the navigation; None: the page is reached by links.
     nav: str | None = None
-    actions: Mapping[str, Action] = field(default_factory=dict)
+    actions: Mapping[str, PageAction] = field(default_factory=dict)
     # How often the question is repeated while a browser follows it.
     refresh_s: float = REFRESH_S
     # False: the page works without --bootstrap.

@@ -12,7 +12,7 @@ PAGE_SIZE = 50
 MOST_PAGES = 10**9
 
 
-class Shown(NamedTuple):
+class ListPage(NamedTuple):
     """One page of a list."""
 
     rows: Sequence[Any]
@@ -39,7 +39,7 @@ def shown(
     orders: Mapping[str, Callable[[T], Any]],
     first_order: str,
     page_size: int = PAGE_SIZE,
-) -> Shown:
+) -> ListPage:
     """The page that `query` asks for with `page` and `sort`; `-name` is the other direction.
 
     `first_order` is used if none is asked for, or one that does not exist. Rows that are equal keep their order. A
@@ -50,4 +50,4 @@ def shown(
     found = sorted(rows, key=orders[sort.removeprefix("-")], reverse=sort.startswith("-"))
     page_count = max(-(-len(found) // page_size), 1)
     page = min(max(whole_number(query.get("page", "1"), MOST_PAGES) or 1, 1), page_count)
-    return Shown(found[(page - 1) * page_size : page * page_size], page, page_count, len(found), sort)
+    return ListPage(found[(page - 1) * page_size : page * page_size], page, page_count, len(found), sort)

@@ -10,13 +10,14 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from fencepost.client.admin.topics import NO_SUCH_TOPIC
 from fencepost.client.failures import BrokerError, ClientError
-from fencepost.web.cluster import Cluster, NoCluster
-from fencepost.web.page import Document, NotFound, Page, Params, Refused
+from fencepost.web.cluster import NoCluster, WatchedCluster
+from fencepost.web.page import Document, Page, PageRefused, Params, SubjectNotFound
 from fencepost.web.threads import DaemonThreads
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class Problem(NamedTuple):
     error_code: int | None = None
 
 
-class TooManySubjects(Refused):
+class TooManySubjects(PageRefused):
     pass
 
 
@@ -73,7 +74,7 @@ class _Subject:
 
 
 class Watch:
-    def __init__(self, cluster: Cluster, complain: Callable[[str], None]) -> None:
+    def __init__(self, cluster: WatchedCluster, complain: Callable[[str], None]) -> None:
         """`complain` gets errors that are bugs of the workbench."""
         self.cluster = cluster
         self.complain = complain
@@ -126,19 +127,19 @@ class Watch:
         while True:
             began = time.monotonic()
             asked = asyncio.ensure_future(self._ask(page, params, query))
-            if page.needs_cluster:
-                await self._doubt(asked, subject)
             try:
+                if page.needs_cluster:
+                    await self._doubt(asked, subject)
                 self._take(subject, await asked)
             except Exception as e:
                 subject.compared = subject.document = None
                 subject.publish(self._event_of(e))
+            finally:
+                asked.cancel()  # Unless it is done: the last browser has left.
             subject.soon.clear()
             pause_s = max(page.refresh_s - (time.monotonic() - began), page.refresh_s / 4)
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(subject.soon.wait(), pause_s)
-            except TimeoutError:
-                pass
 
     async def _doubt(self, asked: asyncio.Future[Document], subject: _Subject) -> None:
         """Say that the cluster is away while a question waits for it in vain. A slow answer is no reason."""
@@ -187,9 +188,9 @@ def problem_document(problem: Problem) -> dict[str, object]:
 
 def problem_of(error: Exception) -> Problem:
     what, _, hint = str(error).partition("\n\nhint: ")
-    if isinstance(error, NotFound | NoCluster):
+    if isinstance(error, SubjectNotFound | NoCluster):
         return Problem(404, what, hint or None)
-    if isinstance(error, Refused):
+    if isinstance(error, PageRefused):
         return Problem(400, what, hint or None)
     if isinstance(error, BrokerError):
         is_missing = error.code in NO_SUCH_TOPIC

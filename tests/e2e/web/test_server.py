@@ -115,11 +115,13 @@ def test_a_signal_ends_it_at_once_also_while_a_browser_follows(broker: Broker, n
 
 
 def test_a_cluster_that_does_not_answer_does_not_delay_the_end() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        with web_server(f"127.0.0.1:{silent.getsockname()[1]}") as server:
-            with server.events("/"):
-                server.process.send_signal(signal.SIGINT)
-                assert server.process.wait(TIMEOUT_S) == 0
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        web_server(f"127.0.0.1:{silent.getsockname()[1]}") as server,
+        server.events("/"),
+    ):
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(TIMEOUT_S) == 0
 
 
 def test_another_host_name_and_another_site_get_nothing(server: WebServer) -> None:
@@ -180,3 +182,29 @@ def test_a_busy_port_is_said() -> None:
         done = run_fencepost("web", "--bootstrap", "127.0.0.1:1", "--listen", listen)
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: cannot listen on {listen}: ")
+
+
+def test_a_cluster_with_logins_is_asked_with_the_settings_of_the_client(tmp_path: Path) -> None:
+    settings = {"listeners": "SASL_PLAINTEXT://127.0.0.1:0", "sasl.enabled.mechanisms": "SCRAM-SHA-256"}
+    data = tmp_path / "data"
+    added = run_fencepost(
+        "user", "add", "ann", "--password-file", str(_file(tmp_path, "p", "secret")), "--data", str(data)
+    )
+    assert added.returncode == 0, added.stderr
+    login = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nsasl.username=ann\nsasl.password="
+    right, wrong = _file(tmp_path, "right", f"{login}secret"), _file(tmp_path, "wrong", f"{login}guess")
+    with Broker(data=data, settings=settings) as broker:
+        servers = broker.listeners["SASL_PLAINTEXT"]
+        with web_server(servers, "--command-config", str(right)) as server:
+            assert server.document("/")["broker_count"] == 1
+            assert "secret" not in server.get("/", accept="text/html").body + server.get("/").body
+        with web_server(servers, "--command-config", str(wrong)) as server:
+            answer = server.get("/")
+            assert answer.status == 503
+            assert "ann" in answer.document["error"] or "login" in answer.document["error"].lower()
+
+
+def _file(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path

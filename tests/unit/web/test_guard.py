@@ -68,7 +68,18 @@ def test_a_token_comes_as_a_header_or_as_a_cookie() -> None:
     assert not is_token(None, "abc")
 
 
-@pytest.mark.parametrize(("host", "is_own"), [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True),
-                                              ("0.0.0.0", False), ("::", False), ("10.0.0.1", False), ("box", False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("host", "is_own"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("box", False),
+    ],
+)
 def test_only_loopback_needs_no_token(host: str, is_own: bool) -> None:
     assert is_loopback(host) is is_own

@@ -31,7 +31,9 @@ class Tags(HTMLParser):
 
 
 def test_a_hostile_name_stays_text() -> None:
-    of_page = frame(params={"transactional_id": HOSTILE}, navigation=[("Overview", "/")], can_act=False, cluster=HOSTILE)
+    of_page = frame(
+        params={"transactional_id": HOSTILE}, navigation=[("Overview", "/")], can_act=False, cluster=HOSTILE
+    )
     tags = Tags(shell("txn.js", HOSTILE, of_page))
     assert tags.title == f"{HOSTILE} · Fencepost"
     assert [attrs["src"] for tag, attrs in tags.found if tag == "script"] == ["/static/theme.js", "/static/app.js"]

@@ -15,12 +15,12 @@ from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, Unreachable
 from fencepost.protocol import errors
 from fencepost.web import watch as watching
-from fencepost.web.cluster import Cluster
-from fencepost.web.page import NotFound, Page
+from fencepost.web.cluster import WatchedCluster
+from fencepost.web.page import Page, SubjectNotFound
 from fencepost.web.watch import LiveEvent, TooManySubjects, Watch, problem_of
 
 SOON_S = 30.0
-NO_CLUSTER = Cluster(None)
+NO_CLUSTER = WatchedCluster(None)
 
 
 def page(ask: Callable[[], Mapping[str, Any]], **more: Any) -> Page:
@@ -32,7 +32,7 @@ async def first(events: AsyncIterator[LiveEvent]) -> LiveEvent:
     return await asyncio.wait_for(anext(events), SOON_S)
 
 
-def run(test: Callable[[Watch], Coroutine[Any, Any, None]], cluster: Cluster = NO_CLUSTER) -> list[str]:
+def run(test: Callable[[Watch], Coroutine[Any, Any, None]], cluster: WatchedCluster = NO_CLUSTER) -> list[str]:
     complaints: list[str] = []
     asyncio.run(test(Watch(cluster, complaints.append)))
     return complaints
@@ -87,7 +87,7 @@ def test_browsers_that_follow_the_same_address_share_a_question_and_the_last_one
 
 
 def test_an_error_is_an_event_and_the_page_goes_on_after_it() -> None:
-    state: list[Exception | None] = [NotFound("there is no transactional id orders")]
+    state: list[Exception | None] = [SubjectNotFound("there is no transactional id orders")]
 
     def ask() -> Mapping[str, Any]:
         if state[0] is not None:
@@ -120,7 +120,7 @@ def test_a_question_that_waits_in_vain_says_that_the_cluster_is_away(monkeypatch
     with socket.socket() as nothing_listens:
         nothing_listens.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{nothing_listens.getsockname()[1]}"
-        cluster = Cluster(lambda: KafkaClient({"bootstrap.servers": servers}, 1.0), servers)
+        cluster = WatchedCluster(lambda: KafkaClient({"bootstrap.servers": servers}, 1.0), servers)
 
         def ask() -> Mapping[str, Any]:
             gate.wait()
@@ -141,7 +141,7 @@ def test_the_number_of_addresses_that_are_followed_is_limited(monkeypatch: pytes
     monkeypatch.setattr(watching, "MOST_SUBJECTS", 1)
 
     async def test(watch: Watch) -> None:
-        one = page(lambda: {})
+        one = page(dict)
         events = watch.follow(one, {}, {})
         await first(events)
         with pytest.raises(TooManySubjects):
@@ -163,7 +163,7 @@ def test_a_bug_is_complained_about_and_an_answer_of_the_cluster_is_not() -> None
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (NotFound("x"), 404),
+        (SubjectNotFound("x"), 404),
         (BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, "topic orders"), 404),
         (Unreachable("x"), 503),
     ],

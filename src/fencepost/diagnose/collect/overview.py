@@ -16,8 +16,8 @@ from fencepost.diagnose.overview import OverviewSnapshot
 from fencepost.diagnose.rates import EndCount, Rates, count_ends
 from fencepost.protocol.messages import DescribeRpcsRequest
 
-# Five minutes of one sample a second.
-SAMPLES = 300
+# Two minutes of one sample a second.
+SAMPLES = 120
 # After a longer pause, counting starts anew: an average over minutes would look like a lull.
 LONGEST_PAUSE_S = 10.0
 # Of `__transaction_state`, in one look. A busier cluster is counted by samples.
@@ -69,6 +69,6 @@ class EndsWatch:
         for where, (start, end) in spans.items():
             first = end - round((end - start) * share)
             for _, batch in read_batches(client, where, first, end):
-                found = count_ends(batch, first, end)
-                commits, aborts = commits + found.commits, aborts + found.aborts
+                committed, aborted = count_ends(batch, first, end)
+                commits, aborts = commits + committed, aborts + aborted
         return EndCount(now_ms(), took_s, round(commits / share), round(aborts / share))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
+from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.diagnose.collect.doctor import collect_doctor
 from fencepost.diagnose.collect.overview import EndsWatch, collect_overview
@@ -14,9 +15,10 @@ from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.overview import OverviewSnapshot, diagnose_overview
 from fencepost.diagnose.plain import plain
 from fencepost.diagnose.rates import Rates
-from fencepost.web.cluster import Cluster
+from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, Params
 
+T = TypeVar("T")
 # `doctor` reads all of `__transaction_state`, so it looks less often than the page.
 DOCTOR_EVERY_S = 15.0
 RATES_EVERY_S = 1.0
@@ -42,17 +44,20 @@ def overview_document(
     return document
 
 
-def ask(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
-    ends = cluster.own(EndsWatch)
+def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
+    # First of all, so that a reader does not wait for what takes longer.
+    snapshot = cluster.recent(collect_overview)
+    rates = _known(cluster, cluster.own(EndsWatch).look, RATES_EVERY_S)
+    doctor = _known(cluster, collect_doctor, DOCTOR_EVERY_S)
+    return overview_document(snapshot, doctor, rates, cluster.arguments)
+
+
+def _known(cluster: WatchedCluster, collect: Callable[[KafkaClient], T], every_s: float) -> T | str | None:
+    """The last result, or why there is none: for example, the user may not read `__transaction_state`."""
     try:
-        rates: Rates | str | None = cluster.in_background(ends.look, RATES_EVERY_S)
-    except ClientError as e:  # For example, the user may not read `__transaction_state`.
-        rates = str(e)
-    try:
-        doctor: DoctorSnapshot | str | None = cluster.in_background(collect_doctor, DOCTOR_EVERY_S)
+        return cluster.in_background(collect, every_s)
     except ClientError as e:
-        doctor = str(e)
-    return overview_document(cluster.recent(collect_overview), doctor, rates, cluster.arguments)
+        return str(e)
 
 
 PAGE = Page(path="/", script="overview.js", title="Overview", nav="Overview", ask=ask)

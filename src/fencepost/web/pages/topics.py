@@ -10,7 +10,7 @@ from fencepost.diagnose.collect.overview import collect_overview
 from fencepost.diagnose.lso import lso_row
 from fencepost.diagnose.plain import plain
 from fencepost.diagnose.snapshot import Ends, LsoSnapshot
-from fencepost.web.cluster import Cluster
+from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, Params
 from fencepost.web.paging import is_found, shown
 
@@ -43,7 +43,7 @@ def topics_document(snapshot: LsoSnapshot, query: Mapping[str, str]) -> dict[str
     }
 
 
-def ask(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
+def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
     return topics_document(cluster.recent(collect_overview).lso, query)
 
 

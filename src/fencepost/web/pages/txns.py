@@ -12,7 +12,7 @@ from fencepost.diagnose.plain import plain
 from fencepost.diagnose.snapshot import TxnsSnapshot, is_open
 from fencepost.diagnose.txns import Filters, age_of, diagnose_txns
 from fencepost.machines.txn.states import BY_KAFKA_NAME
-from fencepost.web.cluster import Cluster
+from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import Page, Params
 from fencepost.web.paging import is_found, shown
 
@@ -61,7 +61,7 @@ def _orders(snapshot: TxnsSnapshot) -> dict[str, Callable[[ListedTxn], Any]]:
     }
 
 
-def ask(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
+def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
     return txns_document(cluster.recent(collect_open_txns), query)
 
 

@@ -76,6 +76,7 @@ const Problem = ({ problem }) => html`<div class="banner danger" role="alert">
 function Connection({ state }) {
   if (state.lost) return html`<span class="badge danger">✖ the workbench has not answered since ${clock(state.lost)}</span>`;
   if (state.away) return html`<span class="badge danger">✖ the cluster has been away since ${clock(state.away.since_ms)}</span>`;
+  if (!state.data) return html`<span class="badge muted">○ asking</span>`;
   return html`<span class="badge committed">● live</span>`;
 }
 

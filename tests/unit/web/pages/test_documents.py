@@ -65,7 +65,10 @@ def test_the_findings_of_doctor_are_ranked_and_their_commands_reach_the_cluster(
         broker_count=1,
         is_fencepost=True,
         lso=LsoSnapshot(
-            now_ms=NOW_MS + 120_000, ends={ORDERS: ends(40, 50)}, producers={ORDERS: (producer(),)}, txns={7: described()}
+            now_ms=NOW_MS + 120_000,
+            ends={ORDERS: ends(40, 50)},
+            producers={ORDERS: (producer(),)},
+            txns={7: described()},
         ),
         hanging=HangingSnapshot(now_ms=NOW_MS, partition_count=1, before={}, txns={}, after={}),
         txns=txns_snapshot(),

@@ -4,7 +4,7 @@ import { Severity, State } from "../parts/badge.js";
 import { groupAddress, partitionAddress, txnAddress } from "../parts/links.js";
 import { Plot } from "../parts/plot.js";
 import { Table } from "../parts/table.js";
-import { Command, Name, counted, visible } from "../parts/text.js";
+import { Command, Name, Prose, counted, visible } from "../parts/text.js";
 import { duration } from "../parts/time.js";
 
 const Panel = ({ title, id, isWide, children }) => html`<section class="panel ${isWide ? "wide" : ""}" aria-labelledby=${id}>
@@ -25,8 +25,8 @@ function Findings({ data }) {
   return html`<ol class="findings">
       ${findings.map(
         (finding) => html`<li>
-          <p><${Severity} name=${finding.severity} /> <strong>${visible(finding.summary)}</strong></p>
-          <p>${visible(finding.detail)}</p>
+          <p><${Severity} name=${finding.severity} /> <strong><${Prose}>${finding.summary}<//></strong></p>
+          <p><${Prose}>${finding.detail}<//></p>
           ${finding.command && html`<${Command}>${finding.command}<//>`}
           ${finding.transactional_ids.length > 0 &&
           html`<p>${finding.transactional_ids.slice(0, 5).map((id) => html`<${TxnLink} id=${id} /> `)}</p>`}
@@ -131,7 +131,7 @@ function RatePlot({ data }) {
       <span class="aborted">- - ${last(rates.aborts)} aborts/s</span>
     </p>
     <${Plot}
-      label="commits and aborts per second, of the last five minutes"
+      label="commits and aborts per second, of the last two minutes"
       series=${SERIES}
       columns=${[rates.times_ms.map((ms) => ms / 1000), rates.commits, rates.aborts]}
     />`;
@@ -148,11 +148,15 @@ export default function Overview({ data }) {
       <${Figure} name="groups that wait">${data.group_count.toLocaleString("en")}<//>
     </dl>
     <div class="panels">
-      <${Panel} title="What is wrong" id="findings"><${Findings} data=${data} /><//>
-      <${Panel} title="Commits and aborts" id="rates"><${RatePlot} data=${data} /><//>
-      <${Panel} title="Open transactions by age" id="ages"><${Ages} data=${data} /><//>
-      <${Panel} title="Where readers wait" id="gaps"><${Gaps} data=${data} /><//>
-      <${Panel} title="Who waits" id="waiting"><${Waiting} data=${data} /><//>
+      <div class="stack">
+        <${Panel} title="What is wrong" id="findings"><${Findings} data=${data} /><//>
+        <${Panel} title="Open transactions by age" id="ages"><${Ages} data=${data} /><//>
+      </div>
+      <div class="stack">
+        <${Panel} title="Commits and aborts" id="rates"><${RatePlot} data=${data} /><//>
+        <${Panel} title="Where readers wait" id="gaps"><${Gaps} data=${data} /><//>
+        <${Panel} title="Who waits" id="waiting"><${Waiting} data=${data} /><//>
+      </div>
     </div>
     ${data.problems.map((problem) => html`<p class="hint">not known: ${visible(problem)}</p>`)}`;
 }

@@ -1,13 +1,14 @@
 // A live plot over time, with uPlot. It is drawn on a canvas, so `label` says what it shows, and the numbers of the
 // last moment stand beside it as text.
 import { html, useEffect, useRef } from "../view.js";
+import { clock } from "./time.js";
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 // `series`: [{label, colour: the name of a custom property, dash?}]. `columns`: [seconds, values, values, …].
 // The plot always spans `seconds`, so that it does not stretch while it fills.
-export function Plot({ label, series, columns, seconds = 300, height = 180 }) {
+export function Plot({ label, series, columns, seconds = 120, height = 180 }) {
   const place = useRef(null);
   const plot = useRef(null);
   useEffect(() => {
@@ -23,7 +24,7 @@ export function Plot({ label, series, columns, seconds = 300, height = 180 }) {
           x: { range: (_, low, high) => [(high ?? Date.now() / 1000) - seconds, high ?? Date.now() / 1000] },
           y: { range: (_, low, high) => [0, Math.max(high ?? 0, 1) * 1.1] },
         },
-        axes: [axis, { ...axis, size: 50 }],
+        axes: [{ ...axis, space: 90, values: (_, moments) => moments.map((s) => clock(s * 1000)) }, { ...axis, size: 50 }],
         series: [
           {},
           ...series.map((one) => ({

@@ -1,0 +1,71 @@
+"""The pictures of the documents. `make pictures` takes them again; other runs only check that they can be taken."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from playwright.sync_api import Page, expect
+
+from fencepost.client.client import KafkaClient
+from scripts import dev
+from tests.browser.conftest import PICTURES, Workbench
+from tests.command_line import run_fencepost
+from tests.web_server import TIMEOUT_S
+
+ROUNDS_OF_A_PICTURE = 1500
+
+
+@pytest.fixture
+def busy_producers(workbench: Workbench) -> Iterator[list[Producer]]:
+    """The transactions of `make dev`, and producers for more."""
+    for topic, partitions in ((dev.TOPIC, 2), ("orders", 3)):
+        run_fencepost("topic", "create", topic, "--partitions", str(partitions), bootstrap_servers=workbench.servers)
+    with KafkaClient({"bootstrap.servers": workbench.servers}) as client:
+        dev.leave_open(client, "audit-open", 0, dev.ADDS_PARTITION)
+        dev.leave_open(client, "audit-hanging", 1, dev.LEAVES_PARTITION_OUT)
+    producers = []
+    for n in range(4):
+        producer = Producer({"bootstrap.servers": workbench.servers, "transactional.id": f"orders-sink-{n}"})
+        producer.init_transactions(TIMEOUT_S)
+        producers.append(producer)
+    reader = Consumer({"bootstrap.servers": workbench.servers, "group.id": "billing"})
+    reader.commit(offsets=[TopicPartition("orders", 0, 0)], asynchronous=False)
+    reader.close()
+    yield producers
+    for producer in producers:
+        producer.purge()
+
+
+def test_the_overview_of_a_busy_cluster_is_a_picture(
+    page: Page, workbench: Workbench, busy_producers: list[Producer], picture: Callable[[Page, str], Path]
+) -> None:
+    page.set_viewport_size({"width": 1280, "height": 1080})
+    page.goto(workbench.url("/"))
+    page.get_by_role("heading", name="Overview").wait_for()
+    plot = page.locator("section", has=page.get_by_role("heading", name="Commits and aborts"))
+    # The plot of a picture needs half a minute; a test only has to see that it is drawn.
+    for round_ in range(ROUNDS_OF_A_PICTURE if os.environ.get(PICTURES) else 3):
+        for n, producer in enumerate(busy_producers):
+            producer.begin_transaction()
+            producer.produce("orders", b"placed", partition=n % 3)
+            if (round_ + n) % 9:
+                producer.commit_transaction(TIMEOUT_S)
+            else:
+                producer.flush(TIMEOUT_S)  # Otherwise the client forgets the record, and there is nothing to abort.
+                producer.abort_transaction(TIMEOUT_S)
+    for producer in busy_producers[:2]:
+        producer.begin_transaction()
+        producer.produce("orders", b"waits", partition=0)
+        producer.flush(TIMEOUT_S)
+    expect(plot.locator("canvas")).to_be_visible()
+    wrong = page.locator("section", has=page.get_by_role("heading", name="What is wrong"))
+    expect(wrong.get_by_text("fencepost txn abort").first).to_be_visible()
+    waits = page.locator("section", has=page.get_by_role("heading", name="Where readers wait"))
+    expect(waits.get_by_text("it hangs")).to_be_visible()
+    expect(waits.get_by_text("orders-sink-0")).to_be_visible()
+    expect(page.get_by_role("link", name="billing")).to_be_visible()
+    assert picture(page, "workbench-overview").stat().st_size > 10_000
