@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from fencepost.client.client import KafkaClient
-from fencepost.web.cluster import Cluster
-from fencepost.web.page import NotFound
+from fencepost.web.cluster import WatchedCluster
+from fencepost.web.page import SubjectNotFound
 from fencepost.web.pages import groups, partition
 from tests.e2e.operating.conftest import Run
 from tests.e2e.operating.test_tail import await_marker, producer_of, write
@@ -22,8 +22,8 @@ HOSTILE = '<img src=x onerror=alert(1)>\x00\x1b[31m\u202e\u2028"\\'
 
 
 @pytest.fixture
-def cluster(servers: str) -> Iterator[Cluster]:
-    cluster = Cluster(lambda: KafkaClient({"bootstrap.servers": servers}))
+def cluster(servers: str) -> Iterator[WatchedCluster]:
+    cluster = WatchedCluster(lambda: KafkaClient({"bootstrap.servers": servers}))
     yield cluster
     cluster.close()
 
@@ -35,7 +35,7 @@ def topic(run: Run, unique: Unique) -> str:
     return name
 
 
-def log_of(cluster: Cluster, topic: str, **query: str) -> dict[str, Any]:
+def log_of(cluster: WatchedCluster, topic: str, **query: str) -> dict[str, Any]:
     return partition.ask(cluster, {"topic": topic, "partition": "0"}, query)
 
 
@@ -44,7 +44,7 @@ def without(document: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def test_a_partition_has_the_same_document_on_every_kafka(
-    run: Run, servers: str, cluster: Cluster, topic: str, unique: Unique
+    run: Run, servers: str, cluster: WatchedCluster, topic: str, unique: Unique
 ) -> None:
     id_, open_id = unique("sink"), unique("open")
     done, waiting = producer_of(servers, id_), producer_of(servers, open_id)
@@ -120,7 +120,9 @@ def test_a_partition_has_the_same_document_on_every_kafka(
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_a_compressed_mebibyte_is_cut_with_its_size(servers: str, cluster: Cluster, topic: str, codec: str) -> None:
+def test_a_compressed_mebibyte_is_cut_with_its_size(
+    servers: str, cluster: WatchedCluster, topic: str, codec: str
+) -> None:
     producer = Producer({"bootstrap.servers": servers, "compression.type": codec, "message.max.bytes": 2_000_000})
     producer.produce(topic, "x" * (1 << 20), partition=0)
     assert producer.flush(TIMEOUT_S) == 0
@@ -130,7 +132,7 @@ def test_a_compressed_mebibyte_is_cut_with_its_size(servers: str, cluster: Clust
 
 
 def test_a_group_with_offsets_in_a_transaction_says_so_and_has_both_lags(
-    run: Run, servers: str, cluster: Cluster, topic: str, unique: Unique
+    run: Run, servers: str, cluster: WatchedCluster, topic: str, unique: Unique
 ) -> None:
     group_id, id_ = unique("billing<b>"), unique("sink")
     write(producer_of(servers), topic, *[b"x"] * 10)
@@ -169,9 +171,9 @@ def test_a_group_with_offsets_in_a_transaction_says_so_and_has_both_lags(
 
 
 def test_a_group_that_is_not_there_is_named_with_those_that_look_like_it(
-    servers: str, cluster: Cluster, topic: str, unique: Unique
+    servers: str, cluster: WatchedCluster, topic: str, unique: Unique
 ) -> None:
     group_id = unique("settlements")
     commit_offsets(servers, group_id, {(topic, 0): 0})
-    with pytest.raises(NotFound, match=rf"there is no group {group_id}x\n\nhint: did you mean {group_id}"):
+    with pytest.raises(SubjectNotFound, match=rf"there is no group {group_id}x\n\nhint: did you mean {group_id}"):
         groups.ask_group(cluster, {"group_id": f"{group_id}x"}, {})

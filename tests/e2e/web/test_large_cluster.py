@@ -22,7 +22,15 @@ from tests.readers.reading import connect
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
-PAGES = ("/", "/txns", "/txns?search=sink-99&sort=-age", "/topics", "/topics?search=orders-7", "/groups")
+PAGES = (
+    "/",
+    "/txns",
+    "/txns?search=sink-99&sort=-age",
+    "/topics",
+    "/topics?search=orders-7",
+    "/groups",
+    "/partition/orders-0/0",
+)
 LIVE = ("/", "/txns", "/topics", "/groups", "/partition/orders-0/0")
 # On an idle machine with two cores, the slowest takes less than a second. Tests share the machine with others.
 MOST_SECONDS = 4.0

@@ -22,9 +22,9 @@ from fencepost.diagnose.collect.names import TransactionalIds
 from fencepost.diagnose.collect.partitions import ends_of
 from fencepost.diagnose.collect.reading import DamagedBatch, TopicReader, sound_batches
 from fencepost.diagnose.strip.window import (
-    Damage,
     LogWindow,
     ReadBatch,
+    UnreadableOffsets,
     records_from,
     undecided_producers,
     window_end,
@@ -55,7 +55,7 @@ class Side(Enum):
 
 class _Read(NamedTuple):
     batches: list[ReadBatch]
-    damages: list[Damage]
+    damages: list[UnreadableOffsets]
     aborted: set[AbortedSince]
     stable_end: int
     next_offset: int  # All offsets before it are read.
@@ -167,7 +167,7 @@ class _Window:
     def _read(self, position: int, end: int, count: int) -> _Read:
         """Read so many records, or as many bytes as a window may have; the aborted index comes with what is stable."""
         batches: list[ReadBatch] = []
-        damages: list[Damage] = []
+        damages: list[UnreadableOffsets] = []
         aborted: set[AbortedSince] = set()
         stable_end = NOTHING_IS_STABLE
         isolation_level = READ_COMMITTED
@@ -185,12 +185,12 @@ class _Window:
                 found = sound_batches(self._where, fetched.records, position, end)
             except DamagedBatch as e:
                 last = max(e.next_offset - 1, position)
-                damages.append(Damage(position, min(last, end - 1), str(e)))
+                damages.append(UnreadableOffsets(position, min(last, end - 1), str(e)))
                 position = last + 1
                 continue
             except Corrupt as e:
                 problem = f"the record batch at offset {position} cannot be read: {e}; is it older than Kafka 0.11?"
-                damages.append(Damage(position, end - 1, problem))
+                damages.append(UnreadableOffsets(position, end - 1, problem))
                 position = end
                 break
             if found:

@@ -94,7 +94,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenTransaction:
+class OpenOnPartition:
     producer_id: int
     transactional_id: str | None
     first_offset: int
@@ -112,7 +112,7 @@ class Strip:
     cells: tuple[Cell, ...]
     runs: tuple[Run, ...]
     # All that are open on the partition, the first of them holds the last stable offset.
-    open_transactions: tuple[OpenTransaction, ...]
+    open_transactions: tuple[OpenOnPartition, ...]
     opened: Opened | None
     remark: str
     problems: tuple[str, ...]
@@ -250,10 +250,10 @@ def _inside(run: Run, first: int, end: int) -> Run | None:
     return cut if cut.first_offset <= cut.last_offset else None
 
 
-def _open_transactions(window: LogWindow) -> tuple[OpenTransaction, ...]:
+def _open_transactions(window: LogWindow) -> tuple[OpenOnPartition, ...]:
     since = sorted((offset, producer_id) for producer_id, offset in (window.open_since or {}).items() if offset >= 0)
     return tuple(
-        OpenTransaction(
+        OpenOnPartition(
             producer_id=producer_id,
             transactional_id=window.transactional_ids.get(producer_id),
             first_offset=offset,

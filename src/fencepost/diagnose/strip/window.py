@@ -20,7 +20,7 @@ class ReadBatch(NamedTuple):
         return self.batch.header
 
 
-class Damage(NamedTuple):
+class UnreadableOffsets(NamedTuple):
     """Offsets that cannot be read."""
 
     first_offset: int
@@ -40,7 +40,7 @@ class LogWindow:
     first_offset: int
     end_offset: int
     batches: tuple[ReadBatch, ...] = ()
-    damages: tuple[Damage, ...] = ()
+    damages: tuple[UnreadableOffsets, ...] = ()
     # The aborted index of the batches below `stable_end`.
     aborted: tuple[AbortedSince, ...] = ()
     stable_end: int = NOTHING_IS_STABLE

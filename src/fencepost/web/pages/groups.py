@@ -18,9 +18,9 @@ from fencepost.diagnose.groups import (
 )
 from fencepost.diagnose.plain import plain
 from fencepost.diagnose.words import listed
-from fencepost.web.cluster import Cluster
-from fencepost.web.page import NotFound, Page, Params
-from fencepost.web.paging import Shown, is_found, shown
+from fencepost.web.cluster import WatchedCluster
+from fencepost.web.page import Page, Params, SubjectNotFound
+from fencepost.web.paging import ListPage, is_found, shown
 
 # All groups cost several requests to each coordinator.
 GROUPS_EVERY_S = 2.0
@@ -42,7 +42,7 @@ PARTITION_ORDERS: Mapping[str, Callable[[GroupPartition], Any]] = {
 MEMBER_ORDERS: Mapping[str, Callable[[dict[str, Any]], Any]] = {"member_id": lambda member: member["member_id"]}
 
 
-def ask_groups(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
+def ask_groups(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
     return groups_document(diagnose_groups(cluster.recent(collect_groups, GROUPS_EVERY_S)), query)
 
 
@@ -61,17 +61,17 @@ def groups_document(groups: GroupList, query: Mapping[str, str]) -> dict[str, An
     }
 
 
-def _page(page: Shown) -> dict[str, Any]:
+def _page(page: ListPage) -> dict[str, Any]:
     return {"rows": plain(tuple(page.rows)), **page.document()}
 
 
-def ask_group(cluster: Cluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
+def ask_group(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
     group_id = params["group_id"]
     with cluster.client() as client:
         snapshot = collect_group(client, group_id)
     if isinstance(snapshot, tuple):
         hint = f"\n\nhint: did you mean {listed(snapshot)}?" if snapshot else ""
-        raise NotFound(f"there is no group {group_id}{hint}")
+        raise SubjectNotFound(f"there is no group {group_id}{hint}")
     return group_document(for_cluster(diagnose_group(snapshot), cluster.arguments), query)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fencepost.diagnose.strip.strip import GETS, SKIPS, WAITS, Strip, diagnose_strip, read_committed_gets
-from fencepost.diagnose.strip.window import Damage
+from fencepost.diagnose.strip.window import UnreadableOffsets
 from fencepost.diagnose.tail.outcomes import AbortedSince, Fate
 from fencepost.protocol.batch import CODECS, CONTROL
 from fencepost.protocol.records import encode_records
@@ -121,7 +121,7 @@ def test_a_window_within_a_batch_has_its_own_offsets_only() -> None:
 def test_what_cannot_be_read_is_a_run_with_its_reason() -> None:
     broken = bytearray(plain(1, record(b"x" * 100), codec=1).content)
     broken[70:90] = bytes(20)
-    damage = Damage(2, 9, "orders-0: the record batch at offset 2 is damaged")
+    damage = UnreadableOffsets(2, 9, "orders-0: the record batch at offset 2 is damaged")
     strip = diagnose_strip(window(plain(0), read(bytes(broken)), plain(10), damages=(damage,)))
     assert runs(strip) == [("plain", 0, 0), ("unreadable", 1, 1), ("unreadable", 2, 9), ("plain", 10, 10)]
     assert "gzip" in (strip.runs[1].problem or "")

@@ -8,23 +8,23 @@ import pytest
 
 from fencepost.diagnose.collect.strip import MOST_RECORDS, Side
 from fencepost.diagnose.tail.starting import Start, StartKind
-from fencepost.web.page import NotFound, Refused
-from fencepost.web.pages.partition import RECORDS, Wanted, ask, parse_query, partition_document
+from fencepost.web.page import PageRefused, SubjectNotFound
+from fencepost.web.pages.partition import RECORDS, WindowQuery, ask, parse_query, partition_document
 from tests.unit.diagnose.strip.logs import data, marker, plain, record, window
 
 
 def test_without_a_query_the_page_follows_the_end() -> None:
     wanted = parse_query({})
-    assert wanted == Wanted(Start(StartKind.LATEST), Side.BEFORE, None, RECORDS)
+    assert wanted == WindowQuery(Start(StartKind.LATEST), Side.BEFORE, None, RECORDS)
     assert wanted.is_following
 
 
 def test_a_query_names_a_window_and_a_record() -> None:
     at_40 = Start(StartKind.OFFSET, 40)
-    assert parse_query({"offset": "40"}) == Wanted(at_40, Side.AROUND, 40, RECORDS)
-    assert parse_query({"offset": " 40 ", "record": "42"}) == Wanted(at_40, Side.AROUND, 42, RECORDS)
-    assert parse_query({"first": "40", "count": "10"}) == Wanted(at_40, Side.FROM, None, 10)
-    assert parse_query({"before": "40", "record": "39"}) == Wanted(at_40, Side.BEFORE, 39, RECORDS)
+    assert parse_query({"offset": "40"}) == WindowQuery(at_40, Side.AROUND, 40, RECORDS)
+    assert parse_query({"offset": " 40 ", "record": "42"}) == WindowQuery(at_40, Side.AROUND, 42, RECORDS)
+    assert parse_query({"first": "40", "count": "10"}) == WindowQuery(at_40, Side.FROM, None, 10)
+    assert parse_query({"before": "40", "record": "39"}) == WindowQuery(at_40, Side.BEFORE, 39, RECORDS)
     assert parse_query({"count": "999999"}).record_count == MOST_RECORDS
     assert not parse_query({"first": "0"}).is_following
 
@@ -48,13 +48,13 @@ def test_a_time_is_in_utc_unless_it_says_otherwise(text: str) -> None:
     ids=str,
 )
 def test_a_query_that_makes_no_sense_is_refused(query: dict[str, str]) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(PageRefused):
         parse_query(query)
 
 
 @pytest.mark.parametrize("partition", ["-1", "one", "99999999999", ""])
 def test_a_partition_is_a_number(partition: str) -> None:
-    with pytest.raises(NotFound, match="is no partition"):
+    with pytest.raises(SubjectNotFound, match="is no partition"):
         ask(None, {"topic": "orders", "partition": partition}, {})  # type: ignore[arg-type]  # It is not asked.
 
 
