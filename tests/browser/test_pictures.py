@@ -14,6 +14,7 @@ from fencepost.client.client import KafkaClient
 from scripts import dev
 from tests.browser.conftest import PICTURES, Workbench
 from tests.command_line import run_fencepost
+from tests.txn_tools import create_topic, producer_of
 from tests.web_server import TIMEOUT_S
 
 ROUNDS_OF_A_PICTURE = 1500
@@ -69,3 +70,38 @@ def test_the_overview_of_a_busy_cluster_is_a_picture(
     expect(waits.get_by_text("orders-sink-0")).to_be_visible()
     expect(page.get_by_role("link", name="billing")).to_be_visible()
     assert picture(page, "workbench-overview").stat().st_size > 10_000
+
+
+def test_a_partition_with_every_outcome_is_a_picture(
+    page: Page, workbench: Workbench, picture: Callable[[Page, str], Path]
+) -> None:
+    topic = create_topic(workbench.servers, "refunds", 1)
+    plain = Producer({"bootstrap.servers": workbench.servers})
+    sinks = [producer_of(workbench.servers, f"refunds-sink-{n}") for n in range(3)]
+
+    def write(producer: Producer, count: int) -> None:
+        for n in range(count):
+            headers = [("trace", b"4bf92f35")]
+            producer.produce(topic, f'{{"order": {n}, "refund": 12.50}}', key=f"order-{n}", headers=headers)
+        assert producer.flush(TIMEOUT_S) == 0
+
+    for round_ in range(6):
+        for n, sink in enumerate(sinks[:2]):
+            sink.begin_transaction()
+            write(sink, 4)
+            if (round_ + n) % 3:
+                sink.commit_transaction(TIMEOUT_S)
+            else:
+                sink.abort_transaction(TIMEOUT_S)
+        write(plain, 1)
+    sinks[2].begin_transaction()
+    write(sinks[2], 6)
+    sinks[0].begin_transaction()
+    write(sinks[0], 2)
+    sinks[0].commit_transaction(TIMEOUT_S)
+    page.set_viewport_size({"width": 1280, "height": 980})
+    page.goto(workbench.url(f"/partition/{topic}/0?offset=5"))
+    expect(page.locator(".opened")).to_contain_text("Its transaction was committed. All readers get it.")
+    expect(page.locator('[data-kind="open"]')).to_have_count(6)
+    page.evaluate("window.scrollTo(0, 0)")
+    assert picture(page, "workbench-partition").stat().st_size > 10_000
