@@ -81,8 +81,8 @@ def test_a_partition_with_every_outcome_is_a_picture(
 
     def write(producer: Producer, count: int) -> None:
         for n in range(count):
-            headers = [("trace", b"4bf92f35")]
-            producer.produce(topic, f'{{"order": {n}, "refund": 12.50}}', key=f"order-{n}", headers=headers)
+            value = f'{{"order": {n}, "refund": 12.50}}'
+            producer.produce(topic, value, key=f"order-{n}", headers={"trace": b"4bf92f35"})
         assert producer.flush(TIMEOUT_S) == 0
 
     for round_ in range(6):

@@ -17,7 +17,7 @@ from fencepost.client.admin.partitions import (
     list_offsets,
 )
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import BrokerError, DeadlinePassed
+from fencepost.client.failures import DeadlinePassed
 from fencepost.diagnose.collect.names import TransactionalIds
 from fencepost.diagnose.collect.partitions import ends_of
 from fencepost.diagnose.collect.reading import DamagedBatch, TopicReader, sound_batches
@@ -76,9 +76,7 @@ class _Window:
         self._where = where
         self._count = count
         self._reader = TopicReader(client, where.topic, PATIENCE_S)
-        partitions = len(self._reader.topic.leaders)
-        if not 0 <= where.partition < partitions:
-            raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"{where}", f"the topic has {partitions} partitions")
+        client.leader(*where)  # Raises BrokerError if there is no such partition, or no leader.
 
     def collect(self, start: Start, side: Side) -> LogWindow:
         where = self._where
