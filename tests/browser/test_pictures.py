@@ -15,7 +15,7 @@ from fencepost.protocol import errors
 from scripts import dev
 from tests.browser.conftest import PATIENCE_MS, PICTURES, Workbench
 from tests.command_line import run_fencepost
-from tests.txn_tools import producer_of, write
+from tests.txn_tools import create_topic, producer_of, write
 from tests.web_server import TIMEOUT_S, web_server
 
 ROUNDS_OF_A_PICTURE = 1500
@@ -125,3 +125,38 @@ def test_the_playground_after_a_takeover_is_a_picture(
     assert picture(page, "workbench-playground").stat().st_size > 0
     page.get_by_role("button", name="Close the playground").click()
     expect(page.get_by_role("button", name="Open a playground")).to_be_visible(timeout=PATIENCE_MS)
+
+
+def test_a_partition_with_every_outcome_is_a_picture(
+    page: Page, workbench: Workbench, picture: Callable[[Page, str], Path]
+) -> None:
+    topic = create_topic(workbench.servers, "refunds", 1)
+    plain = Producer({"bootstrap.servers": workbench.servers})
+    sinks = [producer_of(workbench.servers, f"refunds-sink-{n}") for n in range(3)]
+
+    def write(producer: Producer, count: int) -> None:
+        for n in range(count):
+            value = f'{{"order": {n}, "refund": 12.50}}'
+            producer.produce(topic, value, key=f"order-{n}", headers={"trace": b"4bf92f35"})
+        assert producer.flush(TIMEOUT_S) == 0
+
+    for round_ in range(6):
+        for n, sink in enumerate(sinks[:2]):
+            sink.begin_transaction()
+            write(sink, 4)
+            if (round_ + n) % 3:
+                sink.commit_transaction(TIMEOUT_S)
+            else:
+                sink.abort_transaction(TIMEOUT_S)
+        write(plain, 1)
+    sinks[2].begin_transaction()
+    write(sinks[2], 6)
+    sinks[0].begin_transaction()
+    write(sinks[0], 2)
+    sinks[0].commit_transaction(TIMEOUT_S)
+    page.set_viewport_size({"width": 1280, "height": 980})
+    page.goto(workbench.url(f"/partition/{topic}/0?offset=5"))
+    expect(page.locator(".opened")).to_contain_text("Its transaction was committed. All readers get it.")
+    expect(page.locator('[data-kind="open"]')).to_have_count(6)
+    page.evaluate("window.scrollTo(0, 0)")
+    assert picture(page, "workbench-partition").stat().st_size > 10_000

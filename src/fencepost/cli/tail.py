@@ -89,7 +89,8 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
     from fencepost.cli.topic import unknown_topic
     from fencepost.client.admin.topics import NO_SUCH_TOPIC
     from fencepost.client.failures import BrokerError
-    from fencepost.diagnose.collect.tail import DamagedBatch, TopicGone, TopicTail
+    from fencepost.diagnose.collect.reading import DamagedBatch, TopicGone
+    from fencepost.diagnose.collect.tail import TopicTail
     from fencepost.protocol.batch import Corrupt
 
     topic, partition = parse_place(place)

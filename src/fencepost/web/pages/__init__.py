@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.web.learn.pages import PAGES as LEARN
 from fencepost.web.page import Page
-from fencepost.web.pages import errors, overview, topics, txn, txns
+from fencepost.web.pages import errors, groups, overview, partition, topics, txn, txns
 
 # In the order of the navigation. Learn comes first of those that need no cluster.
 PAGES: tuple[Page, ...] = (
@@ -12,6 +12,9 @@ PAGES: tuple[Page, ...] = (
     txns.PAGE,
     txn.PAGE,
     topics.PAGE,
+    partition.PAGE,
+    groups.GROUPS,
+    groups.GROUP,
     *LEARN,
     errors.TABLE_PAGE,
     errors.PAGE,

@@ -61,8 +61,8 @@ export function Search({ label, value, onSearch }) {
   return html`<label class="search">${label} <input type="search" value=${text} onInput=${search} /></label>`;
 }
 
-export function Pager({ page, pageCount, total, onPage }) {
-  return html`<nav class="pager" aria-label="Pages">
+export function Pager({ label = "Pages", page, pageCount, total, onPage }) {
+  return html`<nav class="pager" aria-label=${label}>
     <button type="button" disabled=${page <= 1} onClick=${() => onPage(page - 1)}>Previous</button>
     <span>page ${page} of ${pageCount}, ${total.toLocaleString("en")} in all</span>
     <button type="button" disabled=${page >= pageCount} onClick=${() => onPage(page + 1)}>Next</button>
