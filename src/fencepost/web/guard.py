@@ -68,8 +68,9 @@ def refused_site(method: str, headers: Mapping[str, str]) -> Refusal | None:
 
 def refused_change(headers: Mapping[str, str], scheme: str) -> Refusal | None:
     """Refuses a POST that does not come from a page of this server."""
-    origin = headers.get("origin")
-    if origin is not None and origin != f"{scheme}://{headers.get('host', '')}":
+    origin, host = headers.get("origin"), headers.get("host", "")
+    # Behind a proxy with TLS, a page has https and this server has http.
+    if origin is not None and origin not in (f"{scheme}://{host}", f"https://{host}"):
         return Refusal(403, f"the origin {origin} may not change anything", "use the workbench's own page")
     if headers.get(OWN_HEADER) != "1":
         return Refusal(

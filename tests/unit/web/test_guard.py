@@ -47,10 +47,12 @@ def test_a_change_needs_the_own_origin_the_own_header_and_json() -> None:
     }
     assert refused_change(right, "http") is None
     assert refused_change({k: v for k, v in right.items() if k != "origin"}, "http") is None, "a program sends none"
+    assert refused_change(right | {"origin": "https://127.0.0.1:8080"}, "http") is None, "a proxy with TLS is in front"
+    assert refused_change(right, "https") is not None
     for wrong in (
         {"origin": "http://evil.example"},
         {"origin": "null"},
-        {"origin": "https://127.0.0.1:8080"},
+        {"origin": "http://127.0.0.1:8081"},
         {"x-fencepost": ""},
         {"content-type": "text/plain"},
     ):

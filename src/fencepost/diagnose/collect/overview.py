@@ -8,6 +8,7 @@ from collections import deque
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.partitions import list_offsets, read_batches
 from fencepost.client.client import KafkaClient
+from fencepost.client.failures import ClientError
 from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.collect.partitions import collect_lso
 from fencepost.diagnose.collect.state_log import log_partitions
@@ -48,7 +49,10 @@ class EndsWatch:
 
     def look(self, client: KafkaClient) -> Rates:
         """Count what has ended since the last look. Raises ClientError."""
-        ends = list_offsets(client, log_partitions(client)).found
+        answers = list_offsets(client, log_partitions(client))
+        if answers.problems and not answers.found:
+            raise ClientError(answers.problems[0])
+        ends = answers.found
         now = time.monotonic()
         took_s = now - self._looked_at
         if took_s > LONGEST_PAUSE_S:

@@ -4,8 +4,7 @@ import { State } from "../parts/badge.js";
 import { Lanes } from "../parts/lanes.js";
 import { partitionAddress, txnAddress } from "../parts/links.js";
 import { Machine } from "../parts/machine.js";
-import { Prose } from "../parts/prose.js";
-import { Command, counted, Name, visible } from "../parts/text.js";
+import { Command, counted, Name, Prose, visible } from "../parts/text.js";
 import { duration, instant } from "../parts/time.js";
 
 const OUTCOMES = {
@@ -40,7 +39,7 @@ function Explanation({ explanation, similar }) {
     <h2 id="explanation">What happened, and what to do</h2>
     <dl class="explained">
       ${explanation.findings.map(
-        (finding, n) => html`<div key=${n}><dt>${finding.label}</dt><dd class="said"><${Prose} text=${finding.text} name=${explanation.transactional_id} /></dd></div>`
+        (finding, n) => html`<div key=${n}><dt>${finding.label}</dt><dd class="said"><${Prose} name=${explanation.transactional_id}>${finding.text}<//></dd></div>`
       )}
     </dl>
     ${similar.length > 0 &&
@@ -49,7 +48,7 @@ function Explanation({ explanation, similar }) {
     html`<ul class="findings advice">
       ${explanation.actions.map(
         (action, n) => html`<li key=${n}>
-          <p><${Prose} text=${action.advice} name=${explanation.transactional_id} /></p>
+          <p><${Prose} name=${explanation.transactional_id}>${action.advice}<//></p>
           ${action.command && html`<${Command}>${action.command}<//>`}
         </li>`
       )}

@@ -5,9 +5,8 @@
 //          sources: [{kind, title, fields, where, offset}]}]
 import { html, useState } from "../view.js";
 import { partitionAddress } from "./links.js";
-import { Prose } from "./prose.js";
 import { useStylesheet } from "./stylesheet.js";
-import { visible } from "./text.js";
+import { Prose, visible } from "./text.js";
 import { duration, instant } from "./time.js";
 
 const LANE = 32;
@@ -120,7 +119,7 @@ function Step({ lanes, step, before, isOpen, toggle, note, name }) {
         ${step.request && step.request !== step.name && html` <span class="lanes-chip">by ${step.request}</span>`}
         ${step.producer_epoch !== null && html` <span class="lanes-chip">epoch ${step.producer_epoch}</span>`}
         ${word && html` <span class="lanes-chip lanes-look">${word}</span>`}
-        <span class="lanes-sentence"><${Prose} text=${step.sentence} name=${name} /></span>
+        <span class="lanes-sentence"><${Prose} name=${name}>${step.sentence}<//></span>
       </span>
     </button>
     <div id=${id} class="lanes-behind" hidden=${!isOpen}>

@@ -14,9 +14,9 @@ export const Name = ({ children }) => html`<bdi class="name">${visible(children)
 
 export const counted = (number, what) => `${number.toLocaleString("en")} ${what}${number === 1 ? "" : "s"}`;
 
-// A sentence of a diagnosis: what stands between backticks is code.
-export const Prose = ({ children }) =>
-  visible(children)
+// A sentence of a diagnosis: what stands between backticks is code. The backticks of a name in it must not get lost.
+export const Prose = ({ children, name = "" }) =>
+  name.includes("`") ? visible(children) : visible(children)
     .split("`")
     .map((part, n, parts) => (n % 2 && n < parts.length - 1 ? html`<code class="name">${part}</code>` : n % 2 ? `\`${part}` : part));
 
