@@ -52,7 +52,7 @@ class Workbench(NamedTuple):
         return self.server.url.rstrip("/") + path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     recorded = ROOT / ".tools" / "chromium"
     if not recorded.is_file():
