@@ -75,7 +75,9 @@ def check_events(events: list[WireEvent], client: str) -> None:
     """Each request has its reply, and each transaction its steps in order."""
     asked = {(e.connection, e.correlation_id, e.api) for e in events if e.kind == "request"}
     answered = {(e.connection, e.correlation_id, e.api) for e in events if e.kind == "reply"}
-    assert answered == asked
+    # A client may close the connection to a bootstrap server before the answer, if it has found another way.
+    assert answered <= asked
+    assert {api for _, _, api in asked - answered} <= {"FindCoordinator"}
     assert all(e.duration_us is not None and e.error is not None for e in events if e.kind == "reply")
     ended = [e.about["committed"] for e in events if e.kind == "request" and e.api == "EndTxn"]
     assert ended.count(True) >= 3

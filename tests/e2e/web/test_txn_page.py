@@ -14,11 +14,11 @@ from fencepost.client.client import KafkaClient
 from fencepost.web.cluster import WatchedCluster
 from fencepost.web.page import PageRefused, SubjectNotFound
 from fencepost.web.pages import txn
-from tests.engines.apache_kafka import ApacheKafka
+from tests.e2e.conftest import Target
 from tests.examples import Identity, write_unknown
 from tests.readers.reading import TIMEOUT_S
 from tests.step_producer import StepProducer
-from tests.txn_tools import BOTH, cluster, create_topic, producer_of, write
+from tests.txn_tools import cluster, create_topic, producer_of, write
 
 PAUSE_S = 0.05
 
@@ -53,14 +53,9 @@ class Bench(NamedTuple):
         return str(txn.PAGE.actions[action].says(self.cluster, {"transactional_id": self.id}, given)["text"])
 
 
-@pytest.fixture(scope="module", params=BOTH)
-def servers(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "apache":
-        kafka: ApacheKafka = request.getfixturevalue("apache")
-        yield kafka.bootstrap_servers
-        return
-    with cluster(request.param) as servers:
-        yield servers
+on_both = pytest.mark.parametrize(
+    "target", ["fencepost TV2", pytest.param("apache TV2", marks=pytest.mark.java)], indirect=True
+)
 
 
 @contextmanager
@@ -77,8 +72,8 @@ def bench_on(servers: str, unique: Callable[[str], str]) -> Iterator[Bench]:
 
 
 @pytest.fixture
-def bench(servers: str, unique: Callable[[str], str]) -> Iterator[Bench]:
-    with bench_on(servers, unique) as bench:
+def bench(target: Target, unique: Callable[[str], str]) -> Iterator[Bench]:
+    with bench_on(target.servers, unique) as bench:
         yield bench
 
 
@@ -108,6 +103,7 @@ def story(document: Any, bench: Bench) -> list[tuple[str, str, str, str | None, 
     ]
 
 
+@on_both
 def test_a_commit_is_shown_from_the_registration_to_the_readers(bench: Bench) -> None:
     producer = StepProducer(bench.client, bench.id)
     producer.init()
@@ -146,6 +142,7 @@ def test_a_commit_is_shown_from_the_registration_to_the_readers(bench: Bench) ->
     ]  # fmt: skip
 
 
+@on_both
 def test_an_open_transaction_shows_who_waits(bench: Bench) -> None:
     write(producer_of(bench.servers, bench.id), bench.topic, "half an order", (0,))
     document = bench.ask()
@@ -172,6 +169,7 @@ def ends_of(document: Any, bench: Bench) -> list[tuple[str, str, str | None, str
     ]
 
 
+@on_both
 def test_an_abort_by_the_client_is_told_from_the_others(bench: Bench) -> None:
     producer = producer_of(bench.servers, bench.id)
     write(producer, bench.topic, "half an order", (0,))
@@ -182,6 +180,7 @@ def test_an_abort_by_the_client_is_told_from_the_others(bench: Bench) -> None:
     ]
 
 
+@on_both
 def test_a_timeout_is_told_from_the_others(bench: Bench) -> None:
     write(producer_of(bench.servers, bench.id, timeout_ms=1000), bench.topic, "half an order", (0,))
     [decided, complete] = ends_of(bench.ask_until("CompleteAbort"), bench)
@@ -190,6 +189,7 @@ def test_a_timeout_is_told_from_the_others(bench: Bench) -> None:
     assert complete[:3] == ("CompleteAbort", "aborted", None)
 
 
+@on_both
 def test_a_takeover_is_told_from_the_others(bench: Bench) -> None:
     write(producer_of(bench.servers, bench.id), bench.topic, "half an order", (0,))
     producer_of(bench.servers, bench.id)
@@ -200,6 +200,7 @@ def test_a_takeover_is_told_from_the_others(bench: Bench) -> None:
     assert registered[3].endswith("producers with 1 or less are fenced")
 
 
+@on_both
 def test_a_fence_from_the_page_asks_first_and_says_what_it_changed(bench: Bench) -> None:
     write(producer_of(bench.servers, bench.id), bench.topic, "half an order", (0,))
     says = bench.says("fence")
@@ -213,6 +214,7 @@ def test_a_fence_from_the_page_asks_first_and_says_what_it_changed(bench: Bench)
     assert registered[:3] == ("Empty", "fenced", "operator")
 
 
+@on_both
 def test_an_abort_from_the_page_needs_an_open_transaction(bench: Bench) -> None:
     producer = producer_of(bench.servers, bench.id)
     with pytest.raises(PageRefused, match="has no open transaction that its coordinator knows: it is Empty"):
@@ -246,6 +248,7 @@ def test_a_late_write_is_shown_and_the_page_ends_it(unverified: Bench) -> None:
     assert not [step for step in bench.ask()["timeline"]["steps"] if step["look"] == "late"]
 
 
+@on_both
 def test_an_earlier_transaction_has_an_address_of_its_own(bench: Bench) -> None:
     producer = StepProducer(bench.client, bench.id)
     producer.init()
@@ -264,6 +267,7 @@ def test_an_earlier_transaction_has_an_address_of_its_own(bench: Bench) -> None:
     assert bench.ask(round="no number")["timeline"]["shown"] == rounds[-1]["key"]
 
 
+@on_both
 def test_an_unknown_id_is_explained(bench: Bench) -> None:
     producer_of(bench.servers, bench.id)
     document = bench.ask(f"{bench.id}-x")
@@ -271,6 +275,7 @@ def test_an_unknown_id_is_explained(bench: Bench) -> None:
     assert document["explanation"]["cause"] == "unknown_id"
 
 
+@on_both
 def test_only_fencepost_remembers_requests_and_the_steps_are_the_same(bench: Bench) -> None:
     write(producer_of(bench.servers, bench.id), bench.topic, "an order", (0,))
     steps = {s["name"]: s for s in bench.ask()["timeline"]["steps"]}
