@@ -135,7 +135,8 @@ def test_the_strip_is_walked_with_the_keyboard_alone(page: Page, workbench: Work
     expect(cell(page, 449)).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.engines)])
+@pytest.mark.engines
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_partition_fits_every_screen_and_has_no_barriers(
     page: Page, workbench: Workbench, topic: str, scheme: str
 ) -> None:

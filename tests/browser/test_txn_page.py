@@ -252,7 +252,8 @@ def test_the_keyboard_opens_a_step_and_fences_a_producer(page: Page, workbench: 
     expect(page.get_by_role("button", name="Fence the producer …")).to_be_focused()
 
 
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.engines)])
+@pytest.mark.engines
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_fits_every_screen_and_has_no_barriers(page: Page, workbench: Workbench, scheme: str) -> None:
     id_ = f"screens-{scheme}"
     producer = producer_of(workbench.servers, id_)
