@@ -127,12 +127,13 @@ def test_the_playground_after_a_takeover_is_a_picture(
     expect(page.get_by_role("button", name="Open a playground")).to_be_visible(timeout=PATIENCE_MS)
 
 
+@pytest.mark.engines
 def test_a_partition_with_every_outcome_is_a_picture(
     page: Page, workbench: Workbench, picture: Callable[[Page, str], Path]
 ) -> None:
-    topic = create_topic(workbench.servers, "refunds", 1)
+    topic = create_topic(workbench.servers, "returns", 1)
     plain = Producer({"bootstrap.servers": workbench.servers})
-    sinks = [producer_of(workbench.servers, f"refunds-sink-{n}") for n in range(3)]
+    sinks = [producer_of(workbench.servers, f"returns-sink-{n}") for n in range(3)]
 
     def write(producer: Producer, count: int) -> None:
         for n in range(count):
