@@ -8,9 +8,9 @@ BIN := .venv/bin
 STAMPS := .venv/stamps
 PYTEST := $(BIN)/python -m pytest -q
 FAST_TESTS = $(wildcard tests/unit tests/transcripts tests/properties tests/simulation)
-SOCKET_TESTS = $(wildcard tests/conformance tests/e2e)
+SOCKET_TESTS = $(wildcard tests/conformance tests/e2e tests/browser)
 
-.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim search wheel compat fast-tests java jars spark spark-jar other-engines
+.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim search wheel compat pictures fast-tests java jars chromium spark spark-jar other-engines
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -33,7 +33,11 @@ jars: java
 	@[ ! -s .tools/java-home ] || { $(MAKE) $(STAMPS)/engines -s && $(BIN)/python -m scripts.setup_jars \
 	  && $(BIN)/python -m scripts.build_jar; }
 
-setup: $(STAMPS)/env jars ## set up only: .venv/bin/fencepost is there afterwards
+# For the tests of the workbench in a browser.
+chromium: | $(STAMPS)/env
+	@[ -s .tools/chromium ] && [ -x "$$(cat .tools/chromium)" ] || $(BIN)/python -m scripts.setup_chromium
+
+setup: $(STAMPS)/env jars chromium ## set up only: .venv/bin/fencepost is there afterwards
 
 # The jar of the sink itself. Java is required.
 spark-jar: $(STAMPS)/env
@@ -71,7 +75,7 @@ bench: setup ## side by side with Apache Kafka, and with Spark's own sink
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.spark_sink
 
-dev: $(STAMPS)/env ## [LISTEN=127.0.0.1:9092] a broker with sample transactions, one of them open and one hanging, kept running; its data stays in .dev-data
+dev: $(STAMPS)/env ## [LISTEN=127.0.0.1:9092] a broker with sample transactions, one of them open and one hanging, and the workbench, kept running; its data stays in .dev-data
 	@$(BIN)/python -m scripts.dev $(LISTEN)
 
 wheel: spark-jar ## build the wheel into dist/
@@ -105,6 +109,9 @@ sim: $(STAMPS)/env ## SECONDS=60 [SEED=... VERBOSE=1] the broker on a simulated 
 
 search: $(STAMPS)/env ## ROUNDS=10 the property tests with examples that no run has played before
 	@for round in $$(seq $(or $(ROUNDS),10)); do $(PYTEST) -n 2 --hypothesis-profile search tests/properties || exit; done
+
+pictures: setup ## take the pictures of the documents again, in Chromium
+	@FENCEPOST_PICTURES=1 $(PYTEST) tests/browser/test_pictures.py
 
 compat: setup ## run real clients and Apache Kafka's tools, and write docs/compatibility.md from what they did
 	@$(BIN)/python scripts/compatibility.py

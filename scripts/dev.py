@@ -5,7 +5,8 @@
 After the transactions of `fencepost demo brew`, one transaction stays open, until its timeout, and one hangs: it is
 open on a partition and unknown to its coordinator. `fencepost txn` has something to explain then. The broker does not
 verify the partitions of transactions (KIP-890), because nothing could hang otherwise.
-The data stays in FOLDER: `.dev-data`, or `.dev-data-PORT` for another port.
+The data stays in FOLDER: `.dev-data`, or `.dev-data-PORT` for another port. The workbench runs beside the broker at
+127.0.0.1:8080, or at a free port if that is taken, and its pages may change the cluster.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import InitProducerIdRequest, ProduceRequest
+from fencepost.testing.child import start_module
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCEPOST = Path(sys.executable).with_name("fencepost")
 DEFAULT = "127.0.0.1:9092"
+WEB = "127.0.0.1:8080"
 TIMEOUT_MS = 900_000  # The longest that a broker allows by default.
 TOPIC = "audit"
 # From Produce v12 on, a broker adds the partition to the transaction; before, the client must do so, and this one does
@@ -64,6 +67,15 @@ def leave_open(client: KafkaClient, transactional_id: str, partition: int, produ
     assert written.error_code == errors.NONE, errors.name_of(written.error_code)
 
 
+def start_workbench(address: str) -> str:
+    """Start `fencepost web`, which ends when this process does. Returns its URL."""
+    listen = WEB if port_problem(WEB) is None else "127.0.0.1:0"
+    arguments = ("--bootstrap", address, "--listen", listen, "--allow-actions", "--until-stdin-closes")
+    child = start_module("fencepost", "web", *arguments)
+    assert child.stdout is not None
+    return child.stdout.readline().strip().removeprefix("ready ")
+
+
 def main() -> int:
     listen = sys.argv[1] if len(sys.argv) > 1 else DEFAULT
     if (problem := port_problem(listen)) is not None:
@@ -86,8 +98,10 @@ def main() -> int:
             with KafkaClient({"bootstrap.servers": address}) as client:
                 leave_open(client, "audit-open", 0, ADDS_PARTITION)
                 leave_open(client, "audit-hanging", 1, LEAVES_PARTITION_OUT)
+            workbench = start_workbench(address)
             print(
-                f"\nThe broker is at {address}, with the transactions above. Two more are not ended:\n"
+                f"\nThe workbench is at {workbench}\n"
+                f"The broker is at {address}, with the transactions above. Two more are not ended:\n"
                 f"  fencepost doctor --bootstrap {address}                   what is wrong, the worst first\n"
                 f"  fencepost tail {TOPIC} --bootstrap {address}               their records, each with its outcome\n"
                 f"  fencepost txn lso --bootstrap {address}                  who waits for which transaction\n"

@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fencepost.diagnose.moves import TXN_CAUSES
 from fencepost.machines.group.classic.group import LEGAL as GROUP_MOVES
 from fencepost.machines.log.interface import Log, LogConfig
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
@@ -42,26 +43,6 @@ _BLOCK = re.compile(r"(<!-- generated: (.+?) -->\n)(.*?)(<!-- /generated -->)", 
 S = TypeVar("S", bound=Enum)
 
 # What causes a move. A test checks that each of them is in the table of legal moves.
-TXN_CAUSES = {
-    ("Empty", "Empty"): "InitProducerId",
-    ("Empty", "Ongoing"): "a partition is added",
-    ("Empty", "PrepareAbort"): "EndTxn abort (TV2)",
-    ("Empty", "Dead"): "the id expires",
-    ("Ongoing", "Ongoing"): "another partition is added",
-    ("Ongoing", "PrepareCommit"): "EndTxn commit",
-    ("Ongoing", "PrepareAbort"): "EndTxn abort, timeout, or a new producer",
-    ("Ongoing", "PrepareEpochFence"): "in Kafka's table, never recorded here",
-    ("PrepareCommit", "CompleteCommit"): "all markers are written",
-    ("PrepareAbort", "CompleteAbort"): "all markers are written",
-    ("CompleteCommit", "Empty"): "InitProducerId",
-    ("CompleteCommit", "Ongoing"): "the next transaction begins",
-    ("CompleteCommit", "Dead"): "the id expires",
-    ("CompleteAbort", "Empty"): "InitProducerId",
-    ("CompleteAbort", "Ongoing"): "the next transaction begins",
-    ("CompleteAbort", "Dead"): "the id expires",
-    ("CompleteCommit", "PrepareAbort"): "EndTxn abort (TV2)",
-    ("CompleteAbort", "PrepareAbort"): "EndTxn abort (TV2)",
-}
 GROUP_CAUSES = {
     ("Empty", "PreparingRebalance"): "a first member joins",
     ("PreparingRebalance", "CompletingRebalance"): "all members have joined, or the time is up",

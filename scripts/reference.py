@@ -38,6 +38,7 @@ from fencepost.diagnose.topics import TopicChanges, TopicDescription, TopicList
 from fencepost.diagnose.txns import TxnDescription, TxnList
 from fencepost.diagnose.users import UserList
 from fencepost.spark.preflight.report import CheckReport
+from fencepost.tap.decoding import WireEvent
 
 ROOT = Path(__file__).resolve().parent.parent
 _DIFFERS = re.compile(r"^( *)# Differs: (.*)\n((?:\1# .*\n)*)", re.MULTILINE)
@@ -157,7 +158,7 @@ DOCUMENTS: dict[str, type[Any]] = {
 }
 
 # The documents of a command that prints one in each line; `type` tells them apart.
-LINES: dict[str, tuple[type[Any], ...]] = {"tail": (TailRecord, TailMarker, TailEnd)}
+LINES: dict[str, tuple[type[Any], ...]] = {"tail": (TailRecord, TailMarker, TailEnd), "tap": (WireEvent,)}
 
 
 def commands(group: click.Group = fencepost, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
@@ -219,7 +220,8 @@ def command_page(name: str) -> str:
         lines += ["## JSON", "", f"The document that `--json` prints{watched}.", ""]
         lines += _json_tables(DOCUMENTS[name])
     if name in LINES:
-        lines += ["## JSON", "", "With `--json`, each line is one of these documents; `type` tells which.", ""]
+        kinds = "this document" if len(LINES[name]) == 1 else "one of these documents; `type` tells which"
+        lines += ["## JSON", "", f"With `--json`, each line is {kinds}.", ""]
         lines += _json_tables(*LINES[name])
     return "\n".join(lines)
 
@@ -274,6 +276,7 @@ def _json_type(text: str) -> str:
         "Effect": "string",
         "Severity": "string",
         "Command": "string",
+        "dict[str, Any]": "object",
     }
     return names.get(text, text)
 

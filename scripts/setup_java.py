@@ -7,18 +7,22 @@ script only prints one line that says what to install. With `--needed` it also f
 from __future__ import annotations
 
 import os
-import platform
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
-from scripts.quietly import TOOLS, StepFailed, say, step
+from scripts.quietly import TOOLS, StepFailed, say
+from scripts.system_packages import Names, install
 
 OLDEST = 17
+PACKAGES = Names(
+    apt=["openjdk-17-jdk-headless", "default-jdk-headless"],
+    dnf=["java-17-openjdk-devel", "java-21-openjdk-devel", "java-latest-openjdk-devel"],
+    brew=["openjdk@17"],
+)
 USUAL_PLACES = [
     "/usr/lib/jvm/*",
     "/usr/java/*",
@@ -75,66 +79,12 @@ def find() -> tuple[Path | None, list[str]]:
     return (good[0] if good else None), too_old
 
 
-def as_root() -> list[str] | None:
-    """How to run a command as root without a password; None when that is not allowed."""
-    if os.geteuid() == 0:
-        return []
-    sudo = ["sudo", "-n"]
-    if shutil.which("sudo") and subprocess.run([*sudo, "true"], capture_output=True, check=False).returncode == 0:
-        return sudo
-    return None
-
-
-def install_first_of(command: list[str], packages: list[str]) -> None:
-    """Install the first package that this release of the system still carries."""
-    *earlier, last = packages
-    for package in earlier:
-        try:
-            step(f"installing {package}", [*command, package])
-            return
-        except StepFailed:
-            continue
-    step(f"installing {last}", [*command, last])
-
-
-def install() -> None:
-    """Install Java with the system's package manager. Raises StepFailed when there is no way to."""
-    if platform.system() == "Darwin":
-        if not shutil.which("brew"):
-            raise StepFailed("Homebrew is not installed")
-        install_first_of(["brew", "install"], ["openjdk@17"])
-        return
-    root = as_root()
-    if root is None:
-        raise StepFailed("no right to install packages (not root, and sudo asks for a password)")
-    if shutil.which("apt-get"):
-        # sudo drops the environment, so the answer to apt's questions goes through env(1).
-        apt = [
-            *root,
-            "env",
-            "DEBIAN_FRONTEND=noninteractive",
-            "apt-get",
-            "-qq",
-            "-y",
-            "--no-install-recommends",
-        ]
-        # One dead source among many fails the update, and Java may come from another.
-        with suppress(StepFailed):
-            step("updating the package lists", [*apt, "update"])
-        install_first_of([*apt, "install"], ["openjdk-17-jdk-headless", "default-jdk-headless"])
-    elif shutil.which("dnf"):
-        packages = ["java-17-openjdk-devel", "java-21-openjdk-devel", "java-latest-openjdk-devel"]
-        install_first_of([*root, "dnf", "-q", "-y", "install"], packages)
-    else:
-        raise StepFailed("no package manager that this script knows (apt-get, dnf, brew)")
-
-
 def main() -> int:
     home, too_old = find()
     reason = ""
     if home is None:
         try:
-            install()
+            install(PACKAGES)
         except StepFailed as failure:
             reason = str(failure).splitlines()[0]
         home, too_old = find()

@@ -4,6 +4,7 @@ The tests of a file share what it starts, and some files share more:
 
 - The tests of the sink share one Spark. The refunds demo starts its own and runs beside them.
 - Most questions to Apache Kafka share one broker, the fixture `oracle`.
+- The tests of the workbench share one browser.
 
 What takes longest begins first, so that no worker is left with a long file when the others are done.
 
@@ -27,6 +28,7 @@ settings.load_profile("repeatable")
 TOGETHER = {
     "spark": ("tests/e2e/spark/",),
     "operating": ("tests/e2e/operating/",),
+    "browser": ("tests/browser/",),
     "oracle": tuple(
         f"tests/conformance/test_{name}.py"
         for name in ("checks", "groups", "placements", "replies", "sequences", "single_requests", "walks")
@@ -44,6 +46,7 @@ LONGEST_FIRST = (
     "tests/e2e/clients/test_java.py",
     "tests/e2e/test_guides.py",
     "operating",
+    "browser",
 )
 
 

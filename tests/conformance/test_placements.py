@@ -24,7 +24,7 @@ SHORT = [word for length in range(1, 5) for word in placements(length)]
 PREPARE = {"fencepost.endtxn.reply": "prepare"}
 
 
-@pytest.mark.parametrize("version", [TV1, TV2])
+@pytest.mark.parametrize("version", [pytest.param(TV1, marks=pytest.mark.engines), TV2])
 def test_readers_of_every_short_log_see_the_same(version: int, oracle: ApacheTarget, tmp_path: Path) -> None:
     theirs = observed(oracle, f"short-{version}", SHORT, version)
     assert not described(theirs, observed(PureBroker(), "short", SHORT, version))

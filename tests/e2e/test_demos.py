@@ -385,7 +385,7 @@ def test_brew_holds_on_apache_kafka_too(apache: ApacheKafka) -> None:
 
 
 @pytest.mark.java
-@pytest.mark.slow
+@pytest.mark.engines
 def test_zombie_isolation_and_read_hold_on_apache_kafka_too(apache: ApacheKafka) -> None:
     servers = ("--bootstrap", apache.bootstrap_servers)
     play("zombie", *servers)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 from scripts.dev import port_problem
@@ -48,6 +49,11 @@ def test_one_transaction_is_open_and_one_hangs(tmp_path: Path) -> None:
                 said += line
             address = re.findall(r"The broker is at (\S+),", said)[0]
             assert f"fencepost doctor --bootstrap {address}" in said
+            workbench = re.findall(r"The workbench is at (\S+)", said)[0]
+            with urllib.request.urlopen(f"{workbench}?format=json", timeout=60) as answer:
+                overview = json.load(answer)
+            assert [row["transactional_id"] for row in overview["oldest"]] == ["audit-open"]
+            assert {pin["is_orphan"] for pin in overview["pins"]} == {True, False}
             assert f"fencepost tail audit --bootstrap {address}" in said
             listed = run_fencepost("txn", "list", "--bootstrap", address, "--state", "Ongoing", "--json")
             assert "audit-open" in json.dumps(json.loads(listed.stdout))

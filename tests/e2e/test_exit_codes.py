@@ -86,6 +86,7 @@ ON_THE_BROKER = [
     ("tail orders:9", ONE),
     ("tail zz*", ONE),
     ("tail orders --from soon", WRONG_USE),
+    ("tap --listen 192.0.2.1:9093", ONE),  # An address that no machine has.
     ("topic list", OK),
     ("topic describe orders", OK),
     ("topic describe nosuch", ONE),
@@ -127,6 +128,9 @@ WITHOUT_A_BROKER = [
     ("doctor", UNANSWERED),
     ("spark check --id orders-1 --no-spark", UNANSWERED),
     ("exporter --listen 192.0.2.1:9405", ONE),  # An address that no machine has.
+    ("tap --output nosuch/file", ONE),
+    ("web --listen 0.0.0.0:8080", WRONG_USE),  # Other machines would reach it, and there is no token.
+    ("web --listen nowhere", WRONG_USE),
     ("salvage check --data nosuch", ONE),
     ("salvage export nosuch", ONE),
     ("salvage list --data nosuch", ONE),
@@ -274,4 +278,4 @@ def test_the_table_has_an_example_of_every_code_and_of_every_command_s_code_1() 
     assert {name for name in missing if WHEN_1[name].startswith(NEVER)} == {"group list", "topic list"}
     # The broker is tried above; the others have tests of their own.
     untried = {name for name in missing if not WHEN_1[name].startswith(NEVER)}
-    assert untried == {"broker", "cluster nodes", "demo", "spark-jar"}
+    assert untried == {"broker", "cluster nodes", "demo", "spark-jar", "web"}

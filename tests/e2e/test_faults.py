@@ -1,4 +1,7 @@
-"""Faults on demand: each kind, on real clients. The tests of the guide are run by `test_guides.py`."""
+"""Faults on demand: each kind, on real clients, by the broker itself and by a tap before it.
+
+The tests of the guide are run by `test_guides.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import EndTxnRequest, HeartbeatRequest, InitProducerIdRequest, ProduceRequest
-from fencepost.testing import Broker, BrokerFailed, OrderRefused
+from fencepost.testing import Broker, BrokerFailed, OrderRefused, Tap
 from tests.e2e.clients.confluent import text_of
 from tests.readers.reading import connect
 
@@ -26,7 +29,20 @@ def broker() -> Iterator[Broker]:
         yield started
 
 
-def producer_of(broker: Broker, transactional_id: str = "orders-1", **settings: object) -> Producer:
+Front = Broker | Tap
+
+
+@pytest.fixture(params=["broker", "tap"])
+def front(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Front]:
+    """What clients connect to, and what has the faults: the broker, or a tap before it."""
+    if request.param == "broker":
+        yield broker
+        return
+    with Tap(broker.bootstrap_servers) as tap:
+        yield tap
+
+
+def producer_of(broker: Front, transactional_id: str = "orders-1", **settings: object) -> Producer:
     config = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": transactional_id, "log_level": 0}
     producer = Producer(config | {name.replace("_", "."): value for name, value in settings.items()})
     producer.init_transactions(TIMEOUT_S)
@@ -39,7 +55,7 @@ def begin_and_send(producer: Producer, value: str) -> None:
     assert producer.flush(TIMEOUT_S) == 0
 
 
-def committed(broker: Broker, count: int) -> list[str]:
+def committed(broker: Front, count: int) -> list[str]:
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
     )
@@ -58,16 +74,16 @@ def committed(broker: Broker, count: int) -> list[str]:
 # --- each kind of fault -----------------------------------------------------------------------------------
 
 
-def test_a_request_that_is_refused_is_not_served_and_a_reply_that_is_changed_is_to_one_that_was(broker: Broker) -> None:
-    with connect(broker.bootstrap_servers) as client:
+def test_a_request_that_is_refused_is_not_served_and_a_reply_that_is_changed_is_to_one_that_was(front: Front) -> None:
+    with connect(front.bootstrap_servers) as client:
         granted = client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4)
-        broker.faults.inject_error("InitProducerId", "NOT_COORDINATOR")
+        front.faults.inject_error("InitProducerId", "NOT_COORDINATOR")
         refused = client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4)
         assert (refused.error_code, refused.producer_id) == (errors.NOT_COORDINATOR, -1)
         assert client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4).producer_epoch == (
             granted.producer_epoch + 1
         )
-        broker.faults.inject_error("INIT_PRODUCER_ID", errors.NOT_COORDINATOR, at="reply")
+        front.faults.inject_error("INIT_PRODUCER_ID", errors.NOT_COORDINATOR, at="reply")
         changed = client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4)
         assert (changed.error_code, changed.producer_id) == (errors.NOT_COORDINATOR, -1)
         assert client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4).producer_epoch == (
@@ -76,15 +92,15 @@ def test_a_request_that_is_refused_is_not_served_and_a_reply_that_is_changed_is_
 
 
 @pytest.mark.parametrize("at", ["request", "reply"])
-def test_an_error_stands_where_the_api_has_it_for_each_partition(broker: Broker, at: str) -> None:
+def test_an_error_stands_where_the_api_has_it_for_each_partition(front: Front, at: str) -> None:
     batch = encode_batch([(b"k", b"v")], 0)
     data = [ProduceRequest.PartitionProduceData(0, batch)]
     request = ProduceRequest(None, -1, 30_000, [ProduceRequest.TopicProduceData("orders", partition_data=data)])
-    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": front.bootstrap_servers})
     producer.produce("orders", "the topic is there")
     assert producer.flush(TIMEOUT_S) == 0
-    fault = broker.faults.inject_error("Produce", "NOT_ENOUGH_REPLICAS", at=at)
-    with connect(broker.bootstrap_servers) as client:
+    fault = front.faults.inject_error("Produce", "NOT_ENOUGH_REPLICAS", at=at)
+    with connect(front.bootstrap_servers) as client:
         [topic] = client.call(request, version=9).responses
         [partition] = topic.partition_responses
         assert (topic.name, partition.index, partition.error_code) == ("orders", 0, errors.NOT_ENOUGH_REPLICAS)
@@ -94,10 +110,10 @@ def test_an_error_stands_where_the_api_has_it_for_each_partition(broker: Broker,
         assert topic.partition_responses[0].base_offset == (1 if at == "request" else 2)
 
 
-def test_a_delay_holds_the_reply_back_and_the_request_if_wanted(broker: Broker) -> None:
-    with connect(broker.bootstrap_servers) as client:
+def test_a_delay_holds_the_reply_back_and_the_request_if_wanted(front: Front) -> None:
+    with connect(front.bootstrap_servers) as client:
         for at in ("reply", "request"):
-            fault = broker.faults.delay_on("Heartbeat", ms=300, at=at)
+            fault = front.faults.delay_on("Heartbeat", ms=300, at=at)
             began = time.monotonic()
             assert client.call(HeartbeatRequest("g", -1, "m"), version=4).error_code == errors.UNKNOWN_MEMBER_ID
             # The event loop counts whole milliseconds, so a timer may be up to one millisecond early.
@@ -105,53 +121,53 @@ def test_a_delay_holds_the_reply_back_and_the_request_if_wanted(broker: Broker) 
             assert fault.hits == 1
 
 
-def test_a_dropped_reply_leaves_the_client_waiting_until_the_fault_is_cleared(broker: Broker) -> None:
-    producer = producer_of(broker)
+def test_a_dropped_reply_leaves_the_client_waiting_until_the_fault_is_cleared(front: Front) -> None:
+    producer = producer_of(front)
     begin_and_send(producer, "placed")
-    with broker.faults.drop_on("EndTxn") as fault:
+    with front.faults.drop_on("EndTxn") as fault:
         with pytest.raises(KafkaException) as caught:
             producer.commit_transaction(1)
         assert caught.value.args[0].code() == KafkaError._TIMED_OUT
         assert fault.hits == 1
     # The connection is closed with the fault, so the client need not wait for its socket.timeout.ms, a minute.
     producer.commit_transaction(30)
-    assert committed(broker, 1) == ["placed"]
+    assert committed(front, 1) == ["placed"]
 
 
-def test_a_disconnect_at_the_request_happens_before_it_is_served(broker: Broker) -> None:
-    producer = producer_of(broker)
+def test_a_disconnect_at_the_request_happens_before_it_is_served(front: Front) -> None:
+    producer = producer_of(front)
     begin_and_send(producer, "placed")
-    fault = broker.faults.disconnect_on("EndTxn", at="request", times=2)
+    fault = front.faults.disconnect_on("EndTxn", at="request", times=2)
     producer.commit_transaction(TIMEOUT_S)
     assert fault.hits == 2
-    assert committed(broker, 1) == ["placed"]
+    assert committed(front, 1) == ["placed"]
 
 
-def test_a_fault_for_one_client_leaves_the_others_alone(broker: Broker) -> None:
-    fault = broker.faults.inject_error("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED", client_id="svc-*", times=None)
-    producer_of(broker, "a", client_id="other")
+def test_a_fault_for_one_client_leaves_the_others_alone(front: Front) -> None:
+    fault = front.faults.inject_error("InitProducerId", "CLUSTER_AUTHORIZATION_FAILED", client_id="svc-*", times=None)
+    producer_of(front, "a", client_id="other")
     assert fault.hits == 0
     for n in (1, 2):
         with pytest.raises(KafkaException):
-            producer_of(broker, "b", client_id=f"svc-{n}")
+            producer_of(front, "b", client_id=f"svc-{n}")
     assert fault.hits == 2
-    broker.faults.clear()
-    producer_of(broker, "b", client_id="svc-1")
+    front.faults.clear()
+    producer_of(front, "b", client_id="svc-1")
     assert fault.hits == 2
 
 
-def test_skipped_requests_pass_and_the_next_ones_are_struck(broker: Broker) -> None:
-    fault = broker.faults.inject_error("Heartbeat", "NOT_COORDINATOR", skip=1, times=2)
-    with connect(broker.bootstrap_servers) as client:
+def test_skipped_requests_pass_and_the_next_ones_are_struck(front: Front) -> None:
+    fault = front.faults.inject_error("Heartbeat", "NOT_COORDINATOR", skip=1, times=2)
+    with connect(front.bootstrap_servers) as client:
         codes = [client.call(HeartbeatRequest("g", -1, "m"), version=4).error_code for _ in range(4)]
     passed, struck = errors.UNKNOWN_MEMBER_ID, errors.NOT_COORDINATOR
     assert codes == [passed, struck, struck, passed]
     assert fault.hits == 2
 
 
-def test_a_client_in_a_black_hole_is_cut_off_and_comes_back(broker: Broker) -> None:
-    cut_off, other = producer_of(broker, "a", client_id="svc-1"), producer_of(broker, "b", client_id="svc-2")
-    with broker.faults.blackhole_client("svc-1") as hole:
+def test_a_client_in_a_black_hole_is_cut_off_and_comes_back(front: Front) -> None:
+    cut_off, other = producer_of(front, "a", client_id="svc-1"), producer_of(front, "b", client_id="svc-2")
+    with front.faults.blackhole_client("svc-1") as hole:
         cut_off.begin_transaction()
         cut_off.produce("orders", "late")
         hole.wait_for_hits()
@@ -159,11 +175,27 @@ def test_a_client_in_a_black_hole_is_cut_off_and_comes_back(broker: Broker) -> N
         other.commit_transaction(TIMEOUT_S)
         assert cut_off.flush(0.1) == 1
     cut_off.commit_transaction(TIMEOUT_S)
-    assert committed(broker, 2) == ["in time", "late"]
+    assert committed(front, 2) == ["in time", "late"]
 
 
-def test_waiting_for_a_fault_that_nothing_meets_says_so(broker: Broker) -> None:
-    fault = broker.faults.drop_on("EndTxn")
+def test_a_duplicate_needs_a_tap(front: Front) -> None:
+    with connect(front.bootstrap_servers) as client:
+        if isinstance(front, Broker):
+            with pytest.raises(OrderRefused, match="'duplicate' is no action"):
+                front.faults.duplicate_on("InitProducerId")
+            return
+        granted = client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4)
+        fault = front.faults.duplicate_on("InitProducerId")
+        again = client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4)
+        assert again.producer_epoch == granted.producer_epoch + 1
+        # The broker has carried out the request twice, and its client knows of one.
+        after = client.call(InitProducerIdRequest("t", 60_000, -1, -1), version=4)
+        assert after.producer_epoch == granted.producer_epoch + 3
+        assert fault.hits == 1
+
+
+def test_waiting_for_a_fault_that_nothing_meets_says_so(front: Front) -> None:
+    fault = front.faults.drop_on("EndTxn")
     with pytest.raises(TimeoutError, match=r"drop at the reply of EndTxn: 0 hits after 0\.05 s, 1 were expected"):
         fault.wait_for_hits(timeout_s=0.05)
 
@@ -266,10 +298,10 @@ def test_a_crash_happens_at_the_time_it_was_asked_for(tmp_path: Path) -> None:
 
 def test_a_mistake_is_explained(broker: Broker) -> None:
     for mistake, problem, hint in (
-        (lambda: broker.faults.drop_on("EndTx"), "'EndTx' is no API of this broker", "did you mean EndTxn?"),
+        (lambda: broker.faults.drop_on("EndTx"), "'EndTx' is no API that Fencepost knows", "did you mean EndTxn?"),
         (
             lambda: broker.faults.inject_error("EndTxn", "FENCED"),
-            "'FENCED' is no error of this broker",
+            "'FENCED' is no error that Fencepost knows",
             "did you mean PRODUCER_FENCED?",
         ),
         (lambda: broker.faults.inject_error("EndTxn", "NONE"), "NONE is no error", "name one"),

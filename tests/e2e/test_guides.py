@@ -25,6 +25,7 @@ COUNTS = {
     "consume-process-produce": 4,
     "failover": 1,
     "faults": 6,
+    "tap": 1,
     "timeouts": 1,
     "transactional-ids": 2,
     "when-transactions": 3,

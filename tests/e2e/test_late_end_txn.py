@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.client.admin.partitions import end_offset
 from fencepost.client.client import KafkaClient
 from fencepost.client.transaction import ProducerIdentity, Transaction
 from fencepost.protocol import errors
@@ -34,6 +35,8 @@ def topic(target: Target, unique: Callable[[str], str]) -> str:
     name = unique("late")
     admin = AdminClient({"bootstrap.servers": target.servers})
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    with KafkaClient({"bootstrap.servers": target.servers}) as client:
+        end_offset(client, name, 0)  # Apache Kafka may not have made its leader yet.
     return name
 
 

@@ -14,6 +14,11 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from fencepost.client.admin.answers import NamedPartition
+from fencepost.client.client import KafkaClient
+from fencepost.diagnose.collect.strip import Side, collect_strip
+from fencepost.diagnose.strip.strip import Strip, diagnose_strip
+from fencepost.diagnose.tail.starting import Start, StartKind
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ListOffsetsRequest
 from fencepost.testing import Broker
@@ -220,6 +225,37 @@ def test_a_compacted_topic_says_the_same_with_less(start_broker: StartBroker) ->
         stop()
         broker.start()
         assert last_values(read(broker, "prices")) == expected
+
+
+def test_the_strip_of_a_compacted_topic_has_its_gaps_and_every_record_that_is_left(start_broker: StartBroker) -> None:
+    broker = start_broker(**OFTEN)
+    create(broker, "prices", cleanup_policy="compact", segment_bytes="4096", min_cleanable_dirty_ratio="0.01")
+    write_keyed(broker, "prices", 90)
+    wait_until_clean(broker, "prices", 60)
+    broker.stop()  # The cleaner would go on while the log is read.
+    broker.settings["log.cleaner.backoff.ms"] = "3600000"
+    broker.start()
+    there = [offset for offset, _, _ in read(broker, "prices", "read_uncommitted")]
+    committed = [offset for offset, _, _ in read(broker, "prices")]
+    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+
+        def window(start: Start, side: Side) -> Strip:
+            return diagnose_strip(collect_strip(client, NamedPartition("prices", 0), start, side, 7))
+
+        forth = [window(Start(StartKind.EARLIEST), Side.FROM)]
+        while forth[-1].end_offset < forth[-1].high_watermark:
+            forth.append(window(Start(StartKind.OFFSET, forth[-1].end_offset), Side.FROM))
+        back = [window(Start(StartKind.LATEST), Side.BEFORE)]
+        while back[0].first_offset > back[0].log_start_offset:
+            back.insert(0, window(Start(StartKind.OFFSET, back[0].first_offset), Side.BEFORE))
+    for walk in (forth, back):
+        cells = [cell for strip in walk for cell in strip.cells if cell.kind == "record"]
+        assert [cell.offset for cell in cells] == there
+        assert [cell.offset for cell in cells if cell.read_committed == "gets"] == committed
+        runs = [run for strip in walk for run in strip.runs]
+        assert any(run.kind == "gap" for run in runs)
+        # Together, the runs are all offsets, each once.
+        assert [run.first_offset for run in runs[1:]] == [run.last_offset + 1 for run in runs[:-1]]
 
 
 @pytest.mark.java

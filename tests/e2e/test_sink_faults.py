@@ -49,7 +49,7 @@ def inject(broker: Broker, rng: random.Random) -> None:
         broker.faults.disconnect_on(api, at=at, **when)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("version", [2, 1])
+@pytest.mark.parametrize("version", [2, pytest.param(1, marks=pytest.mark.engines)])
 def test_every_row_is_there_once_whatever_request_fails(
     start_broker: StartBroker, tmp_path: Path, version: int
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from tests.command_line import run_fencepost
 # In the extras, or only in the groups for development.
 EXTRAS = (
     "aiokafka", "aws_msk_iam_sasl_signer", "confluent_kafka", "cryptography", "hypothesis", "jwt", "kafka", "kio",
-    "numpy", "pandas", "psutil", "pyarrow", "pyspark",
+    "numpy", "pandas", "psutil", "pyarrow", "pyspark", "sse_starlette", "starlette", "uvicorn",
 )  # fmt: skip
 # The plugin is for pytest, which brings itself.
 IMPORT_ALL = """
@@ -25,6 +26,8 @@ left_out = ("fencepost.demo", "fencepost.spark", "fencepost.testing.plugin", "fe
 # For certificates of clients and for tokens, which need the extra `security`.
 left_out += ("fencepost.machines.auth.certificates", "fencepost.machines.auth.tokens")
 left_out += ("fencepost.machines.auth.oauthbearer", "fencepost.server.key_sets")
+# The server of the workbench, which needs the extra `web`.
+left_out += ("fencepost.web.app", "fencepost.web.guard", "fencepost.web.serving")
 for found in pkgutil.walk_packages(fencepost.__path__, "fencepost."):
     if not found.name.startswith(left_out):
         importlib.import_module(found.name)
@@ -74,6 +77,13 @@ def test_a_broker_that_needs_an_extra_for_its_logins_says_so(tmp_path: Path) -> 
     ):
         pass
     assert "sasl.enabled.mechanisms=OAUTHBEARER needs the Python package jwt" in str(failed.value)
+
+
+@pytest.mark.usefixtures("without_extras")
+def test_the_workbench_says_in_one_line_what_to_install() -> None:
+    done = run_fencepost("web", "--bootstrap", "127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"error: not installed: \w+\n\nhint: pip install 'fencepost\[web\]'\n", done.stderr)
 
 
 @pytest.mark.usefixtures("without_extras")

@@ -21,6 +21,7 @@ from fencepost.broker.config import INERT_TOPIC_SETTINGS, OTHER_UNITS, SETTINGS,
 from fencepost.broker.internal_topics import SETTINGS_PREFIX
 from fencepost.cli import fencepost
 from fencepost.client.settings import KNOWN as OUR_CLIENT_SETTINGS
+from fencepost.diagnose.moves import TXN_CAUSES
 from fencepost.machines.group.classic.group import LEGAL as GROUP_MOVES
 from fencepost.machines.txn.states import LEGAL as TXN_MOVES
 from fencepost.protocol import errors
@@ -335,10 +336,10 @@ def test_a_file_in_the_wrong_folder_of_a_layout_is_found() -> None:
         "`make supper`",
         "`fencepost txn dance`",
         "`fencepost txn list --no-such-option`",
-        "`src/fencepost/web/`",
+        "`src/fencepost/nowhere/`",
         "```\nsrc/\n  nowhere.py  does nothing\n```",
         "```\njava/\n  Nowhere.java  does nothing\n```",
-        "```\nsrc/fencepost/\n  web/  pages\n```",
+        "```\nsrc/fencepost/\n  nowhere/  pages\n```",
     ],
 )
 def test_a_ghost_is_found(ghost: str) -> None:
@@ -501,7 +502,7 @@ def test_the_drawn_state_diagram_is_the_table(page: str, moves: object) -> None:
     assert drawn_moves(page) == table
 
 
-@pytest.mark.parametrize(("causes", "moves"), [(diagrams.TXN_CAUSES, TXN_MOVES), (diagrams.GROUP_CAUSES, GROUP_MOVES)])
+@pytest.mark.parametrize(("causes", "moves"), [(TXN_CAUSES, TXN_MOVES), (diagrams.GROUP_CAUSES, GROUP_MOVES)])
 def test_every_cause_in_a_state_diagram_belongs_to_a_legal_move(
     causes: dict[tuple[str, str], str], moves: dict[object, set[object]]
 ) -> None:
@@ -567,7 +568,7 @@ def test_a_sentence_names_its_subject() -> None:
 
 # Class names that two packages use, each for its own side of one thing. Every other class name is used once.
 SHARED_NAMES = {
-    "Fault",  # A fault that a test orders: what `testing` offers, and what `server` does.
+    "Fault",  # A fault: what `testing` offers to a test, and what the broker and the tap apply.
     "Faults",
     "Java",  # In a class whose objects Java calls: py4j wants this name.
     "OffsetToCommit",  # An offset in a request: as the client sends it, and as the coordinator receives it.

@@ -24,9 +24,11 @@ from fencepost.cli.salvage import salvage
 from fencepost.cli.spark import spark, spark_jar
 from fencepost.cli.streams import say, watched_stdout
 from fencepost.cli.tail import tail
+from fencepost.cli.tap import tap
 from fencepost.cli.topic import topic
 from fencepost.cli.txn import txn
 from fencepost.cli.user import user
+from fencepost.cli.web import web
 
 
 @click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -52,8 +54,10 @@ fencepost.add_command(group)
 fencepost.add_command(topic)
 fencepost.add_command(user)
 fencepost.add_command(tail)
+fencepost.add_command(tap)
 fencepost.add_command(doctor)
 fencepost.add_command(exporter)
+fencepost.add_command(web)
 fencepost.add_command(spark)
 fencepost.add_command(spark_jar)
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
+from fencepost.cli.beside import DEFAULT_WEB_ADDRESS, WorkbenchBeside, check_web
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import with_hint
 from fencepost.cli.streams import announce
 from fencepost.client.numbers import whole_number
+
+if TYPE_CHECKING:
+    from fencepost.server.doors import Door
 
 MAX_PORT = 65_535
 MAX_BROKERS = 16
@@ -52,6 +58,14 @@ SETTINGS_HINT = "docs/reference/settings.md lists the settings, with their value
 )
 @click.option("--metrics", metavar="HOST:PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
 @click.option(
+    "--web",
+    metavar="[HOST:PORT]",
+    is_flag=False,
+    flag_value=DEFAULT_WEB_ADDRESS,
+    help="Run the workbench beside the broker: the pages of `fencepost web`, which only read.  "
+    f"[without an address: {DEFAULT_WEB_ADDRESS}]",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -76,6 +90,7 @@ def broker(
     pairs: tuple[str, ...],
     topics: tuple[str, ...],
     metrics: str | None,
+    web: str | None,
     log_level: str,
     logs: tuple[str, ...],
     control_on_stdin: bool,
@@ -93,6 +108,7 @@ def broker(
         fencepost broker --data ./brew-data --metrics 127.0.0.1:9404 --log-level warning
         fencepost broker --memory --topic orders:3 --topic payments --log txn
         fencepost broker --data ./brew-data --brokers 3
+        fencepost broker --data ./brew-data --web
         fencepost broker --data ./brew-data --listen 127.0.0.1:9092 --advertise broker.example.com:19092
     """
     host, port = parse_address(listen or DEFAULT_ADDRESS)
@@ -124,7 +140,7 @@ def broker(
 
     try:
         config = load_config(file, pairs, advertised)
-        endpoints(config, host, port)
+        listeners = endpoints(config, host, port)
     except BadSetting as error:
         raise WrongUse(*with_hint(str(error), SETTINGS_HINT)) from None
     if config["listeners"] and (listen is not None or advertise is not None):
@@ -133,6 +149,15 @@ def broker(
             f"both {option} and the setting listeners={config['listeners']}",
             f"leave out {option}; {setting} has its place",
         )
+    if web is not None:
+        check_web(web, {endpoint.protocol for endpoint in listeners})
+    workbench = WorkbenchBeside(web) if web is not None else None
+
+    def ready(doors: list[Door]) -> None:
+        announce(ready_line(doors))
+        if workbench is not None:
+            workbench.start(doors)
+
     try:
         settings = Settings(
             host=host,
@@ -146,12 +171,15 @@ def broker(
             log_level=Level[log_level.upper()],
             logs_txns="txn" in logs,
         )
-        serve(settings, lambda doors: announce(ready_line(doors)))
+        serve(settings, ready)
     except Exception as error:
         reason = explain(error, data)
         if reason is None:
             raise
         raise Failure(reason) from None
+    finally:
+        if workbench is not None:
+            workbench.stop()
 
 
 def parse_topics(texts: tuple[str, ...]) -> dict[str, int | None]:

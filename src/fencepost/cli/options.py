@@ -45,7 +45,7 @@ WITHOUT_EFFECT = frozenset(
 SECRET = ("password", "jaas", "secret", "key.pem", "keystore.key", "oauthbearer.config")
 EXIT_CODES = {
     0: "the command succeeded and found no problem; also Ctrl-C where a command runs until then: `broker`, `exporter`, "
-    "`tail --follow` and `--watch`",
+    "`web`, `tail --follow`, `tap` and `--watch`",
     1: "the command failed, found a problem, was refused, or its subject (a topic, a group, an id) does not exist",
     2: "the command was called with wrong arguments",
     3: "the cluster could not be reached, did not answer, or did not answer in full: there may be a problem",
@@ -77,6 +77,7 @@ WHEN_1 = {
     "spark check": "the pipeline would not run: a topic, permission, port or package is missing, or a limit too low",
     "spark-jar": "the jar was not built, which can only be in a checkout",
     "tail": "there is no such topic or partition, the topic was deleted meanwhile, or a record batch is damaged",
+    "tap": "the tap cannot listen on the address of --listen, or cannot write to the file of --output",
     "topic create": "a topic was refused, or exists already and --if-not-exists is not given",
     "topic delete": "the order was refused or not confirmed, or a topic does not exist and --if-exists is not given",
     "topic describe": "there is no such topic",
@@ -93,6 +94,7 @@ WHEN_1 = {
     "user add": "the cluster refused the user, or a broker runs on the folder of --data",
     "user delete": "there is no such user, the order was refused or not confirmed, or a broker runs on --data",
     "user list": "the folder of --data cannot be read",
+    "web": "the workbench cannot listen on the address of --listen, or the extra `web` is not installed",
 }
 
 
@@ -134,6 +136,10 @@ class ClusterOptions:
     pairs: tuple[str, ...]
     # The environment has `bootstrap`, so that commands need not repeat it.
     is_exported: bool = False
+
+    @property
+    def is_given(self) -> bool:
+        return self.bootstrap is not None or self.file is not None or bool(self.pairs)
 
     def arguments(self) -> list[str]:
         """The options that a command needs to reach the same cluster; the user has to fill in what may be secret."""

@@ -6,22 +6,21 @@ A document is a frozen dataclass. The caller turns it into a list of blocks, whi
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from fencepost.cli.errors import Failure
 from fencepost.cli.layout import GAP, cell, fit, named_values, wrapped
 from fencepost.cli.layout import Table as Table  # So that callers import all blocks from here.
 from fencepost.cli.options import failure_of
 from fencepost.cli.streams import say
+from fencepost.diagnose.plain import plain
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -141,24 +140,6 @@ def _attempt(collect: Callable[[], D]) -> D | Failure:
         return collect()
     except ClientError as e:
         return failure_of(e)
-
-
-# --- JSON -------------------------------------------------------------------------------------------------
-
-
-def plain(value: Any) -> Any:
-    """A document as JSON values: a dataclass or named tuple becomes an object, an enum its name in lower case."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if hasattr(value, "_asdict"):
-        return {name: plain(field) for name, field in value._asdict().items()}
-    if isinstance(value, Mapping):
-        return {str(key): plain(field) for key, field in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, Enum):
-        return value.name.lower()
-    return value
 
 
 # --- text -------------------------------------------------------------------------------------------------

@@ -89,7 +89,8 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
     from fencepost.cli.topic import unknown_topic
     from fencepost.client.admin.topics import NO_SUCH_TOPIC
     from fencepost.client.failures import BrokerError
-    from fencepost.diagnose.collect.tail import DamagedBatch, TopicGone, TopicTail
+    from fencepost.diagnose.collect.reading import DamagedBatch, TopicGone
+    from fencepost.diagnose.collect.tail import TopicTail
     from fencepost.protocol.batch import Corrupt
 
     topic, partition = parse_place(place)
@@ -133,7 +134,7 @@ def tail(place: str, start: Start, follow: bool, full: bool, as_json: bool, clus
 
 def _shown(as_json: bool, full: bool) -> Callable[[TailEvent], None]:
     """Prints an event: data on stdout, remarks on stderr."""
-    from fencepost.cli.output import plain
+    from fencepost.diagnose.plain import plain
     from fencepost.diagnose.tail.documents import Remark, document_of
     from fencepost.diagnose.tail.text import SHOWN_CHARS, line_of, outcome_of
 

@@ -46,6 +46,7 @@ class KafkaClient:
         It is not limited by default, because the broker may be about to start. With a limit, a broker that was never
         reached at its advertised address is not retried either: the cluster says that it runs, so the address is wrong.
         """
+        self._given = settings
         self.settings: ClientSettings = parse_settings(settings)
         login = self.settings.oauth
         self.tokens: TokenSource | None = None if login is None else token_source(login)
@@ -66,6 +67,10 @@ class KafkaClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def another(self) -> KafkaClient:
+        """A client for the same cluster, with connections of its own."""
+        return KafkaClient(self._given, self._first_patience_s)
 
     def close(self) -> None:
         with self._lock:

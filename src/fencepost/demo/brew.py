@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from fencepost.demo.orders import OrderProducer, new_run_id, records_of_order
 from fencepost.demo.report import Check, Progress, Report, Section
+from fencepost.demo.stage import COMMAND_LINE, Stage
 from fencepost.demo.topics import TOPICS, Offsets, Seen, Topics
 
 EVIDENCE_LINES = 10
@@ -28,13 +29,20 @@ def toss(run_id: str, attempts: int, commit_prob: float, rng: random.Random) -> 
     return [Attempt(n, f"{run_id}-{n:0{width}}", rng.random() < commit_prob) for n in range(1, attempts + 1)]
 
 
-def play_brew(bootstrap_servers: str, attempts: int, commit_prob: float, seed: int, progress: Progress) -> Report:
+def play_brew(
+    bootstrap_servers: str,
+    attempts: int,
+    commit_prob: float,
+    seed: int,
+    progress: Progress,
+    stage: Stage = COMMAND_LINE,
+) -> Report:
     run_id = new_run_id()
     topics = Topics(bootstrap_servers)
     topics.create()
     start = topics.await_stable()
     tosses = toss(run_id, attempts, commit_prob, random.Random(seed))
-    write_orders(bootstrap_servers, run_id, tosses, random.Random(seed), progress)
+    write_orders(bootstrap_servers, run_id, tosses, random.Random(seed), progress, stage)
 
     end = topics.await_stable()
     committed, uncommitted = topics.read(start, committed=True), topics.read(start, committed=False)
@@ -53,18 +61,45 @@ def play_brew(bootstrap_servers: str, attempts: int, commit_prob: float, seed: i
 
 
 def write_orders(
-    bootstrap_servers: str, run_id: str, tosses: list[Attempt], rng: random.Random, progress: Progress
+    bootstrap_servers: str,
+    run_id: str,
+    tosses: list[Attempt],
+    rng: random.Random,
+    progress: Progress,
+    stage: Stage = COMMAND_LINE,
 ) -> None:
-    producer = OrderProducer(bootstrap_servers, transactional_id=run_id)
+    timeout = {"transaction.timeout.ms": stage.transaction_timeout_ms}
+    producer = OrderProducer(bootstrap_servers, transactional_id=run_id, **timeout)
     producer.init_transactions()
+    stage.step(
+        f"The producer registers {run_id}. The coordinator gives it a producer id and an epoch; it would now refuse "
+        "every earlier producer with the same transactional id."
+    )
     width = len(str(len(tosses)))
     for number, order_id, commit in tosses:
         producer.begin()
+        stage.step(
+            f"The producer begins a transaction for {order_id}. This sends no request: the coordinator learns of the "
+            "transaction together with its first partition."
+        )
         producer.send(records_of_order(order_id, rng), order_id)
+        stage.step(
+            f"Order, payment and shipment of {order_id} are in the logs of three partitions. The transaction is "
+            "Ongoing: read_uncommitted readers see the records, read_committed readers wait."
+        )
         if commit:
             producer.commit()
+            stage.step(
+                f"The producer commits {order_id}. The coordinator wrote its decision (PrepareCommit), a COMMIT marker "
+                "on each partition, and CompleteCommit. Now every reader sees the three records."
+            )
         else:
             producer.abort()
+            stage.step(
+                f"The producer aborts {order_id}. The coordinator wrote its decision (PrepareAbort), an ABORT marker "
+                "on each partition, and CompleteAbort. The records stay in the log, and read_committed readers skip "
+                "them."
+            )
         progress(f"[{number:>{width}}/{len(tosses)}] {'commit' if commit else 'abort '} {order_id}")
 
 

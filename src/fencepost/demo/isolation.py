@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from fencepost.demo.orders import OrderProducer, new_run_id
 from fencepost.demo.report import Check, DemoFailed, Progress, Report, Section
+from fencepost.demo.stage import COMMAND_LINE, Stage
 from fencepost.demo.topics import QUIET, REQUEST_TIMEOUT_S, SEE_LOG, SILENT, STALE_METADATA, Topics, isolation
 from fencepost.protocol.topic_partition import TopicPartition as PartitionAddress
 
@@ -25,7 +26,7 @@ SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 200}
 PATIENCE_S = 60.0
 
 
-def play_isolation(bootstrap_servers: str, timeout_ms: int, progress: Progress) -> Report:
+def play_isolation(bootstrap_servers: str, timeout_ms: int, progress: Progress, stage: Stage = COMMAND_LINE) -> Report:
     run_id = new_run_id()
     topics = Topics(bootstrap_servers, [TOPIC])
     topics.create()
@@ -35,13 +36,19 @@ def play_isolation(bootstrap_servers: str, timeout_ms: int, progress: Progress) 
     quick = OrderProducer(bootstrap_servers, f"{run_id}-quick")
     quick.init_transactions()
     _commit(quick, BEFORE)
+    stage.step("A quick producer registers, writes one record and commits it. Every reader sees it.")
     pinned_at = topics.await_stable()[partition]
     stuck = OrderProducer(bootstrap_servers, f"{run_id}-stuck", **{"transaction.timeout.ms": timeout_ms}, **SILENT)
     stuck.init_transactions()
     stuck.begin()
     opened = time.monotonic()
     stuck.send([(TOPIC, "in a transaction without an end")], INSIDE)
+    stage.step(
+        f"A second producer writes a record at offset {pinned_at} and stops. Its transaction stays open and pins the "
+        "last stable offset (LSO) there."
+    )
     _commit(quick, BEHIND)
+    stage.step("The quick producer writes and commits another record behind it.")
     progress(f"a transaction is open at offset {pinned_at}; a later transaction was committed")
 
     # Two records and a marker. A broker may answer EndTxn before it has written the marker, as Apache Kafka does.
@@ -56,10 +63,19 @@ def play_isolation(bootstrap_servers: str, timeout_ms: int, progress: Progress) 
             f"this machine needs more time: --timeout {max(1, round(looked_ms * 5 / 1000))}s",
         )
     progress(f"read_uncommitted sees {len(uncommitted)} records; read_committed sees {len(committed)} and waits")
+    stage.step(
+        f"read_uncommitted gets {', '.join(uncommitted)}. read_committed gets {', '.join(committed)} and then waits: "
+        f"it reads up to the LSO, which is {lso}, although the high watermark is {high_watermark}."
+    )
     with Waiting(bootstrap_servers, partition, pinned_at) as reader:
+        stage.let_time_pass(timeout_ms)
         next_key, waited_s = reader.await_next(timeout_ms / 1000 + PATIENCE_S)
     progress(f"the transaction timed out; the reader continued after {waited_s:.1f} s")
     ends = topics.await_stable()[partition], topics.ends(committed=True)[partition]
+    stage.step(
+        f"transaction.timeout.ms ({timeout_ms} ms) has passed. The coordinator aborted the transaction, the LSO moved "
+        f"to {ends[1]}, and read_committed got {next_key}."
+    )
 
     rows: list[tuple[str | int, ...]] = [
         ("transaction open", high_watermark, lso, ", ".join(uncommitted), ", ".join(committed)),

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from fencepost.demo.disk import markers_on_disk, records_on_disk, states_on_disk
 from fencepost.demo.orders import TIMEOUT_S, OrderProducer, records_of_order
 from fencepost.demo.report import Check, Progress, Report, Section
+from fencepost.demo.stage import COMMAND_LINE, Stage
 from fencepost.demo.topics import TOPICS, Offsets, Topics
 from fencepost.testing import Broker
 
@@ -88,32 +89,39 @@ def _short(markers: list[str]) -> str:
     return ", ".join(f"{count} {marker}" for marker, count in Counter(markers).items()) or "no"
 
 
-def play_recovery(progress: Progress) -> Report:
+def play_recovery(progress: Progress, stage: Stage = COMMAND_LINE) -> Report:
     sections = []
     for act in ACTS:
         progress(act.title)
         with tempfile.TemporaryDirectory(prefix="fencepost-demo-") as folder:
-            sections.append(play_act(act, Path(folder), progress))
+            sections.append(play_act(act, Path(folder), progress, stage))
     return Report("recovery", {"transactional_id": TRANSACTIONAL_ID}, sections)
 
 
-def play_act(act: Act, folder: Path, progress: Progress) -> Section:
+def play_act(act: Act, folder: Path, progress: Progress, stage: Stage = COMMAND_LINE) -> Section:
     verb, call_to_end = ("commit", OrderProducer.commit) if act.commit else ("abort", OrderProducer.abort)
     with Broker(data=folder, settings={"fencepost.crash.at": act.crash_at}) as broker:
+        stage.enter(broker)
         topics = Topics(broker.bootstrap_servers)
         topics.create()
         start = topics.ends()
-        producer = OrderProducer(broker.bootstrap_servers, TRANSACTIONAL_ID, **{"reconnect.backoff.max.ms": 200})
+        config = {"reconnect.backoff.max.ms": 200, "transaction.timeout.ms": stage.transaction_timeout_ms}
+        producer = OrderProducer(broker.bootstrap_servers, TRANSACTIONAL_ID, **config)
         producer.init_transactions()
         producer.begin()
         producer.send(records_of_order("order-1", Random(1)), "order-1")
         before = look(folder, topics, start)
+        stage.step(f"{act.title}. An order, a payment and a shipment are written in one transaction, which is open.")
 
         progress(f"  an order, a payment and a shipment are written; the client calls {verb}")
         # The call returns only after the client has reached a broker again, so it runs in the background.
         answer = in_background(lambda: call_to_end(producer))
         exit_code = broker.wait_for_exit()
         killed = look(folder, None, start)
+        stage.step(
+            f"The client calls {verb}, and the broker is killed (kill -9) on its way. The last state on disk is "
+            f"{killed.state}. {act.sentence}"
+        )
 
         progress(f"  the broker was killed (exit code {exit_code}); it restarts on a port unknown to the client")
         client_knows, broker.port = broker.port, 0
@@ -123,6 +131,10 @@ def play_act(act: Act, folder: Path, progress: Progress) -> Section:
         if act.is_decided:
             elsewhere.await_stable()
         alone = look(folder, elsewhere, start)
+        stage.step(
+            f"The broker starts again, on a port that the client does not know, and reads its log. The state is now "
+            f"{alone.state}, with {_short(alone.markers)} markers."
+        )
 
         progress(f"  the broker restarts on port {client_knows} and answers the client's {verb}")
         broker.stop()
@@ -131,6 +143,10 @@ def play_act(act: Act, folder: Path, progress: Progress) -> Section:
         answer.result(2 * TIMEOUT_S)
         topics.await_stable()
         after = look(folder, topics, start)
+        stage.step(
+            f"The broker is back on its old port, and the client's {verb} is answered. The state is {after.state}; "
+            f"read_committed sees {after.read_committed} records."
+        )
         everything = len(topics.read(start, committed=False))
     return section_of(act, exit_code, before, killed, alone, after, everything)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fencepost.demo.report import Check, DemoFailed, Progress, Report, Section
+from fencepost.demo.stage import COMMAND_LINE, Stage
 from fencepost.demo.topics import Topics
 from fencepost.demo.zombie_service import EXIT_FENCED, FENCED, TOPIC, Worker, WorkerFenced
 from fencepost.testing.child import start_module
@@ -25,23 +26,38 @@ SUCCESSOR_TRANSACTIONS = 5
 INTERVAL_S = 1.0
 
 
-def play_zombie(bootstrap_servers: str, progress: Progress) -> Report:
+def play_zombie(bootstrap_servers: str, progress: Progress, stage: Stage = COMMAND_LINE) -> Report:
     transactional_id = f"{SHARED_ID}-{uuid.uuid4().hex[:8]}"
     topics = Topics(bootstrap_servers, [TOPIC])
     topics.create()
     start = topics.await_stable()
-    with process(bootstrap_servers, transactional_id, "1") as (first, ask_first):
-        answers = [ask_first("commit"), ask_first("commit"), ask_first("open")]
+    timeout_ms = stage.transaction_timeout_ms
+    with process(bootstrap_servers, transactional_id, "1", timeout_ms) as (first, ask_first):
+        stage.step(f"Process 1 registers {transactional_id} and gets its first epoch.")
+        answers = [ask_first("commit"), ask_first("commit")]
+        stage.step("Process 1 writes and commits two transactions.")
+        answers.append(ask_first("open"))
+        stage.step("Process 1 begins a third transaction, writes a record, and pauses: nothing ends the transaction.")
         progress(f"process {first.pid}: two transactions committed, a third is open; the process pauses")
-        with process(bootstrap_servers, transactional_id, "2") as (second, ask_second):
+        with process(bootstrap_servers, transactional_id, "2", timeout_ms) as (second, ask_second):
             progress(f"process {second.pid}: took over {transactional_id}")
+            stage.step(
+                "Process 2 registers the same transactional id. The coordinator aborts the open transaction of "
+                "process 1 and raises the epoch: process 1 is fenced, and does not know it yet."
+            )
             answers += [ask_second("commit"), ask_second("commit")]
             progress(f"process {second.pid}: two transactions committed")
+            stage.step("Process 2 writes and commits two transactions with its newer epoch.")
             woken = ask_first("end")
             progress(f"process {first.pid}: resumed and tried to commit the third: {woken}")
+            stage.step(
+                "Process 1 wakes up and tries to commit. Its epoch is old, so the coordinator refuses, and the "
+                f"process ends: {woken}"
+            )
             exit_code = first.wait(30)
             answers.append(ask_second("commit"))
             progress(f"process {second.pid}: one more transaction committed")
+            stage.step("Process 2 commits one more transaction, undisturbed.")
     topics.await_stable()
     committed, uncommitted = (
         Counter(record.key for record in topics.read(start, committed=level)) for level in (True, False)
@@ -101,10 +117,11 @@ def play_role(bootstrap_servers: str, role: int, progress: Progress) -> Report:
 
 @contextmanager
 def process(
-    bootstrap_servers: str, transactional_id: str, role: str
+    bootstrap_servers: str, transactional_id: str, role: str, timeout_ms: int
 ) -> Iterator[tuple[subprocess.Popen[str], Callable[[str], str]]]:
     """Yield a process that has registered the id, and a function that sends it a command. The end kills the process."""
-    with start_module("fencepost.demo.zombie_service", bootstrap_servers, transactional_id, role) as started:
+    arguments = (bootstrap_servers, transactional_id, role, str(timeout_ms))
+    with start_module("fencepost.demo.zombie_service", *arguments) as started:
 
         def ask(word: str) -> str:
             assert started.stdin is not None

@@ -1,6 +1,6 @@
 """One of the two processes of `zombie`: writes transactions until another process registers its transactional id.
 
-    python -m fencepost.demo.zombie_service BOOTSTRAP_SERVERS TRANSACTIONAL_ID ROLE
+    python -m fencepost.demo.zombie_service BOOTSTRAP_SERVERS TRANSACTIONAL_ID ROLE [TRANSACTION_TIMEOUT_MS]
 
 It reads one command per line from stdin: `commit` writes and commits a transaction, `open` begins a transaction and
 leaves it open, `end` commits the open transaction. It prints `ready`, then the result of each command: `committed`,
@@ -15,6 +15,7 @@ import sys
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from fencepost.demo.orders import TIMEOUT_S
+from fencepost.demo.stage import TRANSACTION_TIMEOUT_MS
 from fencepost.demo.topics import QUIET, SILENT
 
 TOPIC = "brew.zombie.v1"
@@ -31,10 +32,16 @@ class WorkerFenced(Exception):
 class Worker:
     """A producer that raises WorkerFenced after another producer has registered its transactional id."""
 
-    def __init__(self, bootstrap_servers: str, transactional_id: str, role: str) -> None:
+    def __init__(
+        self, bootstrap_servers: str, transactional_id: str, role: str, timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    ) -> None:
         self._role = role
         self._attempt = 0
-        config = {"bootstrap.servers": bootstrap_servers, "transactional.id": transactional_id}
+        config = {
+            "bootstrap.servers": bootstrap_servers,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": timeout_ms,
+        }
         self._producer = Producer({**config, **QUIET, **SILENT})
         # This registers the id: the previous producer is fenced and its open transaction aborted.
         self._producer.init_transactions(TIMEOUT_S)
@@ -63,8 +70,8 @@ def _explained(error: KafkaException) -> Exception:
     return WorkerFenced(f"{reason.name()}: {reason.str()}") if reason.code() in FENCING else error
 
 
-def main(bootstrap_servers: str, transactional_id: str, role: str) -> int:
-    worker = Worker(bootstrap_servers, transactional_id, role)
+def main(bootstrap_servers: str, transactional_id: str, role: str, timeout_ms: str = "") -> int:
+    worker = Worker(bootstrap_servers, transactional_id, role, int(timeout_ms or TRANSACTION_TIMEOUT_MS))
     print("ready", flush=True)
     for line in sys.stdin:
         word = line.strip()

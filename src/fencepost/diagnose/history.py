@@ -104,11 +104,11 @@ def rpc_row(rpc: Rpc) -> RpcRow:
         client_id=rpc.client_id,
         host=rpc.host,
         port=rpc.port,
-        producer_id=_id_or_none(rpc.producer_id),
-        producer_epoch=_id_or_none(rpc.producer_epoch),
+        producer_id=id_or_none(rpc.producer_id),
+        producer_epoch=id_or_none(rpc.producer_epoch),
         about=rpc.about,
         result=errors.name_of(rpc.error_code) if rpc.duration_us >= 0 else None,
-        duration_us=_id_or_none(rpc.duration_us),
+        duration_us=id_or_none(rpc.duration_us),
     )
 
 
@@ -151,14 +151,14 @@ def _transition(entry: LogEntry, before: Txn | None, after: Txn | None) -> Trans
         timeout_ms=txn.timeout_ms,
         start_ms=txn.start_ms if txn.start_ms >= 0 else None,
         partitions=tuple(sorted(NamedPartition(*p) for p in txn.partitions)),
-        previous_producer_id=_id_or_none(txn.previous_producer_id),
-        next_producer_id=_id_or_none(txn.next_producer_id),
+        previous_producer_id=id_or_none(txn.previous_producer_id),
+        next_producer_id=id_or_none(txn.next_producer_id),
         client_transaction_version=int(txn.client_transaction_version),
         what=what_happened(before, txn, after),
     )
 
 
-def _id_or_none(number: int) -> int | None:
+def id_or_none(number: int) -> int | None:
     """Kafka writes -1 for a missing value."""
     return number if number >= 0 else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition
@@ -11,7 +11,7 @@ from fencepost.client.client import KafkaClient
 from fencepost.diagnose.collect.partitions import collect_ends
 from fencepost.diagnose.collect.state_log import collect_last_steps
 from fencepost.diagnose.hanging import HangingTxn
-from fencepost.diagnose.snapshot import Ends, LogEntry, is_open
+from fencepost.diagnose.snapshot import Ends, LogEntry, OpenTxn, is_decided, is_open
 from fencepost.diagnose.words import listed
 from fencepost.machines.txn.states import COMPLETE_ABORT, COMPLETE_COMMIT
 
@@ -42,6 +42,40 @@ class Ended:
     # What is still open under the id, because no coordinator knows it and only `txn abort` ends it.
     hanging: tuple[HangingTxn, ...]
     summary: str
+
+
+def why_not_fence(txn: DescribedTxn, must_be_open: bool) -> str | None:
+    """Why an id cannot be fenced, or why there is nothing to abort; None if the order can be given."""
+    if must_be_open and not is_open(txn.state):
+        return f"`{txn.transactional_id}` has no open transaction that its coordinator knows: it is {txn.state}"
+    if is_decided(txn.state):
+        return f"the transaction of `{txn.transactional_id}` is already decided ({txn.state}) and cannot be changed"
+    return None
+
+
+def what_fence_does(txn: DescribedTxn) -> str:
+    aborts = "aborts its open transaction and " if is_open(txn.state) else ""
+    return f"This {aborts}fences producer {txn.producer_id} (epoch {txn.producer_epoch}) of `{txn.transactional_id}`."
+
+
+def what_stays_stuck(hanging: Collection[HangingTxn]) -> str:
+    """What fencing does not end."""
+    places = listed(h.where for h in hanging)
+    return (
+        f"readers of {places} stay stuck: a transaction hangs there that its coordinator does not know, and "
+        "fencing does not end it"
+    )
+
+
+def what_may_hang(nameless: Iterable[OpenTxn]) -> str:
+    places = listed(f"{open_.where} (producer {open_.producer_id})" for open_ in nameless)
+    return f"transactions hang on {places} under no transactional id that is known, and they may be of this id"
+
+
+def what_abort_does(where: NamedPartition, hanging: Collection[HangingTxn]) -> str:
+    """What `order_abort` does on one partition."""
+    what = ", ".join(f"producer {h.producer_id} from offset {h.start_offset} ({h.why})" for h in hanging)
+    return f"This writes an abort marker on {where} for {what}."
 
 
 def order_fence(client: KafkaClient, txn: DescribedTxn, hanging: Sequence[HangingTxn] = ()) -> Ended:

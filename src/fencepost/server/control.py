@@ -97,9 +97,10 @@ class Orders:
             return
         result = None
         if order == "add_fault":
-            from fencepost.server.faults import parse_fault
+            from fencepost.faults.parsing import parse_fault
+            from fencepost.server.faults import POSSIBLE
 
-            result = self._faults.add(parse_fault(**given))
+            result = self._faults.add(parse_fault(**given, actions=POSSIBLE))
         elif order == "hits":
             result = self._faults.hits(given["fault"])
         elif order == "remove_fault":

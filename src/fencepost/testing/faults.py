@@ -1,11 +1,12 @@
-"""Faults on demand: `broker.faults`, of a `Broker` in a test.
+"""Faults on demand: `broker.faults`, of a `Broker` in a test, and `tap.faults`, of a `Tap` in front of any Kafka.
 
     lost = broker.faults.disconnect_on("EndTxn")
     producer.commit_transaction(30)
     assert lost.hits == 1
 
-The method names are those of Apache Kafka's own fault proxy for integration tests, except `drop_on`. A fault strikes
-at the `request`, which the broker then never sees, or at the `reply`, when the broker has carried out the request.
+The method names are those of Apache Kafka's own fault proxy for integration tests, except `drop_on` and
+`duplicate_on`. A fault strikes at the `request`, which the broker then never sees, or at the `reply`, when the broker
+has carried out the request. `fencepost.faults` has what a fault is and which requests it strikes.
 """
 
 from __future__ import annotations
@@ -109,6 +110,10 @@ class Faults:
     ) -> Fault:
         """Close the connection instead of answering."""
         return self._add("disconnect", at, api=api, times=times, client_id=client_id, skip=skip)
+
+    def duplicate_on(self, api: str, *, times: int | None = 1, client_id: str | None = None, skip: int = 0) -> Fault:
+        """Send the request twice to the broker, and answer once. Only a `Tap` can do that."""
+        return self._add("duplicate", "request", api=api, times=times, client_id=client_id, skip=skip)
 
     def blackhole_client(self, client_id: str) -> Fault:
         """Drop every request of this client until the fault is cleared: the broker sees a client that is silent."""

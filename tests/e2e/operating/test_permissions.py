@@ -15,6 +15,7 @@ from tests.engines.acls import CLUSTER, Grant, GuardedKafka, guarded_kafka
 from tests.examples import Identity, write_unknown
 from tests.readers.reading import TIMEOUT_S, read_all
 from tests.txn_tools import SETTINGS, create_topic, producer_of, write
+from tests.web_server import web_server
 
 pytestmark = pytest.mark.java
 
@@ -112,3 +113,15 @@ def test_a_transaction_whose_id_the_user_may_not_see_is_not_taken_for_one_that_h
         assert "hanging" not in {finding["check"] for finding in json.loads(capsys.readouterr().out)["findings"]}
     producer.commit_transaction(TIMEOUT_S)
     assert len(read_all(kafka.bootstrap_servers, ["payments"])) == 1
+
+
+def test_the_workbench_says_what_this_user_may_not_know(kafka: GuardedKafka) -> None:
+    settings = [word for name, value in kafka.settings().items() for word in ("--set", f"{name}={value}")]
+    with web_server(None, *settings) as server, server.events("/") as events:
+        document = next(
+            event.document for event in events if event.document["rates_problem"] and event.document["doctor"]
+        )
+    assert "__transaction_state" in document["rates_problem"]
+    assert document["rates"] is None
+    assert [row["transactional_id"] for row in document["oldest"]] == ["orders-1"]
+    assert document["doctor"]["problems"] != []

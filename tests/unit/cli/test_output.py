@@ -11,9 +11,10 @@ from enum import Enum
 import pytest
 from rich.console import Console
 
-from fencepost.cli.output import Block, Fields, Paragraph, Table, as_text, drawn, plain, watch, write
+from fencepost.cli.output import Block, Fields, Paragraph, Table, as_text, drawn, watch, write
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.failures import Unreachable
+from fencepost.diagnose.plain import plain
 
 
 class Colour(Enum):

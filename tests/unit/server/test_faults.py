@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from fencepost.faults.fault import BadFault
+from fencepost.faults.parsing import parse_fault
 from fencepost.protocol import errors
 from fencepost.protocol.messages import HeartbeatRequest, InitProducerIdRequest, ProduceRequest
 from fencepost.protocol.schema import Message
 from fencepost.server.complaints import Complaints
-from fencepost.server.faults import BadFault, Faults, parse_fault
+from fencepost.server.faults import Faults
 from fencepost.server.listener import Listener
 from tests.pure_broker import START_MS, PureBroker, PureConnection
 from tests.wire.raw_client import decode_reply, encode_frame

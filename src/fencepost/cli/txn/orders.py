@@ -52,8 +52,8 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
     from fencepost.cli.txn import text
     from fencepost.diagnose.collect.transactions import ENTRIES_FOR_THE_LATEST, collect_settled, collect_txn
     from fencepost.diagnose.hanging import hanging_of
-    from fencepost.diagnose.orders import order_fence
-    from fencepost.diagnose.snapshot import is_decided, is_open
+    from fencepost.diagnose.orders import order_fence, what_fence_does, why_not_fence
+    from fencepost.diagnose.snapshot import is_decided
 
     with cluster.connect() as client, _order("DESCRIBE and WRITE on the transactional id"):
         found = collect_settled(client, transactional_id)
@@ -63,21 +63,14 @@ def _fence(transactional_id: str, yes: bool, cluster: ClusterOptions, as_json: b
         snapshot = collect_txn(client, transactional_id, ENTRIES_FOR_THE_LATEST)
         hanging = cluster.pasteable(hanging_of(snapshot))
         stuck = _stuck_anyway(cluster, hanging, snapshot.nameless)
-        if must_be_open and not is_open(found.state):
+        refusal = why_not_fence(found, must_be_open)
+        if refusal is not None and is_decided(found.state):
+            raise Failure(refusal, f"`{cluster.command('txn', 'explain', transactional_id)}` shows what it waits for")
+        if refusal is not None:
             anyway = f"to fence its producer anyway: `{cluster.command('txn', 'fence', transactional_id)}`"
-            raise Failure(
-                f"`{transactional_id}` has no open transaction that its coordinator knows: it is {found.state}",
-                stuck[1] if stuck is not None else anyway,
-            )
-        if is_decided(found.state):
-            raise Failure(
-                f"the transaction of `{transactional_id}` is already decided ({found.state}) and cannot be changed",
-                f"`{cluster.command('txn', 'explain', transactional_id)}` shows what it waits for",
-            )
-        aborts = "aborts its open transaction and " if is_open(found.state) else ""
-        producer = f"producer {found.producer_id} (epoch {found.producer_epoch})"
+            raise Failure(refusal, stuck[1] if stuck is not None else anyway)
         warning = f" But {stuck[0]}." if stuck is not None else ""
-        confirm(f"This {aborts}fences {producer} of `{transactional_id}`.{warning}", yes)
+        confirm(what_fence_does(found) + warning, yes)
         document = order_fence(client, found, hanging)
     for problem in snapshot.problems:
         say(f"warning: it is not known whether a transaction hangs: {problem}")
@@ -114,15 +107,10 @@ def _stuck_anyway(
     cluster: ClusterOptions, hanging: Sequence[HangingTxn], nameless: Sequence[OpenTxn]
 ) -> tuple[str, str] | None:
     """Why fencing does not help all readers, and what does; None if nothing hangs."""
-    from fencepost.diagnose.words import listed
+    from fencepost.diagnose.orders import what_stays_stuck
 
     if hanging:
-        places = listed(h.where for h in hanging)
-        problem = (
-            f"readers of {places} stay stuck: a transaction hangs there that its coordinator does not know, and "
-            "fencing does not end it"
-        )
-        return problem, "this ends it: " + " && ".join(h.abort_command for h in hanging)
+        return what_stays_stuck(hanging), "this ends it: " + " && ".join(h.abort_command for h in hanging)
     if nameless:
         problem, hint = maybe_hanging(cluster, nameless)
         return f"{problem}: fencing does not end them", hint
@@ -170,15 +158,15 @@ def abort(
     assert topic is not None
     assert partition is not None
     from fencepost.cli.txn import text
-    from fencepost.diagnose.orders import order_abort
+    from fencepost.client.admin.answers import NamedPartition
+    from fencepost.diagnose.orders import order_abort, what_abort_does
 
     with (
         cluster.connect() as client,
         _order(TO_ABORT),
     ):
         found = _hanging_on(cluster, client, topic, partition, producer_id, start_offset)
-        what = ", ".join(f"producer {h.producer_id} from offset {h.start_offset} ({h.why})" for h in found)
-        confirm(f"This writes an abort marker on {topic}-{partition} for {what}.", yes)
+        confirm(what_abort_does(NamedPartition(topic, partition), found), yes)
         document = order_abort(client, found)
     write(document, text.ended, as_json)
 

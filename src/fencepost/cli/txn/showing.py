@@ -59,11 +59,9 @@ def is_denied(problems: Sequence[str]) -> bool:
 
 def maybe_hanging(cluster: ClusterOptions, nameless: Iterable[OpenTxn]) -> tuple[str, str]:
     """The problem and the hint about transactions that hang under no transactional id that is known."""
-    from fencepost.diagnose.words import listed
+    from fencepost.diagnose.orders import what_may_hang
 
-    places = listed(f"{open_.where} (producer {open_.producer_id})" for open_ in nameless)
-    problem = f"transactions hang on {places} under no transactional id that is known, and they may be of this id"
-    return problem, f"`{cluster.command('txn', 'hanging')}` shows them, and how to end them"
+    return what_may_hang(nameless), f"`{cluster.command('txn', 'hanging')}` shows them, and how to end them"
 
 
 def unknown_id(cluster: ClusterOptions, transactional_id: str, similar: Iterable[str] = ()) -> Failure:

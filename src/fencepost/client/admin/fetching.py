@@ -31,6 +31,7 @@ def fetch_partitions(
     positions: Mapping[int, int],
     isolation_level: int,
     max_wait_ms: int,
+    partition_bytes: int = PARTITION_BYTES,
 ) -> dict[int, FetchedPartition]:
     """Fetch records from the leader of some partitions, from their positions on. Raises Unreachable.
 
@@ -38,7 +39,7 @@ def fetch_partitions(
     later is never taken for it.
     """
     partitions = [
-        FetchRequest.FetchPartition(number, fetch_offset=position, partition_max_bytes=PARTITION_BYTES)
+        FetchRequest.FetchPartition(number, fetch_offset=position, partition_max_bytes=partition_bytes)
         for number, position in positions.items()
     ]
     request = FetchRequest(

@@ -189,18 +189,18 @@ def _ask_leader(
 
 
 def read_batches(
-    client: KafkaClient, where: NamedPartition, start: int, end: int
+    client: KafkaClient, where: NamedPartition, start: int, end: int, fetch_bytes: int = FETCH_BYTES
 ) -> Iterator[tuple[BatchHeader, Buffer]]:
-    """Every batch, committed or not, with offsets from `start` to before `end`."""
+    """Every batch, committed or not, with offsets from `start` to before `end`. A request asks for `fetch_bytes`."""
     topic = FetchRequest.FetchTopic
     partition = FetchRequest.FetchPartition
     position, empty = start, 0
     while position < end and empty < EMPTY_FETCHES:
-        part = partition(where.partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)
+        part = partition(where.partition, fetch_offset=position, partition_max_bytes=fetch_bytes)
         request = FetchRequest(
             max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
-            max_bytes=FETCH_BYTES,
+            max_bytes=fetch_bytes,
             isolation_level=READ_UNCOMMITTED,
             topics=[topic(where.topic, partitions=[part])],
         )

@@ -23,6 +23,7 @@ from fencepost.demo.refunds.requirements import check_pyspark, find_java
 from fencepost.demo.refunds.verdict import Verdict, judge
 from fencepost.demo.refunds.watcher import Watcher
 from fencepost.demo.report import Progress, Report, Section
+from fencepost.demo.stage import COMMAND_LINE, Stage
 from fencepost.testing import Broker
 
 BATCHES = 5
@@ -45,7 +46,9 @@ class Options:
 Counted = Callable[[int, int], None]
 
 
-def play_refunds(options: Options, progress: Progress, counted: Counted) -> tuple[Report, Verdict]:
+def play_refunds(
+    options: Options, progress: Progress, counted: Counted, stage: Stage = COMMAND_LINE
+) -> tuple[Report, Verdict]:
     """`counted` is called often, with the number of refunds that a reader has received and the number that is due."""
     check_pyspark()
     java_home = find_java()
@@ -57,6 +60,7 @@ def play_refunds(options: Options, progress: Progress, counted: Counted) -> tupl
         broker = None
         if options.bootstrap_servers is None:
             broker = until_the_end.enter_context(Broker(data=folder / "broker"))
+            stage.enter(broker)
         servers = broker.bootstrap_servers if broker is not None else str(options.bootstrap_servers)
         engines = Engines(servers, java_home, options.sink, options.master, options.conf, options.checkpoint)
         pipeline = Pipeline(engines, folder, "" if broker is not None else new_suffix())

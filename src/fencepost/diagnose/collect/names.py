@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from fencepost.client.admin.transactions import list_transactions
 from fencepost.client.client import KafkaClient
@@ -39,6 +39,11 @@ class TransactionalIds:
             return
         self.problems = tuple(answers.problems)
         self._names.update((txn.producer_id, txn.transactional_id) for txn in answers.found.values())
+
+    @property
+    def known(self) -> Mapping[int, str]:
+        """The transactional ids that were learned, by producer id."""
+        return self._names
 
     def of(self, producer_id: int) -> str | None:
         return self._names.get(producer_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
+from threading import Lock
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import Answers, NamedPartition
@@ -20,6 +21,8 @@ Progress = Callable[[int, int], None]  # Offsets that are read, and offsets in t
 FIRST_WINDOW = 4096
 RECENT_MS = 900_000
 RECENT_ENTRIES = 40
+MOST_FOLLOWED_IDS = 200
+MOST_FOLLOWED_ENTRIES = 200
 
 
 def no_progress(done: int, total: int) -> None:
@@ -28,7 +31,7 @@ def no_progress(done: int, total: int) -> None:
 
 def state_log_of(client: KafkaClient, transactional_id: str) -> NamedPartition | None:
     """The partition of `__transaction_state` that keeps an id; None while the cluster has had no transaction."""
-    count = len(_log_partitions(client))
+    count = len(log_partitions(client))
     return NamedPartition(TXN_TOPIC, partition_for(transactional_id, count)) if count else None
 
 
@@ -40,7 +43,7 @@ def has_state_log(client: KafkaClient) -> bool:
         return True
 
 
-def _log_partitions(client: KafkaClient) -> list[NamedPartition]:
+def log_partitions(client: KafkaClient) -> list[NamedPartition]:
     """The partitions of `__transaction_state`, which is created when the first id registers."""
     try:
         return partitions_of(client, [TXN_TOPIC])
@@ -110,6 +113,52 @@ def _entries_between(
     return entries
 
 
+class Known(NamedTuple):
+    """The entries of an id in one partition, up to an offset."""
+
+    where: NamedPartition
+    # A log that was created anew has another id.
+    topic_id: bytes
+    entries: tuple[LogEntry, ...]
+    up_to: int
+
+
+class LogFollower:
+    """Reads the entries of some ids again and again; after the first time, only what is new. For several threads."""
+
+    def __init__(self, most_ids: int = MOST_FOLLOWED_IDS) -> None:
+        self._most_ids = most_ids
+        self._known: dict[str, Known] = {}
+        self._lock = Lock()
+
+    def read(
+        self, client: KafkaClient, where: NamedPartition | None, transactional_id: str, wanted: int, progress: Progress
+    ) -> tuple[LogEntry, ...]:
+        """As `read_log`."""
+        if where is None:
+            return ()
+        spans = _spans(client, [where])
+        with self._lock:
+            known = self._known.pop(transactional_id, None)
+        start, end = spans.found.get(where, (0, -1))
+        topic_id = client.topic(where.topic).topic_id
+        is_same = known is not None and (known.where, known.topic_id) == (where, topic_id)
+        if known is not None and is_same and start <= known.up_to <= end:
+            total = end - known.up_to
+            new = _entries_between(client, where, transactional_id, known.up_to, end, end, total, progress)
+            entries = (*known.entries, *new)
+        else:
+            # Without an answer about the span, this raises.
+            entries = read_log(client, where, transactional_id, wanted, progress)
+        # The end was asked for first: an entry behind it, if there is one, is read again next time.
+        entries = tuple(entry for entry in entries if entry.offset < end)[-MOST_FOLLOWED_ENTRIES:]
+        with self._lock:
+            self._known[transactional_id] = Known(where, topic_id, entries, end)
+            while len(self._known) > self._most_ids:
+                del self._known[next(iter(self._known))]
+        return entries
+
+
 def collect_last_steps(client: KafkaClient, transactional_id: str, wanted: int) -> tuple[LogEntry, ...]:
     """At least the last `wanted` records of an id; none if the log cannot be read."""
     try:
@@ -132,7 +181,7 @@ class StateMemory(NamedTuple):
 
 def read_state_memory(client: KafkaClient, progress: Progress) -> StateMemory:
     """Read all of `__transaction_state` once."""
-    spans = _spans(client, _log_partitions(client))
+    spans = _spans(client, log_partitions(client))
     since_ms = now_ms() - RECENT_MS
     updated: dict[str, int] = {}
     recent: dict[str, deque[LogEntry]] = {}

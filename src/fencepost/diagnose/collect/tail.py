@@ -20,37 +20,20 @@ from fencepost.client.admin.partitions import (
     list_offsets,
 )
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, Unreachable
+from fencepost.client.failures import BrokerError, DeadlinePassed, Unreachable
 from fencepost.diagnose.collect.names import TransactionalIds
+from fencepost.diagnose.collect.reading import PAUSE_S, TopicReader, sound_batches
 from fencepost.diagnose.tail.documents import EndedOffsets, ReadMarker, ReadRecord, Remark, TailEvent, marker_fate
 from fencepost.diagnose.tail.outcomes import AbortedSince, Fate, LogBatch, MarkerIndex, OpenTracker, decide_fates
 from fencepost.diagnose.tail.starting import Start, StartKind, start_offset
 from fencepost.protocol import errors
-from fencepost.protocol.batch import BatchHeader, Buffer, Corrupt, decode_batch, decode_marker
-from fencepost.protocol.records import iter_batches, iter_records
+from fencepost.protocol.batch import Buffer
+from fencepost.protocol.records import iter_records
 
-PATIENCE_S = 10.0
-PAUSE_S = 0.2
-# How long a topic may be missing in the answers before it counts as deleted: brokers learn about topics one by one.
-GONE_AFTER_S = 3.0
 WAIT_MS = 500
 LEAST_WAIT_MS = 50
 # The position is below the last stable offset, and yet there is nothing to read: the records are compacted away.
 EMPTY_FETCHES = 3
-GONE = frozenset({errors.UNKNOWN_TOPIC_OR_PARTITION, errors.UNKNOWN_TOPIC_ID, errors.INCONSISTENT_TOPIC_ID})
-
-
-class TopicGone(ClientError):
-    """The topic was deleted while it was read."""
-
-
-class DamagedBatch(ClientError):
-    """A batch that is not what its checksum says: nothing in it can be trusted."""
-
-    def __init__(self, where: NamedPartition, header: BatchHeader, problem: Corrupt) -> None:
-        super().__init__(f"{where}: the record batch at offset {header.base_offset} is damaged: {problem}")
-        self.where = where
-        self.next_offset = header.last_offset + 1
 
 
 class Span(NamedTuple):
@@ -65,8 +48,8 @@ class TopicTail:
 
     def __init__(self, client: KafkaClient, topic: str, partition: int | None = None) -> None:
         self._client = client
-        self._info = client.topic(topic, fresh=True)
-        count = len(self._info.leaders)
+        self._reader = TopicReader(client, topic)
+        count = len(self._reader.topic.leaders)
         if partition is not None and partition >= count:
             raise BrokerError(
                 errors.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}", f"the topic has {count} partitions"
@@ -76,7 +59,6 @@ class TopicTail:
         self._names = TransactionalIds(client)
         self._open = {where: OpenTracker() for where in self.partitions}
         self._positions: dict[NamedPartition, int] = {}
-        self._missing_since: float | None = None
         self._name_problem = ""
 
     # --- what is there --------------------------------------------------------------------------------------
@@ -109,9 +91,9 @@ class TopicTail:
         """Read up to the last stable offset, with the aborted index. Returns the position that it reached."""
         empty = 0
         while position < end:
-            fetched = self._fetch_one(where, position, READ_COMMITTED, LEAST_WAIT_MS if empty else 0)
+            fetched = self._reader.fetch(where, position, READ_COMMITTED, LEAST_WAIT_MS if empty else 0)
             if fetched.error_code == errors.OFFSET_OUT_OF_RANGE:
-                before, position = position, self._nearest(where, position)
+                before, position = position, self._reader.nearest(where, position)
                 yield Remark(_gap(where, before, position))
                 continue
             chunk = self._chunk(where, fetched.records, position, end)
@@ -148,9 +130,9 @@ class TopicTail:
     ) -> Iterator[list[tuple[LogBatch, Buffer]] | Remark]:
         empty = 0
         while position < end and empty < EMPTY_FETCHES:
-            fetched = self._fetch_one(where, position, READ_UNCOMMITTED, LEAST_WAIT_MS if empty else 0)
+            fetched = self._reader.fetch(where, position, READ_UNCOMMITTED, LEAST_WAIT_MS if empty else 0)
             if fetched.error_code == errors.OFFSET_OUT_OF_RANGE:
-                before, position = position, self._nearest(where, position)
+                before, position = position, self._reader.nearest(where, position)
                 yield Remark(_gap(where, before, position))
                 continue
             chunk = self._chunk(where, fetched.records, position, end)
@@ -158,54 +140,6 @@ class TopicTail:
             if chunk:
                 yield chunk
                 position = chunk[-1][0].header.last_offset + 1
-
-    def _fetch_one(self, where: NamedPartition, position: int, isolation_level: int, wait_ms: int) -> FetchedPartition:
-        """Fetch one partition; try again for a while if its leader moves. OFFSET_OUT_OF_RANGE is returned."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            problem: ClientError
-            try:
-                leader = self._client.leader(*where)
-                found = fetch_partitions(
-                    self._client, leader, self._info, {where.partition: position}, isolation_level, wait_ms
-                )[where.partition]
-                if found.error_code in (errors.NONE, errors.OFFSET_OUT_OF_RANGE):
-                    return found
-                problem = BrokerError(found.error_code, f"reading {where}")
-            except (BrokerError, Unreachable) as e:
-                problem = e
-            self._check(problem)
-            if time.monotonic() > deadline:
-                raise problem
-            time.sleep(PAUSE_S)
-
-    def _check(self, problem: ClientError) -> None:
-        """Raise if it makes no sense to try again; else look where the leaders are now."""
-        if isinstance(problem, BrokerError) and problem.code not in errors.RETRIABLE | GONE:
-            raise problem
-        if isinstance(problem, Unreachable) and problem.patience_s <= 0:
-            raise problem
-        try:
-            now = self._client.refresh([self._info.name]).get(self._info.name)
-        except (BrokerError, Unreachable):
-            return
-        if now is not None and now.topic_id == self._info.topic_id:
-            self._missing_since = None
-            return
-        if now is not None:
-            raise TopicGone(f"topic {self._info.name} was deleted, and created again")
-        since = self._missing_since = self._missing_since or time.monotonic()
-        if time.monotonic() - since > GONE_AFTER_S:
-            raise TopicGone(f"topic {self._info.name} was deleted")
-
-    def _nearest(self, where: NamedPartition, position: int) -> int:
-        """Where to continue after OFFSET_OUT_OF_RANGE: where the log starts or, if it became shorter, where it ends."""
-        time.sleep(PAUSE_S)
-        first = list_offsets(self._client, [where], timestamp=EARLIEST)
-        end = list_offsets(self._client, [where])
-        if problems := first.problems + end.problems:
-            raise DeadlinePassed(problems[0])
-        return min(max(position, first.found[where]), end.found[where])
 
     # --- what arrives ---------------------------------------------------------------------------------------
 
@@ -217,7 +151,7 @@ class TopicTail:
                 fetched = self._fetch_all()
                 complained = ""
             except (BrokerError, Unreachable) as e:
-                self._check(e)
+                self._reader.check(e)
                 if not complained:
                     complained = str(e)
                     yield Remark(f"{e}; trying again")
@@ -228,21 +162,21 @@ class TopicTail:
 
     def _fetch_all(self) -> dict[NamedPartition, FetchedPartition]:
         by_leader: dict[int, dict[int, int]] = {}
-        info = self._client.topic(self._info.name)
+        info = self._client.topic(self._reader.topic.name)
         for where, position in self._positions.items():
             node_id = info.leaders[where.partition] if where.partition < len(info.leaders) else -1
             by_leader.setdefault(node_id, {})[where.partition] = position
         if -1 in by_leader:
-            raise BrokerError(errors.LEADER_NOT_AVAILABLE, f"{self._info.name}-{min(by_leader[-1])}")
+            raise BrokerError(errors.LEADER_NOT_AVAILABLE, f"{self._reader.topic.name}-{min(by_leader[-1])}")
         wait_ms = max(WAIT_MS // len(by_leader), LEAST_WAIT_MS)
         fetched = {}
         for node_id, positions in by_leader.items():
             leader = self._client.broker(node_id)
-            answers = fetch_partitions(self._client, leader, self._info, positions, READ_UNCOMMITTED, wait_ms)
+            answers = fetch_partitions(self._client, leader, self._reader.topic, positions, READ_UNCOMMITTED, wait_ms)
             for number, found in answers.items():
                 if found.error_code not in (errors.NONE, errors.OFFSET_OUT_OF_RANGE):
-                    raise BrokerError(found.error_code, f"reading {self._info.name}-{number}")
-                fetched[NamedPartition(self._info.name, number)] = found
+                    raise BrokerError(found.error_code, f"reading {self._reader.topic.name}-{number}")
+                fetched[NamedPartition(self._reader.topic.name, number)] = found
         return fetched
 
     def _arrived(self, where: NamedPartition, fetched: FetchedPartition) -> Iterator[TailEvent]:
@@ -259,7 +193,7 @@ class TopicTail:
 
     def _after_a_gap(self, where: NamedPartition, position: int) -> Iterator[TailEvent]:
         """Offsets were deleted before they were read, perhaps with markers in them."""
-        start = self._positions[where] = self._nearest(where, position)
+        start = self._positions[where] = self._reader.nearest(where, position)
         yield Remark(_gap(where, position, start))
         producers = describe_producers(self._client, [where]).found.get(where, ())
         open_since = {p.producer_id: p.txn_start_offset for p in producers}
@@ -298,28 +232,6 @@ class TopicTail:
                 if fate is Fate.OPEN and shown:
                     self._open[where].show(batch.header, shown[0].offset, shown[-1].offset, len(shown))
                 yield from (ReadRecord(where, record, batch.header, fate, name) for record in shown)
-
-
-def sound_batches(
-    where: NamedPartition, records: Buffer, position: int, end: int | None = None
-) -> list[tuple[LogBatch, Buffer]]:
-    """The batches of an answer that reach to the position or beyond, and begin before the end.
-
-    Those before a damaged batch are returned. Raises DamagedBatch if there are none.
-    """
-    found: list[tuple[LogBatch, Buffer]] = []
-    for header, batch in iter_batches(records):
-        if end is not None and header.base_offset >= end:
-            break
-        try:
-            decode_batch(batch)  # Verifies the checksum.
-        except Corrupt as e:
-            if found:
-                break
-            raise DamagedBatch(where, header, e) from None
-        if header.last_offset >= position:
-            found.append((LogBatch(header, decode_marker(batch)), batch))
-    return found
 
 
 def _gap(where: NamedPartition, position: int, continued: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 
 from fencepost.client.admin.answers import Answers, DescribedTxn, NamedPartition, Producer, Rpc
 from fencepost.client.admin.configs import describe_broker_configs
@@ -40,6 +40,7 @@ from fencepost.diagnose.snapshot import (
     TxnSnapshot,
     TxnsSnapshot,
     is_decided,
+    is_open,
     leftovers,
     producer_ids_of,
     uncoordinated,
@@ -47,6 +48,8 @@ from fencepost.diagnose.snapshot import (
 )
 from fencepost.protocol.messages import DescribeTransactionsRequest
 
+# As `read_log`.
+ReadLog = Callable[[KafkaClient, NamedPartition | None, str, int, Progress], tuple[LogEntry, ...]]
 SIMILAR_IDS = 3
 ENTRIES_FOR_A_STORY = 50
 ENTRIES_FOR_THE_LATEST = 1
@@ -77,6 +80,19 @@ def collect_txns(
     )
 
 
+def collect_open_txns(client: KafkaClient) -> TxnsSnapshot:
+    """Every transactional id; only those with an open transaction are described, because idle ids can be very many."""
+    listed = list_transactions(client)
+    open_ = {t.transactional_id: t.coordinator for t in listed.found.values() if is_open(t.state)}
+    described = describe_transactions(client, open_)
+    return TxnsSnapshot(
+        now_ms=now_ms(),
+        listed=tuple(listed.found.values()),
+        described=described.found,
+        problems=(*listed.problems, *described.problems),
+    )
+
+
 def collect_history(
     client: KafkaClient, transactional_id: str, with_rpcs: bool = False, progress: Progress = no_progress
 ) -> HistorySnapshot:
@@ -98,6 +114,7 @@ def collect_txn(
     entries_wanted: int = ENTRIES_FOR_A_STORY,
     everywhere: bool = True,
     progress: Progress = no_progress,
+    read: ReadLog = read_log,
 ) -> TxnSnapshot:
     """What the coordinator, the log and the leaders of partitions know about one id.
 
@@ -110,7 +127,7 @@ def collect_txn(
     history: tuple[LogEntry, ...] | None = None
     try:
         where = state_log_of(client, transactional_id)
-        history = read_log(client, where, transactional_id, entries_wanted, progress)
+        history = read(client, where, transactional_id, entries_wanted, progress)
     except ClientError as e:
         problems.append(f"the log of transactions cannot be read: {e}")
     similar: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The wheel carries the jar. Without Java there is no jar, and then no wheel either."""
+"""The wheel carries the jar and the pages of the workbench. Without Java there is no jar, and then no wheel."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ def test_the_wheel_carries_the_jar_that_was_built(tmp_path: Path) -> None:
     [wheel] = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert archive.read(IN_WHEEL) == build_jar.JAR.read_bytes()
+        # And the browser's side of the workbench, with the licences of its libraries.
+        static = ROOT / "src" / "fencepost" / "web" / "static"
+        expected = {file.relative_to(ROOT / "src").as_posix() for file in static.rglob("*") if file.is_file()}
+        assert expected <= set(archive.namelist())
+        assert "fencepost/web/static/vendor/uplot/LICENSE" in expected
 
 
 def test_a_jar_that_is_needed_fails_without_java_in_one_line(
@@ -53,7 +58,7 @@ def test_a_jar_that_is_needed_fails_without_java_in_one_line(
 def test_java_that_is_needed_and_cannot_be_installed_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def install() -> None:
+    def install(names: object) -> None:
         raise StepFailed("no right to install packages\nand more")
 
     monkeypatch.setattr(setup_java, "TOOLS", tmp_path)

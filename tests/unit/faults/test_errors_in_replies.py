@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fencepost.broker.api import APIS, Api
+from fencepost.faults.errors_in_replies import can_carry_error, client_id_of, is_answered, refusal, stamped
 from fencepost.protocol import errors, messages
 from fencepost.protocol.messages import (
     AddPartitionsToTxnRequest,
@@ -22,7 +23,6 @@ from fencepost.protocol.messages import (
 )
 from fencepost.protocol.schema import Message
 from fencepost.server.crash import POINTS
-from fencepost.server.refusals import can_carry_error, client_id_of, is_answered, refusal, stamped
 from tests.wire.message_values import random_message
 from tests.wire.raw_client import decode_reply, encode_frame
 

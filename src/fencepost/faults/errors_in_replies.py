@@ -8,14 +8,20 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from fencepost.broker.api import APIS
-from fencepost.broker.node import Frame
-from fencepost.protocol import messages
-from fencepost.protocol.schema import Field, StructDef, read_uvarint, skip_tags
+from fencepost.protocol.apis import (
+    body_of_reply,
+    body_of_request,
+    has_flexible_reply_header,
+    knows,
+    request_class,
+    response_class,
+)
+from fencepost.protocol.schema import Field, Malformed, StructDef
 
-_HEADER = struct.Struct(">hhih")
+Frame = bytes | memoryview
+_HEADER = struct.Struct(">hhi")
 _REPLY = struct.Struct(">ii")
-API_VERSIONS, PRODUCE = 18, 0
+PRODUCE = 0
 # The values of these fields in a reply with an error.
 UNKNOWN = {"base_offset": -1, "records": b"", "producer_id": -1, "producer_epoch": -1}
 
@@ -34,28 +40,36 @@ def is_answered(frame: Frame) -> bool:
 
 
 def can_carry_error(api_key: int) -> bool:
-    return _has_error(_response_class(api_key).definition)
+    return _has_error(response_class(api_key).definition)
 
 
 def refusal(frame: Frame, error_code: int) -> list[bytes] | None:
     """The reply that refuses the request `frame`. None if it has no error field, or the request cannot be decoded."""
-    api_key, version, correlation_id, _ = _HEADER.unpack_from(frame)
+    api_key, version, correlation_id = _HEADER.unpack_from(frame)
     request = _decode_request(frame)
     if request is None:
         return None
-    response_class = _response_class(api_key)
-    response = response_class()
-    _mirror(request, request.definition, response, response_class, response_class.definition, version)
+    kind = response_class(api_key)
+    response = kind()
+    _mirror(request, request.definition, response, kind, kind.definition, version)
     return _encode(response, api_key, version, correlation_id, error_code)
 
 
 def stamped(frame: Frame, parts: list[bytes], error_code: int) -> list[bytes] | None:
-    """The reply `parts` with the error in it. None if it has no error field."""
+    """The reply `parts` to the request `frame`, with the error in it. None if it has no error field.
+
+    The request may be cut off after its header.
+    """
     if not parts:
         return None
-    api_key, version, correlation_id, _ = _HEADER.unpack_from(frame)
-    reply = b"".join(parts)
-    response, _ = _response_class(api_key).decode(reply, 8 + _extra_bytes(api_key, version), version)
+    api_key, version, correlation_id = _HEADER.unpack_from(frame)
+    if not knows(api_key, version):
+        return None
+    reply = b"".join(parts)[4:]
+    try:
+        response, _ = response_class(api_key).decode(reply, body_of_reply(reply, api_key, version), version)
+    except Malformed:
+        return None
     return _encode(response, api_key, version, correlation_id, error_code)
 
 
@@ -63,32 +77,20 @@ def _encode(response: Any, api_key: int, version: int, correlation_id: int, erro
     if not _stamp(response, response.definition, version, error_code):
         return None
     body = response.encode(version)
-    extra = _extra_bytes(api_key, version)
-    return [_REPLY.pack(4 + extra + len(body), correlation_id) + bytes(extra), body]
-
-
-def _extra_bytes(api_key: int, version: int) -> int:
-    """A flexible header ends in a count of tags, which is 0."""
-    # Kafka: ApiVersions is always answered with the old header, because the client does not know the versions yet.
-    return 1 if api_key != API_VERSIONS and version >= _response_class(api_key).definition.flexible_from else 0
-
-
-def _response_class(api_key: int) -> Any:
-    return getattr(messages, f"{APIS[api_key].name}Response")
+    # A flexible header ends in a count of tags, which is 0.
+    tags = b"\0" if has_flexible_reply_header(api_key, version) else b""
+    return [_REPLY.pack(4 + len(tags) + len(body), correlation_id) + tags, body]
 
 
 def _decode_request(frame: Frame) -> Any:
     frame = bytes(frame)
-    api_key, version, _, client_id_size = _HEADER.unpack_from(frame)
-    api = APIS.get(api_key)
-    if api is None or not api.first <= version <= api.last:
+    api_key, version, _ = _HEADER.unpack_from(frame)
+    if not knows(api_key, version):
         return None
-    request_class = getattr(messages, f"{api.name}Request")
-    pos = 10 + max(client_id_size, 0)
-    if version >= request_class.definition.flexible_from:
-        count, pos = read_uvarint(frame, pos)
-        pos = skip_tags(frame, pos, count)
-    return request_class.decode(frame, pos, version)[0]
+    try:
+        return request_class(api_key).decode(frame, body_of_request(frame, api_key, version), version)[0]
+    except Malformed:
+        return None
 
 
 def _is_error(f: Field) -> bool:
@@ -104,7 +106,7 @@ def _lists(definition: StructDef, version: int) -> list[Field]:
 
 
 def _mirror(
-    source: Any, source_definition: StructDef, target: Any, response_class: Any, definition: StructDef, version: int
+    source: Any, source_definition: StructDef, target: Any, kind: Any, definition: StructDef, version: int
 ) -> None:
     """Give the reply the topics and partitions of the request: the first list of each corresponds to the other's."""
     for f in definition.fields:
@@ -118,9 +120,9 @@ def _mirror(
     assert struct_def is not None
     made = []
     for item in getattr(source, asked[0].name) or ():
-        entry = getattr(response_class, struct_def.name)()
+        entry = getattr(kind, struct_def.name)()
         if asked[0].struct is not None:
-            _mirror(item, asked[0].struct, entry, response_class, struct_def, version)
+            _mirror(item, asked[0].struct, entry, kind, struct_def, version)
         bare, type_name = (
             (item, asked[0].type) if asked[0].struct is None else (getattr(item, "partition", None), "int32")
         )

@@ -1,11 +1,11 @@
-"""Which batches of an answer `fencepost tail` shows: none that its checksum does not vouch for."""
+"""Which batches of an answer are shown: none that its checksum does not vouch for."""
 
 from __future__ import annotations
 
 import pytest
 
 from fencepost.client.admin.answers import NamedPartition
-from fencepost.diagnose.collect.tail import DamagedBatch, sound_batches
+from fencepost.diagnose.collect.reading import DamagedBatch, sound_batches
 from fencepost.protocol.batch import stamp
 from fencepost.protocol.records import Record, encode_records
 

@@ -1,0 +1,170 @@
+"""`fencepost tap`: a proxy that shows the transactions of clients on the wire, and causes faults."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from fencepost.cli.errors import Failure, WrongUse
+from fencepost.cli.options import ClusterOptions, Unanswered, cluster_options, with_hint
+from fencepost.cli.streams import say
+
+if TYPE_CHECKING:
+    from fencepost.faults.fault import Fault
+    from fencepost.tap.decoding import WireEvent
+
+HINT = "\n\nhint: "
+# As in the other commands: green is good or committed, red is bad or aborted.
+COLOURS = {"ok": "green", "committed": "green", "aborted": "red", "error": "red", "fault": "magenta"}
+
+
+@click.command()
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:9093",
+    show_default=True,
+    help="The address for clients. Each broker of the cluster gets a port of its own, from the next one on. Port 0 "
+    "picks free ports.",
+)
+@click.option(
+    "--fault",
+    "faults",
+    metavar="FAULT",
+    multiple=True,
+    help="A fault, such as 'delay EndTxn 2s', 'drop EndTxn reply', 'duplicate Produce', 'disconnect InitProducerId' or "
+    "'error AddPartitionsToTxn COORDINATOR_NOT_AVAILABLE times=3'. Repeatable.",
+)
+@click.option("--fetches", is_flag=True, help="Also show the fetches of read_committed readers.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
+@click.option("--output", metavar="FILE", help="Append the lines to FILE instead of stdout.")
+@click.option("--certificate", metavar="FILE", help="Speak TLS with clients, with this certificate chain (PEM).")
+@click.option("--key", metavar="FILE", help="The private key of --certificate (PEM), if it is in a file of its own.")
+@cluster_options
+def tap(
+    listen: str,
+    faults: tuple[str, ...],
+    fetches: bool,
+    as_json: bool,
+    output: str | None,
+    certificate: str | None,
+    key: str | None,
+    cluster: ClusterOptions,
+) -> None:
+    """Show the transactions of any clients on the wire, and cause faults
+
+    A proxy for clients that cannot be changed, and any Kafka: clients connect to --listen instead of the cluster. The
+    tap replaces the addresses of brokers by its own and passes everything else on as it is. It prints a line for each
+    request and reply of a transaction: time, connection, client, API with its version, transactional id, producer id
+    and epoch, what it asks for, and for a reply its error and duration.
+
+    A fault is an action (delay, drop, disconnect, error, duplicate), an API (`*` for every API), and what the action
+    needs. It strikes the next request, or times=N, times=always; skip=N requests pass first; client_id=PATTERN names
+    clients; `request` strikes before the broker sees the request, `reply` after it has carried it out.
+
+    The login of a client (SASL) passes through. With security.protocol=SSL, the tap speaks TLS with the cluster. Prints
+    `ready HOST:PORT` on stderr as soon as clients can connect; Ctrl-C or SIGTERM ends it.
+
+    \b
+    Example:
+        fencepost tap --bootstrap kafka:9092 --listen 127.0.0.1:9093
+        fencepost tap --bootstrap kafka:9092 --json --output wire.jsonl
+        fencepost tap --bootstrap kafka:9092 --fault 'drop EndTxn reply' --fault 'delay Produce 500ms times=10'
+    """
+    from fencepost.cli.broker import parse_address
+    from fencepost.client.failures import BadClientSetting
+    from fencepost.client.settings import parse_settings
+    from fencepost.tap.proxy import PortUnusable, Proxy, Unreached
+    from fencepost.tap.running import run
+
+    address = parse_address(listen)
+    set_faults = [(line, _parsed(line)) for line in faults]
+    client_tls = _client_tls(certificate, key)
+    try:
+        settings = parse_settings(cluster.settings())
+        with _lines_to(output) as stream:
+            running = Proxy(
+                settings,
+                address,
+                show=_shown(stream, as_json),
+                say=lambda text: say(f"warning: {text.replace(HINT, '; ')}"),
+                shows_fetches=fetches,
+                client_tls=client_tls,
+            )
+            for _, fault in set_faults:
+                running.add_fault(fault)
+            run(running, lambda: say(f"ready {running.address}"))
+    except BadClientSetting as e:
+        raise WrongUse(*with_hint(str(e), "the settings are those of Kafka's clients")) from None
+    except PortUnusable as e:
+        raise Failure(str(e), "choose another address with --listen") from None
+    except Unreached as e:
+        raise Unanswered(
+            str(e), "is --bootstrap right, is the broker running, and is security.protocol right?"
+        ) from None
+    except OSError as e:
+        if output is None:
+            raise  # Of stdout.
+        raise Failure(f"cannot write to {output}: {e.strerror}", "is its disk full?") from None
+    finally:
+        for line, fault in set_faults:
+            if fault.hits:
+                say(f"the fault '{line}' struck {fault.hits} times")
+
+
+def _parsed(line: str) -> Fault:
+    from fencepost.faults.fault import BadFault
+    from fencepost.faults.parsing import EXAMPLE, parse_line
+
+    try:
+        return parse_line(line)
+    except BadFault as e:
+        problem, hint = with_hint(str(e), EXAMPLE)
+        raise WrongUse(f"--fault: {problem}", hint) from None
+
+
+def _client_tls(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
+    if certificate is None:
+        if key is not None:
+            raise WrongUse("--key without --certificate", "name the certificate with --certificate FILE")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as e:
+        raise WrongUse(f"--certificate {certificate} cannot be used: {e}", "both files have to be PEM") from None
+    return context
+
+
+@contextmanager
+def _lines_to(output: str | None) -> Iterator[IO[str]]:
+    if output is None:
+        yield sys.stdout
+        return
+    try:
+        file = open(output, "a", encoding="utf-8")  # noqa: SIM115
+    except OSError as e:
+        raise Failure(f"cannot write to {output}: {e.strerror}", "--output names a file") from None
+    with file:
+        yield file
+
+
+def _shown(stream: IO[str], as_json: bool) -> Callable[[WireEvent], None]:
+    from fencepost.tap.text import document_of, line_of, plain
+
+    def style(text: str, meaning: str) -> str:
+        return click.style(text, fg=COLOURS[meaning])
+
+    coloured = style if stream.isatty() else plain
+
+    def show(event: WireEvent) -> None:
+        line = json.dumps(document_of(event)) if as_json else line_of(event, coloured)
+        print(line, file=stream, flush=True)
+
+    return show

@@ -1,0 +1,470 @@
+"""One connection of a client, and the connection to the broker behind it.
+
+Requests go one way and replies the other, in order. Each direction is a `_Side`: it cuts the bytes that it receives
+into frames and passes them on. A side that is held, by a delay or because the other side cannot write, stops reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from fencepost.faults.errors_in_replies import refusal, stamped
+from fencepost.faults.fault import DELAY, DISCONNECT, DROP, DUPLICATE, ERROR, REPLY, REQUEST, Fault
+from fencepost.protocol import errors
+from fencepost.protocol.apis import api_names
+from fencepost.protocol.schema import Malformed
+from fencepost.tap import rewriting
+from fencepost.tap.decoding import (
+    DECODED,
+    FETCH,
+    METADATA,
+    PRODUCE,
+    Decoded,
+    WireEvent,
+    decode_reply,
+    decode_request,
+    topic_names_in,
+)
+from fencepost.tap.frames import (
+    LENGTH_BYTES,
+    BrokenFrame,
+    FrameCutter,
+    Part,
+    Piece,
+    RequestHead,
+    is_raw_login,
+    read_head,
+)
+
+if TYPE_CHECKING:
+    from fencepost.tap.proxy import Proxy, TapPort
+
+WRITE_BUFFER_BYTES = 1 << 20
+HEADER_BYTES = 10  # Of a request: what a reply with an error needs of it.
+
+
+@dataclass(slots=True, eq=False)
+class WaitingRequest:
+    """A request that has no reply yet."""
+
+    head: RequestHead
+    begin: bytes  # Its first bytes.
+    at_ns: int
+    decoded: Decoded | None = None
+    wants_whole: bool = False  # The reply has to come whole.
+    answer: list[bytes] | None = None  # Of the tap, in place of the broker's.
+    fault: str | None = None
+    is_duplicate: bool = False  # Its reply is not passed on.
+
+
+class Link:
+    def __init__(self, tap: Proxy, listener: TapPort, number: int) -> None:
+        self.tap = tap
+        self.listener = listener
+        self.number = number
+        self.client = _ClientSide(self)
+        self.broker = _BrokerSide(self)
+        self.pending: deque[WaitingRequest] = deque()
+        self.client_address = ""
+        self.broker_address = ""
+        self.own_host = ""
+        self.is_opaque = False  # Frames without headers pass.
+        self.is_replying = False  # A reply has begun to arrive, and the client does not have all of it yet.
+        self.is_closed = False
+
+    # --- its life -----------------------------------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Connect to the broker; the client waits."""
+        try:
+            self.broker_address = await self.tap.connect(self)
+        except OSError as e:
+            self.tap.complain(f"connection #{self.number} of {self.client_address}: {e}", str(e))
+            self.close()
+            return
+        if self.is_closed:
+            self.broker.close()  # The client has left meanwhile.
+        self.client.release()
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self.tap.links.discard(self)
+            for sent in self.pending:
+                if sent.decoded is not None:
+                    self.report("unanswered", sent, sent.decoded)
+            self.client.close()
+            self.broker.close()
+
+    def fail(self, problem: str) -> None:
+        self.tap.complain(f"connection #{self.number} of {self.client_address}: {problem}")
+        self.close()
+
+    # --- requests -----------------------------------------------------------------------------------------
+
+    def take_request(self, frame: memoryview, is_whole: bool = True) -> None:
+        """A request with its length, or the first piece of a large one."""
+        body = frame[LENGTH_BYTES:]
+        head = read_head(body)
+        sent = WaitingRequest(head, bytes(body[:HEADER_BYTES]), time.time_ns())
+        tap = self.tap
+        if head.api_key in DECODED or (tap.shows_fetches and head.api_key == FETCH):
+            sent.decoded = decode_request(body, head.api_key, head.version, tap.topic_name, tap.shows_fetches)
+        sent.wants_whole = wants_whole_reply(sent) or (
+            not tap.faults.is_idle and bool(tap.faults.concerning(head.api_key, head.client_id, REPLY))
+        )
+        if is_whole and not tap.faults.is_idle:
+            for fault in tap.faults.concerning(head.api_key, head.client_id, REQUEST):
+                if self._strikes_request(fault, frame, sent):
+                    return
+        self._send(frame, sent)
+
+    def _send(self, frame: memoryview, sent: WaitingRequest) -> None:
+        if sent.decoded is not None or sent.fault is not None:
+            self.report("request", sent, sent.decoded or Decoded())
+        if sent.head.is_answered:
+            self.pending.append(sent)
+        if is_raw_login(sent.head):
+            self.is_opaque = True
+            self.tap.complain(
+                f"connection #{self.number} of {self.client_address} logs in with SaslHandshake v0: what follows "
+                "passes undecoded, and its addresses stay as they are; a client of Kafka 1.0 or later uses v1"
+            )
+        self.broker.write(frame)
+
+    def _strikes_request(self, fault: Fault, frame: memoryview, sent: WaitingRequest) -> bool:
+        answer: list[bytes] | None = []
+        if fault.action == ERROR and sent.head.is_answered:
+            answer = refusal(frame[LENGTH_BYTES:], fault.error_code)
+            if answer is None:
+                return False  # This version of the API has no place for an error.
+        if not fault.strikes():
+            return False
+        sent.fault = name_of(fault)
+        if fault.action == DUPLICATE:
+            self._send(frame, sent)
+            again = WaitingRequest(sent.head, sent.begin, sent.at_ns, sent.decoded, wants_whole=True, is_duplicate=True)
+            if sent.head.is_answered:
+                self.pending.append(again)
+            self.broker.write(frame)
+        elif fault.action == DELAY:
+            self.client.hold_for(fault.delay_ms, lambda: self._send(frame, sent))
+        else:
+            self.report("request", sent, sent.decoded or Decoded())
+            if fault.action == ERROR:
+                if sent.head.is_answered:
+                    sent.answer = answer
+                    self.pending.append(sent)
+                    self.give_own_answers()
+            else:
+                self.end_without_answer(fault)
+        return True
+
+    def end_without_answer(self, fault: Fault) -> None:
+        if fault.action == DISCONNECT:
+            self.close()
+        else:
+            # A connection is served in order, so its client receives nothing more until it connects again.
+            self.client.is_deaf = True
+            fault.hanging = [*(link for link in fault.hanging if not link.is_closed), self]
+
+    # --- replies ------------------------------------------------------------------------------------------
+
+    def wants_whole_next(self) -> bool:
+        return bool(self.pending) and self.pending[0].wants_whole
+
+    def begin_reply(self, frame: memoryview) -> WaitingRequest:
+        """The request that a reply belongs to. Raises BrokenFrame."""
+        correlation_id = int.from_bytes(frame[4:8], "big", signed=True)
+        if not self.pending:
+            raise BrokenFrame(f"{self.broker_address} answers request {correlation_id}, but no request waits")
+        sent = self.pending[0]
+        if sent.head.correlation_id != correlation_id:
+            raise BrokenFrame(
+                f"{self.broker_address} answers request {correlation_id}, expected {sent.head.correlation_id}"
+            )
+        self.is_replying = True
+        return self.pending.popleft()
+
+    def end_reply(self) -> None:
+        self.is_replying = False
+        self.give_own_answers()
+
+    def take_reply(self, frame: memoryview) -> None:
+        sent = self.begin_reply(frame)
+        head, faults = sent.head, self.tap.faults
+        fault: Fault | None = None
+        passed: rewriting.Buffer = frame
+        if not faults.is_idle and not sent.is_duplicate:
+            for each in faults.concerning(head.api_key, head.client_id, REPLY):
+                changed = stamped(sent.begin, [bytes(frame)], each.error_code) if each.action == ERROR else []
+                if changed is not None and each.strikes():
+                    fault = each
+                    passed = b"".join(changed) if changed else frame
+                    break
+        sent.fault = None if fault is None else name_of(fault)
+        if head.api_key in rewriting.WITH_ADDRESSES:
+            passed = self._rewritten(passed, head)
+        seen: Decoded | None = None
+        if sent.decoded is not None or fault is not None or sent.is_duplicate:
+            seen = self._decoded_reply(passed if fault is not None and fault.action == ERROR else frame, sent)
+        if fault is not None and fault.action == DELAY:
+            self.broker.hold_for(fault.delay_ms, lambda: self._give(passed, sent, seen))
+        elif fault is not None and fault.action != ERROR:
+            if seen is not None:
+                self.report("reply", sent, seen)
+            if fault.action == DROP:
+                self.broker.is_deaf = True
+            self.end_without_answer(fault)
+        else:
+            self._give(passed, sent, seen)
+
+    def _decoded_reply(self, frame: rewriting.Buffer, sent: WaitingRequest) -> Decoded:
+        if sent.decoded is None:
+            return Decoded()
+        body, head = memoryview(frame)[LENGTH_BYTES:], sent.head
+        return decode_reply(body, head.api_key, head.version, sent.decoded, self.tap.topic_name)
+
+    def _give(self, frame: rewriting.Buffer, sent: WaitingRequest, seen: Decoded | None) -> None:
+        if seen is not None:
+            self.report("reply", sent, seen)
+        if not sent.is_duplicate:
+            self.client.write(frame)
+        self.end_reply()
+
+    def give_own_answers(self) -> None:
+        """Answers of the tap wait for the replies to earlier requests."""
+        while not self.is_replying and self.pending and self.pending[0].answer is not None:
+            sent = self.pending.popleft()
+            answer = b"".join(sent.answer or ())
+            self.report("reply", sent, self._decoded_reply(answer, sent))
+            self.client.write(answer)
+
+    def _rewritten(self, frame: rewriting.Buffer, head: RequestHead) -> rewriting.Buffer:
+        if not rewriting.knows_addresses(head.api_key, head.version):
+            self.tap.warn_of_version(head.api_key, head.version)
+            return frame
+        if head.api_key == METADATA:
+            self.tap.learn_topics(topic_names_in(memoryview(frame)[LENGTH_BYTES:], head.version))
+        try:
+            return rewriting.rewritten(frame, head.api_key, head.version, self._address_of)
+        except Malformed as e:
+            self.tap.complain(f"connection #{self.number}: a reply of {self.broker_address} is passed on as it is: {e}")
+            return frame
+
+    def _address_of(self, node_id: int, host: str, port: int) -> tuple[str, int] | None:
+        return self.tap.address_of(node_id, host, port, self.own_host)
+
+    # --- events -------------------------------------------------------------------------------------------
+
+    def report(self, kind: str, sent: WaitingRequest, decoded: Decoded) -> None:
+        now_ns, head = time.time_ns(), sent.head
+        error = decoded.error
+        self.tap.show(
+            WireEvent(
+                (sent.at_ns if kind == "request" else now_ns) // 1000,
+                kind,
+                self.number,
+                self.client_address,
+                head.client_id,
+                self.broker_address,
+                self.listener.node_id,
+                api_names().get(head.api_key, f"API {head.api_key}"),
+                head.version,
+                head.correlation_id,
+                decoded.transactional_id,
+                decoded.producer_id,
+                decoded.producer_epoch,
+                decoded.about,
+                error,
+                None if kind == "request" else max((now_ns - sent.at_ns) // 1000, 0),
+                "the reply to a duplicate, not passed on" if sent.is_duplicate else sent.fault,
+            )
+        )
+
+
+def wants_whole_reply(sent: WaitingRequest) -> bool:
+    """Replies with addresses come whole, because their length may change; of Fetch, they are hidden instead."""
+    if sent.decoded is not None:
+        return True
+    return sent.head.api_key in rewriting.WITH_ADDRESSES and sent.head.api_key != rewriting.FETCH
+
+
+def name_of(fault: Fault) -> str:
+    detail = {ERROR: errors.name_of(fault.error_code), DELAY: f"{fault.delay_ms} ms"}.get(fault.action, "")
+    return f"{fault.action} {detail}".strip()
+
+
+class _Side(asyncio.Protocol):
+    """One end of a link: what it receives goes to the other end."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.transport: asyncio.Transport | None = None
+        self.is_held = False
+        self.is_deaf = False  # What comes is dropped.
+        self.is_full = False  # Its peer does not read as fast as we write.
+        self._has_ended = False
+        self._is_paused = False
+        self.cutter = FrameCutter(self.wants_whole)
+
+    def wants_whole(self, head: memoryview) -> bool:
+        raise NotImplementedError
+
+    def take(self, piece: Piece) -> None:
+        raise NotImplementedError
+
+    @property
+    def other(self) -> _Side:
+        return self.link.broker if self is self.link.client else self.link.client
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.link.tap.side_opened()
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_deaf:
+            return
+        if self.link.is_opaque:
+            self.other.write(memoryview(data))
+            return
+        self.cutter.feed(data)
+        self.run()
+
+    @property
+    def _takes(self) -> bool:
+        return not (self.is_held or self.is_deaf or self.link.is_closed)
+
+    def run(self) -> None:
+        """Take everything that has come, up to where the side is held."""
+        try:
+            while (
+                not (self.is_held or self.is_deaf or self.link.is_closed) and (piece := self.cutter.next()) is not None
+            ):
+                self.take(piece)
+        except BrokenFrame as e:
+            self.link.fail(str(e))
+            return
+        if self._has_ended and not self.is_held:
+            self.link.close()  # Everything that it received is passed on.
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._has_ended = True
+        self.link.tap.side_closed()
+        self.run()
+
+    def write(self, data: rewriting.Buffer) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+
+    # --- how fast -----------------------------------------------------------------------------------------
+
+    def hold_for(self, ms: int, then: Callable[[], None]) -> None:
+        """Take nothing more for this time; call `then` before what follows."""
+        self.is_held = True
+        self._update_reading()
+
+        def go_on() -> None:
+            then()
+            self.release()
+
+        asyncio.get_running_loop().call_later(ms / 1000, go_on)
+
+    def release(self) -> None:
+        self.is_held = False
+        self._update_reading()
+        self.run()
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+        self.other._update_reading()
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+        self.other._update_reading()
+
+    def _update_reading(self) -> None:
+        pause = self.is_held or self.other.is_full
+        if self.transport is None or self.transport.is_closing() or pause == self._is_paused:
+            return
+        self._is_paused = pause
+        with suppress(RuntimeError):  # It is closing.
+            self.transport.pause_reading() if pause else self.transport.resume_reading()
+
+
+class _ClientSide(_Side):
+    """Requests, from the client to the broker."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        link = self.link
+        link.client_address = address_text(transport.get_extra_info("peername"))
+        # A client of IPv4 at a port of IPv6.
+        link.own_host = transport.get_extra_info("sockname")[0].removeprefix("::ffff:")
+        link.tap.links.add(link)
+        self.is_held = True  # Until the broker is reached.
+        self._update_reading()
+        link.tap.start_task(link.connect())
+
+    def wants_whole(self, head: memoryview) -> bool:
+        api_key, _, _, client_id, _ = read_head(head)
+        faults = self.link.tap.faults
+        if not faults.is_idle and (
+            faults.concerning(api_key, client_id, REQUEST) or faults.concerning(api_key, client_id, REPLY)
+        ):
+            return True
+        return api_key in DECODED and api_key != PRODUCE
+
+    def take(self, piece: Piece) -> None:
+        if piece.part in (Part.WHOLE, Part.BEGIN):
+            self.link.take_request(piece.data, piece.part is Part.WHOLE)
+        else:
+            self.link.broker.write(piece.data)
+
+
+class _BrokerSide(_Side):
+    """Replies, from the broker to the client."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__(link)
+        self._hider: rewriting.EndpointHider | None = None
+
+    def wants_whole(self, head: memoryview) -> bool:
+        return self.link.wants_whole_next()
+
+    def take(self, piece: Piece) -> None:
+        if piece.part is Part.WHOLE:
+            self.link.take_reply(piece.data)
+            return
+        if piece.part is Part.BEGIN:
+            head = self.link.begin_reply(piece.data).head
+            knows = rewriting.knows_addresses(head.api_key, head.version)
+            self._hider = rewriting.EndpointHider(head.api_key, head.version) if knows else None
+        data: rewriting.Buffer = piece.data
+        if self._hider is not None:
+            try:
+                data = self._hider.pass_on(piece.data)
+            except Malformed as e:
+                self._hider = None
+                self.link.tap.complain(f"a reply of {self.link.broker_address} is passed on as it is: {e}")
+        self.link.client.write(data)
+        if piece.part is Part.END:
+            self.link.end_reply()
+
+
+def address_text(address: tuple[str, int] | None) -> str:
+    if not address:
+        return "a client that has left"
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,174 @@
+// A demo, step by step: next, play, pause; each step with its requests, states and records.
+import { html, useEffect, useRef, useState } from "../view.js";
+import { useStylesheet } from "../parts/stylesheet.js";
+import { Drawing, Records, Rpcs, Txns } from "./learn-parts.js";
+
+const STATUS = {
+  ready: "Ready. Next begins the story.",
+  working: "The next step is being done …",
+  paused: "Paused after a step.",
+  done: "The story is over.",
+  failed: "The demo failed.",
+  closed: "The run was closed.",
+};
+
+export default function Demo({ data, query, setQuery, actNow }) {
+  useStylesheet(new URL("./learn.css", import.meta.url));
+  const { run } = data;
+  const [problem, setProblem] = useState(null);
+  const [isSent, setIsSent] = useState(false);
+  const send = async (name, body = {}) => {
+    setProblem(null);
+    setIsSent(true);
+    try {
+      return await actNow(name, { ...body, run: query.run });
+    } catch (error) {
+      setProblem(error.message);
+      return null;
+    } finally {
+      setIsSent(false);
+    }
+  };
+  const start = async () => {
+    if (run) await send("close");
+    const answer = await send("start");
+    if (answer) setQuery({ run: answer.run });
+  };
+  const close = async () => {
+    await send("close");
+    setQuery({ run: null });
+  };
+  const canGoOn = run && ["ready", "paused"].includes(run.status);
+  const isOver = run && ["done", "failed", "closed"].includes(run.status);
+  return html`
+    <p><a href="/learn">Learn</a></p>
+    <h1>${data.name}: ${data.title}</h1>
+    <p>${data.about}</p>
+    ${data.why_not && html`<p class="learn-missing" role="alert">It cannot play here: ${data.why_not}</p>`}
+    ${data.ended && html`<p class="learn-missing" role="alert">This run is not here any more: ${data.ended}.</p>`}
+    ${problem && html`<p class="learn-missing" role="alert">${problem}</p>`}
+    <div class="learn-bar" role="toolbar" aria-label="The run">
+      ${!run &&
+      !data.why_not &&
+      html`<button class="learn-primary" type="button" disabled=${isSent} onClick=${start}>Start</button>`}
+      ${run &&
+      !isOver &&
+      html`
+        <button class="learn-primary" type="button" disabled=${!canGoOn || run.playing} onClick=${() => send("next")}>Next</button>
+        ${run.playing
+          ? html`<button type="button" onClick=${() => send("pause")}>Pause</button>`
+          : html`<button type="button" disabled=${!canGoOn} onClick=${() => send("play")}>Play</button>`}
+      `}
+      ${run &&
+      html`
+        <button type="button" disabled=${isSent} onClick=${start}>Start over</button>
+        <button type="button" disabled=${isSent} onClick=${close}>Close</button>
+      `}
+      ${run &&
+      html`<span class="learn-status" role="status">${STATUS[run.status]}${run.counted && ` ${run.counted[0]} of ${run.counted[1]} refunds.`}</span>`}
+    </div>
+    ${run &&
+    html`<div class="learn-run">
+      <div><${Steps} steps=${run.steps} /></div>
+      ${run.drawing && html`<div class="learn-drawing"><${Drawing} drawing=${run.drawing} /></div>`}
+    </div>`}
+    ${run && run.failure && html`<p class="learn-missing" role="alert">${run.failure.problem} (${run.failure.hint})</p>`}
+    ${run && run.report && html`<${Report} report=${run.report} />`}
+  `;
+}
+
+function Steps({ steps }) {
+  // The newest step is open. A step that the reader has opened or closed stays as it is.
+  const [chosen, setChosen] = useState({});
+  const last = useRef(null);
+  useEffect(() => last.current?.scrollIntoView({ block: "nearest" }), [steps.length]);
+  if (!steps.length) return null;
+  return html`
+    <h2 id="learn-steps">Steps</h2>
+    <ol class="learn-steps" aria-labelledby="learn-steps">
+      ${steps.map((step) => {
+        const isLast = step.number === steps.length;
+        const isOpen = chosen[step.number] ?? isLast;
+        return html`
+          <li key=${step.number} ref=${isLast ? last : null} class=${isLast ? "learn-step learn-step-now" : "learn-step"}>
+            <details
+              open=${isOpen}
+              onToggle=${(event) => {
+                const open = event.currentTarget.open;
+                if (open !== isOpen) setChosen((before) => ({ ...before, [step.number]: open }));
+              }}
+            >
+              <summary><span class="learn-number">Step ${step.number}</span> <span class="learn-sentence">${step.sentence}</span></summary>
+              ${isOpen && html`<${Step} step=${step} />`}
+            </details>
+          </li>
+        `;
+      })}
+    </ol>
+  `;
+}
+
+function Step({ step }) {
+  return html`
+    <div class="learn-details">
+      ${step.lines.length > 0 && html`<pre class="learn-lines">${step.lines.join("\n")}</pre>`}
+      ${step.problem && html`<p class="learn-missing">${step.problem}</p>`}
+      ${step.states_on_disk
+        ? html`
+            <p>
+              The broker does not run. On disk:${" "}
+              ${Object.entries(step.states_on_disk).map(([id, state]) => html`<span key=${id}><code>${id}</code> is <b>${state}</b>. </span>`)}
+            </p>
+          `
+        : html`
+            <${Rpcs} rpcs=${step.rpcs} />
+            <${Records} records=${step.records} />
+            <${Txns} txns=${step.txns} />
+          `}
+    </div>
+  `;
+}
+
+function Report({ report }) {
+  return html`
+    <section aria-labelledby="learn-report">
+      <h2 id="learn-report">What came out</h2>
+      ${report.sections.map(
+        (section, index) => html`
+          <section key=${index}>
+            <h3>${section.title}</h3>
+            ${section.story.map((line) => html`<p key=${line}>${line}</p>`)}
+            ${section.table.length > 0 && html`<${Table} rows=${section.table} label=${section.title} />`}
+            <ul class="learn-checks">
+              ${section.checks.map(
+                (check) => html`
+                  <li key=${check.claim} class=${check.holds ? "learn-holds" : "learn-fails"}>
+                    <b>${check.holds ? "holds" : "fails"}</b>: ${check.claim}
+                  </li>
+                `,
+              )}
+            </ul>
+          </section>
+        `,
+      )}
+    </section>
+  `;
+}
+
+function Table({ rows, label }) {
+  const columns = Object.keys(rows[0]);
+  return html`
+    <div class="learn-scroll" tabindex="0" role="region" aria-label=${label}>
+      <table>
+        <thead>
+          <tr>
+            ${columns.map((column) => html`<th key=${column} scope="col">${column}</th>`)}
+          </tr>
+        </thead>
+        <tbody>
+          ${rows.map((row, index) => html`<tr key=${index}>${columns.map((column) => html`<td key=${column}>${String(row[column])}</td>`)}</tr>`)}
+        </tbody>
+      </table>
+    </div>
+  `;
+}

@@ -1,0 +1,114 @@
+// What the demos and the playground both show: requests, records of __transaction_state, states.
+import { html } from "../view.js";
+import { State } from "../parts/badge.js";
+import { Lanes } from "../parts/lanes.js";
+import { Machine } from "../parts/machine.js";
+
+export function Scroll({ label, children }) {
+  return html`<div class="learn-scroll" tabindex="0" role="region" aria-label=${label}>${children}</div>`;
+}
+
+const number = (value) => (value === null || value === undefined || value < 0 ? "–" : String(value));
+
+export function Rpcs({ rpcs }) {
+  if (!rpcs.length) return html`<p class="learn-muted">No request of a transaction was sent.</p>`;
+  return html`
+    <h3>Requests</h3>
+    <${Scroll} label="Requests">
+      <table class="learn-rpcs">
+        <thead>
+          <tr>
+            <th scope="col">request</th>
+            <th scope="col">of</th>
+            <th scope="col">producer id</th>
+            <th scope="col">epoch</th>
+            <th scope="col">about</th>
+            <th scope="col">answer</th>
+            <th scope="col">took</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${rpcs.map(
+            (rpc, index) => html`
+              <tr key=${index}>
+                <td><b>${rpc.name}</b> v${rpc.version}</td>
+                <td>${rpc.transactional_id}</td>
+                <td>${number(rpc.producer_id)}</td>
+                <td>${number(rpc.producer_epoch)}</td>
+                <td>${rpc.about}</td>
+                <td>${rpc.result === null ? "not answered yet" : rpc.result}</td>
+                <td>${rpc.duration_us === null ? "" : `${(rpc.duration_us / 1000).toFixed(1)} ms`}</td>
+              </tr>
+            `,
+          )}
+        </tbody>
+      </table>
+    <//>
+  `;
+}
+
+export function Records({ records, title = "Records in __transaction_state" }) {
+  if (!records.length) return html`<p class="learn-muted">No record was written to __transaction_state.</p>`;
+  return html`
+    <h3>${title}</h3>
+    <${Scroll} label=${title}>
+      <table class="learn-records">
+        <thead>
+          <tr>
+            <th scope="col">offset</th>
+            <th scope="col">state</th>
+            <th scope="col">epoch</th>
+            <th scope="col">partitions</th>
+            <th scope="col">what happened</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${records.map(
+            (record) => html`
+              <tr key=${`${record.topic_partition} ${record.offset}`}>
+                <td title=${record.topic_partition}>${record.offset}</td>
+                <td><${State} name=${record.state} /></td>
+                <td>${number(record.producer_epoch)}</td>
+                <td>${record.partitions.join(", ") || "–"}</td>
+                <td>${record.what}</td>
+              </tr>
+            `,
+          )}
+        </tbody>
+      </table>
+    <//>
+  `;
+}
+
+export function Txns({ txns }) {
+  if (!txns.length) return html`<p class="learn-muted">No producer has registered yet.</p>`;
+  return html`
+    <h3>State afterwards</h3>
+    <ul class="learn-txns">
+      ${txns.map(
+        (txn) => html`
+          <li key=${txn.transactional_id}>
+            <${State} name=${txn.state} /> <code>${txn.transactional_id}</code>, producer id ${number(txn.producer_id)}, epoch${" "}
+            ${number(txn.producer_epoch)}${txn.partitions.length > 0 && html`, on ${txn.partitions.join(", ")}`}
+          </li>
+        `,
+      )}
+    </ul>
+  `;
+}
+
+// The last transaction of an id: its states, and which requests and records it is made of.
+export function Drawing({ drawing }) {
+  return html`
+    <${Machine} machine=${drawing.machine} />
+    ${drawing.steps.length > 0 &&
+    html`<${Lanes}
+      key=${drawing.transactional_id}
+      lanes=${drawing.lanes}
+      steps=${drawing.steps}
+      label="Swim-lanes of the transaction"
+      name=${drawing.transactional_id}
+      note="the broker has forgotten this request: it keeps the last ones of each connection"
+    />`}
+  `;
+}

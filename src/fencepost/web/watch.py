@@ -1,0 +1,206 @@
+"""Asks the questions of pages in worker threads, and repeats them while browsers follow them.
+
+All browsers that follow the same address share one question. A browser that is slow misses documents in between and
+gets the last one, so nothing is queued. Runs on one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from fencepost.client.admin.topics import NO_SUCH_TOPIC
+from fencepost.client.failures import BrokerError, ClientError
+from fencepost.web.cluster import NoCluster, WatchedCluster
+from fencepost.web.page import Document, Page, PageRefused, Params, SubjectNotFound
+from fencepost.web.threads import DaemonThreads
+
+T = TypeVar("T")
+WORKERS = 16
+MOST_SUBJECTS = 200
+# After this time without an answer, another connection finds out whether the cluster is there at all.
+DOUBT_AFTER_S = 2.0
+# The clock of a document is not a change.
+NOT_A_CHANGE = "now_ms"
+
+DOCUMENT, AWAY, PROBLEM = "document", "away", "problem"
+Query = Mapping[str, str]
+Key = tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
+
+
+class LiveEvent(NamedTuple):
+    name: str
+    data: str
+
+
+class Problem(NamedTuple):
+    """Why there is no document: the status of HTTP, and what the page shows."""
+
+    status: int
+    error: str
+    hint: str | None = None
+    error_code: int | None = None
+
+
+class TooManySubjects(PageRefused):
+    pass
+
+
+@dataclass(slots=True)
+class _Subject:
+    """One address that browsers follow."""
+
+    followers: int = 0
+    number: int = 0
+    latest: LiveEvent | None = None
+    # The last document as it was compared, and when it was made.
+    compared: Any = None
+    document: str | None = None
+    at: float = float("-inf")
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    soon: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+    def publish(self, event: LiveEvent) -> None:
+        self.latest = event
+        self.number += 1
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class Watch:
+    def __init__(self, cluster: WatchedCluster, complain: Callable[[str], None]) -> None:
+        """`complain` gets errors that are bugs of the workbench."""
+        self.cluster = cluster
+        self.complain = complain
+        self._threads = DaemonThreads(WORKERS, "fencepost-web")
+        self._subjects: dict[Key, _Subject] = {}
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def ask(self, page: Page, params: Params, query: Query) -> str:
+        """The document of an address, as JSON."""
+        subject = self._subjects.get(key_of(page, params, query))
+        if subject is not None and subject.document is not None and time.monotonic() - subject.at < page.refresh_s:
+            return subject.document
+        return as_json(await self._ask(page, params, query))
+
+    async def _ask(self, page: Page, params: Params, query: Query) -> Document:
+        return await self.run(lambda: page.ask(self.cluster, params, query))
+
+    async def follow(self, page: Page, params: Params, query: Query) -> AsyncIterator[LiveEvent]:
+        """The document of an address whenever it changes, and what is wrong while there is none."""
+        key = key_of(page, params, query)
+        if key not in self._subjects and len(self._subjects) >= MOST_SUBJECTS:
+            raise TooManySubjects(f"{MOST_SUBJECTS} addresses are followed already")
+        subject = self._subjects.setdefault(key, _Subject())
+        subject.followers += 1
+        if subject.task is None:
+            subject.task = asyncio.create_task(self._repeat(page, params, query, subject))
+        seen = 0
+        try:
+            while True:
+                if subject.number > seen and subject.latest is not None:
+                    seen = subject.number
+                    yield subject.latest
+                else:
+                    await subject.changed.wait()
+        finally:
+            subject.followers -= 1
+            if subject.followers == 0:
+                subject.task.cancel()
+                self._subjects.pop(key, None)
+
+    def look_soon(self, page: Page, params: Params) -> None:
+        """Repeat the questions about an address now: an action may have changed the answer."""
+        for (path, found, _), subject in self._subjects.items():
+            if (path, found) == (page.path, tuple(sorted(params.items()))):
+                subject.soon.set()
+
+    async def _repeat(self, page: Page, params: Params, query: Query, subject: _Subject) -> None:
+        while True:
+            began = time.monotonic()
+            asked = asyncio.ensure_future(self._ask(page, params, query))
+            try:
+                if page.needs_cluster:
+                    await self._doubt(asked, subject)
+                self._take(subject, await asked)
+            except Exception as e:
+                subject.compared = subject.document = None
+                subject.publish(self._event_of(e))
+            finally:
+                asked.cancel()  # Unless it is done: the last browser has left.
+            subject.soon.clear()
+            pause_s = max(page.refresh_s - (time.monotonic() - began), page.refresh_s / 4)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(subject.soon.wait(), pause_s)
+
+    async def _doubt(self, asked: asyncio.Future[Document], subject: _Subject) -> None:
+        """Say that the cluster is away while a question waits for it in vain. A slow answer is no reason."""
+        while not (await asyncio.wait([asked], timeout=DOUBT_AFTER_S))[0]:
+            try:
+                await self.run(self.cluster.check)
+            except ClientError as e:
+                if not asked.done():
+                    subject.compared = subject.document = None
+                    subject.publish(self._event_of(e))
+
+    def _take(self, subject: _Subject, document: Document) -> None:
+        compared = {name: value for name, value in document.items() if name != NOT_A_CHANGE}
+        subject.at = time.monotonic()
+        subject.document = as_json(document)
+        if compared != subject.compared:
+            subject.compared = compared
+            subject.publish(LiveEvent(DOCUMENT, subject.document))
+
+    def _event_of(self, error: Exception) -> LiveEvent:
+        problem = self.problem_of(error)
+        if problem.status != 503:
+            return LiveEvent(PROBLEM, as_json(problem_document(problem)))
+        since_ms = self.cluster.away_since_ms or time.time_ns() // 1_000_000
+        return LiveEvent(AWAY, as_json({**problem_document(problem), "since_ms": since_ms}))
+
+    def problem_of(self, error: Exception) -> Problem:
+        """The problem of an error; what is a bug is complained about."""
+        problem = problem_of(error)
+        if problem.status == 500:
+            self.complain(error_text(error))
+        return problem
+
+
+def key_of(page: Page, params: Params, query: Query) -> Key:
+    return page.path, tuple(sorted(params.items())), tuple(sorted(query.items()))
+
+
+def as_json(document: object) -> str:
+    return json.dumps(document, separators=(",", ":"), allow_nan=False)
+
+
+def problem_document(problem: Problem) -> dict[str, object]:
+    return {"error": problem.error, "hint": problem.hint, "error_code": problem.error_code}
+
+
+def problem_of(error: Exception) -> Problem:
+    what, _, hint = str(error).partition("\n\nhint: ")
+    if isinstance(error, SubjectNotFound | NoCluster):
+        return Problem(404, what, hint or None)
+    if isinstance(error, PageRefused):
+        return Problem(400, what, hint or None)
+    if isinstance(error, BrokerError):
+        is_missing = error.code in NO_SUCH_TOPIC
+        return Problem(404 if is_missing else 502, what, hint or None, error.code)
+    if isinstance(error, ClientError):
+        return Problem(503, what, hint or "is the broker running? The page goes on as soon as it answers.")
+    return Problem(500, f"the workbench failed: {type(error).__name__}: {error}", "its log on stderr has the details")
+
+
+def error_text(error: Exception) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(error)).rstrip()

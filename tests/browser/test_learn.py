@@ -1,0 +1,177 @@
+"""Learn in a browser: brew from its first step to Complete, and a walk through the playground; no cluster is needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.conftest import PATIENCE_MS, barriers, is_wider_than_the_window
+from tests.web_server import WebServer, web_server
+
+expect.set_options(timeout=PATIENCE_MS)
+# The registration, and begin, produce and end of three orders.
+STEPS_OF_BREW = 10
+
+
+@pytest.fixture(scope="module")
+def learning() -> Iterator[WebServer]:
+    """A workbench without a cluster."""
+    with web_server(None) as server:
+        yield server
+
+
+def address(server: WebServer, path: str) -> str:
+    return server.url.rstrip("/") + path
+
+
+def steps(page: Page) -> Locator:
+    return page.get_by_role("list", name="Steps").locator("> li")
+
+
+def cells(step: Locator, table: str) -> list[str]:
+    """The first two cells of each row of a table of a step."""
+    rows = step.get_by_role("region", name=table).locator("tbody tr").all()
+    return [" ".join(cell.inner_text() for cell in row.locator("td").all()[:2]) for row in rows]
+
+
+def close_run(page: Page) -> None:
+    page.get_by_role("button", name="Close", exact=True).click()
+    expect(page.get_by_role("button", name="Start", exact=True)).to_be_visible()
+
+
+def run_id(page: Page) -> str:
+    return page.url.partition("?")[2]
+
+
+def test_brew_is_walked_from_its_registration_to_complete(page: Page, learning: WebServer) -> None:
+    page.goto(address(learning, "/"))
+    page.get_by_role("link", name="brew", exact=True).click()
+    page.get_by_role("button", name="Start", exact=True).click()
+    next_ = page.get_by_role("button", name="Next")
+    for number in range(1, 5):
+        next_.click()
+        expect(steps(page)).to_have_count(number)
+        expect(next_).to_be_enabled()
+        shown = steps(page).nth(number - 1)
+        # The page shows what its JSON twin says, and that is what the broker's transaction log has.
+        twin = learning.document(f"/learn/brew?{run_id(page)}")["run"]["steps"][number - 1]
+        expect(shown.locator("summary")).to_contain_text(twin["sentence"])
+        if twin["rpcs"]:
+            assert [cell.split(" ")[0] for cell in cells(shown, "Requests")] == [rpc["name"] for rpc in twin["rpcs"]]
+        if twin["records"]:
+            expected = [f"{record['offset']} {record['state']}" for record in twin["records"]]
+            found = cells(shown, "Records in __transaction_state")
+            assert [re.sub(r"[^\w ]+ ?", "", cell) for cell in found] == expected
+        expect(shown.locator(".learn-txns")).to_contain_text(twin["txns"][0]["state"])
+    last = steps(page).nth(3)
+    expect(last.locator(".learn-txns")).to_contain_text("CompleteCommit")
+    assert [cell.split(" ")[0] for cell in cells(last, "Requests")] == ["EndTxn"]
+    expect(page.locator('.machine-state[data-state="CompleteCommit"]')).to_have_attribute("data-current", "yes")
+    expect(page.get_by_text("readers get the records", exact=True)).to_be_visible()
+    assert barriers(page) == []
+    close_run(page)
+
+
+@pytest.mark.engines
+def test_a_demo_plays_by_itself_to_its_report(page: Page, learning: WebServer) -> None:
+    page.goto(address(learning, "/learn/brew"))
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Pause").click()
+    expect(page.get_by_role("button", name="Play")).to_be_enabled()
+    for number in range(steps(page).count() + 1, STEPS_OF_BREW + 1):
+        page.get_by_role("button", name="Next").click()
+        expect(steps(page)).to_have_count(number)
+    page.get_by_role("button", name="Next").click()
+    expect(page.get_by_role("heading", name="What came out")).to_be_visible()
+    assert page.locator(".learn-fails").count() == 0
+    assert page.locator(".learn-holds").count() > 0
+    close_run(page)
+
+
+def test_the_playground_shows_a_commit_and_a_fenced_zombie(page: Page, learning: WebServer) -> None:
+    page.goto(address(learning, "/learn/playground"))
+    page.get_by_role("button", name="Open a playground").click()
+    latest = page.get_by_role("region", name="The last click")
+
+    def click(name: str, answer: str) -> None:
+        page.get_by_role("button", name=name, exact=True).click()
+        expect(latest).to_contain_text(answer)
+
+    click("Register", "InitProducerId v5 of A: NONE")
+    click("Begin", "A client sends nothing for this.")
+    click("Produce", "Produce v12 of A: NONE")
+    expect(page.locator(".learn-entry-open")).to_have_count(1)
+    expect(page.locator('.machine-state[data-state="Ongoing"]')).to_have_attribute("data-current", "yes")
+    click("Commit", "EndTxn v5 of A: NONE")
+    expect(page.locator(".learn-entry-committed")).to_have_count(1)
+    expect(page.locator(".learn-entry-marker")).to_have_count(1)
+    page.get_by_role("radio", name=re.compile("^B ")).check()
+    click("Register", "InitProducerId v5 of B: NONE")
+    page.get_by_role("radio", name=re.compile("^A ")).check()
+    click("Commit", "PRODUCER_FENCED (90)")
+    expect(latest).to_contain_text("this producer is a zombie")
+    assert barriers(page) == []
+    page.get_by_role("button", name="Close the playground").click()
+    expect(page.get_by_role("button", name="Open a playground")).to_be_visible()
+
+
+def test_a_recipe_clicks_by_itself_and_says_what_the_error_means(page: Page, learning: WebServer) -> None:
+    page.goto(address(learning, "/learn/playground?error=48"))
+    page.get_by_role("button", name="Open a playground").click()
+    recipe = page.locator(".learn-recipes > li", has_text="INVALID_TXN_STATE (48)")
+    recipe.get_by_role("button", name="Start over and click this for me").click()
+    expect(page.get_by_role("region", name="The last click")).to_contain_text("INVALID_TXN_STATE (48)")
+    page.get_by_role("button", name="Close the playground").click()
+    expect(page.get_by_role("button", name="Open a playground")).to_be_visible()
+
+
+@pytest.mark.engines
+def test_learn_can_be_used_with_the_keyboard_alone(page: Page, learning: WebServer) -> None:
+    page.goto(address(learning, "/learn/brew"))
+    page.get_by_role("button", name="Start", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Next")).to_be_visible()
+    for _ in range(40):
+        if page.evaluate("document.activeElement?.textContent") == "Next":
+            break
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    expect(steps(page)).to_have_count(1)
+    page.get_by_role("button", name="Next").focus()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    close_run(page)
+
+
+@pytest.mark.engines
+@pytest.mark.parametrize("width", [360, 2000])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_learn_fits_narrow_and_wide_screens(page: Page, learning: WebServer, width: int, scheme: str) -> None:
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 800})
+    page.goto(address(learning, "/learn"))
+    expect(page.get_by_role("heading", name="Learn", exact=True)).to_be_visible()
+    assert not is_wider_than_the_window(page)
+    assert barriers(page) == []
+    page.goto(address(learning, "/learn/playground"))
+    page.get_by_role("button", name="Open a playground").click()
+    recipe = page.locator(".learn-recipes > li", has_text="CONCURRENT_TRANSACTIONS (51)")
+    recipe.locator("summary").click()
+    recipe.get_by_role("button", name="Start over and click this for me").click()
+    expect(page.get_by_role("region", name="The last click")).to_contain_text("CONCURRENT_TRANSACTIONS (51)")
+    assert not is_wider_than_the_window(page)
+    assert barriers(page) == []
+    page.get_by_role("button", name="Close the playground").click()
+    expect(page.get_by_role("button", name="Open a playground")).to_be_visible()
+    page.goto(address(learning, "/learn/brew"))
+    page.get_by_role("button", name="Start", exact=True).click()
+    for number in (1, 2, 3):
+        page.get_by_role("button", name="Next").click()
+        expect(steps(page)).to_have_count(number)
+        expect(page.get_by_role("button", name="Next")).to_be_enabled()
+    assert not is_wider_than_the_window(page)
+    assert barriers(page) == []
+    close_run(page)

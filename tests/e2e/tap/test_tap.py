@@ -1,0 +1,450 @@
+"""The tap among bad input, brokers that go away or move, TLS and logins; and its command."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from fencepost.cli import main
+from fencepost.protocol import errors
+from fencepost.protocol.batch import encode_batch
+from fencepost.protocol.messages import (
+    EndTxnRequest,
+    FetchRequest,
+    HeartbeatRequest,
+    InitProducerIdRequest,
+    MetadataRequest,
+    ProduceRequest,
+)
+from fencepost.tap.proxy import PORTS_TRIED, PortUnusable, Unreached
+from fencepost.testing import Broker, Tap
+from tests.certificates import Authority
+from tests.command_line import start_fencepost
+from tests.readers.reading import TIMEOUT_S, connect
+from tests.wire.raw_client import Closed, RawClient, encode_frame
+
+Unique = Callable[[str], str]
+BEAT = HeartbeatRequest("g", -1, "m")
+
+
+@pytest.fixture
+def tap(broker: Broker) -> Iterator[Tap]:
+    with Tap(broker.bootstrap_servers) as tap:
+        yield tap
+
+
+def commit_one(servers: str, transactional_id: str, topic: str, **settings: str) -> None:
+    config = {"bootstrap.servers": servers, "transactional.id": transactional_id, "client.id": "svc", "log_level": 0}
+    producer = Producer(config | {name.replace("_", "."): value for name, value in settings.items()})
+    producer.init_transactions(TIMEOUT_S)
+    producer.begin_transaction()
+    producer.produce(topic, "placed")
+    producer.commit_transaction(TIMEOUT_S)
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"never so: {what}"
+        time.sleep(0.01)
+
+
+# --- what passes --------------------------------------------------------------------------------------------
+
+
+def produce(topic: str, size: int, acks: int = -1) -> ProduceRequest:
+    data = [ProduceRequest.PartitionProduceData(0, encode_batch([(b"k", bytes(size))], 1))]
+    return ProduceRequest(None, acks, 30_000, [ProduceRequest.TopicProduceData(topic, partition_data=data)])
+
+
+def fetch(topic: str) -> FetchRequest:
+    partition = FetchRequest.FetchPartition(0, -1, 0, partition_max_bytes=1 << 26)
+    return FetchRequest(
+        max_wait_ms=0, max_bytes=1 << 26, topics=[FetchRequest.FetchTopic(topic, partitions=[partition])]
+    )
+
+
+@pytest.mark.parametrize("size", [10, 60_000, 70_000, 900_000])
+def test_requests_and_replies_of_any_size_pass_unchanged(broker: Broker, tap: Tap, unique: Unique, size: int) -> None:
+    topic = unique("topic")
+    broker.create_topic(topic)
+    with connect(tap.bootstrap_servers) as through, connect(broker.bootstrap_servers) as direct:
+        for _ in range(3):
+            assert through.call(produce(topic, size), 9).responses[0].partition_responses[0].error_code == 0
+        for client in (through, direct):
+            client.first = client.call(fetch(topic), 12).responses  # type: ignore[attr-defined]
+        assert through.first == direct.first  # type: ignore[attr-defined]
+        assert len(through.first[0].partitions[0].records) > 3 * size  # type: ignore[attr-defined]
+
+
+def test_a_request_that_wants_no_reply_does_not_disturb_the_order(broker: Broker, tap: Tap, unique: Unique) -> None:
+    topic = unique("topic")
+    broker.create_topic(topic)
+    with connect(tap.bootstrap_servers) as client:
+        frames = [encode_frame(produce(topic, 10, acks=0), 9, 1), encode_frame(produce(topic, 99_000, acks=0), 9, 2)]
+        for frame in frames:
+            client._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        assert client.call(BEAT, 4).error_code == errors.UNKNOWN_MEMBER_ID
+        wait_until(
+            lambda: len(client.call(fetch(topic), 12).responses[0].partitions[0].records or b"") > 99_000, "both came"
+        )
+
+
+def test_requests_in_flight_are_answered_in_order_also_by_the_tap_itself(tap: Tap) -> None:
+    tap.faults.inject_error("Heartbeat", "NOT_COORDINATOR", skip=1)
+    tap.faults.delay_on("Heartbeat", ms=50)
+    with connect(tap.bootstrap_servers) as client:
+        frames = [encode_frame(BEAT, 4, number) for number in range(5)]
+        client._socket.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
+        answers = [client._read(struct.unpack(">i", client._read(4))[0]) for _ in frames]
+    assert [struct.unpack_from(">i", answer)[0] for answer in answers] == [0, 1, 2, 3, 4]
+    codes = [struct.unpack_from(">h", answer, 9)[0] for answer in answers]
+    assert codes == [25, errors.NOT_COORDINATOR, 25, 25, 25]
+
+
+def test_an_api_that_nothing_is_known_of_passes(tap: Tap) -> None:
+    # The broker closes the connection, as it does without a tap.
+    with connect(tap.bootstrap_servers) as client, pytest.raises(Closed):
+        client.send_frame(struct.pack(">hhih", 999, 0, 1, -1))
+
+
+def test_a_delayed_request_arrives_although_its_client_has_left(broker: Broker, tap: Tap, unique: Unique) -> None:
+    txn = unique("txn")
+    with connect(tap.bootstrap_servers) as client:
+        fault = tap.faults.delay_on("InitProducerId", ms=200, at="request")
+        frame = encode_frame(InitProducerIdRequest(txn, 60_000, -1, -1), 4)
+        client._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        fault.wait_for_hits()
+    wait_until(lambda: txn in [found.transactional_id for found in broker.transactions()], "the request came")
+
+
+def test_fetches_of_committed_data_are_shown_if_wanted(broker: Broker, unique: Unique) -> None:
+    topic = unique("topic")
+    broker.create_topic(topic)
+    with Tap(broker.bootstrap_servers, fetches=True) as tap, connect(tap.bootstrap_servers) as client:
+        client.call(produce(topic, 99_000), 9)
+        for isolation_level in (0, 1):
+            request = fetch(topic)
+            request.isolation_level = isolation_level
+            client.call(request, 12)
+        asked, answered = tap.events
+        assert (asked.api, asked.about) == ("Fetch", {"offsets": {f"{topic}-0": 0}})
+        assert answered.about["partitions"][f"{topic}-0"]["last_stable_offset"] == 1
+
+
+# --- bad input, and a broker that goes away -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "which is HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00", "begin a TLS handshake"),
+        (b"\xff\xff\xff\xff", "a frame claims -1 bytes"),
+        (b"\0\0\0\5hello", "a request of 5 bytes, expected at least 10"),
+    ],
+)
+def test_a_client_that_sends_no_frame_is_cut_off_with_a_reason(tap: Tap, sent: bytes, said: str) -> None:
+    with connect(tap.bootstrap_servers) as client:
+        client._socket.sendall(sent)
+        assert client._socket.recv(1) == b""
+    wait_until(lambda: any(said in remark for remark in tap.remarks), said)
+    with connect(tap.bootstrap_servers) as client:
+        assert client.call(BEAT, 4).error_code == errors.UNKNOWN_MEMBER_ID
+
+
+class Impostor:
+    """A server that answers each connection with the same bytes."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        try:
+            while True:
+                client, _ = self._listener.accept()
+                with client:
+                    if client.recv(1):
+                        client.sendall(self._answer)
+                        client.recv(1 << 16)
+        except OSError:
+            pass
+
+    def __enter__(self) -> Impostor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "which is HTTP"),
+        (b"\x15\x03\x03\x00\x02\x02\x28", "an alert of TLS"),
+        (b"\0\0\0\4\0\0\0\x63", "answers request 99, expected 1"),
+    ],
+)
+def test_a_broker_that_answers_nonsense_is_cut_off_with_a_reason(answer: bytes, said: str) -> None:
+    with Impostor(answer) as impostor, Tap(impostor.address) as tap:
+        with connect(tap.bootstrap_servers) as client, pytest.raises(Closed):
+            client.call(BEAT, 4)
+        wait_until(lambda: any(said in remark for remark in tap.remarks), said)
+
+
+def test_a_version_of_metadata_that_is_too_new_passes_with_a_warning() -> None:
+    answer = b"\0\0\0\6\0\0\0\1??"
+    with Impostor(answer) as impostor, Tap(impostor.address) as tap, connect(tap.bootstrap_servers) as client:
+        assert client.send_frame(struct.pack(">hhih", 3, 99, 1, -1)) == answer[4:]
+        [remark] = tap.remarks
+        assert remark.startswith("Metadata v99 is newer than this tap knows: its addresses stay as they are")
+
+
+def test_what_follows_an_old_handshake_passes_undecoded() -> None:
+    answer = b"any bytes at all"
+    with Impostor(answer) as impostor, Tap(impostor.address) as tap, connect(tap.bootstrap_servers) as client:
+        frame = struct.pack(">hhih", 17, 0, 1, -1) + b"\0\5PLAIN"
+        client._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        assert client._read(len(answer)) == answer
+        assert "logs in with SaslHandshake v0" in tap.remarks[0]
+
+
+def test_a_broker_that_dies_closes_the_connections_of_its_clients_and_is_found_again(tmp_path: Path) -> None:
+    with Broker(data=tmp_path) as broker, Tap(broker.bootstrap_servers) as tap:
+        with connect(tap.bootstrap_servers) as client:
+            assert client.call(InitProducerIdRequest("t", 60_000, -1, -1), 4).error_code == 0
+            broker.faults.drop_on("EndTxn", at="request")
+            frame = encode_frame(EndTxnRequest("t", 0, 0, True), 4, 7)
+            client._socket.sendall(struct.pack(">i", len(frame)) + frame)
+            wait_until(lambda: tap.events[-1].api == "EndTxn", "the tap has seen it")
+            broker.kill()
+            assert client._socket.recv(1) == b""
+        wait_until(lambda: tap.events[-1].kind == "unanswered", "the tap says that there is no reply")
+        with connect(tap.bootstrap_servers) as client, pytest.raises(Closed):
+            client.call(BEAT, 4)
+        assert "Connection refused" in tap.remarks[-1]
+        broker.restart()
+        commit_one(tap.bootstrap_servers, "t", "orders")
+        assert [record.value for record in broker.read_committed("orders")] == [b"placed"]
+
+
+def test_a_broker_that_moves_keeps_its_address_in_the_tap(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        second_port = reserved.getsockname()[1]
+    first = Broker(data=tmp_path)
+    first.start()
+    servers = f"{first.bootstrap_servers},127.0.0.1:{second_port}"
+    with Tap(servers) as tap:
+        commit_one(tap.bootstrap_servers, "t", "orders")
+        with connect(tap.bootstrap_servers) as client:
+            [before] = client.call(MetadataRequest([]), 12).brokers
+        first.stop()
+        with Broker(data=tmp_path, port=second_port) as second:
+            with connect(tap.bootstrap_servers) as client:
+                [after] = client.call(MetadataRequest([]), 12).brokers
+            assert (after.host, after.port) == (before.host, before.port)
+            commit_one(tap.bootstrap_servers, "t", "orders")
+            assert len(second.read_committed("orders")) == 2
+            assert tap.events[-1].broker == second.bootstrap_servers
+
+
+def test_a_cluster_that_is_not_there_and_a_port_in_use_are_errors(broker: Broker) -> None:
+    with pytest.raises(Unreached, match=r"cannot connect to 127\.0\.0\.1:1: Connection refused"):
+        Tap("127.0.0.1:1").start()
+    with pytest.raises(Unreached, match=r"cannot connect to no\.such\.host\.invalid:9092: "):
+        Tap("no.such.host.invalid:9092").start()
+    with pytest.raises(PortUnusable, match="Address already in use"):
+        Tap(broker.bootstrap_servers, port=broker.port).start()
+
+
+def test_brokers_get_the_ports_after_the_first_and_each_client_the_address_that_it_used(broker: Broker) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        port = reserved.getsockname()[1]
+    with (
+        Broker(brokers=2) as nodes,
+        Tap(nodes.bootstrap_servers, host="0.0.0.0", port=port),
+        connect(f"127.0.0.1:{port}") as client,
+    ):
+        first, second = sorted(client.call(MetadataRequest([]), 12).brokers, key=lambda b: b.port)
+        assert first.host == second.host == "127.0.0.1"
+        # Other programs may have some of the ports.
+        assert port < first.port < second.port <= port + PORTS_TRIED
+    with Tap(broker.bootstrap_servers, host="::1") as tap, RawClient("::1", tap._tap.port) as client:
+        assert tap.bootstrap_servers == f"[::1]:{tap._tap.port}"
+        [found] = client.call(MetadataRequest([]), 12).brokers
+        assert (found.host, found.port) == ("::1", tap._tap.port)
+
+
+def test_a_client_that_does_not_read_does_not_fill_the_memory_of_the_tap(broker: Broker, unique: Unique) -> None:
+    topic, count = unique("topic"), 150
+    broker.create_topic(topic)
+    process, address = start_tap("--bootstrap", broker.bootstrap_servers)
+    with process, connect(address) as client, connect(address) as other:
+        assert client.call(produce(topic, 900_000), 9).responses[0].partition_responses[0].error_code == 0
+        size = len(client.send_frame(encode_frame(fetch(topic), 12)))
+        frames = [encode_frame(fetch(topic), 12, number) for number in range(count)]
+        client._socket.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
+        for _ in range(50):
+            assert other.call(BEAT, 4).error_code == errors.UNKNOWN_MEMBER_ID
+        assert psutil.Process(process.pid).memory_info().rss < 80_000_000
+        for number in range(count):
+            assert struct.unpack(">i", client._read(4)) == (size,)
+            assert struct.unpack_from(">i", client._read(size)) == (number,)
+        process.terminate()
+        process.communicate(timeout=TIMEOUT_S)
+
+
+# --- TLS, and logins ------------------------------------------------------------------------------------------
+
+
+def test_a_login_passes_through_and_the_tap_speaks_tls_with_the_cluster(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
+        ),
+        "ssl.keystore.location": authority.issue("broker", "CN=broker", ("127.0.0.1",)).path,
+    }
+    with Broker(settings=settings) as broker:
+        (tmp_path / "password").write_text("secret")
+        plain = ["--bootstrap", broker.listeners["PLAINTEXT"]]
+        assert main(["user", "add", "alice", *plain, "--password-file", str(tmp_path / "password")]) == 0
+        towards = {"security.protocol": "SSL", "ssl.ca.location": str(authority.path)}
+        with Tap(broker.listeners["SASL_SSL"], settings=towards) as tap:
+            for mechanism in ("PLAIN", "SCRAM-SHA-256"):
+                commit_one(
+                    tap.bootstrap_servers,
+                    mechanism,
+                    "orders",
+                    security_protocol="SASL_PLAINTEXT",
+                    sasl_mechanism=mechanism,
+                    sasl_username="alice",
+                    sasl_password="secret",
+                )
+            assert [e.error for e in tap.events if e.api == "EndTxn" and e.kind == "reply"] == ["NONE", "NONE"]
+        with pytest.raises(Unreached, match="is not to be trusted"):
+            Tap(broker.listeners["SASL_SSL"], settings={"security.protocol": "SSL"}).start()
+
+
+# --- the command ----------------------------------------------------------------------------------------------
+
+
+def start_tap(*arguments: str | Path, **given: int):  # type: ignore[no-untyped-def]
+    process = start_fencepost("tap", "--listen", "127.0.0.1:0", *arguments, **given)
+    assert process.stderr is not None
+    ready = process.stderr.readline().strip()
+    assert ready.startswith("ready "), ready
+    return process, ready.removeprefix("ready ")
+
+
+def test_the_command_prints_a_line_for_each_request_and_reply(broker: Broker, unique: Unique) -> None:
+    txn = unique("txn")
+    process, address = start_tap("--bootstrap", broker.bootstrap_servers, "--fault", "delay EndTxn 10ms")
+    with process:
+        commit_one(address, txn, unique("topic"))
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0
+    ends = [line for line in out.splitlines() if " EndTxn " in line]
+    assert len(ends) == 2
+    assert f"svc  ->  EndTxn v1  {txn} " in ends[0]
+    assert ends[0].endswith("  commit")
+    assert "  <-  " in ends[1]
+    assert "  NONE  " in ends[1]
+    assert ends[1].endswith("  [delay 10 ms]")
+    assert err == "the fault 'delay EndTxn 10ms' struck 1 times\n"
+
+
+def test_the_command_writes_json_lines_to_a_file_with_tls_for_clients(
+    broker: Broker, tmp_path: Path, unique: Unique
+) -> None:
+    authority = Authority(tmp_path)
+    store = authority.issue("tap", "CN=tap", ("127.0.0.1",))
+    file = tmp_path / "wire.jsonl"
+    process, address = start_tap(
+        *("--bootstrap", broker.bootstrap_servers, "--json", "--output", file, "--fetches"),
+        *("--certificate", store.certificate, "--key", store.key),
+    )
+    with process:
+        commit_one(address, "t", unique("topic"), security_protocol="SSL", ssl_ca_location=str(authority.path))
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=TIMEOUT_S)
+    assert (process.returncode, out) == (0, "")
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    [request, reply] = [event for event in events if event["api"] == "EndTxn"]
+    assert (request["kind"], request["about"]) == ("request", {"committed": True})
+    assert (reply["kind"], reply["error"], reply["transactional_id"]) == ("reply", "NONE", "t")
+    assert reply["broker"] == broker.bootstrap_servers
+
+
+def test_the_command_ends_when_the_reader_of_its_lines_has_gone(broker: Broker, unique: Unique) -> None:
+    process, address = start_tap("--bootstrap", broker.bootstrap_servers)
+    with process:
+        assert process.stdout is not None
+        process.stdout.close()
+        with connect(address) as client, pytest.raises(Closed):
+            while True:
+                client.call(InitProducerIdRequest(unique("txn"), 60_000, -1, -1), 4)
+        assert process.wait(TIMEOUT_S) == 141
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--fault", "dely EndTxn"], 2, "--fault: 'dely' is no action"),
+        (["--listen", "9093"], 2, "9093 is not an address"),
+        (["--certificate", "nosuch.pem"], 2, "--certificate nosuch.pem cannot be used"),
+        (["--key", "nosuch.pem"], 2, "--key without --certificate"),
+        (["--output", "/nosuch/file"], 1, "cannot write to /nosuch/file"),
+        (["--set", "security.protocol=nonsense"], 2, "security.protocol=NONSENSE is none of"),
+        ([], 3, "cannot connect to 127.0.0.1:1: Connection refused"),
+    ],
+)
+def test_a_mistake_in_the_command_is_explained(
+    arguments: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tap", "--bootstrap", "127.0.0.1:1", "--listen", "127.0.0.1:0", *arguments]) == code
+    err = capsys.readouterr().err
+    assert said in err
+    assert "hint: " in err
+
+
+# --- memory ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.engines
+def test_memory_stays_flat_while_hundreds_of_megabytes_pass(broker: Broker, unique: Unique) -> None:
+    topic = unique("topic")
+    broker.create_topic(topic, configs={"max.message.bytes": 10_000_000, "retention.bytes": 0})
+    process, address = start_tap("--bootstrap", broker.bootstrap_servers)
+    with process:
+        host, _, port = address.rpartition(":")
+        with RawClient(host, int(port)) as client:
+            request = produce(topic, 8_000_000)
+            for _ in range(3):
+                client.call(request, 9)
+                client.call(fetch(topic), 12)
+            before = psutil.Process(process.pid).memory_info().rss
+            for _ in range(20):
+                assert client.call(request, 9).responses[0].partition_responses[0].error_code == 0
+                assert client.call(fetch(topic), 12).responses[0].partitions[0].error_code == 0
+            grown = psutil.Process(process.pid).memory_info().rss - before
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT_S)
+    assert grown < 16_000_000

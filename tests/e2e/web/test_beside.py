@@ -1,0 +1,79 @@
+"""`fencepost broker --web`: the workbench beside a broker."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.command_line import run_fencepost, start_fencepost
+from tests.web_server import TIMEOUT_S
+
+
+@contextmanager
+def broker_with_web(*more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    arguments = ("--memory", "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0", *more)
+    with start_fencepost("broker", *arguments) as process:
+        try:
+            assert process.stderr is not None
+            said = ""
+            while not (found := re.search(r"the workbench is at (\S+)", said)):
+                line = process.stderr.readline()
+                assert line, said
+                said += line
+            yield process, found[1]
+        finally:
+            process.kill()
+
+
+def overview(url: str) -> dict[str, object]:
+    request = urllib.request.Request(url, headers={"Accept": "application/json"})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        document: dict[str, object] = json.load(answer)
+        return document
+
+
+def is_gone(url: str) -> bool:
+    try:
+        overview(url)
+    except urllib.error.HTTPError:
+        return False
+    except (urllib.error.URLError, ConnectionError):
+        return True
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_workbench_runs_beside_a_broker_and_ends_with_it(number: int) -> None:
+    with broker_with_web("--brokers", "2") as (process, url):
+        assert overview(url)["broker_count"] == 2
+        process.send_signal(number)
+        assert process.wait(TIMEOUT_S) == (0 if number == signal.SIGTERM else -signal.SIGKILL)
+        while not is_gone(url):
+            pass
+
+
+def test_the_broker_prints_one_line_with_its_own_address() -> None:
+    with broker_with_web() as (process, _):
+        assert process.stdout is not None
+        assert re.fullmatch(r"ready 127\.0\.0\.1:\d+\n", process.stdout.readline())
+        process.terminate()
+        assert process.stdout.read() == ""
+
+
+def test_a_workbench_that_other_machines_reach_or_without_a_plain_listener_is_refused() -> None:
+    done = run_fencepost("broker", "--memory", "--web", "0.0.0.0:8080")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        2,
+        "error: other machines reach 0.0.0.0:8080, and --web has no token",
+    )
+    listeners = "listeners=SASL_PLAINTEXT://127.0.0.1:0"
+    done = run_fencepost("broker", "--memory", "--web", "127.0.0.1:0", "--set", listeners)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: --web needs a listener without login and TLS")

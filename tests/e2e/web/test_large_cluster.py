@@ -1,0 +1,145 @@
+"""The workbench of a cluster with 10,000 transactional ids and 2,000 partitions: quick pages, and memory that stays."""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from tests.command_line import start_fencepost
+from tests.large_cluster import IDS, PARTITIONS_PER_TOPIC, TOPICS, large_cluster, run_transaction
+from tests.readers.reading import connect
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+
+PAGES = (
+    "/",
+    "/txns",
+    "/txns?search=sink-99&sort=-age",
+    "/topics",
+    "/topics?search=orders-7",
+    "/groups",
+    "/partition/orders-0/0",
+)
+LIVE = ("/", "/txns", "/topics", "/groups", "/partition/orders-0/0")
+# On an idle machine with two cores, the slowest takes less than a second. Tests share the machine with others.
+MOST_SECONDS = 4.0
+WARM_UPDATES, UPDATES = 20, 120
+MOST_GROWTH_BYTES = 16 << 20
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    with large_cluster() as broker:
+        yield broker.bootstrap_servers
+
+
+@contextmanager
+def workbench(servers: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process of `fencepost web`, and its address."""
+    process = start_fencepost("web", "--bootstrap", servers, "--listen", "127.0.0.1:0")
+    try:
+        assert process.stdout is not None
+        yield process, urlsplit(process.stdout.readline().removeprefix("ready ").strip()).netloc
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def document(address: str, path: str) -> tuple[float, int, Any]:
+    """Seconds, bytes and the document of a page."""
+    connection = http.client.HTTPConnection(address, timeout=60)
+    began = time.monotonic()
+    connection.request("GET", path, headers={"Accept": "application/json"})
+    response = connection.getresponse()
+    body = response.read()
+    took_s = time.monotonic() - began
+    assert response.status == 200, body
+    connection.close()
+    return took_s, len(body), json.loads(body)
+
+
+def test_pages_of_a_large_cluster_are_quick_and_small(servers: str) -> None:
+    with workbench(servers) as (_, address):
+        for path in PAGES:
+            first_s, size, found = document(address, path)
+            again_s = document(address, path)[0]
+            print(f"{path}: {first_s:.2f} s, then {again_s:.2f} s, {size:,} bytes")
+            assert first_s < MOST_SECONDS
+            assert size < 200_000
+            if path == "/":
+                assert (found["transactional_id_count"], found["partition_count"]) >= (
+                    IDS,
+                    TOPICS * PARTITIONS_PER_TOPIC,
+                )
+
+
+class Follower(threading.Thread):
+    """Reads the events of an address, and counts the documents."""
+
+    def __init__(self, address: str, path: str) -> None:
+        super().__init__(daemon=True)
+        self.path = path
+        self.documents = 0
+        self.other: list[str] = []
+        self.changed = threading.Condition()
+        self._connection = http.client.HTTPConnection(address, timeout=60)
+
+    def run(self) -> None:
+        self._connection.request("GET", self.path, headers={"Accept": "text/event-stream"})
+        response = self._connection.getresponse()
+        for line in response:
+            if line.startswith(b"event: "):
+                with self.changed:
+                    if line.strip() == b"event: document":
+                        self.documents += 1
+                    else:
+                        self.other.append(line.decode())
+                    self.changed.notify_all()
+
+    def wait_for(self, documents: int, timeout_s: float) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.documents >= documents or self.other, timeout_s), self.path
+            assert self.other == []
+
+
+def test_the_memory_of_the_server_stays_over_many_live_updates(servers: str) -> None:
+    stop = threading.Event()
+
+    def write() -> None:
+        """Something changes all the time, also on the partition that is followed."""
+        with connect(servers) as client:
+            for number in itertools.count():
+                if stop.wait(0.05):
+                    return
+                # Ids that have no open transaction.
+                run_transaction(client, f"sink-{number % 100 * 100 + 50}", "orders-0", number % 3)
+
+    with ExitStack() as running:
+        process, address = running.enter_context(workbench(servers))
+        writer = threading.Thread(target=write, daemon=True)
+        writer.start()
+        running.callback(writer.join)
+        running.callback(stop.set)
+        memory = psutil.Process(process.pid)
+        followers = [Follower(address, path) for path in LIVE]
+        for follower in followers:
+            follower.start()
+        overview = followers[0]
+        overview.wait_for(WARM_UPDATES, 120)
+        before = memory.memory_info().rss
+        overview.wait_for(WARM_UPDATES + UPDATES, 480)
+        after = memory.memory_info().rss
+        counts = {follower.path: follower.documents for follower in followers}
+        print(f"{before:,} bytes after {WARM_UPDATES} updates, {after:,} after {WARM_UPDATES + UPDATES}: {counts}")
+        assert after - before < MOST_GROWTH_BYTES

@@ -1,0 +1,100 @@
+"""The sessions of Learn: few, closed when they are idle, and all closed at the end."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.web.learn.sessions import Sessions, TooMany
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.is_busy = False
+        self.is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_one_session_too_many_is_refused_until_another_is_closed() -> None:
+    sessions: Sessions[Kept] = Sessions(most=2)
+    first, _ = sessions.open(Kept)
+    sessions.open(Kept)
+    with pytest.raises(TooMany, match="2 sessions are open"):
+        sessions.open(Kept)
+    sessions.close(first)
+    sessions.open(Kept)
+    assert sessions.count() == 2
+
+
+def test_a_session_that_is_only_watched_is_closed_after_its_idle_time() -> None:
+    clock = Clock()
+    sessions: Sessions[Kept] = Sessions(idle_s=10, clock=clock)
+    watched, watched_session = sessions.open(Kept)
+    used, used_session = sessions.open(Kept)
+    clock.now = 8
+    assert sessions.find(watched) is watched_session
+    assert sessions.use(used) is used_session
+    clock.now = 15
+    sessions.close_idle()
+    assert sessions.find(watched) is None
+    assert watched_session.is_closed
+    assert sessions.find(used) is used_session
+
+
+def test_a_busy_session_is_not_idle() -> None:
+    clock = Clock()
+    sessions: Sessions[Kept] = Sessions(idle_s=10, clock=clock)
+    id_, session = sessions.open(Kept)
+    session.is_busy = True
+    clock.now = 15
+    sessions.close_idle()
+    session.is_busy = False
+    clock.now = 24
+    sessions.close_idle()
+    assert sessions.find(id_) is session
+    clock.now = 26
+    sessions.close_idle()
+    assert session.is_closed
+
+
+def test_a_session_that_could_not_be_made_leaves_its_place_free() -> None:
+    sessions: Sessions[Kept] = Sessions(most=1)
+
+    def fail() -> Kept:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError):
+        sessions.open(fail)
+    sessions.open(Kept)
+
+
+def test_the_end_closes_every_session_and_opens_no_more() -> None:
+    sessions: Sessions[Kept] = Sessions()
+    _, one = sessions.open(Kept)
+    _, two = sessions.open(Kept)
+    sessions.close_all()
+    assert one.is_closed
+    assert two.is_closed
+    with pytest.raises(TooMany):
+        sessions.open(Kept)
+
+
+def test_a_session_that_is_made_during_the_end_is_closed_too() -> None:
+    sessions: Sessions[Kept] = Sessions()
+
+    def make() -> Kept:
+        sessions.close_all()
+        return Kept()
+
+    id_, late = sessions.open(make)
+    assert late.is_closed
+    assert sessions.find(id_) is None

@@ -1,0 +1,139 @@
+"""The documents of the overview and of the lists, from snapshots made by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fencepost.client.admin.answers import ListedTxn, NamedPartition
+from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
+from fencepost.diagnose.overview import SHOWN, OverviewSnapshot
+from fencepost.diagnose.rates import EndCount, Rates
+from fencepost.diagnose.snapshot import HangingSnapshot, LsoSnapshot, TxnsSnapshot
+from fencepost.web.pages.overview import overview_document
+from fencepost.web.pages.topics import topics_document
+from fencepost.web.pages.txns import txns_document
+from tests.unit.diagnose.snapshots import NOW_MS, ORDERS, PAYMENTS, described, ends, producer
+
+HOSTILE = "<img src=x onerror=alert(1)>\n\u202e"
+
+
+def lso_snapshot() -> LsoSnapshot:
+    return LsoSnapshot(
+        now_ms=NOW_MS,
+        ends={ORDERS: ends(40, 50), PAYMENTS: ends(9, 9), NamedPartition("audit", 0): ends(0, 0)},
+        producers={ORDERS: (producer(),)},
+        txns={7: described()},
+    )
+
+
+def txns_snapshot(idle_count: int = 3) -> TxnsSnapshot:
+    open_ = described()
+    idle = [ListedTxn(f"idle-{n:05}", 1, 100 + n, "CompleteCommit") for n in range(idle_count)]
+    hostile = ListedTxn(HOSTILE, 1, 99, "Empty")
+    return TxnsSnapshot(
+        now_ms=NOW_MS,
+        listed=(*idle, hostile, ListedTxn(open_.transactional_id, 1, 7, "Ongoing")),
+        described={open_.transactional_id: open_},
+    )
+
+
+def overview_snapshot(idle_count: int = 3) -> OverviewSnapshot:
+    return OverviewSnapshot(
+        cluster_id="abc", broker_count=1, is_fencepost=True, lso=lso_snapshot(), txns=txns_snapshot(idle_count)
+    )
+
+
+def test_the_overview_counts_states_and_shows_what_is_open() -> None:
+    document = overview_document(overview_snapshot(), None, None)
+    assert (document["transactional_id_count"], document["open_count"]) == (5, 1)
+    assert document["states"]["CompleteCommit"] == 3
+    assert document["states"]["Dead"] == 0
+    assert [row["transactional_id"] for row in document["oldest"]] == ["orders-sink"]
+    assert [band["count"] for band in document["ages"]] == [0, 0, 1, 0, 0, 0], "twelve seconds"
+    assert [(row["topic"], row["waiting"], row["age_ms"]) for row in document["gaps"]] == [("orders", 10, 12_000)]
+    assert (document["partition_count"], document["waiting_partition_count"]) == (3, 1)
+    assert (document["doctor"], document["rates"]) == (None, None)
+    json.dumps(document, allow_nan=False)
+
+
+def test_the_findings_of_doctor_are_ranked_and_their_commands_reach_the_cluster() -> None:
+    doctor = DoctorSnapshot(
+        now_ms=NOW_MS + 120_000,
+        cluster_id="abc",
+        broker_count=1,
+        is_fencepost=True,
+        lso=LsoSnapshot(
+            now_ms=NOW_MS + 120_000,
+            ends={ORDERS: ends(40, 50)},
+            producers={ORDERS: (producer(),)},
+            txns={7: described()},
+        ),
+        hanging=HangingSnapshot(now_ms=NOW_MS, partition_count=1, before={}, txns={}, after={}),
+        txns=txns_snapshot(),
+    )
+    document = overview_document(overview_snapshot(), doctor, None, ("--bootstrap", "kafka:9092"))
+    findings = document["doctor"]["findings"]
+    assert findings[0]["severity"] == "problem"
+    assert any("--bootstrap kafka:9092" in (finding["command"] or "") for finding in findings)
+    assert all("--bootstrap kafka:9092" in pin["commands"][0] for pin in document["pins"])
+
+
+def test_what_cannot_be_known_is_said() -> None:
+    document = overview_document(overview_snapshot(), "no right to read", "no right to count")
+    assert (document["doctor_problem"], document["rates_problem"]) == ("no right to read", "no right to count")
+
+
+def test_rates_are_columns_per_second() -> None:
+    samples = (EndCount(1000, None), EndCount(2000, 2.0, 10, 1), EndCount(3000, 1.0, 0, 0))
+    document = overview_document(overview_snapshot(), None, Rates(samples))
+    assert document["rates"] == {
+        "times_ms": [1000, 2000, 3000], "commits": [None, 5.0, 0.0], "aborts": [None, 0.5, 0.0]
+    }  # fmt: skip
+
+
+def test_an_overview_of_many_ids_stays_small() -> None:
+    document = overview_document(overview_snapshot(10_000), None, None)
+    assert document["transactional_id_count"] == 10_002
+    assert len(document["oldest"]) <= SHOWN
+    assert len(json.dumps(document)) < 20_000
+
+
+def test_the_list_has_open_transactions_first_and_only_one_page() -> None:
+    document = txns_document(txns_snapshot(10_000), {})
+    assert document["rows"][0]["transactional_id"] == "orders-sink"
+    assert (len(document["rows"]), document["total"], document["page_count"]) == (50, 10_002, 201)
+    assert document["rows"][1]["transactional_id"] == HOSTILE, "then by id"
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"state": "open"}, ["orders-sink"]),
+        ({"state": "Ongoing"}, ["orders-sink"]),
+        ({"state": "Empty"}, [HOSTILE]),
+        ({"state": "nonsense"}, []),
+        ({"search": "IDLE-00001"}, ["idle-00001"]),
+        ({"search": "102"}, ["idle-00002"]),
+        ({"search": "onerror"}, [HOSTILE]),
+        ({"state": "CompleteCommit", "sort": "-id"}, ["idle-00002", "idle-00001", "idle-00000"]),
+    ],
+)
+def test_the_list_is_searched_and_ordered(query: dict[str, str], found: list[str]) -> None:
+    document = txns_document(txns_snapshot(), query)
+    assert [row["transactional_id"] for row in document["rows"]] == found
+    assert document["id_count"] == 5
+
+
+def test_partitions_are_searched_and_ordered() -> None:
+    def found(**query: str) -> list[tuple[str, int]]:
+        return [(row["topic"], row["waiting"]) for row in topics_document(lso_snapshot(), query)["rows"]]
+
+    assert found() == [("audit", 0), ("orders", 10), ("payments", 0)]
+    assert found(waiting="1") == [("orders", 10)]
+    assert found(search="pay") == [("payments", 0)]
+    assert found(search="orders-0") == [("orders", 10)]
+    assert found(sort="-waiting")[0] == ("orders", 10)
+    [row] = topics_document(lso_snapshot(), {"waiting": "1"})["rows"]
+    assert (row["transactional_id"], row["state"], row["age_ms"]) == ("orders-sink", "Ongoing", 12_000)

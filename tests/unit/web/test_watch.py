@@ -1,0 +1,172 @@
+"""Questions that are repeated while browsers follow them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any
+
+import pytest
+
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import BrokerError, Unreachable
+from fencepost.protocol import errors
+from fencepost.web import watch as watching
+from fencepost.web.cluster import WatchedCluster
+from fencepost.web.page import Page, SubjectNotFound
+from fencepost.web.watch import LiveEvent, TooManySubjects, Watch, problem_of
+
+SOON_S = 30.0
+NO_CLUSTER = WatchedCluster(None)
+
+
+def page(ask: Callable[[], Mapping[str, Any]], **more: Any) -> Page:
+    given = {"path": "/x", "script": "x.js", "title": "X", "refresh_s": 0.01, "needs_cluster": False, **more}
+    return Page(ask=lambda cluster, params, query: ask(), **given)
+
+
+async def first(events: AsyncIterator[LiveEvent]) -> LiveEvent:
+    return await asyncio.wait_for(anext(events), SOON_S)
+
+
+def run(test: Callable[[Watch], Coroutine[Any, Any, None]], cluster: WatchedCluster = NO_CLUSTER) -> list[str]:
+    complaints: list[str] = []
+    asyncio.run(test(Watch(cluster, complaints.append)))
+    return complaints
+
+
+def test_a_document_is_sent_when_it_changes_and_not_for_its_clock() -> None:
+    state = {"value": 1, "now_ms": 0}
+    asked = threading.Semaphore(0)
+
+    def ask() -> Mapping[str, Any]:
+        state["now_ms"] += 1
+        asked.release()
+        return dict(state)
+
+    async def test(watch: Watch) -> None:
+        events = watch.follow(page(ask), {}, {})
+        assert json.loads((await first(events)).data)["value"] == 1
+        for _ in range(3):
+            await asyncio.to_thread(asked.acquire)
+        state["value"] = 2
+        event = await first(events)
+        assert (event.name, json.loads(event.data)["value"]) == ("document", 2)
+        await events.aclose()  # type: ignore[attr-defined]
+
+    assert run(test) == []
+
+
+def test_browsers_that_follow_the_same_address_share_a_question_and_the_last_one_ends_it() -> None:
+    running = threading.Semaphore(0)
+    gate = threading.Event()
+    count = 0
+
+    def ask() -> Mapping[str, Any]:
+        nonlocal count
+        count += 1
+        running.release()
+        gate.wait()
+        return {"count": count}
+
+    async def test(watch: Watch) -> None:
+        shared = page(ask)
+        first_events, second_events = watch.follow(shared, {}, {}), watch.follow(shared, {}, {})
+        waiting = [asyncio.create_task(first(events)) for events in (first_events, second_events)]
+        await asyncio.to_thread(running.acquire)
+        gate.set()
+        assert {event.data for event in await asyncio.gather(*waiting)} == {'{"count":1}'}
+        for events in (first_events, second_events):
+            await events.aclose()  # type: ignore[attr-defined]
+        assert watch._subjects == {}
+
+    assert run(test) == []
+
+
+def test_an_error_is_an_event_and_the_page_goes_on_after_it() -> None:
+    state: list[Exception | None] = [SubjectNotFound("there is no transactional id orders")]
+
+    def ask() -> Mapping[str, Any]:
+        if state[0] is not None:
+            raise state[0]
+        return {"is_back": True}
+
+    async def test(watch: Watch) -> None:
+        events = watch.follow(page(ask), {}, {})
+        assert await first(events) == LiveEvent(
+            "problem", '{"error":"there is no transactional id orders","hint":null,"error_code":null}'
+        )
+        state[0] = Unreachable("no broker can be reached\n\nhint: start one")
+        while (event := await first(events)).name == "problem":
+            pass
+        away = json.loads(event.data)
+        assert (event.name, away["error"], away["hint"]) == ("away", "no broker can be reached", "start one")
+        assert away["since_ms"] > 0
+        state[0] = None
+        while (event := await first(events)).name == "away":
+            pass
+        assert event == LiveEvent("document", '{"is_back":true}')
+        await events.aclose()  # type: ignore[attr-defined]
+
+    assert run(test) == []
+
+
+def test_a_question_that_waits_in_vain_says_that_the_cluster_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "DOUBT_AFTER_S", 0.01)
+    gate = threading.Event()
+    with socket.socket() as nothing_listens:
+        nothing_listens.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{nothing_listens.getsockname()[1]}"
+        cluster = WatchedCluster(lambda: KafkaClient({"bootstrap.servers": servers}, 1.0), servers)
+
+        def ask() -> Mapping[str, Any]:
+            gate.wait()
+            return {}
+
+        async def test(watch: Watch) -> None:
+            events = watch.follow(page(ask, needs_cluster=True), {}, {})
+            event = await first(events)
+            assert event.name == "away"
+            assert json.loads(event.data)["since_ms"] == cluster.away_since_ms
+            gate.set()
+            await events.aclose()  # type: ignore[attr-defined]
+
+        assert run(test, cluster) == []
+
+
+def test_the_number_of_addresses_that_are_followed_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "MOST_SUBJECTS", 1)
+
+    async def test(watch: Watch) -> None:
+        one = page(dict)
+        events = watch.follow(one, {}, {})
+        await first(events)
+        with pytest.raises(TooManySubjects):
+            await first(watch.follow(one, {}, {"page": "2"}))
+        await events.aclose()  # type: ignore[attr-defined]
+
+    assert run(test) == []
+
+
+def test_a_bug_is_complained_about_and_an_answer_of_the_cluster_is_not() -> None:
+    async def test(watch: Watch) -> None:
+        assert watch.problem_of(ZeroDivisionError("division by zero")).status == 500
+        assert watch.problem_of(BrokerError(errors.CLUSTER_AUTHORIZATION_FAILED, "x")).status == 502
+
+    [complaint] = run(test)
+    assert "ZeroDivisionError: division by zero" in complaint
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (SubjectNotFound("x"), 404),
+        (BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, "topic orders"), 404),
+        (Unreachable("x"), 503),
+    ],
+)
+def test_an_error_has_the_status_that_a_program_expects(error: Exception, status: int) -> None:
+    assert problem_of(error).status == status
