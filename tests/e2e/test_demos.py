@@ -377,7 +377,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 
 
 @pytest.mark.java
-@pytest.mark.slow
+@pytest.mark.engines
 def test_brew_holds_on_apache_kafka_too(apache: ApacheKafka) -> None:
     document = play("brew", "--attempts", "20", "--bootstrap", apache.bootstrap_servers, "--seed", "7")
     assert checks(document)[2:] == [(60, 60), (120, 120)]
