@@ -170,17 +170,21 @@ function Frame({ Page }) {
   const act = (action, title, given = {}) =>
     new Promise((resolve) => {
       const fail = (error) => setDialog({ title, text: error.message, hint: error.problem?.hint, resolve });
-      const confirm = async () => {
+      // The server refuses a confirmation if it would now be about something else than what was shown.
+      const confirm = async (about) => {
         setDialog((shown) => ({ ...shown, isWaiting: true }));
         try {
-          const done = await post({ ...given, action, confirm: true });
+          const done = await post({ ...given, action, confirm: true, about });
           setDialog({ title, text: done.text, isDone: true, resolve: () => resolve(done) });
         } catch (error) {
           fail(error);
         }
       };
       setDialog({ title, text: "…", resolve });
-      post({ ...given, action }).then((would) => setDialog({ title, text: would.text, confirm, resolve }), fail);
+      post({ ...given, action }).then(
+        (would) => setDialog({ title, text: would.text, confirm: () => confirm(would.about), resolve }),
+        fail
+      );
     });
   // Acts without a question: for what is not part of the cluster, such as a demo.
   const actNow = (action, given = {}) => post({ ...given, action, confirm: true });
