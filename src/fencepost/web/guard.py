@@ -14,11 +14,11 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Callable, Collection, Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -90,11 +90,8 @@ def token_of(headers: Mapping[str, str], cookie: str) -> str | None:
     kind, _, value = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return value.strip()
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(cookie)
-    except CookieError:
-        return None
-    return found.value if found is not None else None
+    # Other programs on this host may set cookies that `http.cookies` rejects, and it then drops all of them.
+    return cookie_parser(headers.get("cookie", "")).get(cookie)
 
 
 class WebGuard:
