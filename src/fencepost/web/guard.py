@@ -12,21 +12,24 @@ The decisions are pure functions over the headers; `WebGuard` applies them.
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import cookie_parser
+from starlette.requests import Request, cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fencepost.web.body import json_object
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OWN_HEADER = "x-fencepost"
 # Without these, there would be no form to enter the token.
 WITHOUT_TOKEN = "/static/"
+# It is read before a token is known.
+MOST_LOGIN_BYTES = 4096
 RESPONSE_HEADERS = {
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "object-src 'none'",
@@ -162,12 +165,10 @@ class WebGuard:
         )
 
     async def _login(self, scope: Scope, receive: Receive) -> Response:
-        from starlette.requests import Request
-
-        try:
-            given = (await Request(scope, receive).json()).get("token")
-        except (json.JSONDecodeError, UnicodeDecodeError, AttributeError):
-            given = None
+        body = await json_object(Request(scope, receive), MOST_LOGIN_BYTES)
+        if body is None:
+            return refusal_response(Refusal(400, "the body is not a short JSON object", 'send {"token": …}'))
+        given = body.get("token")
         if not isinstance(given, str) or self._token is None or not is_token(given, self._token):
             return refusal_response(
                 Refusal(401, "this is not the token", "`fencepost web --token-file` names its file")
