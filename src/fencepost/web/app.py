@@ -148,7 +148,7 @@ class Server:
         is_confirmed = given.get("confirm") is True
         work = action.do if is_confirmed else action.says
         try:
-            answer = await self._watch.run(lambda: work(self._watch.cluster, params, given))
+            answer = await self._watch.run(page, lambda: work(self._watch.cluster, params, given))
         except Exception as e:
             return problem_response(self._watch.problem_of(e))
         finally:

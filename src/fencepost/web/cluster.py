@@ -40,6 +40,9 @@ class _Look(Generic[T]):
     at: float = float("-inf")
     took_s: float = 0.0
     is_running: bool = False
+    # How many of the questions that readers waited for have failed, and why the last one did.
+    failures: int = 0
+    failure: Exception | None = None
 
     def is_fresh(self, max_age_s: float) -> bool:
         return time.monotonic() - self.at < max(max_age_s, self.took_s * KEPT_FOR_ITS_TIMES)
@@ -142,12 +145,21 @@ class WatchedCluster:
     def recent(self, collect: Callable[[KafkaClient], T], max_age_s: float = 1.0) -> T:
         """What `collect` returns: asked now, or less than `max_age_s` ago for another page.
 
-        `collect` is the key, so pass a function of a module. Questions at the same time share one answer.
+        `collect` is the key, so pass a function of a module. Questions at the same time share one answer, or one error:
+        if each of them asked a cluster that is away, the last one would wait for all the time limits before its own.
         """
         look = self._look(collect)
+        failures = look.failures
         with look.lock:
+            if look.failure is not None and look.failures > failures:
+                raise look.failure
             if not look.is_fresh(max_age_s) or look.value is None:
-                self._take(look, collect)
+                try:
+                    self._take(look, collect)
+                except Exception as e:
+                    look.failure = e
+                    look.failures += 1
+                    raise
             return look.value  # type: ignore[return-value]  # It was taken just now, or earlier.
 
     def in_background(self, collect: Callable[[KafkaClient], T], every_s: float) -> T | None:
