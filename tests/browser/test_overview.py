@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,10 @@ def test_a_cluster_that_goes_away_is_said_since_when_and_the_page_comes_back_by_
         expect(page.get_by_text("● live")).to_be_visible()
         broker.kill()
         expect(page.get_by_role("alert").get_by_text("The cluster has been away since")).to_be_visible()
+        paragraphs = page.get_by_role("alert").locator("p")
+        expect(paragraphs).to_have_count(3)
+        expect(paragraphs.nth(1)).to_have_text(re.compile(r"^no broker can be reached: "))
+        expect(paragraphs.nth(2)).not_to_contain_text("no broker")
         expect(page.get_by_text("✖ the cluster has been away since")).to_be_visible()
         broker.start()
         expect(page.get_by_text("● live")).to_be_visible()

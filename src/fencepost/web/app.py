@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from fencepost.web.body import json_object
 from fencepost.web.guard import Refusal, WebGuard, refusal_response
 from fencepost.web.page import Page, PageRefused
 from fencepost.web.pages import PAGES
@@ -134,7 +135,7 @@ class Server:
         return self._allow_actions or not needs_permission
 
     async def _act(self, page: Page, params: Mapping[str, str], request: Request) -> Response:
-        given = await _json_object(request)
+        given = await json_object(request, MOST_BODY_BYTES)
         if given is None:
             return refusal_response(Refusal(400, "the body is not a JSON object", 'send {"action": …}'))
         action = page.actions.get(str(given.get("action")))
@@ -147,26 +148,13 @@ class Server:
         is_confirmed = given.get("confirm") is True
         work = action.do if is_confirmed else action.says
         try:
-            answer = await self._watch.run(lambda: work(self._watch.cluster, params, given))
+            answer = await self._watch.run(page, lambda: work(self._watch.cluster, params, given))
         except Exception as e:
             return problem_response(self._watch.problem_of(e))
         finally:
             if is_confirmed:
                 self._watch.look_soon(page, params)
         return JSONResponse({"action": given["action"], "is_done": is_confirmed, **answer})
-
-
-async def _json_object(request: Request) -> dict[str, Any] | None:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MOST_BODY_BYTES:
-            return None
-    try:
-        found = json.loads(body)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:

@@ -40,9 +40,19 @@ class _Look(Generic[T]):
     at: float = float("-inf")
     took_s: float = 0.0
     is_running: bool = False
+    # How many of the questions that readers waited for have failed, and why the last one did.
+    failures: int = 0
+    failure: Exception | None = None
 
     def is_fresh(self, max_age_s: float) -> bool:
-        return time.monotonic() - self.at < max(max_age_s, self.took_s * KEPT_FOR_ITS_TIMES)
+        return time.monotonic() - self.at < self._kept_s(max_age_s)
+
+    def is_outdated(self, every_s: float) -> bool:
+        """Whether the answer is older than one that is asked for again and again can be."""
+        return time.monotonic() - self.at > 2 * self._kept_s(every_s) + self.took_s
+
+    def _kept_s(self, max_age_s: float) -> float:
+        return max(max_age_s, self.took_s * KEPT_FOR_ITS_TIMES)
 
 
 class WatchedCluster:
@@ -142,29 +152,42 @@ class WatchedCluster:
     def recent(self, collect: Callable[[KafkaClient], T], max_age_s: float = 1.0) -> T:
         """What `collect` returns: asked now, or less than `max_age_s` ago for another page.
 
-        `collect` is the key, so pass a function of a module. Questions at the same time share one answer.
+        `collect` is the key, so pass a function of a module. Questions at the same time share one answer, or one error:
+        if each of them asked a cluster that is away, the last one would wait for all the time limits before its own.
         """
         look = self._look(collect)
+        failures = look.failures
         with look.lock:
+            if look.failure is not None and look.failures > failures:
+                raise look.failure
             if not look.is_fresh(max_age_s) or look.value is None:
-                self._take(look, collect)
+                try:
+                    self._take(look, collect)
+                except Exception as e:
+                    look.failure = e
+                    look.failures += 1
+                    raise
             return look.value  # type: ignore[return-value]  # It was taken just now, or earlier.
 
     def in_background(self, collect: Callable[[KafkaClient], T], every_s: float) -> T | None:
-        """The last result of `collect`, without a wait; None while there is none yet. Raises its last error.
+        """The last result of `collect`, without a wait; None while there is none. Raises its last error.
 
-        If the result is older than `every_s`, a new one is collected meanwhile.
+        If the result is older than `every_s`, a new one is collected meanwhile. A result that is much older, because it
+        was not asked for meanwhile, counts as none.
         """
         look = self._look(collect)
         with self._lock:
             # After an error, the cluster may be back soon.
             is_due = not look.is_running and not look.is_fresh(every_s if look.error is None else min(every_s, 1.0))
             look.is_running = look.is_running or is_due
+            is_outdated, error, value = look.is_outdated(every_s), look.error, look.value
         if is_due:
             threading.Thread(target=self._take_aside, args=(look, collect), daemon=True).start()
-        if look.error is not None:
-            raise look.error
-        return look.value
+        if is_outdated:
+            return None
+        if error is not None:
+            raise error
+        return value
 
     def own(self, kind: type[T]) -> T:
         """The one object of a class that belongs to this cluster, such as what was counted so far.

@@ -12,21 +12,24 @@ The decisions are pure functions over the headers; `WebGuard` applies them.
 from __future__ import annotations
 
 import hmac
-import json
 from collections.abc import Callable, Collection, Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request, cookie_parser
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fencepost.web.body import json_object
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 OWN_HEADER = "x-fencepost"
 # Without these, there would be no form to enter the token.
 WITHOUT_TOKEN = "/static/"
+# It is read before a token is known.
+MOST_LOGIN_BYTES = 4096
 RESPONSE_HEADERS = {
     "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
     "object-src 'none'",
@@ -90,11 +93,8 @@ def token_of(headers: Mapping[str, str], cookie: str) -> str | None:
     kind, _, value = headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer":
         return value.strip()
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(cookie)
-    except CookieError:
-        return None
-    return found.value if found is not None else None
+    # Other programs on this host may set cookies that `http.cookies` rejects, and it then drops all of them.
+    return cookie_parser(headers.get("cookie", "")).get(cookie)
 
 
 class WebGuard:
@@ -165,12 +165,10 @@ class WebGuard:
         )
 
     async def _login(self, scope: Scope, receive: Receive) -> Response:
-        from starlette.requests import Request
-
-        try:
-            given = (await Request(scope, receive).json()).get("token")
-        except (json.JSONDecodeError, UnicodeDecodeError, AttributeError):
-            given = None
+        body = await json_object(Request(scope, receive), MOST_LOGIN_BYTES)
+        if body is None:
+            return refusal_response(Refusal(400, "the body is not a short JSON object", 'send {"token": …}'))
+        given = body.get("token")
         if not isinstance(given, str) or self._token is None or not is_token(given, self._token):
             return refusal_response(
                 Refusal(401, "this is not the token", "`fencepost web --token-file` names its file")

@@ -28,7 +28,8 @@ class PageRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageAction:
-    # What the action would do, which is shown before the user confirms. Changes nothing.
+    # What the action would do, which is shown before the user confirms. Changes nothing. If the answer has an `about`,
+    # the browser sends it back to `do`, which can refuse if that has changed since.
     says: Act
     # Does it, and says what changed.
     do: Act

@@ -22,6 +22,7 @@ from fencepost.web.threads import DaemonThreads
 
 T = TypeVar("T")
 WORKERS = 16
+WORKERS_WITHOUT_CLUSTER = 8
 MOST_SUBJECTS = 200
 # After this time without an answer, another connection finds out whether the cluster is there at all.
 DOUBT_AFTER_S = 2.0
@@ -78,11 +79,17 @@ class Watch:
         """`complain` gets errors that are bugs of the workbench."""
         self.cluster = cluster
         self.complain = complain
+        # Questions to a cluster that does not answer may take all of their threads, so the others have their own.
         self._threads = DaemonThreads(WORKERS, "fencepost-web")
+        self._threads_without_cluster = DaemonThreads(WORKERS_WITHOUT_CLUSTER, "fencepost-web-own")
+        self._thread_of_checks = DaemonThreads(1, "fencepost-web-check")
+        self._check: asyncio.Future[None] | None = None
         self._subjects: dict[Key, _Subject] = {}
 
-    async def run(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def run(self, page: Page, work: Callable[[], T]) -> T:
+        """Does the work of a page, which may block."""
+        threads = self._threads if page.needs_cluster else self._threads_without_cluster
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
 
     async def ask(self, page: Page, params: Params, query: Query) -> str:
         """The document of an address, as JSON."""
@@ -92,7 +99,7 @@ class Watch:
         return as_json(await self._ask(page, params, query))
 
     async def _ask(self, page: Page, params: Params, query: Query) -> Document:
-        return await self.run(lambda: page.ask(self.cluster, params, query))
+        return await self.run(page, lambda: page.ask(self.cluster, params, query))
 
     async def follow(self, page: Page, params: Params, query: Query) -> AsyncIterator[LiveEvent]:
         """The document of an address whenever it changes, and what is wrong while there is none."""
@@ -145,11 +152,19 @@ class Watch:
         """Say that the cluster is away while a question waits for it in vain. A slow answer is no reason."""
         while not (await asyncio.wait([asked], timeout=DOUBT_AFTER_S))[0]:
             try:
-                await self.run(self.cluster.check)
+                await self._checked()
             except ClientError as e:
                 if not asked.done():
                     subject.compared = subject.document = None
                     subject.publish(self._event_of(e))
+
+    async def _checked(self) -> None:
+        """Raises ClientError if no broker answers. All who doubt at the same time share one check."""
+        if self._check is None or self._check.done():
+            self._check = asyncio.get_running_loop().run_in_executor(self._thread_of_checks, self.cluster.check)
+            # The last browser may leave before the check ends.
+            self._check.add_done_callback(lambda check: check.cancelled() or check.exception())
+        await asyncio.shield(self._check)
 
     def _take(self, subject: _Subject, document: Document) -> None:
         compared = {name: value for name, value in document.items() if name != NOT_A_CHANGE}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,3 +115,30 @@ def test_a_closed_playground_leaves_no_broker_and_no_folder() -> None:
     playground.close()
     assert not playground._broker.is_running
     assert not folder.exists()
+
+
+def test_a_click_that_waits_while_the_playground_closes_does_not_start_the_broker_again() -> None:
+    playground = Playground()
+    playground.click(Click("kill"))
+    with ThreadPoolExecutor(2) as threads:
+        with playground._one_click:
+            waiting = [threads.submit(playground.click, Click(button)) for button in ("start", "reset")]
+            playground.close()
+        assert [str(click.exception()) for click in waiting] == ["this playground is closed"] * 2
+    assert not playground._broker.is_running
+
+
+def test_a_broker_that_starts_while_the_playground_closes_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    playground = Playground()
+    playground.click(Click("kill"))
+    start = playground._broker.start
+
+    def start_late() -> None:
+        playground.close()
+        start()
+
+    monkeypatch.setattr(playground._broker, "start", start_late)
+    with pytest.raises(BadClick, match="this playground is closed"):
+        playground.click(Click("start"))
+    assert not playground._broker.is_running
+    assert not Path(playground._folder.name).exists()

@@ -47,10 +47,17 @@ class Bench(NamedTuple):
             time.sleep(PAUSE_S)
 
     def act(self, action: str, **given: object) -> Any:
-        return txn.PAGE.actions[action].do(self.cluster, {"transactional_id": self.id}, given)
+        """As a user who confirms at once."""
+        return self.confirm(action, self.asks(action, **given).get("about"), **given)
+
+    def confirm(self, action: str, about: object, **given: object) -> Any:
+        return txn.PAGE.actions[action].do(self.cluster, {"transactional_id": self.id}, {**given, "about": about})
+
+    def asks(self, action: str, **given: object) -> Any:
+        return txn.PAGE.actions[action].says(self.cluster, {"transactional_id": self.id}, given)
 
     def says(self, action: str, **given: object) -> str:
-        return str(txn.PAGE.actions[action].says(self.cluster, {"transactional_id": self.id}, given)["text"])
+        return str(self.asks(action, **given)["text"])
 
 
 on_both = pytest.mark.parametrize(
@@ -223,6 +230,31 @@ def test_an_abort_from_the_page_needs_an_open_transaction(bench: Bench) -> None:
     assert bench.act("abort")["ended"]["aborted"] is True
     with pytest.raises(SubjectNotFound, match="no coordinator knows"):
         txn.PAGE.actions["fence"].do(bench.cluster, {"transactional_id": f"{bench.id}-unknown"}, {})
+
+
+@on_both
+@pytest.mark.parametrize("action", ["abort", "fence"])
+def test_a_confirmation_does_not_end_a_transaction_that_was_never_shown(bench: Bench, action: str) -> None:
+    producer = producer_of(bench.servers, bench.id)
+    write(producer, bench.topic, "the first", (0,))
+    shown = bench.asks(action)["about"]
+    producer.commit_transaction(TIMEOUT_S)
+    write(producer, bench.topic, "the second", (0,))
+    with pytest.raises(PageRefused, match="has changed since"):
+        bench.confirm(action, shown)
+    with pytest.raises(PageRefused, match="which transaction"):
+        bench.confirm(action, None)
+    producer.commit_transaction(TIMEOUT_S)
+
+
+@on_both
+def test_a_fence_of_an_id_without_a_transaction_does_not_end_one_that_began_since(bench: Bench) -> None:
+    producer = producer_of(bench.servers, bench.id)
+    shown = bench.asks("fence")["about"]
+    write(producer, bench.topic, "an order", (0,))
+    with pytest.raises(PageRefused, match="has changed since"):
+        bench.confirm("fence", shown)
+    producer.commit_transaction(TIMEOUT_S)
 
 
 def test_a_late_write_is_shown_and_the_page_ends_it(unverified: Bench) -> None:

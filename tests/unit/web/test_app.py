@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 from starlette.applications import Starlette
+from starlette.types import Receive
 
 from fencepost.web.app import make_app, wanted_type
 from fencepost.web.cluster import WatchedCluster
@@ -17,6 +18,12 @@ from fencepost.web.page import Page, PageAction, SubjectNotFound
 from fencepost.web.watch import Watch
 
 HOSTILE = ["a/b", "a%2Fb", "a b?c#d", "a\nb\n", "…", "<script>", "//x", "{x}", "'\"&", "x" * 300, "\\", "a/../b"]
+
+HARD_JSON = [
+    pytest.param(b'{"token": ' + b"1" * 5000 + b"}", id="a number of 5000 digits"),
+    pytest.param(b"[" * 200_000, id="deep"),
+    pytest.param(b'{"token": "\xff"}', id="not UTF-8"),
+]
 
 
 class Answer(NamedTuple):
@@ -26,7 +33,12 @@ class Answer(NamedTuple):
 
 
 def call(
-    app: Starlette, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b""
+    app: Starlette,
+    method: str,
+    target: str,
+    headers: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    receive: Receive | None = None,
 ) -> Answer:
     """One request, as uvicorn hands it to the application."""
     raw_path, _, query = target.partition("?")
@@ -46,13 +58,13 @@ def call(
     }
     found: list[dict[str, Any]] = []
 
-    async def receive() -> dict[str, Any]:
+    async def once() -> dict[str, Any]:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: Any) -> None:
         found.append(message)
 
-    asyncio.run(app(scope, receive, send))
+    asyncio.run(app(scope, receive or once, send))
     head, *rest = found
     named = {name.decode(): value.decode() for name, value in head["headers"]}
     return Answer(head["status"], named, b"".join(part.get("body", b"") for part in rest).decode())
@@ -136,6 +148,28 @@ def test_only_true_confirms(confirm: object) -> None:
 @pytest.mark.parametrize("given", [[], "end", None, {"action": "other"}, {}, {"action": ["end"]}])
 def test_nonsense_is_refused(given: object) -> None:
     assert post(given, allow_actions=True).status == 400
+
+
+@pytest.mark.parametrize("body", HARD_JSON)
+def test_json_that_python_cannot_take_is_refused(body: bytes) -> None:
+    headers = {"x-fencepost": "1", "content-type": "application/json"}
+    assert call(app(), "POST", "/thing/7", headers, body).status == 400
+    with_token = make_app(Watch(WatchedCluster(None), print), token="secret", pages=PAGES)
+    assert call(with_token, "POST", "/login", headers, body).status == 400
+
+
+def test_without_a_token_little_of_a_body_is_read() -> None:
+    chunks = 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal chunks
+        chunks += 1
+        return {"type": "http.request", "body": b" " * 1000, "more_body": chunks < 100}
+
+    with_token = make_app(Watch(WatchedCluster(None), print), token="secret", pages=PAGES)
+    headers = {"x-fencepost": "1", "content-type": "application/json"}
+    assert call(with_token, "POST", "/login", headers, receive=receive).status == 400
+    assert chunks == 5
 
 
 def test_a_form_of_another_site_changes_nothing() -> None:

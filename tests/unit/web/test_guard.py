@@ -70,6 +70,12 @@ def test_a_token_comes_as_a_header_or_as_a_cookie() -> None:
     assert not is_token(None, "abc")
 
 
+@pytest.mark.parametrize("other", ['prefs={"dark":true}', "name=Jane Doe", "x[y]=1", "ä=1", "a b=1", 'open="', "alone"])
+def test_a_cookie_of_another_program_does_not_hide_the_token(other: str) -> None:
+    assert token_of({"cookie": f"{other}; fencepost-1=abc"}, "fencepost-1") == "abc"
+    assert token_of({"cookie": f"fencepost-1=abc; {other}"}, "fencepost-1") == "abc"
+
+
 @pytest.mark.parametrize(
     ("host", "is_own"),
     [

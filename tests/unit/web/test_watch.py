@@ -137,6 +137,34 @@ def test_a_question_that_waits_in_vain_says_that_the_cluster_is_away(monkeypatch
         assert run(test, cluster) == []
 
 
+def test_questions_that_the_cluster_does_not_answer_delay_neither_other_pages_nor_the_check(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watching, "DOUBT_AFTER_S", 0.01)
+    gate = threading.Event()
+    with socket.socket() as nothing_listens:
+        nothing_listens.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{nothing_listens.getsockname()[1]}"
+        cluster = WatchedCluster(lambda: KafkaClient({"bootstrap.servers": servers}, 1.0), servers)
+
+        def ask() -> Mapping[str, Any]:
+            gate.wait()
+            return {}
+
+        async def test(watch: Watch) -> None:
+            blocked = page(ask, needs_cluster=True)
+            followed = [watch.follow(blocked, {}, {"page": str(n)}) for n in range(2 * watching.WORKERS)]
+            try:
+                assert {event.name for event in await asyncio.gather(*map(first, followed))} == {"away"}
+                assert await asyncio.wait_for(watch.ask(page(dict), {}, {}), SOON_S) == "{}"
+            finally:
+                gate.set()
+                for events in followed:
+                    await events.aclose()  # type: ignore[attr-defined]
+
+        assert run(test, cluster) == []
+
+
 def test_the_number_of_addresses_that_are_followed_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "MOST_SUBJECTS", 1)
 

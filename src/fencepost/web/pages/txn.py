@@ -33,6 +33,8 @@ from fencepost.web.page import Document, Page, PageAction, PageRefused, Params, 
 # In the query: the round to show, by the offset of its first record.
 ROUND = "round"
 MOST_OFFSET = 2**63 - 1
+# In the answer to the question before an action, and in its confirmation: the transaction that the user was shown.
+ABOUT = "about"
 
 
 def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> Document:
@@ -79,6 +81,22 @@ def _settled(client: KafkaClient, transactional_id: str, must_be_open: bool) -> 
     return found
 
 
+def about(txn: DescribedTxn) -> str:
+    """Tells one state of one transaction of an id from the others. A text, because JavaScript rounds large numbers."""
+    return f"producer {txn.producer_id}, epoch {txn.producer_epoch}, start {txn.start_ms}, {txn.state}"
+
+
+def check_about(txn: DescribedTxn, shown: object) -> None:
+    """Raises PageRefused unless the transaction is the one that the user was asked about."""
+    if shown is None:
+        raise PageRefused(f"which transaction? Ask without `confirm` first, and send back its `{ABOUT}`")
+    if shown != about(txn):
+        raise PageRefused(
+            f"the transaction of `{txn.transactional_id}` has changed since: it was ({shown}), and it is "
+            f"({about(txn)})\n\nhint: nothing was done; look again"
+        )
+
+
 def _says_fence(must_be_open: bool) -> Any:
     def says(cluster: WatchedCluster, params: Params, body: Mapping[str, Any]) -> Document:
         with cluster.client() as client:
@@ -90,7 +108,7 @@ def _says_fence(must_be_open: bool) -> Any:
         elif snapshot.nameless:
             texts.append(f"But {what_may_hang(snapshot.nameless)}: fencing does not end them.")
         texts += [f"It is not known whether a transaction hangs: {problem}" for problem in snapshot.problems]
-        return {"text": " ".join(texts)}
+        return {"text": " ".join(texts), ABOUT: about(found)}
 
     return says
 
@@ -98,8 +116,10 @@ def _says_fence(must_be_open: bool) -> Any:
 def _do_fence(must_be_open: bool) -> Any:
     def do(cluster: WatchedCluster, params: Params, body: Mapping[str, Any]) -> Document:
         with cluster.client() as client:
-            found = _settled(client, params["transactional_id"], must_be_open)
             snapshot = collect_txn(client, params["transactional_id"], ENTRIES_FOR_THE_LATEST)
+            # Last, so that little time is left for another change.
+            found = _settled(client, params["transactional_id"], must_be_open)
+            check_about(found, body.get(ABOUT))
             ended = order_fence(client, found, hanging_of(snapshot))
         return ended_document(ended)
 

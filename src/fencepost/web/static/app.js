@@ -68,9 +68,9 @@ class Shield extends Component {
 }
 
 const Problem = ({ problem }) => html`<div class="banner danger" role="alert">
-  <strong>${visible(problem.error)}</strong>
-  ${problem.hint && html` <span>${visible(problem.hint)}</span>`}
-  ${problem.error_code != null && html` <a href=${errorAddress(problem.error_code)}>What does this error mean?</a>`}
+  <p><strong>${visible(problem.error)}</strong></p>
+  ${problem.hint && html`<p>${visible(problem.hint)}</p>`}
+  ${problem.error_code != null && html`<p><a href=${errorAddress(problem.error_code)}>What does this error mean?</a></p>`}
 </div>`;
 
 function Connection({ state }) {
@@ -170,17 +170,21 @@ function Frame({ Page }) {
   const act = (action, title, given = {}) =>
     new Promise((resolve) => {
       const fail = (error) => setDialog({ title, text: error.message, hint: error.problem?.hint, resolve });
-      const confirm = async () => {
+      // The server refuses a confirmation if it would now be about something else than what was shown.
+      const confirm = async (about) => {
         setDialog((shown) => ({ ...shown, isWaiting: true }));
         try {
-          const done = await post({ ...given, action, confirm: true });
+          const done = await post({ ...given, action, confirm: true, about });
           setDialog({ title, text: done.text, isDone: true, resolve: () => resolve(done) });
         } catch (error) {
           fail(error);
         }
       };
       setDialog({ title, text: "…", resolve });
-      post({ ...given, action }).then((would) => setDialog({ title, text: would.text, confirm, resolve }), fail);
+      post({ ...given, action }).then(
+        (would) => setDialog({ title, text: would.text, confirm: () => confirm(would.about), resolve }),
+        fail
+      );
     });
   // Acts without a question: for what is not part of the cluster, such as a demo.
   const actNow = (action, given = {}) => post({ ...given, action, confirm: true });
@@ -194,8 +198,9 @@ function Frame({ Page }) {
     <main id="content" tabindex="-1" class=${state.away || state.lost ? "stale" : ""}>
       ${state.away &&
       html`<div class="banner danger" role="alert">
-        <strong>The cluster has been away since ${clock(state.away.since_ms)}.</strong>
-        <span>${visible(state.away.error)}</span> ${state.away.hint && html`<span>${visible(state.away.hint)}</span>`}
+        <p><strong>The cluster has been away since ${clock(state.away.since_ms)}.</strong></p>
+        <p>${visible(state.away.error)}</p>
+        ${state.away.hint && html`<p>${visible(state.away.hint)}</p>`}
       </div>`}
       ${state.problem && html`<${Problem} problem=${state.problem} />`}
       ${state.data

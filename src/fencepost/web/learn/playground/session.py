@@ -64,6 +64,7 @@ class Playground:
 
     def __init__(self) -> None:
         self._one_click = threading.Lock()
+        self._is_closed = False
         self._folder = tempfile.TemporaryDirectory(prefix="fencepost-playground-", ignore_cleanup_errors=True)
         self._broker = Broker(data=self._folder.name, settings=SETTINGS, brokers=2, topics={TOPIC: 1})
         self._round = 0
@@ -99,6 +100,7 @@ class Playground:
         if (problem := check(click)) is not None:
             raise BadClick(problem)
         with self._one_click:
+            self._check_open()
             try:
                 exchanges = self._do(click)
             except (BrokerFailed, OrderRefused, ClientError) as e:
@@ -140,10 +142,16 @@ class Playground:
         }
 
     def close(self) -> None:
+        """Ends the broker, also while a click is being done, which then cannot start it again."""
+        self._is_closed = True
         for producer in self._producers.values():
             producer.close()
         self._broker.kill()
         self._folder.cleanup()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise BadClick("this playground is closed")
 
     # --- clicks -------------------------------------------------------------------------------------------
 
@@ -216,9 +224,15 @@ class Playground:
                 self._start_over()
 
     def _start(self) -> None:
+        self._check_open()
         if self._broker.is_running:
             raise BadClick("the broker is running")
-        self._broker.start()
+        try:
+            self._broker.start()
+        finally:
+            if self._is_closed:
+                self.close()  # The first time may have come before there was a process to end.
+        self._check_open()
         # A new process has the real time, no faults, and its nodes are connected.
         self._ahead_ms, self._is_cut = 0, False
         self._place()
