@@ -24,6 +24,7 @@ from fencepost.protocol.messages import (
     HeartbeatRequest,
     InitProducerIdRequest,
     MetadataRequest,
+    MetadataResponse,
     ProduceRequest,
 )
 from fencepost.tap.proxy import PORTS_TRIED, PortUnusable, Unreached
@@ -204,6 +205,20 @@ def test_a_broker_that_answers_nonsense_is_cut_off_with_a_reason(answer: bytes, 
         with connect(tap.bootstrap_servers) as client, pytest.raises(Closed):
             client.call(BEAT, 4)
         wait_until(lambda: any(said in remark for remark in tap.remarks), said)
+
+
+@pytest.mark.parametrize(
+    ("host", "port"), [("a..b", 9092), ("x" * 64 + ".org", 9092), ("a\0b", 9092), ("127.0.0.1", 70_000)]
+)
+def test_a_client_of_a_broker_whose_address_cannot_be_is_cut_off_with_a_reason(host: str, port: int) -> None:
+    body = MetadataResponse(brokers=[MetadataResponse.MetadataResponseBroker(7, host, port)]).encode(12)
+    answer = struct.pack(">ii", 5 + len(body), 1) + b"\0" + body
+    with Impostor(answer) as impostor, Tap(impostor.address) as tap:
+        with connect(tap.bootstrap_servers) as client:
+            [node] = client.call(MetadataRequest([]), 12).brokers
+        with RawClient(node.host, node.port) as client:
+            assert client._socket.recv(1) == b""
+        assert f"cannot connect to {host}:{port}: " in tap.remarks[-1]
 
 
 def test_a_version_of_metadata_that_is_too_new_passes_with_a_warning() -> None:
