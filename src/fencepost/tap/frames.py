@@ -45,25 +45,21 @@ class FrameCutter:
         self._buf: bytes = b""
         self._pos = 0
         self._left = 0  # Of a frame that comes in pieces.
-        self._parts: list[bytes] = []  # Of a frame that has to come whole.
-        self._missing = 0
+        self._fed: list[bytes] = []  # What came after the buffer.
+        self._missing = 0  # How much more has to come before the next piece.
 
     def feed(self, data: bytes) -> None:
-        if self._missing > 0:
-            self._parts.append(data)
-            self._missing -= len(data)
-            if self._missing <= 0:
-                self._buf, self._pos = b"".join(self._parts), 0
-                self._parts.clear()
-        elif self._pos == len(self._buf):
-            self._buf, self._pos = data, 0
-        else:
-            self._buf, self._pos = self._buf[self._pos :] + data, 0
+        self._fed.append(data)
+        self._missing -= len(data)
 
     def next(self) -> Piece | None:
         """None if more bytes are needed. Raises BrokenFrame."""
+        if self._missing > 0:
+            return None
+        if self._fed:
+            self._join()
         have = len(self._buf) - self._pos
-        if self._missing > 0 or not have:
+        if not have:
             return None
         if self._left:
             taken = min(self._left, have)
@@ -81,8 +77,13 @@ class FrameCutter:
                 self._left = size - have
                 return Piece(Part.BEGIN, self._take(have))
         self._missing = size - have
-        self._parts = [bytes(self._take(have))]
         return None
+
+    def _join(self) -> None:
+        rest = self._buf[self._pos :]
+        self._buf = b"".join((rest, *self._fed)) if rest or len(self._fed) > 1 else self._fed[0]
+        self._pos = self._missing = 0
+        self._fed.clear()
 
     def _take(self, size: int) -> memoryview:
         begin, self._pos = self._pos, self._pos + size

@@ -335,6 +335,8 @@ class _Side(asyncio.Protocol):
         if self.link.is_opaque:
             self.other.write(memoryview(data))
             return
+        if self.is_held:
+            self._update_reading()  # A new connection could not be paused before.
         self.cutter.feed(data)
         self.run()
 
@@ -398,9 +400,9 @@ class _Side(asyncio.Protocol):
         pause = self.is_held or self.other.is_full
         if self.transport is None or self.transport.is_closing() or pause == self._is_paused:
             return
-        self._is_paused = pause
-        with suppress(RuntimeError):  # It is closing.
+        with suppress(RuntimeError):  # It is closing; or it is new, and uvloop has not begun to read.
             self.transport.pause_reading() if pause else self.transport.resume_reading()
+            self._is_paused = pause
 
 
 class _ClientSide(_Side):

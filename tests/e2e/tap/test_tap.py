@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,7 @@ from fencepost.protocol.messages import (
     MetadataResponse,
     ProduceRequest,
 )
+from fencepost.tap.link import Link
 from fencepost.tap.proxy import PORTS_TRIED, PortUnusable, Unreached
 from fencepost.testing import Broker, Tap
 from tests.certificates import Authority
@@ -321,6 +323,37 @@ def test_a_client_that_does_not_read_does_not_fill_the_memory_of_the_tap(broker:
             assert struct.unpack_from(">i", client._read(size)) == (number,)
         process.terminate()
         process.communicate(timeout=TIMEOUT_S)
+
+
+def test_a_client_is_not_read_before_its_broker_is_reached() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as silent,
+        Tap(f"127.0.0.1:{silent.getsockname()[1]}") as tap,
+    ):
+        queue = [socket.socket() for _ in range(4)]  # When it is full, a connect gets no answer.
+        for waiting in queue:
+            waiting.setblocking(False)
+            waiting.connect_ex(silent.getsockname())
+        with connect(tap.bootstrap_servers) as client:
+            sending = threading.Thread(target=send_all, args=(client._socket, bytes(64 << 20)))
+            sending.start()
+            wait_until(lambda: bool(tap._tap.links), "the tap has a client")
+            [link] = tap._tap.links
+            wait_until(lambda: not tap._thread.call(lambda: is_reading(link)), "the tap does not read")
+            assert link.broker.transport is None
+            client._socket.shutdown(socket.SHUT_RDWR)
+            sending.join(TIMEOUT_S)
+        for waiting in queue:
+            waiting.close()
+
+
+def send_all(to: socket.socket, data: bytes) -> None:
+    with suppress(OSError):
+        to.sendall(data)
+
+
+def is_reading(link: Link) -> bool:
+    return link.client.transport is not None and link.client.transport.is_reading()
 
 
 # --- TLS, and logins ------------------------------------------------------------------------------------------
