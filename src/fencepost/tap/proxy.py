@@ -254,9 +254,14 @@ class Proxy:
         return self.faults.add(fault)
 
     def remove_fault(self, number: int) -> None:
-        """End it, and close connections that it left without an answer, so that their clients reconnect soon."""
+        """End it. What it delays goes on, and connections that it left without an answer are closed, so that their
+        clients reconnect soon.
+        """
+        fault = self.faults.find(number)
         for link in self.faults.remove(number):
             link.close()
+        for link in list(self.links):
+            link.end_delay(fault)
 
     def clear_faults(self) -> None:
         for number in self.faults.numbers():

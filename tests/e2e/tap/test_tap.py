@@ -131,6 +131,18 @@ def test_a_delayed_request_arrives_although_its_client_has_left(broker: Broker, 
     wait_until(lambda: txn in [found.transactional_id for found in broker.transactions()], "the request came")
 
 
+@pytest.mark.parametrize("at", ["request", "reply"])
+def test_what_a_delay_holds_goes_on_when_the_fault_is_removed(tap: Tap, at: str) -> None:
+    with connect(tap.bootstrap_servers) as client:
+        fault = tap.faults.delay_on("Heartbeat", ms=3_600_000, at=at)
+        frame = encode_frame(BEAT, 4)
+        client._socket.sendall(2 * (struct.pack(">i", len(frame)) + frame))
+        fault.wait_for_hits()
+        tap.faults.clear()
+        for _ in range(2):
+            assert client._read(struct.unpack(">i", client._read(4))[0])
+
+
 def test_fetches_of_committed_data_are_shown_if_wanted(broker: Broker, unique: Unique) -> None:
     topic = unique("topic")
     broker.create_topic(topic)
