@@ -133,16 +133,8 @@ def _acks(frame: memoryview, pos: int, version: int) -> int:
     """Of a Produce request: after its transactional id, which may be null. 1 if the head does not reach that far."""
     try:
         if version >= _FLEXIBLE_PRODUCE:
-            # The tags of the header, then the length and one more as a varint.
-            if frame[pos]:
-                return 1
-            size, pos, shift = 0, pos + 1, 0
-            while True:
-                byte = frame[pos]
-                size |= (byte & 0x7F) << shift
-                pos, shift = pos + 1, shift + 7
-                if byte < 0x80:
-                    break
+            pos = _after_tags(frame, pos)
+            size, pos = _varint(frame, pos)  # And one more.
             size -= 1
         elif version >= 3:
             (size,) = _INT16.unpack_from(frame, pos)
@@ -153,6 +145,28 @@ def _acks(frame: memoryview, pos: int, version: int) -> int:
     except (struct.error, IndexError):
         return 1
     return int(acks)
+
+
+def _after_tags(frame: memoryview, pos: int) -> int:
+    """The end of the tags that begin at `pos`. Raises IndexError if the frame ends before."""
+    count, pos = _varint(frame, pos)
+    for _ in range(count):
+        _, pos = _varint(frame, pos)
+        size, pos = _varint(frame, pos)
+        pos += size
+    return pos
+
+
+def _varint(frame: memoryview, pos: int) -> tuple[int, int]:
+    """An unsigned number of 32 bits, and its end. Raises IndexError if there is none."""
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = frame[pos]
+        value |= (byte & 0x7F) << shift
+        pos += 1
+        if byte < 0x80:
+            return value, pos
+    raise IndexError
 
 
 def is_raw_login(head: RequestHead) -> bool:
