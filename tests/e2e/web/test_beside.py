@@ -1,4 +1,4 @@
-"""`fencepost broker --web`: the workbench beside a broker."""
+"""`fencepost broker --web`: the workbench beside a broker. And `fencepost web --tap`: a tap beside the workbench."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from fencepost.testing import Broker
 from tests.command_line import run_fencepost, start_fencepost
-from tests.web_server import TIMEOUT_S
+from tests.web_server import TIMEOUT_S, web_server
 
 
 @contextmanager
@@ -108,3 +109,10 @@ def test_a_broker_that_ends_before_its_workbench_is_ready_does_not_warn() -> Non
             assert "warning" not in said
         finally:
             process.kill()
+
+
+def test_a_workbench_with_a_tap_says_where_the_tap_is(broker: Broker) -> None:
+    with web_server(broker.bootstrap_servers, "--tap", "127.0.0.1:0") as server:
+        address = wait_to_hear(server.process, r"the tap is at (\S+)")[1]
+        assert address == server.document("/tap")["address"]
+        assert not address.endswith(":0")
