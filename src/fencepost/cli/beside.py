@@ -50,6 +50,7 @@ class WorkbenchBeside:
     def __init__(self, address: str) -> None:
         self._address = address
         self._child: subprocess.Popen[str] | None = None
+        self._is_stopping = False
 
     def start(self, doors: Sequence[Door]) -> None:
         """Call it when clients can connect to the broker."""
@@ -65,12 +66,18 @@ class WorkbenchBeside:
         ready = child.stdout.readline().split()
         if ready[:1] == ["ready"]:
             say(f"the workbench is at {ready[1]}")
-        # Otherwise it has said on stderr why not. The broker runs without it.
+        elif not self._is_stopping:
+            # The child has said why, with the hints of `fencepost web`.
+            say(
+                "warning: the broker runs without the workbench\n\nhint: if its address was the reason, choose another "
+                "address with --web HOST:PORT; --listen is for the broker"
+            )
 
     def stop(self) -> None:
         child = self._child
         if child is None:
             return
+        self._is_stopping = True
         assert child.stdin is not None
         with suppress(OSError):
             child.stdin.close()

@@ -106,8 +106,14 @@ def web(
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     if until_stdin_closes:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
+
+    def tell_addresses() -> None:
+        announce(f"ready {at.url}")
+        if tap is not None:
+            say(f"the tap is at {tap.tap.address}")
+
     try:
-        serve(app, at, lambda: announce(f"ready {at.url}"))
+        serve(app, at, tell_addresses)
     except KeyboardInterrupt:
         pass
     finally:

@@ -72,11 +72,11 @@ class FaultTable:
         return self._last_number
 
     def hits(self, number: int) -> int:
-        return self._find(number).hits
+        return self.find(number).hits
 
     def remove(self, number: int) -> list[Any]:
         """End the fault; return the connections that it left without an answer."""
-        fault = self._find(number)
+        fault = self.find(number)
         fault.times_left = 0
         hanging, fault.hanging = fault.hanging, []
         return hanging
@@ -91,7 +91,7 @@ class FaultTable:
     def concerning(self, api_key: int, client_id: str, at: str) -> list[Fault]:
         return [f for f in self._by_number.values() if f.at == at and f.concerns(api_key, client_id)]
 
-    def _find(self, number: int) -> Fault:
+    def find(self, number: int) -> Fault:
         if number not in self._by_number:
             raise BadFault(f"fault {number} is not known here\n\nhint: a broker that is restarted forgets its faults")
         return self._by_number[number]

@@ -51,12 +51,17 @@ def parse_fault(
     if skip < 0 or ms < 0:
         raise BadFault(f"skip={skip} and ms={ms} must not be negative\n\nhint: leave them out")
     if action == DUPLICATE and at != REQUEST:
-        raise BadFault("duplicate at the reply is not possible\n\nhint: a client expects one reply; leave `at` out")
+        raise BadFault("duplicate at the reply is not possible\n\nhint: a client expects one reply; leave `reply` out")
     api_key = None if api is None else _api_key(api)
     error_code = 0
     if action == ERROR:
         error_code = _error_code(error)
-        if api_key is None or not can_carry_error(api_key):
+        if api_key is None:
+            raise BadFault(
+                "an error needs the name of an API, since each API has its own place for it\n\n"
+                "hint: for example 'error EndTxn NOT_COORDINATOR', and one fault for each API"
+            )
+        if not can_carry_error(api_key):
             raise BadFault(f"the reply of {api} has no place for an error\n\nhint: drop or disconnect it instead")
     return Fault(action, at, api_key, client_id, times, skip, error_code, ms)
 
@@ -96,6 +101,10 @@ def parse_line(line: str) -> Fault:
             )
     if action == DELAY and not ms:
         raise BadFault(f"{line!r} does not say how long\n\nhint: add a duration, for example 'delay {api} 2s'")
+    if action == ERROR and not error:
+        raise BadFault(
+            f"{line!r} does not say which error\n\nhint: add its name, for example 'error EndTxn NOT_COORDINATOR'"
+        )
     code = int(error) if _NUMBER.fullmatch(error) else error
     return parse_fault(
         action,

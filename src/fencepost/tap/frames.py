@@ -45,25 +45,21 @@ class FrameCutter:
         self._buf: bytes = b""
         self._pos = 0
         self._left = 0  # Of a frame that comes in pieces.
-        self._parts: list[bytes] = []  # Of a frame that has to come whole.
-        self._missing = 0
+        self._fed: list[bytes] = []  # What came after the buffer.
+        self._missing = 0  # How much more has to come before the next piece.
 
     def feed(self, data: bytes) -> None:
-        if self._missing > 0:
-            self._parts.append(data)
-            self._missing -= len(data)
-            if self._missing <= 0:
-                self._buf, self._pos = b"".join(self._parts), 0
-                self._parts.clear()
-        elif self._pos == len(self._buf):
-            self._buf, self._pos = data, 0
-        else:
-            self._buf, self._pos = self._buf[self._pos :] + data, 0
+        self._fed.append(data)
+        self._missing -= len(data)
 
     def next(self) -> Piece | None:
         """None if more bytes are needed. Raises BrokenFrame."""
+        if self._missing > 0:
+            return None
+        if self._fed:
+            self._join()
         have = len(self._buf) - self._pos
-        if self._missing > 0 or not have:
+        if not have:
             return None
         if self._left:
             taken = min(self._left, have)
@@ -81,8 +77,13 @@ class FrameCutter:
                 self._left = size - have
                 return Piece(Part.BEGIN, self._take(have))
         self._missing = size - have
-        self._parts = [bytes(self._take(have))]
         return None
+
+    def _join(self) -> None:
+        rest = self._buf[self._pos :]
+        self._buf = b"".join((rest, *self._fed)) if rest or len(self._fed) > 1 else self._fed[0]
+        self._pos = self._missing = 0
+        self._fed.clear()
 
     def _take(self, size: int) -> memoryview:
         begin, self._pos = self._pos, self._pos + size
@@ -132,16 +133,8 @@ def _acks(frame: memoryview, pos: int, version: int) -> int:
     """Of a Produce request: after its transactional id, which may be null. 1 if the head does not reach that far."""
     try:
         if version >= _FLEXIBLE_PRODUCE:
-            # The tags of the header, then the length and one more as a varint.
-            if frame[pos]:
-                return 1
-            size, pos, shift = 0, pos + 1, 0
-            while True:
-                byte = frame[pos]
-                size |= (byte & 0x7F) << shift
-                pos, shift = pos + 1, shift + 7
-                if byte < 0x80:
-                    break
+            pos = _after_tags(frame, pos)
+            size, pos = _varint(frame, pos)  # And one more.
             size -= 1
         elif version >= 3:
             (size,) = _INT16.unpack_from(frame, pos)
@@ -152,6 +145,28 @@ def _acks(frame: memoryview, pos: int, version: int) -> int:
     except (struct.error, IndexError):
         return 1
     return int(acks)
+
+
+def _after_tags(frame: memoryview, pos: int) -> int:
+    """The end of the tags that begin at `pos`. Raises IndexError if the frame ends before."""
+    count, pos = _varint(frame, pos)
+    for _ in range(count):
+        _, pos = _varint(frame, pos)
+        size, pos = _varint(frame, pos)
+        pos += size
+    return pos
+
+
+def _varint(frame: memoryview, pos: int) -> tuple[int, int]:
+    """An unsigned number of 32 bits, and its end. Raises IndexError if there is none."""
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = frame[pos]
+        value |= (byte & 0x7F) << shift
+        pos += 1
+        if byte < 0x80:
+            return value, pos
+    raise IndexError
 
 
 def is_raw_login(head: RequestHead) -> bool:

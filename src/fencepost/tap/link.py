@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from fencepost.faults.errors_in_replies import refusal, stamped
 from fencepost.faults.fault import DELAY, DISCONNECT, DROP, DUPLICATE, ERROR, REPLY, REQUEST, Fault
@@ -102,6 +102,10 @@ class Link:
             self.client.close()
             self.broker.close()
 
+    def end_delay(self, fault: Fault) -> None:
+        self.client.end_delay(fault)
+        self.broker.end_delay(fault)
+
     def fail(self, problem: str) -> None:
         self.tap.complain(f"connection #{self.number} of {self.client_address}: {problem}")
         self.close()
@@ -154,7 +158,7 @@ class Link:
                 self.pending.append(again)
             self.broker.write(frame)
         elif fault.action == DELAY:
-            self.client.hold_for(fault.delay_ms, lambda: self._send(frame, sent))
+            self.client.hold_for(fault, lambda: self._send(frame, sent))
         else:
             self.report("request", sent, sent.decoded or Decoded())
             if fault.action == ERROR:
@@ -215,7 +219,7 @@ class Link:
         if sent.decoded is not None or fault is not None or sent.is_duplicate:
             seen = self._decoded_reply(passed if fault is not None and fault.action == ERROR else frame, sent)
         if fault is not None and fault.action == DELAY:
-            self.broker.hold_for(fault.delay_ms, lambda: self._give(passed, sent, seen))
+            self.broker.hold_for(fault, lambda: self._give(passed, sent, seen))
         elif fault is not None and fault.action != ERROR:
             if seen is not None:
                 self.report("reply", sent, seen)
@@ -301,6 +305,12 @@ def name_of(fault: Fault) -> str:
     return f"{fault.action} {detail}".strip()
 
 
+class _Delay(NamedTuple):
+    fault: Fault
+    then: Callable[[], None]
+    timer: asyncio.TimerHandle
+
+
 class _Side(asyncio.Protocol):
     """One end of a link: what it receives goes to the other end."""
 
@@ -312,6 +322,7 @@ class _Side(asyncio.Protocol):
         self.is_full = False  # Its peer does not read as fast as we write.
         self._has_ended = False
         self._is_paused = False
+        self._delay: _Delay | None = None
         self.cutter = FrameCutter(self.wants_whole)
 
     def wants_whole(self, head: memoryview) -> bool:
@@ -335,6 +346,8 @@ class _Side(asyncio.Protocol):
         if self.link.is_opaque:
             self.other.write(memoryview(data))
             return
+        if self.is_held:
+            self._update_reading()  # A new connection could not be paused before.
         self.cutter.feed(data)
         self.run()
 
@@ -370,16 +383,24 @@ class _Side(asyncio.Protocol):
 
     # --- how fast -----------------------------------------------------------------------------------------
 
-    def hold_for(self, ms: int, then: Callable[[], None]) -> None:
-        """Take nothing more for this time; call `then` before what follows."""
+    def hold_for(self, fault: Fault, then: Callable[[], None]) -> None:
+        """Take nothing more for the time of this delay; call `then` before what follows."""
         self.is_held = True
         self._update_reading()
+        timer = asyncio.get_running_loop().call_later(fault.delay_ms / 1000, self._go_on)
+        self._delay = _Delay(fault, then, timer)
 
-        def go_on() -> None:
-            then()
-            self.release()
+    def end_delay(self, fault: Fault) -> None:
+        """Go on now, if it is this fault that holds the side."""
+        if self._delay is not None and self._delay.fault is fault:
+            self._delay.timer.cancel()
+            self._go_on()
 
-        asyncio.get_running_loop().call_later(ms / 1000, go_on)
+    def _go_on(self) -> None:
+        assert self._delay is not None
+        then, self._delay = self._delay.then, None
+        then()
+        self.release()
 
     def release(self) -> None:
         self.is_held = False
@@ -398,9 +419,9 @@ class _Side(asyncio.Protocol):
         pause = self.is_held or self.other.is_full
         if self.transport is None or self.transport.is_closing() or pause == self._is_paused:
             return
-        self._is_paused = pause
-        with suppress(RuntimeError):  # It is closing.
+        with suppress(RuntimeError):  # It is closing; or it is new, and uvloop has not begun to read.
             self.transport.pause_reading() if pause else self.transport.resume_reading()
+            self._is_paused = pause
 
 
 class _ClientSide(_Side):

@@ -180,7 +180,7 @@ class Proxy:
                 problems.append(
                     f"the certificate of {address_text((host, port))} is not to be trusted: {e.verify_message}"
                 )
-            except OSError as e:
+            except (OSError, ValueError, OverflowError) as e:  # Such as a host name with an empty label.
                 problems.append(f"cannot connect to {address_text((host, port))}: {_reason(e)}")
         raise Unreached("; ".join(problems))
 
@@ -254,9 +254,14 @@ class Proxy:
         return self.faults.add(fault)
 
     def remove_fault(self, number: int) -> None:
-        """End it, and close connections that it left without an answer, so that their clients reconnect soon."""
+        """End it. What it delays goes on, and connections that it left without an answer are closed, so that their
+        clients reconnect soon.
+        """
+        fault = self.faults.find(number)
         for link in self.faults.remove(number):
             link.close()
+        for link in list(self.links):
+            link.end_delay(fault)
 
     def clear_faults(self) -> None:
         for number in self.faults.numbers():
@@ -283,7 +288,9 @@ def _is_wildcard(host: str) -> bool:
     return False
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: Exception) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
     # asyncio writes "[Errno 111] Connect call failed ('127.0.0.1', 1)".
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)

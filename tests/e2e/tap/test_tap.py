@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -24,8 +25,10 @@ from fencepost.protocol.messages import (
     HeartbeatRequest,
     InitProducerIdRequest,
     MetadataRequest,
+    MetadataResponse,
     ProduceRequest,
 )
+from fencepost.tap.link import Link
 from fencepost.tap.proxy import PORTS_TRIED, PortUnusable, Unreached
 from fencepost.testing import Broker, Tap
 from tests.certificates import Authority
@@ -128,6 +131,18 @@ def test_a_delayed_request_arrives_although_its_client_has_left(broker: Broker, 
     wait_until(lambda: txn in [found.transactional_id for found in broker.transactions()], "the request came")
 
 
+@pytest.mark.parametrize("at", ["request", "reply"])
+def test_what_a_delay_holds_goes_on_when_the_fault_is_removed(tap: Tap, at: str) -> None:
+    with connect(tap.bootstrap_servers) as client:
+        fault = tap.faults.delay_on("Heartbeat", ms=3_600_000, at=at)
+        frame = encode_frame(BEAT, 4)
+        client._socket.sendall(2 * (struct.pack(">i", len(frame)) + frame))
+        fault.wait_for_hits()
+        tap.faults.clear()
+        for _ in range(2):
+            assert client._read(struct.unpack(">i", client._read(4))[0])
+
+
 def test_fetches_of_committed_data_are_shown_if_wanted(broker: Broker, unique: Unique) -> None:
     topic = unique("topic")
     broker.create_topic(topic)
@@ -204,6 +219,20 @@ def test_a_broker_that_answers_nonsense_is_cut_off_with_a_reason(answer: bytes, 
         with connect(tap.bootstrap_servers) as client, pytest.raises(Closed):
             client.call(BEAT, 4)
         wait_until(lambda: any(said in remark for remark in tap.remarks), said)
+
+
+@pytest.mark.parametrize(
+    ("host", "port"), [("a..b", 9092), ("x" * 64 + ".org", 9092), ("a\0b", 9092), ("127.0.0.1", 70_000)]
+)
+def test_a_client_of_a_broker_whose_address_cannot_be_is_cut_off_with_a_reason(host: str, port: int) -> None:
+    body = MetadataResponse(brokers=[MetadataResponse.MetadataResponseBroker(7, host, port)]).encode(12)
+    answer = struct.pack(">ii", 5 + len(body), 1) + b"\0" + body
+    with Impostor(answer) as impostor, Tap(impostor.address) as tap:
+        with connect(tap.bootstrap_servers) as client:
+            [node] = client.call(MetadataRequest([]), 12).brokers
+        with RawClient(node.host, node.port) as client:
+            assert client._socket.recv(1) == b""
+        assert f"cannot connect to {host}:{port}: " in tap.remarks[-1]
 
 
 def test_a_version_of_metadata_that_is_too_new_passes_with_a_warning() -> None:
@@ -306,6 +335,37 @@ def test_a_client_that_does_not_read_does_not_fill_the_memory_of_the_tap(broker:
             assert struct.unpack_from(">i", client._read(size)) == (number,)
         process.terminate()
         process.communicate(timeout=TIMEOUT_S)
+
+
+def test_a_client_is_not_read_before_its_broker_is_reached() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=0) as silent,
+        Tap(f"127.0.0.1:{silent.getsockname()[1]}") as tap,
+    ):
+        queue = [socket.socket() for _ in range(4)]  # When it is full, a connect gets no answer.
+        for waiting in queue:
+            waiting.setblocking(False)
+            waiting.connect_ex(silent.getsockname())
+        with connect(tap.bootstrap_servers) as client:
+            sending = threading.Thread(target=send_all, args=(client._socket, bytes(64 << 20)))
+            sending.start()
+            wait_until(lambda: bool(tap._tap.links), "the tap has a client")
+            [link] = tap._tap.links
+            wait_until(lambda: not tap._thread.call(lambda: is_reading(link)), "the tap does not read")
+            assert link.broker.transport is None
+            client._socket.shutdown(socket.SHUT_RDWR)
+            sending.join(TIMEOUT_S)
+        for waiting in queue:
+            waiting.close()
+
+
+def send_all(to: socket.socket, data: bytes) -> None:
+    with suppress(OSError):
+        to.sendall(data)
+
+
+def is_reading(link: Link) -> bool:
+    return link.client.transport is not None and link.client.transport.is_reading()
 
 
 # --- TLS, and logins ------------------------------------------------------------------------------------------

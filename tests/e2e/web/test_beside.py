@@ -1,10 +1,11 @@
-"""`fencepost broker --web`: the workbench beside a broker."""
+"""`fencepost broker --web`: the workbench beside a broker. And `fencepost web --tap`: a tap beside the workbench."""
 
 from __future__ import annotations
 
 import json
 import re
 import signal
+import socket
 import subprocess
 import urllib.error
 import urllib.request
@@ -13,8 +14,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from fencepost.testing import Broker
 from tests.command_line import run_fencepost, start_fencepost
-from tests.web_server import TIMEOUT_S
+from tests.web_server import TIMEOUT_S, web_server
 
 
 @contextmanager
@@ -22,15 +24,20 @@ def broker_with_web(*more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     arguments = ("--memory", "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0", *more)
     with start_fencepost("broker", *arguments) as process:
         try:
-            assert process.stderr is not None
-            said = ""
-            while not (found := re.search(r"the workbench is at (\S+)", said)):
-                line = process.stderr.readline()
-                assert line, said
-                said += line
-            yield process, found[1]
+            yield process, wait_to_hear(process, r"the workbench is at (\S+)")[1]
         finally:
             process.kill()
+
+
+def wait_to_hear(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
+    """Where the pattern is in what the process says on stderr."""
+    assert process.stderr is not None
+    said = ""
+    while not (found := re.search(pattern, said)):
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    return found
 
 
 def overview(url: str) -> dict[str, object]:
@@ -77,3 +84,35 @@ def test_a_workbench_that_other_machines_reach_or_without_a_plain_listener_is_re
     listeners = "listeners=SASL_PLAINTEXT://127.0.0.1:0"
     done = run_fencepost("broker", "--memory", "--web", "127.0.0.1:0", "--set", listeners)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, "error: --web needs a listener without login and TLS")
+
+
+def test_a_broker_whose_workbench_cannot_start_runs_and_names_the_option() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with start_fencepost("broker", "--memory", "--listen", "127.0.0.1:0", "--web", address) as process:
+            try:
+                wait_to_hear(process, rf"error: cannot listen on {address}: Address already in use")
+                wait_to_hear(process, r"warning: the broker runs without the workbench\n\nhint: .* --web HOST:PORT")
+                process.terminate()
+                assert process.wait(TIMEOUT_S) == 0
+            finally:
+                process.kill()
+
+
+def test_a_broker_that_ends_before_its_workbench_is_ready_does_not_warn() -> None:
+    with start_fencepost("broker", "--memory", "--listen", "127.0.0.1:0", "--web", "127.0.0.1:0") as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("ready ")
+            process.terminate()
+            _, said = process.communicate(timeout=TIMEOUT_S)
+            assert "warning" not in said
+        finally:
+            process.kill()
+
+
+def test_a_workbench_with_a_tap_says_where_the_tap_is(broker: Broker) -> None:
+    with web_server(broker.bootstrap_servers, "--tap", "127.0.0.1:0") as server:
+        address = wait_to_hear(server.process, r"the tap is at (\S+)")[1]
+        assert address == server.document("/tap")["address"]
+        assert not address.endswith(":0")

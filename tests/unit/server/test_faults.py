@@ -118,8 +118,8 @@ def test_requests_see_the_moved_clock() -> None:
     assert txn.updated_ms == START_MS + 10_000
 
 
-def test_an_api_without_errors_cannot_carry_one() -> None:
-    with pytest.raises(BadFault, match="the reply of None has no place for an error"):
+def test_an_error_without_an_api_and_a_negative_delay_are_refused() -> None:
+    with pytest.raises(BadFault, match="an error needs the name of an API"):
         parse_fault("error", at="request", error="NOT_COORDINATOR")
     with pytest.raises(BadFault, match="must not be negative"):
         parse_fault("delay", at="reply", api="Fetch", ms=-1)

@@ -17,6 +17,21 @@ def test_a_produce_request_without_acks_gets_no_answer(version: int, transaction
     assert head == (0, version, 5, "svc", acks != 0)
 
 
+@pytest.mark.parametrize("acks", [0, 1, -1])
+@pytest.mark.parametrize("tags", [b"\1\5\1\0", b"\2\0\0\x85\1\3abc", b"\1\5\x80\2" + bytes(256)])
+def test_the_acks_of_a_produce_request_are_found_behind_the_tags_of_its_header(tags: bytes, acks: int) -> None:
+    frame = encode_frame(ProduceRequest("t", acks, 1000, []), 9, 5, "svc")
+    header = len(b"\0\0\0\x09\0\0\0\5\0\3svc")
+    assert frame[header] == 0  # No tags.
+    head = read_head(memoryview(frame[:header] + tags + frame[header + 1 :]))
+    assert head == (0, 9, 5, "svc", acks != 0)
+
+
+def test_tags_that_do_not_end_are_no_reason_to_drop_a_request() -> None:
+    for tags in (b"\1", b"\xff" * 900, b"\xff\xff\xff\x7f\1\xff\xff\xff\xff\x7f"):
+        assert read_head(memoryview(b"\0\0\0\x09\0\0\0\5\0\0" + tags)).is_answered
+
+
 def test_a_client_without_an_id_has_an_empty_one() -> None:
     head = read_head(memoryview(encode_frame(EndTxnRequest("t", 1, 0, True), 5, 9, None)))
     assert head == (26, 5, 9, "", True)
