@@ -347,7 +347,7 @@ class _Side(asyncio.Protocol):
             self.other.write(memoryview(data))
             return
         if self.is_held:
-            self._update_reading()  # A new connection could not be paused before.
+            self._update_reading()  # Not in connection_made: uvloop begins to read after it.
         self.cutter.feed(data)
         self.run()
 
@@ -419,7 +419,7 @@ class _Side(asyncio.Protocol):
         pause = self.is_held or self.other.is_full
         if self.transport is None or self.transport.is_closing() or pause == self._is_paused:
             return
-        with suppress(RuntimeError):  # It is closing; or it is new, and uvloop has not begun to read.
+        with suppress(RuntimeError):  # It is closing.
             self.transport.pause_reading() if pause else self.transport.resume_reading()
             self._is_paused = pause
 
@@ -435,7 +435,6 @@ class _ClientSide(_Side):
         link.own_host = transport.get_extra_info("sockname")[0].removeprefix("::ffff:")
         link.tap.links.add(link)
         self.is_held = True  # Until the broker is reached.
-        self._update_reading()
         link.tap.start_task(link.connect())
 
     def wants_whole(self, head: memoryview) -> bool:
