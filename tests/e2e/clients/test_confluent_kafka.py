@@ -163,6 +163,8 @@ def test_a_compacted_topic_refuses_records_without_a_key(broker: Broker, unique:
         answers[message.value()] = None if error is None else error.code()
 
     batching = producer_of(broker, linger_ms=1000)
+    # Records for a topic that is not known yet are queued one by one when it is, and `flush` sends the first at once.
+    batching.list_topics(topic, TIMEOUT_S)
     for value, key in ((b"0", b"key"), (b"1", None), (b"2", b"key"), (b"3", None)):
         batching.produce(topic, value, key, on_delivery=note)
     batching.flush(TIMEOUT_S)
