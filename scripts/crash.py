@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import shutil
 import signal
 import statistics
 import tempfile
@@ -32,6 +31,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from fencepost.cli.streams import say
 from fencepost.server.crash import POINTS
 from fencepost.testing import BrokerFailed
+from tests.crash.carrying_out import carry_out
 from tests.crash.damage import change_a_byte, spoil_derived, tear_tails
 from tests.crash.killing import CHOICES, kill_while_it_starts
 from tests.crash.power import PAGE_BYTES, DurableDisk, WatchedBroker
@@ -271,23 +271,10 @@ def main() -> int:
     say(f"seed {options.seed}: {options.rounds} rounds")
     run = Run(folder, options.rounds, options.seed)
     began = time.monotonic()
-    try:
-        run.go()
-    except KeyboardInterrupt:
-        run.close()
-        shutil.rmtree(folder, ignore_errors=True)
-        say(f"\ninterrupted in round {run.round}; nothing was found lost until then")
-        return 130
-    except Exception as error:
-        run.close()
-        (folder / "broker.log").write_text(run.broker.log)
-        print(f"FAIL in round {run.round}, seed {options.seed}: {type(error).__name__}: {error}")
-        print(f"\nhint: the data folder, the clients' journals and broker.log are in {folder}")
-        return 1
-    run.close()
-    shutil.rmtree(folder, ignore_errors=True)
-    report(run, time.monotonic() - began)
-    return 0
+    exit_code = carry_out(run, folder, options.seed, lambda: f"in round {run.round}")
+    if exit_code == 0:
+        report(run, time.monotonic() - began)
+    return exit_code
 
 
 def report(run: Run, took_s: float) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import random
-import shutil
 import tempfile
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ from typing import Any
 
 from fencepost.cli.streams import say
 from fencepost.testing import Broker
+from tests.crash.carrying_out import carry_out
 from tests.crash.killing import TOPICS
 from tests.crash.workload import CLIENTS, SETTINGS, Clients, Lost, Workload
 
@@ -127,23 +127,10 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="fencepost-crash-"))
     say(f"seed {options.seed}: {options.nodes} nodes, {options.seconds:g} s")
     run = Run(folder, options.nodes, options.seconds, options.seed)
-    try:
-        run.go()
-    except KeyboardInterrupt:
-        run.close()
-        shutil.rmtree(folder, ignore_errors=True)
-        say(f"\ninterrupted after {run.orders.total()} orders; nothing was found lost until then")
-        return 130
-    except Exception as error:
-        run.close()
-        (folder / "broker.log").write_text(run.broker.log)
-        print(f"FAIL after {run.orders.total()} orders, seed {options.seed}: {type(error).__name__}: {error}")
-        print(f"\nhint: the data folder, the clients' journals and broker.log are in {folder}")
-        return 1
-    run.close()
-    shutil.rmtree(folder, ignore_errors=True)
-    report(run)
-    return 0
+    exit_code = carry_out(run, folder, options.seed, lambda: f"after {run.orders.total()} orders")
+    if exit_code == 0:
+        report(run)
+    return exit_code
 
 
 def report(run: Run) -> None:

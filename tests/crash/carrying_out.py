@@ -1,0 +1,40 @@
+"""A crash run of a script, from its start to its exit code."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from fencepost.cli.streams import say
+from fencepost.testing import Broker
+
+
+class CrashRun(Protocol):
+    @property
+    def broker(self) -> Broker: ...
+
+    def go(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def carry_out(run: CrashRun, folder: Path, seed: int, how_far: Callable[[], str]) -> int:
+    """Returns the exit code. If something was lost, the folder stays as evidence. `how_far`: such as `in round 3`."""
+    try:
+        run.go()
+    except KeyboardInterrupt:
+        run.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        say(f"\ninterrupted {how_far()}; nothing was found lost until then")
+        return 130
+    except Exception as error:
+        run.close()
+        (folder / "broker.log").write_text(run.broker.log)
+        print(f"FAIL {how_far()}, seed {seed}: {type(error).__name__}: {error}")
+        print(f"\nhint: the data folder, the clients' journals and broker.log are in {folder}")
+        return 1
+    run.close()
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0
