@@ -6,7 +6,8 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -114,13 +115,19 @@ def test_an_error_is_an_event_and_the_page_goes_on_after_it() -> None:
     assert run(test) == []
 
 
-def test_a_question_that_waits_in_vain_says_that_the_cluster_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "DOUBT_AFTER_S", 0.01)
-    gate = threading.Event()
+@contextmanager
+def cluster_away() -> Iterator[WatchedCluster]:
+    """A cluster whose address is taken, and nothing listens there."""
     with socket.socket() as nothing_listens:
         nothing_listens.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{nothing_listens.getsockname()[1]}"
-        cluster = WatchedCluster(lambda: KafkaClient({"bootstrap.servers": servers}, 1.0), servers)
+        yield WatchedCluster(lambda: KafkaClient({"bootstrap.servers": servers}, 1.0), servers)
+
+
+def test_a_question_that_waits_in_vain_says_that_the_cluster_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "DOUBT_AFTER_S", 0.01)
+    gate = threading.Event()
+    with cluster_away() as cluster:
 
         def ask() -> Mapping[str, Any]:
             gate.wait()
@@ -142,10 +149,7 @@ def test_questions_that_the_cluster_does_not_answer_delay_neither_other_pages_no
 ) -> None:
     monkeypatch.setattr(watching, "DOUBT_AFTER_S", 0.01)
     gate = threading.Event()
-    with socket.socket() as nothing_listens:
-        nothing_listens.bind(("127.0.0.1", 0))
-        servers = f"127.0.0.1:{nothing_listens.getsockname()[1]}"
-        cluster = WatchedCluster(lambda: KafkaClient({"bootstrap.servers": servers}, 1.0), servers)
+    with cluster_away() as cluster:
 
         def ask() -> Mapping[str, Any]:
             gate.wait()
