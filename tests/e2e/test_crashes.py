@@ -351,19 +351,27 @@ def check_after_the_decision(broker: Broker, victim: Victim, commit: bool) -> No
     broker.stop()
 
 
-@pytest.mark.parametrize("point", DECIDED)
+# One client for each point in `make test`, and both in `make test-engines`.
 @pytest.mark.parametrize(
-    ("client", "commit", "reply"), [(Tv1Client, True, "complete"), (Tv2Victim, True, "prepare")], ids=["TV1", "TV2"]
+    ("point", "client", "reply"),
+    [
+        pytest.param(point, client, reply, marks=[pytest.mark.engines] if (nth + second) % 2 else [])
+        for nth, point in enumerate(DECIDED)
+        for second, (client, reply) in enumerate([(Tv1Client, "complete"), (Tv2Victim, "prepare")])
+    ],
 )
 def test_a_decided_commit_is_finished_by_the_next_process(
-    point: str, client: type[Victim], commit: bool, reply: str, tmp_path: Path
+    point: str, client: type[Victim], reply: str, tmp_path: Path
 ) -> None:
     with crashing_at(point, tmp_path, fencepost_endtxn_reply=reply) as broker:
-        check_after_the_decision(broker, client(broker), commit)
+        check_after_the_decision(broker, client(broker), commit=True)
 
 
 @pytest.mark.parametrize("point", ["txn.prepare.after", "txn.marker.after:2", "txn.complete.before"])
-@pytest.mark.parametrize(("client", "reply"), [(Tv1Client, "prepare"), (Tv2Victim, "complete")], ids=["TV1", "TV2"])
+@pytest.mark.parametrize(
+    ("client", "reply"),
+    [pytest.param(Tv1Client, "prepare", marks=pytest.mark.engines), (Tv2Victim, "complete")],
+)
 def test_a_decided_abort_is_finished_by_the_next_process(
     point: str, client: type[Victim], reply: str, tmp_path: Path
 ) -> None:
@@ -472,7 +480,9 @@ def test_a_process_that_dies_while_it_finishes_a_transaction_leaves_the_rest_to_
         victim.close()
 
 
-@pytest.mark.parametrize("nth", [1, 2, 7])
+@pytest.mark.parametrize(
+    "nth", [pytest.param(1, marks=pytest.mark.engines), 2, pytest.param(7, marks=pytest.mark.engines)]
+)
 @pytest.mark.parametrize("point", ["segment.roll", "index.write", "snapshot.write", "metadata.save"])
 def test_files_that_were_half_written_do_no_harm(point: str, nth: int, tmp_path: Path) -> None:
     """Small segments under load: the process dies in the middle of the Nth new segment, index, snapshot, document."""

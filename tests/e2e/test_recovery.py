@@ -151,7 +151,7 @@ def leave(data: Path, end: str) -> Left:
         broker.kill()
 
 
-@pytest.fixture(scope="module", params=["kill", "stop"])
+@pytest.fixture(scope="module")
 def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Left:
     return leave(tmp_path_factory.mktemp(request.param) / "data", request.param)
 
@@ -299,15 +299,21 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
+# The rest in `make test-engines`.
+DAMAGE_IN_SHORT = {("kill", "garbage"), ("kill", "cut"), ("stop", "deleted")}
+
+
 @pytest.mark.parametrize(
-    ("suffix", "damage"),
+    ("left", "suffix", "damage"),
     [
-        (suffix, damage)
+        pytest.param(how, suffix, damage, marks=[] if (how, damage) in DAMAGE_IN_SHORT else [pytest.mark.engines])
+        for how in ("kill", "stop")
         for suffix in ("index", "timeindex", "txnindex", "snapshot")
         for damage in DAMAGE
         # An empty index of aborted transactions says that there are none, and the broker cannot tell that it is wrong.
         if (suffix, damage) != ("txnindex", "emptied")
     ],
+    indirect=["left"],
 )
 def test_what_is_derived_from_the_log_is_made_again(suffix: str, damage: str, left: Left, tmp_path: Path) -> None:
     with left.copied_to(tmp_path / "data") as broker:

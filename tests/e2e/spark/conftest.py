@@ -31,8 +31,8 @@ ON_EVERY_KAFKA = {
     "test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_writes_every_batch_once",
 }
 
-# What is tried on both planes in `make test`. The others are tried there with tasks in Spark's JVM, and with tasks in
-# Python workers in `make test-engines`.
+# What is tried on both planes in `make test`, on this broker. The others are tried there with tasks in Spark's JVM, and
+# with tasks in Python workers in `make test-engines`.
 ON_BOTH_PLANES = {
     "test_a_frame_goes_in_one_transaction_to_the_partitions_that_java_would_choose",
     "test_every_column_of_sparks_own_kafka_sink_is_understood",
@@ -41,7 +41,6 @@ ON_BOTH_PLANES = {
     "test_a_python_worker_that_dies_in_a_batch_costs_an_attempt",
     "test_tasks_talk_to_the_driver_over_tls_if_the_user_wants_it",
     "test_tasks_log_in_with_tokens_that_the_driver_fetches",
-    "test_a_worker_that_freezes_costs_an_attempt_and_what_it_sent_is_refused_when_it_arrives_late",
 }
 
 
@@ -51,9 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         given = item.callspec.params if hasattr(item, "callspec") else {}
         target = given.get("target")
         name = getattr(item, "originalname", item.name)
-        if given.get("plane") == "python" and name not in ON_BOTH_PLANES:
-            item.add_marker(pytest.mark.engines)
         is_apache = target is not None and target.startswith("apache")
+        if given.get("plane") == "python" and (is_apache or name not in ON_BOTH_PLANES):
+            item.add_marker(pytest.mark.engines)
         if target not in (None, "fencepost TV2") and not (is_apache and name in ON_EVERY_KAFKA):
             item.add_marker(pytest.mark.engines)
 

@@ -295,7 +295,7 @@ def die_once(died: Path) -> Callable[[Rows], Rows]:
     return run
 
 
-@pytest.mark.parametrize("is_cached", [False, True])
+@pytest.mark.parametrize("is_cached", [pytest.param(False, marks=pytest.mark.engines), True])
 def test_a_batch_that_is_run_again_reads_no_shuffle_files_and_no_cached_rows_of_the_broken_attempt(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path, is_cached: bool
 ) -> None:
@@ -325,7 +325,7 @@ def test_a_batch_that_is_run_again_reads_no_shuffle_files_and_no_cached_rows_of_
     assert values(servers, topic) == sorted(lines.all)
 
 
-@pytest.mark.parametrize("by", ["sink", "user"])
+@pytest.mark.parametrize("by", ["sink", pytest.param("user", marks=pytest.mark.engines)])
 def test_a_cached_frame_is_computed_anew_when_it_is_written_again(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, tmp_path: Path, by: str
 ) -> None:
