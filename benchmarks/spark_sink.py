@@ -4,9 +4,9 @@
 
 Spark's own sink (acks=all, idempotent) runs with its default batch size and with a large one. Frames are cached, every
 write has a topic of its own, the first rounds are a warm-up, and the results are medians. Then comes a stream of twenty
-micro-batches, end to end. Each row of the table has a Spark of its own: how well Java's compiler knows the code of a
-sink must not depend on the rows before. `--memory` instead measures a Python worker that writes five million records in
-one task.
+micro-batches, end to end. Each sink has a Spark of its own in every row of the table, as in an application: how well
+Java's compiler knows its code, and how much garbage there is to collect, must not depend on other sinks. `--memory`
+instead measures a Python worker that writes five million records in one task.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -52,7 +52,8 @@ class Frame(NamedTuple):
 
 
 FRAMES = (Frame("1 M records of 100 B", 1_000_000, 100), Frame("200 k records of 1 KiB", 200_000, 1024))
-STREAM_BATCHES, STREAM_RECORDS_A_BATCH = 20, 50_000
+STREAM_BATCHES = 20
+STREAM = Frame(f"{STREAM_BATCHES} micro-batches of 50,000 x 100 B", STREAM_BATCHES * 50_000, 100)
 # Rounds that do not count, because Java's compiler has not seen the code yet. A stream has twenty writes in a round.
 WARM_UP, STREAM_WARM_UP = 10, 1
 # Apache Kafka keeps the files of a deleted topic for a minute, and the system would write them to disk during the next
@@ -61,6 +62,7 @@ DELETE_AT_ONCE = {"log.segment.delete.delay.ms": 0}
 MEMORY_RECORDS = 5_000_000
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.buffer.memory": "67108864"}
 OWN, OWN_TUNED = "Spark's own sink", "Spark's own sink, large batches"
+OWN_SETTINGS: dict[str, dict[str, str]] = {OWN: {}, OWN_TUNED: TUNED}
 # The planes of the exactly-once sink, by name.
 OURS = {"exactly once": "jvm", "exactly once, Python tasks": "python"}
 Found = dict[str, dict[str, list[float]]]
@@ -115,105 +117,144 @@ def topic(servers: str) -> Iterator[str]:
     admin.delete_topics([name])[name].result(30)
 
 
-def writers(servers: str, sinks: Mapping[str, ExactlyOnceSink]) -> dict[str, Callable[[Any, str], None]]:
-    def own(options: dict[str, str]) -> Callable[[Any, str], None]:
-        return lambda frame, topic: _own_sink(frame.write, servers, topic, options).save()
-
-    def ours(sink: ExactlyOnceSink) -> Callable[[Any, str], None]:
-        return lambda frame, topic: _check(sink.write(frame, topic))
-
-    return {OWN: own({}), OWN_TUNED: own(TUNED), **{name: ours(sink) for name, sink in sinks.items()}}
-
-
 def _own_sink(writer: Any, servers: str, topic: str, options: dict[str, str]) -> Any:
     settings = {"kafka.bootstrap.servers": servers, "kafka.acks": "all", "kafka.enable.idempotence": "true"}
     return writer.format("kafka").options(**settings, **options, topic=topic)
-
-
-def _check(written: int) -> None:
-    assert written > 0, "nothing was written"
-
-
-def measure_frame(frame_of: Frame, servers: str, broker: str, repetitions: int, scale: float) -> Found:
-    count = int(frame_of.records * scale)
-    rates: dict[str, list[float]] = {}
-    with ExitStack() as stack:
-        spark = stack.enter_context(spark_session())
-        sinks = {
-            name: stack.enter_context(closing(ExactlyOnceSink(_settings(servers, f"bench-{plane}", plane))))
-            for name, plane in OURS.items()
-        }
-        frame = records(spark, count, frame_of.value_bytes).cache()
-        frame.count()
-        for repetition in range(1 - WARM_UP, repetitions + 1):
-            for contender, write in writers(servers, sinks).items():
-                with topic(servers) as target:
-                    began = time.perf_counter()
-                    write(frame, target)
-                    rate = count / (time.perf_counter() - began)
-                note_rate(rates, f"{broker}: {frame_of.name}", contender, rate, repetition)
-    return {f"{broker}: {frame_of.name}": rates}
-
-
-def note_rate(rates: dict[str, list[float]], case: str, contender: str, rate: float, repetition: int) -> None:
-    say(f"{case}, {contender}: {rate:,.0f} records/s" + ("" if repetition > 0 else " (warming up)"))
-    if repetition > 0:
-        rates.setdefault(contender, []).append(rate)
 
 
 def _settings(servers: str, transactional_id: str, plane: str) -> dict[str, str]:
     return {"bootstrap.servers": servers, "transactional.id": transactional_id, "fencepost.plane": plane}
 
 
-def measure_stream(servers: str, broker: str, repetitions: int, scale: float) -> Found:
-    """Twenty files, one for each micro-batch, timed from the start of the query to its end."""
-    name = f"{broker}: {STREAM_BATCHES} micro-batches of {STREAM_RECORDS_A_BATCH} x 100 B"
-    rates: dict[str, list[float]] = {}
-    count = int(STREAM_RECORDS_A_BATCH * scale)
-    with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as folder, spark_session() as spark:
+class FrameWriter:
+    """Writes one cached frame with one sink."""
+
+    def __init__(self, spark: Any, frame: Frame, contender: str, servers: str, scale: float) -> None:
+        self._servers = servers
+        self._contender = contender
+        self.records = int(frame.records * scale)
+        self._frame = records(spark, self.records, frame.value_bytes).cache()
+        self._frame.count()
+        plane = OURS.get(contender)
+        self._sink = ExactlyOnceSink(_settings(servers, f"bench-{plane}", plane)) if plane else None
+
+    def write(self, topic: str) -> float:
+        began = time.perf_counter()
+        if self._sink is not None:
+            assert self._sink.write(self._frame, topic) == self.records
+        else:
+            _own_sink(self._frame.write, self._servers, topic, OWN_SETTINGS[self._contender]).save()
+        return time.perf_counter() - began
+
+    def close(self) -> None:
+        if self._sink is not None:
+            self._sink.close()
+
+
+class StreamWriter:
+    """Writes twenty files, one for each micro-batch, with one sink: timed from the start of the query to its end."""
+
+    def __init__(self, spark: Any, frame: Frame, contender: str, servers: str, scale: float) -> None:
+        self._spark = spark
+        self._servers = servers
+        self._contender = contender
+        self._folder = Path(tempfile.mkdtemp(prefix="fencepost-bench-"))
+        self.records = int(frame.records * scale)
+        count = self.records // STREAM_BATCHES
         for number in range(STREAM_BATCHES):
-            records(spark, count, 100).write.parquet(f"{folder}/all/{number:02}")
-        schema = spark.read.parquet(f"{folder}/all/00").schema
-        source = Path(folder) / "source"
-        source.mkdir()
+            records(spark, count, frame.value_bytes).write.parquet(f"{self._folder}/all/{number:02}")
+        self._schema = spark.read.parquet(f"{self._folder}/all/00").schema
+        self._source = self._folder / "source"
+        self._source.mkdir()
         for number in range(STREAM_BATCHES):
-            for index, part in enumerate(sorted(Path(f"{folder}/all/{number:02}").glob("*.parquet"))):
-                shutil.copy(part, moved := source / f"{number:02}-{index}.parquet")
+            for index, part in enumerate(sorted(Path(f"{self._folder}/all/{number:02}").glob("*.parquet"))):
+                shutil.copy(part, moved := self._source / f"{number:02}-{index}.parquet")
                 os.utime(moved, (1000 + number, 1000 + number))  # Spark takes them in this order.
-        for repetition in range(1 - STREAM_WARM_UP, repetitions + 1):
-            for contender in (OWN, OWN_TUNED, *OURS):
-                with topic(servers) as target:
-                    reader = spark.readStream.schema(schema).option("maxFilesPerTrigger", PARTITIONS)
-                    writer = reader.parquet(str(source)).writeStream.trigger(availableNow=True)
-                    writer = writer.option("checkpointLocation", f"{folder}/checkpoint-{uuid.uuid4().hex}")
-                    plane = OURS.get(contender)
-                    sink = ExactlyOnceSink({**_settings(servers, target, plane), "topic": target}) if plane else None
-                    began = time.perf_counter()
-                    if sink is not None:
-                        query = writer.foreachBatch(sink).start()
-                    else:
-                        query = _own_sink(writer, servers, target, TUNED if contender == OWN_TUNED else {}).start()
-                    query.awaitTermination()
-                    rate = count * STREAM_BATCHES / (time.perf_counter() - began)
-                    if sink is not None:
-                        assert sum(p.records for p in sink.recent_progress) == count * STREAM_BATCHES
-                        sink.close()
-                note_rate(rates, name, contender, rate, repetition)
-    return {name: rates}
+
+    def write(self, topic: str) -> float:
+        reader = self._spark.readStream.schema(self._schema).option("maxFilesPerTrigger", PARTITIONS)
+        writer = reader.parquet(str(self._source)).writeStream.trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", f"{self._folder}/checkpoint-{uuid.uuid4().hex}")
+        plane = OURS.get(self._contender)
+        sink = ExactlyOnceSink({**_settings(self._servers, topic, plane), "topic": topic}) if plane else None
+        began = time.perf_counter()
+        if sink is not None:
+            query = writer.foreachBatch(sink).start()
+        else:
+            query = _own_sink(writer, self._servers, topic, OWN_SETTINGS[self._contender]).start()
+        query.awaitTermination()
+        took = time.perf_counter() - began
+        if sink is not None:
+            assert sum(p.records for p in sink.recent_progress) == self.records
+            sink.close()
+        return took
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder)
 
 
-def in_new_process(measure: Callable[..., Found], *arguments: Any) -> Found:
-    """Spark's JVM lives as long as the Python process that started it."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        return process.submit(_with_traceback, measure, *arguments).result()
+class Contender:
+    """One sink in a process of its own: Spark's JVM lives as long as the Python process that started it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._process = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        self.records: int = self._process.submit(_in_process, _open, *arguments).result()
+
+    def write(self, topic: str) -> float:
+        took: float = self._process.submit(_in_process, _write, topic).result()
+        return took
+
+    def close(self) -> None:
+        self._process.submit(_in_process, _close).result()
+        self._process.shutdown()
 
 
-def _with_traceback(measure: Callable[..., Found], *arguments: Any) -> Found:
+# Of the process of a contender: its Spark, and its writer.
+_opened: list[tuple[ExitStack, FrameWriter | StreamWriter]] = []
+
+
+def _open(frame: Frame, contender: str, servers: str, scale: float) -> int:
+    stack = ExitStack()
+    spark = stack.enter_context(spark_session())
+    kind = StreamWriter if frame == STREAM else FrameWriter
+    writer = stack.enter_context(closing(kind(spark, frame, contender, servers, scale)))
+    _opened.append((stack, writer))
+    return writer.records
+
+
+def _write(topic: str) -> float:
+    return _opened[0][1].write(topic)
+
+
+def _close() -> None:
+    _opened.pop()[0].close()
+
+
+def _in_process(call: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        return measure(*arguments)
+        return call(*arguments)
     except Exception:
         # Exceptions of Spark belong to their process.
         raise RuntimeError(traceback.format_exc()) from None
+
+
+def measure(frame: Frame, servers: str, broker: str, repetitions: int, scale: float) -> Found:
+    case = f"{broker}: {frame.name}"
+    rates: dict[str, list[float]] = {}
+    warm_up = STREAM_WARM_UP if frame == STREAM else WARM_UP
+    with ExitStack() as stack:
+        contenders = {
+            name: stack.enter_context(closing(Contender(frame, name, servers, scale)))
+            for name in (*OWN_SETTINGS, *OURS)
+        }
+        for repetition in range(1 - warm_up, repetitions + 1):
+            for name, contender in contenders.items():
+                with topic(servers) as target:
+                    rate = contender.records / contender.write(target)
+                say(f"{case}, {name}: {rate:,.0f} records/s" + ("" if repetition > 0 else " (warming up)"))
+                if repetition > 0:
+                    rates.setdefault(name, []).append(rate)
+    return {case: rates}
 
 
 class PeakMemory(threading.Thread):
@@ -283,9 +324,8 @@ def main() -> None:
             targets.insert(0, ("Apache Kafka", kafka.bootstrap_servers))
         found: Found = {}
         for broker, servers in targets:
-            for frame in FRAMES:
-                found |= in_new_process(measure_frame, frame, servers, broker, options.repetitions, options.scale)
-            found |= in_new_process(measure_stream, servers, broker, options.repetitions, options.scale)
+            for frame in (*FRAMES, STREAM):
+                found |= measure(frame, servers, broker, options.repetitions, options.scale)
     if options.json:
         print(json.dumps(found, indent=1))
     else:
