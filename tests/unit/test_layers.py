@@ -29,7 +29,19 @@ MAY_IMPORT: dict[str, set[str]] = {
     "demo": {"protocol", "client", "testing", "spark"},
     # The machines are there for their tables, from which diagrams are drawn.
     "web": {"protocol", "machines", "client", "diagnose", "demo", "tap", "testing"},
-    "cli": {"protocol", "client", "server", "diagnose", "demo", "faults", "spark", "tap", "testing", "web", "interrupts"},
+    "cli": {
+        "protocol",
+        "client",
+        "server",
+        "diagnose",
+        "demo",
+        "faults",
+        "spark",
+        "tap",
+        "testing",
+        "web",
+        "interrupts",
+    },
     # `import fencepost` must stay cheap; `python -m fencepost` is the command line.
     "__init__": set(),
     "__main__": {"cli", "interrupts"},

@@ -63,7 +63,7 @@ def listen(host: str, port: int) -> Listening:
 
 
 def serve(app: Starlette, at: Listening, ready: Callable[[], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM, whenever they come. Later ones do not disturb the clean-up and the end of the process."""
+    """Serve until Ctrl-C or SIGTERM, whenever they come. Later ones do not disturb the end of the process."""
 
     class ReadyServer(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
