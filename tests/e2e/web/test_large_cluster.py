@@ -1,4 +1,4 @@
-"""The workbench of a cluster with 10,000 transactional ids and 2,000 partitions: quick pages, and memory that stays."""
+"""The workbench of a cluster with 10,000 transactional ids, 2,000 partitions and 5,000 groups: quick, little memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from fencepost.web.paging import PAGE_SIZE
 from tests.command_line import start_fencepost
-from tests.large_cluster import IDS, PARTITIONS_PER_TOPIC, TOPICS, large_cluster, run_transaction
+from tests.large_cluster import GROUPS, IDS, PARTITIONS_PER_TOPIC, TOPICS, large_cluster, run_transaction
 from tests.readers.reading import connect
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
@@ -29,6 +30,8 @@ PAGES = (
     "/topics",
     "/topics?search=orders-7",
     "/groups",
+    "/groups?search=readers-49&sort=group_id&page=2",
+    "/group/readers-7",
     "/partition/orders-0/0",
 )
 LIVE = ("/", "/txns", "/topics", "/groups", "/partition/orders-0/0")
@@ -82,6 +85,8 @@ def test_pages_of_a_large_cluster_are_quick_and_small(servers: str) -> None:
                     IDS,
                     TOPICS * PARTITIONS_PER_TOPIC,
                 )
+            if path == "/groups":
+                assert (found["group_count"], len(found["rows"])) == (GROUPS, PAGE_SIZE)
 
 
 class Follower(threading.Thread):
