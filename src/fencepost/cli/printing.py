@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import IO, Generic, TypeVar
+from typing import Generic, TextIO, TypeVar
 
 T = TypeVar("T")
 MOST_WAITING = 10_000
@@ -18,7 +18,7 @@ class PrintingThread(Generic[T]):
 
     def __init__(
         self,
-        stream: IO[str],
+        stream: TextIO,
         line_of: Callable[[T], str],
         left_out_line: Callable[[int], str],
         most_waiting: int = MOST_WAITING,

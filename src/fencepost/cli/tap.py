@@ -7,7 +7,7 @@ import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -144,7 +144,7 @@ def _client_tls(certificate: str | None, key: str | None) -> ssl.SSLContext | No
 
 
 @contextmanager
-def _lines_to(output: str | None) -> Iterator[IO[str]]:
+def _lines_to(output: str | None) -> Iterator[TextIO]:
     if output is None:
         yield sys.stdout
         return
@@ -157,7 +157,7 @@ def _lines_to(output: str | None) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def _shown(stream: IO[str], as_json: bool) -> Iterator[Callable[[WireEvent], None]]:
+def _shown(stream: TextIO, as_json: bool) -> Iterator[Callable[[WireEvent], None]]:
     """Prints events. A terminal or a pipe that takes lines slowly does not hold the clients of the tap up."""
     from fencepost.cli.printing import PrintingThread
     from fencepost.tap.text import document_of, line_of, plain

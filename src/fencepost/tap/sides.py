@@ -29,7 +29,7 @@ class _Delay(NamedTuple):
     timer: asyncio.TimerHandle
 
 
-class Side(asyncio.Protocol):
+class LinkSide(asyncio.Protocol):
     """One end of a link: what it receives goes to the other end."""
 
     def __init__(self, link: Link) -> None:
@@ -51,7 +51,7 @@ class Side(asyncio.Protocol):
         raise NotImplementedError
 
     @property
-    def other(self) -> Side:
+    def other(self) -> LinkSide:
         return self.link.broker if self is self.link.client else self.link.client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -145,7 +145,7 @@ class Side(asyncio.Protocol):
             self._is_paused = pause
 
 
-class ClientSide(Side):
+class ClientSide(LinkSide):
     """Requests, from the client to the broker."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -181,7 +181,7 @@ class ClientSide(Side):
             self.link.broker.write(piece.data)
 
 
-class BrokerSide(Side):
+class BrokerSide(LinkSide):
     """Replies, from the broker to the client."""
 
     def __init__(self, link: Link) -> None:

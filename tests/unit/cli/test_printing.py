@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import IO
+from typing import TextIO
 
 import pytest
 
@@ -14,18 +14,18 @@ LONG = "x" * 200_000  # More than a pipe takes.
 
 
 @pytest.fixture
-def pipe() -> Iterator[tuple[IO[str], IO[str]]]:
+def pipe() -> Iterator[tuple[TextIO, TextIO]]:
     """Its end for reading, and its end for writing."""
     reader, writer = os.pipe()
     with os.fdopen(reader, encoding="utf-8") as lines, os.fdopen(writer, "w", encoding="utf-8") as stream:
         yield lines, stream
 
 
-def printing_to(stream: IO[str], most_waiting: int = 10) -> PrintingThread[str]:
+def printing_to(stream: TextIO, most_waiting: int = 10) -> PrintingThread[str]:
     return PrintingThread(stream, str, lambda count: f"{count} left out", most_waiting)
 
 
-def test_lines_are_printed_in_order(pipe: tuple[IO[str], IO[str]]) -> None:
+def test_lines_are_printed_in_order(pipe: tuple[TextIO, TextIO]) -> None:
     lines, stream = pipe
     printing = printing_to(stream)
     for line in ("a", "b\u2713", "c"):
@@ -34,7 +34,7 @@ def test_lines_are_printed_in_order(pipe: tuple[IO[str], IO[str]]) -> None:
     assert [lines.readline() for _ in range(3)] == ["a\n", "b\u2713\n", "c\n"]
 
 
-def test_lines_that_find_no_place_are_counted_where_they_would_be(pipe: tuple[IO[str], IO[str]]) -> None:
+def test_lines_that_find_no_place_are_counted_where_they_would_be(pipe: tuple[TextIO, TextIO]) -> None:
     lines, stream = pipe
     printing = printing_to(stream, most_waiting=2)
     printing.add(LONG)
@@ -49,7 +49,7 @@ def test_lines_that_find_no_place_are_counted_where_they_would_be(pipe: tuple[IO
 
 
 def test_a_reader_that_takes_no_lines_does_not_hold_up_the_end(
-    pipe: tuple[IO[str], IO[str]], monkeypatch: pytest.MonkeyPatch
+    pipe: tuple[TextIO, TextIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fencepost.cli.printing.END_S", 0.01)
     lines, stream = pipe
@@ -61,7 +61,7 @@ def test_a_reader_that_takes_no_lines_does_not_hold_up_the_end(
     printing._thread.join()
 
 
-def test_the_error_of_a_reader_that_has_gone_is_raised_where_lines_are_added(pipe: tuple[IO[str], IO[str]]) -> None:
+def test_the_error_of_a_reader_that_has_gone_is_raised_where_lines_are_added(pipe: tuple[TextIO, TextIO]) -> None:
     lines, stream = pipe
     lines.close()
     printing = printing_to(stream)

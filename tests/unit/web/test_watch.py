@@ -233,10 +233,14 @@ def test_a_program_that_asks_a_cluster_that_hangs_is_soon_told_that_it_is_away(m
     gate = threading.Event()
     with cluster_away() as cluster:
 
+        def ask() -> Mapping[str, Any]:
+            gate.wait()
+            return {}
+
         async def test(watch: Watch) -> None:
             try:
                 with pytest.raises(Unreachable):
-                    await asyncio.wait_for(watch.ask(page(gate.wait, needs_cluster=True), {}, {}), SOON_S)
+                    await asyncio.wait_for(watch.ask(page(ask, needs_cluster=True), {}, {}), SOON_S)
             finally:
                 gate.set()
 
