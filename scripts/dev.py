@@ -12,6 +12,11 @@ The data stays in FOLDER: `.dev-data`, or `.dev-data-PORT` for another port. The
 from __future__ import annotations
 
 import signal
+
+if __name__ == "__main__":
+    # Until there is a process to end, Ctrl-C ends this one, also in the middle of an import.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import socket
 import subprocess
 import sys
@@ -19,10 +24,11 @@ import time
 from pathlib import Path
 
 from fencepost.client.client import TRANSACTION, KafkaClient
+from fencepost.interrupts import INTERRUPTED
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import InitProducerIdRequest, ProduceRequest
-from fencepost.testing.child import start_module
+from fencepost.testing.child import start_module, start_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCEPOST = Path(sys.executable).with_name("fencepost")
@@ -83,39 +89,59 @@ def main() -> int:
         return 1
     usual = ROOT / (".dev-data" if listen == DEFAULT else f".dev-data-{listen.rpartition(':')[2]}")
     data = Path(sys.argv[2]) if len(sys.argv) > 2 else usual
-    command: list[str | Path] = [FENCEPOST, "broker", "--listen", listen, "--data", data, "--topic", f"{TOPIC}:2"]
-    command += ["--set", "transaction.partition.verification.enable=false"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
+    # Nothing was started so far. From here on, Ctrl-C and SIGTERM end what was.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    broker: subprocess.Popen[str] | None = None
+    try:
+        broker = start_broker(listen, data)
         assert broker.stdout is not None
         ready = broker.stdout.readline().strip()
-        if not ready:
-            return broker.wait()
-        address = ready.removeprefix("ready ")
-        # SIGTERM ends this process as Ctrl-C does, so that it ends the broker.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        try:
-            subprocess.run([FENCEPOST, "demo", "brew", "--bootstrap", address], check=True, stderr=subprocess.DEVNULL)
-            with KafkaClient({"bootstrap.servers": address}) as client:
-                leave_open(client, "audit-open", 0, ADDS_PARTITION)
-                leave_open(client, "audit-hanging", 1, LEAVES_PARTITION_OUT)
-            workbench = start_workbench(address)
-            print(
-                f"\nThe workbench is at {workbench}\n"
-                f"The broker is at {address}, with the transactions above. Two more are not ended:\n"
-                f"  fencepost doctor --bootstrap {address}                   what is wrong, the worst first\n"
-                f"  fencepost tail {TOPIC} --bootstrap {address}               their records, each with its outcome\n"
-                f"  fencepost txn lso --bootstrap {address}                  who waits for which transaction\n"
-                f"  fencepost txn explain audit-open --bootstrap {address}   one that is open\n"
-                f"  fencepost txn hanging --bootstrap {address}              one that its coordinator does not know\n"
-                "Ctrl-C stops the broker.",
-                flush=True,
-            )
-            return broker.wait()
-        except KeyboardInterrupt:
-            broker.terminate()
-            return broker.wait()
-        finally:
-            broker.terminate()
+        if ready:
+            show_transactions(ready.removeprefix("ready "))
+        return broker.wait()
+    except KeyboardInterrupt:
+        return 0 if broker is not None and ended(broker) == 0 else INTERRUPTED
+    finally:
+        if broker is not None:
+            ended(broker)
+
+
+def start_broker(listen: str, data: Path) -> subprocess.Popen[str]:
+    command: list[str | Path] = [FENCEPOST, "broker", "--listen", listen, "--data", data, "--topic", f"{TOPIC}:2"]
+    command += ["--set", "transaction.partition.verification.enable=false"]
+    return start_whole(lambda: subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+
+
+def ended(broker: subprocess.Popen[str]) -> int:
+    """Stop the broker, unless it has ended, and return its exit code. A second Ctrl-C does not disturb this."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    broker.terminate()
+    return broker.wait()
+
+
+def show_transactions(address: str) -> None:
+    """Make the transactions, start the workbench, and print what there is to see."""
+    # A group of its own: Ctrl-C in a terminal is for this process, which then ends the demo.
+    subprocess.run(
+        [FENCEPOST, "demo", "brew", "--bootstrap", address], check=True, stderr=subprocess.DEVNULL, process_group=0
+    )
+    with KafkaClient({"bootstrap.servers": address}) as client:
+        leave_open(client, "audit-open", 0, ADDS_PARTITION)
+        leave_open(client, "audit-hanging", 1, LEAVES_PARTITION_OUT)
+    workbench = start_workbench(address)
+    print(
+        f"\nThe workbench is at {workbench}\n"
+        f"The broker is at {address}, with the transactions above. Two more are not ended:\n"
+        f"  fencepost doctor --bootstrap {address}                   what is wrong, the worst first\n"
+        f"  fencepost tail {TOPIC} --bootstrap {address}               their records, each with its outcome\n"
+        f"  fencepost txn lso --bootstrap {address}                  who waits for which transaction\n"
+        f"  fencepost txn explain audit-open --bootstrap {address}   one that is open\n"
+        f"  fencepost txn hanging --bootstrap {address}              one that its coordinator does not know\n"
+        "Ctrl-C stops the broker.",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def start_fencepost(
 
     Signals end it as in a terminal, also where the tests run in the background or under `nohup`.
     """
-    with _heeded_signals():
+    with heeded_signals():
         return subprocess.Popen(
             python_module("fencepost", *map(str, arguments)),
             stdin=subprocess.DEVNULL,
@@ -63,7 +63,7 @@ def _environment(columns: int | None = None) -> dict[str, str]:
 
 
 @contextmanager
-def _heeded_signals() -> Iterator[None]:
+def heeded_signals() -> Iterator[None]:
     """A process inherits which signals are ignored, and a handler becomes the default."""
     ignored = [number for number in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_IGN]
     for number in ignored:

@@ -29,6 +29,7 @@ from fencepost.cli.topic import topic
 from fencepost.cli.txn import txn
 from fencepost.cli.user import user
 from fencepost.cli.web import web
+from fencepost.interrupts import INTERRUPTED
 
 
 @click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -94,7 +95,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
-        return 130
+        return INTERRUPTED
     return code if isinstance(code, int) else 0
 
 

@@ -11,6 +11,7 @@ from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import with_hint
 from fencepost.cli.streams import announce
 from fencepost.client.numbers import whole_number
+from fencepost.interrupts import EndsAtOnce
 
 if TYPE_CHECKING:
     from fencepost.server.doors import Door
@@ -80,6 +81,7 @@ SETTINGS_HINT = "docs/reference/settings.md lists the settings, with their value
     help="txn: also log each begin, added partition, decision, marker, fence and timeout of a transaction.",
 )
 @click.option("--control-on-stdin", is_flag=True, hidden=True)
+@EndsAtOnce()
 def broker(
     listen: str | None,
     advertise: str | None,

@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import ReaderGone
 from fencepost.cli.streams import say
+from fencepost.interrupts import INTERRUPTED
 
 if TYPE_CHECKING:
     from fencepost.client.client import KafkaClient
@@ -49,7 +50,7 @@ EXIT_CODES = {
     1: "the command failed, found a problem, was refused, or its subject (a topic, a group, an id) does not exist",
     2: "the command was called with wrong arguments",
     3: "the cluster could not be reached, did not answer, or did not answer in full: there may be a problem",
-    130: "Ctrl-C before the command was done",
+    INTERRUPTED: "Ctrl-C before the command was done",
     ReaderGone.exit_code: "the reader of its output closed the pipe, as `head` does; shells use the same number",
 }
 NEVER = "never"

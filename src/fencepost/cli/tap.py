@@ -7,13 +7,14 @@ import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Unanswered, cluster_options, with_hint
 from fencepost.cli.streams import say
+from fencepost.diagnose.words import counted
 
 if TYPE_CHECKING:
     from fencepost.faults.fault import Fault
@@ -88,11 +89,11 @@ def tap(
     client_tls = _client_tls(certificate, key)
     try:
         settings = parse_settings(cluster.settings())
-        with _lines_to(output) as stream:
+        with _lines_to(output) as stream, _shown(stream, as_json) as show:
             running = Proxy(
                 settings,
                 address,
-                show=_shown(stream, as_json),
+                show=show,
                 say=lambda text: say(f"warning: {text.replace(HINT, '; ')}"),
                 shows_fetches=fetches,
                 client_tls=client_tls,
@@ -143,7 +144,7 @@ def _client_tls(certificate: str | None, key: str | None) -> ssl.SSLContext | No
 
 
 @contextmanager
-def _lines_to(output: str | None) -> Iterator[IO[str]]:
+def _lines_to(output: str | None) -> Iterator[TextIO]:
     if output is None:
         yield sys.stdout
         return
@@ -155,7 +156,10 @@ def _lines_to(output: str | None) -> Iterator[IO[str]]:
         yield file
 
 
-def _shown(stream: IO[str], as_json: bool) -> Callable[[WireEvent], None]:
+@contextmanager
+def _shown(stream: TextIO, as_json: bool) -> Iterator[Callable[[WireEvent], None]]:
+    """Prints events. A terminal or a pipe that takes lines slowly does not hold the clients of the tap up."""
+    from fencepost.cli.printing import PrintingThread
     from fencepost.tap.text import document_of, line_of, plain
 
     def style(text: str, meaning: str) -> str:
@@ -163,8 +167,16 @@ def _shown(stream: IO[str], as_json: bool) -> Callable[[WireEvent], None]:
 
     coloured = style if stream.isatty() else plain
 
-    def show(event: WireEvent) -> None:
-        line = json.dumps(document_of(event)) if as_json else line_of(event, coloured)
-        print(line, file=stream, flush=True)
+    def line(event: WireEvent) -> str:
+        return json.dumps(document_of(event)) if as_json else line_of(event, coloured)
 
-    return show
+    def left_out(count: int) -> str:
+        if as_json:
+            return json.dumps({"kind": "left_out", "count": count})
+        return f"... {counted(count, 'line')} left out, because they were read too slowly"
+
+    printing = PrintingThread(stream, line, left_out)
+    try:
+        yield printing.add
+    finally:
+        printing.end()

@@ -14,6 +14,7 @@ import click
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Unanswered, cluster_options
 from fencepost.cli.streams import announce, say
+from fencepost.interrupts import EndsAtOnce
 
 if TYPE_CHECKING:
     from fencepost.tap.running import TapThread
@@ -46,6 +47,7 @@ INSTALL = "pip install 'fencepost[web]'"
 )
 @click.option("--until-stdin-closes", is_flag=True, hidden=True)
 @cluster_options
+@EndsAtOnce()
 def web(
     listen: str,
     allow_actions: bool,
@@ -103,7 +105,6 @@ def web(
         hosts=host_names(host) if token is None else None,
         cookie=f"fencepost-{at.port}",
     )
-    previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     if until_stdin_closes:
         threading.Thread(target=_end_with_stdin, daemon=True).start()
 
@@ -114,10 +115,7 @@ def web(
 
     try:
         serve(app, at, tell_addresses)
-    except KeyboardInterrupt:
-        pass
     finally:
-        signal.signal(signal.SIGTERM, previous)
         at.sock.close()
         if tap is not None:
             tap.stop()

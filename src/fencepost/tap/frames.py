@@ -79,9 +79,16 @@ class FrameCutter:
         self._missing = size - have
         return None
 
+    def rest(self) -> bytes:
+        """What was fed and not taken. Nothing is left then."""
+        self._join()
+        rest, self._buf = self._buf[self._pos :], b""
+        self._pos = self._left = 0
+        return rest
+
     def _join(self) -> None:
         rest = self._buf[self._pos :]
-        self._buf = b"".join((rest, *self._fed)) if rest or len(self._fed) > 1 else self._fed[0]
+        self._buf = b"".join((rest, *self._fed)) if rest or len(self._fed) != 1 else self._fed[0]
         self._pos = self._missing = 0
         self._fed.clear()
 

@@ -1,7 +1,6 @@
 """One connection of a client, and the connection to the broker behind it.
 
-Requests go one way and replies the other, in order. Each direction is a `_Side`: it cuts the bytes that it receives
-into frames and passes them on. A side that is held, by a delay or because the other side cannot write, stops reading.
+Requests go one way and replies the other, in order. `sides.py` has the two ends.
 """
 
 from __future__ import annotations
@@ -9,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING
 
 from fencepost.faults.errors_in_replies import refusal, stamped
 from fencepost.faults.fault import DELAY, DISCONNECT, DROP, DUPLICATE, ERROR, REPLY, REQUEST, Fault
@@ -24,28 +21,20 @@ from fencepost.tap.decoding import (
     DECODED,
     FETCH,
     METADATA,
-    PRODUCE,
     Decoded,
     WireEvent,
     decode_reply,
     decode_request,
     topic_names_in,
 )
-from fencepost.tap.frames import (
-    LENGTH_BYTES,
-    BrokenFrame,
-    FrameCutter,
-    Part,
-    Piece,
-    RequestHead,
-    is_raw_login,
-    read_head,
-)
+from fencepost.tap.frames import LENGTH_BYTES, BrokenFrame, RequestHead, is_raw_login, read_head
+from fencepost.tap.sides import BrokerSide, ClientSide
 
 if TYPE_CHECKING:
     from fencepost.tap.proxy import Proxy, TapPort
 
-WRITE_BUFFER_BYTES = 1 << 20
+# A client that sends nothing more gets replies for this time. Most have closed the connection, and read none.
+HALF_CLOSED_S = 10.0
 HEADER_BYTES = 10  # Of a request: what a reply with an error needs of it.
 
 
@@ -68,8 +57,8 @@ class Link:
         self.tap = tap
         self.listener = listener
         self.number = number
-        self.client = _ClientSide(self)
-        self.broker = _BrokerSide(self)
+        self.client = ClientSide(self)
+        self.broker = BrokerSide(self)
         self.pending: deque[WaitingRequest] = deque()
         self.client_address = ""
         self.broker_address = ""
@@ -101,6 +90,14 @@ class Link:
                     self.report("unanswered", sent, sent.decoded)
             self.client.close()
             self.broker.close()
+
+    def end_requests(self) -> None:
+        """The client sends nothing more. It may have closed only this direction, so it still gets its replies."""
+        is_deaf = self.client.is_deaf or self.broker.is_deaf
+        if not self.has_unanswered or is_deaf or self.is_opaque:
+            self.close()
+        else:
+            asyncio.get_running_loop().call_later(HALF_CLOSED_S, self.close)
 
     def end_delay(self, fault: Fault) -> None:
         self.client.end_delay(fault)
@@ -141,6 +138,9 @@ class Link:
                 "passes undecoded, and its addresses stay as they are; a client of Kafka 1.0 or later uses v1"
             )
         self.broker.write(frame)
+        if self.is_opaque:
+            self.client.pass_rest()
+            self.broker.pass_rest()
 
     def _strikes_request(self, fault: Fault, frame: memoryview, sent: WaitingRequest) -> bool:
         answer: list[bytes] | None = []
@@ -199,6 +199,13 @@ class Link:
     def end_reply(self) -> None:
         self.is_replying = False
         self.give_own_answers()
+        if self.client.has_sent_all and not self.has_unanswered:
+            self.close()
+
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether the client has to get a reply, or the rest of one."""
+        return bool(self.pending) or self.is_replying
 
     def take_reply(self, frame: memoryview) -> None:
         sent = self.begin_reply(frame)
@@ -303,188 +310,3 @@ def wants_whole_reply(sent: WaitingRequest) -> bool:
 def name_of(fault: Fault) -> str:
     detail = {ERROR: errors.name_of(fault.error_code), DELAY: f"{fault.delay_ms} ms"}.get(fault.action, "")
     return f"{fault.action} {detail}".strip()
-
-
-class _Delay(NamedTuple):
-    fault: Fault
-    then: Callable[[], None]
-    timer: asyncio.TimerHandle
-
-
-class _Side(asyncio.Protocol):
-    """One end of a link: what it receives goes to the other end."""
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.transport: asyncio.Transport | None = None
-        self.is_held = False
-        self.is_deaf = False  # What comes is dropped.
-        self.is_full = False  # Its peer does not read as fast as we write.
-        self._has_ended = False
-        self._is_paused = False
-        self._delay: _Delay | None = None
-        self.cutter = FrameCutter(self.wants_whole)
-
-    def wants_whole(self, head: memoryview) -> bool:
-        raise NotImplementedError
-
-    def take(self, piece: Piece) -> None:
-        raise NotImplementedError
-
-    @property
-    def other(self) -> _Side:
-        return self.link.broker if self is self.link.client else self.link.client
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
-        self.link.tap.side_opened()
-
-    def data_received(self, data: bytes) -> None:
-        if self.is_deaf:
-            return
-        if self.link.is_opaque:
-            self.other.write(memoryview(data))
-            return
-        if self.is_held:
-            self._update_reading()  # Not in connection_made: uvloop begins to read after it.
-        self.cutter.feed(data)
-        self.run()
-
-    @property
-    def _takes(self) -> bool:
-        return not (self.is_held or self.is_deaf or self.link.is_closed)
-
-    def run(self) -> None:
-        """Take everything that has come, up to where the side is held."""
-        try:
-            while (
-                not (self.is_held or self.is_deaf or self.link.is_closed) and (piece := self.cutter.next()) is not None
-            ):
-                self.take(piece)
-        except BrokenFrame as e:
-            self.link.fail(str(e))
-            return
-        if self._has_ended and not self.is_held:
-            self.link.close()  # Everything that it received is passed on.
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._has_ended = True
-        self.link.tap.side_closed()
-        self.run()
-
-    def write(self, data: rewriting.Buffer) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(data)
-
-    def close(self) -> None:
-        if self.transport is not None:
-            self.transport.close()
-
-    # --- how fast -----------------------------------------------------------------------------------------
-
-    def hold_for(self, fault: Fault, then: Callable[[], None]) -> None:
-        """Take nothing more for the time of this delay; call `then` before what follows."""
-        self.is_held = True
-        self._update_reading()
-        timer = asyncio.get_running_loop().call_later(fault.delay_ms / 1000, self._go_on)
-        self._delay = _Delay(fault, then, timer)
-
-    def end_delay(self, fault: Fault) -> None:
-        """Go on now, if it is this fault that holds the side."""
-        if self._delay is not None and self._delay.fault is fault:
-            self._delay.timer.cancel()
-            self._go_on()
-
-    def _go_on(self) -> None:
-        assert self._delay is not None
-        then, self._delay = self._delay.then, None
-        then()
-        self.release()
-
-    def release(self) -> None:
-        self.is_held = False
-        self._update_reading()
-        self.run()
-
-    def pause_writing(self) -> None:
-        self.is_full = True
-        self.other._update_reading()
-
-    def resume_writing(self) -> None:
-        self.is_full = False
-        self.other._update_reading()
-
-    def _update_reading(self) -> None:
-        pause = self.is_held or self.other.is_full
-        if self.transport is None or self.transport.is_closing() or pause == self._is_paused:
-            return
-        with suppress(RuntimeError):  # It is closing.
-            self.transport.pause_reading() if pause else self.transport.resume_reading()
-            self._is_paused = pause
-
-
-class _ClientSide(_Side):
-    """Requests, from the client to the broker."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        link = self.link
-        link.client_address = address_text(transport.get_extra_info("peername"))
-        # A client of IPv4 at a port of IPv6.
-        link.own_host = transport.get_extra_info("sockname")[0].removeprefix("::ffff:")
-        link.tap.links.add(link)
-        self.is_held = True  # Until the broker is reached.
-        link.tap.start_task(link.connect())
-
-    def wants_whole(self, head: memoryview) -> bool:
-        api_key, _, _, client_id, _ = read_head(head)
-        faults = self.link.tap.faults
-        if not faults.is_idle and (
-            faults.concerning(api_key, client_id, REQUEST) or faults.concerning(api_key, client_id, REPLY)
-        ):
-            return True
-        return api_key in DECODED and api_key != PRODUCE
-
-    def take(self, piece: Piece) -> None:
-        if piece.part in (Part.WHOLE, Part.BEGIN):
-            self.link.take_request(piece.data, piece.part is Part.WHOLE)
-        else:
-            self.link.broker.write(piece.data)
-
-
-class _BrokerSide(_Side):
-    """Replies, from the broker to the client."""
-
-    def __init__(self, link: Link) -> None:
-        super().__init__(link)
-        self._hider: rewriting.EndpointHider | None = None
-
-    def wants_whole(self, head: memoryview) -> bool:
-        return self.link.wants_whole_next()
-
-    def take(self, piece: Piece) -> None:
-        if piece.part is Part.WHOLE:
-            self.link.take_reply(piece.data)
-            return
-        if piece.part is Part.BEGIN:
-            head = self.link.begin_reply(piece.data).head
-            knows = rewriting.knows_addresses(head.api_key, head.version)
-            self._hider = rewriting.EndpointHider(head.api_key, head.version) if knows else None
-        data: rewriting.Buffer = piece.data
-        if self._hider is not None:
-            try:
-                data = self._hider.pass_on(piece.data)
-            except Malformed as e:
-                self._hider = None
-                self.link.tap.complain(f"a reply of {self.link.broker_address} is passed on as it is: {e}")
-        self.link.client.write(data)
-        if piece.part is Part.END:
-            self.link.end_reply()
-
-
-def address_text(address: tuple[str, int] | None) -> str:
-    if not address:
-        return "a client that has left"
-    host, port = address[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

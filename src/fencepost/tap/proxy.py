@@ -22,7 +22,8 @@ from fencepost.client.tls import tls_context
 from fencepost.faults.fault import Fault, FaultTable
 from fencepost.protocol.apis import api_names
 from fencepost.tap.decoding import WireEvent
-from fencepost.tap.link import Link, address_text
+from fencepost.tap.link import Link
+from fencepost.tap.sides import address_text
 
 BACKLOG = 256
 PORTS_TRIED = 100
@@ -193,7 +194,9 @@ class Proxy:
                 return None
             listener.node_id = node_id
             self._by_node[node_id] = listener
-        listener.targets = ((host, port),)
+        # New clients come to the first port, and get any broker if this one does not answer.
+        more = self._settings.bootstrap if listener is self._listeners[0] else ()
+        listener.targets = tuple(dict.fromkeys([(host, port), *more]))
         return (own_host if _is_wildcard(self._host) else self._host), listener.port
 
     def _first_as(self, host: str, port: int) -> TapPort | None:

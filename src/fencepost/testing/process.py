@@ -36,6 +36,7 @@ class BrokerProcess:
         self._exit_code: int | None = None
         self._log_before = ""  # The log of the processes that have ended.
         self._one_order_at_a_time = threading.Lock()
+        self._one_lets_go = threading.Lock()
         self._unanswered = ""  # The order whose answer has not arrived.
         self._heard = b""  # From the broker's stdout: the beginning of a line.
 
@@ -105,10 +106,14 @@ class BrokerProcess:
 
     def kill(self) -> None:
         """SIGKILL, and wait until it has ended. Does nothing if it has ended already."""
-        if self.child is not None:
-            self.child.kill()
-            self.child.wait()
-            self.let_go()
+        child = self.child
+        if child is None:
+            return
+        child.kill()
+        child.wait()
+        with self._one_lets_go:
+            if self.child is child:  # Another thread may have killed it at the same time.
+                self.let_go()
 
     def let_go(self) -> None:
         """It has ended and was waited for: keep its log, close our ends of its pipes."""

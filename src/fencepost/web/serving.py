@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import uvicorn
@@ -14,6 +16,7 @@ from fencepost.web.guard import LOOPBACK_NAMES
 
 # How long browsers that follow a page get to notice the end.
 GRACE_S = 1
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Listening(NamedTuple):
@@ -60,12 +63,22 @@ def listen(host: str, port: int) -> Listening:
 
 
 def serve(app: Starlette, at: Listening, ready: Callable[[], None]) -> None:
-    """Serve until a signal. KeyboardInterrupt then ends it, as in every other command."""
+    """Serve until Ctrl-C or SIGTERM, whenever they come. Later ones do not disturb the end of the process."""
 
     class ReadyServer(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            ready()
+            if not self.should_exit:
+                ready()
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield  # Uvicorn would raise KeyboardInterrupt at the end, and leave out the clean-up at a second Ctrl-C.
+
+        def stop(self, *_: object) -> None:
+            self.should_exit = True
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
 
     config = uvicorn.Config(
         app,
@@ -76,4 +89,8 @@ def serve(app: Starlette, at: Listening, ready: Callable[[], None]) -> None:
         ws="none",
         timeout_graceful_shutdown=GRACE_S,
     )
-    ReadyServer(config).run(sockets=[at.sock])
+    server = ReadyServer(config)
+    for number in STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, server.stop)
+    server.run(sockets=[at.sock])

@@ -1,6 +1,7 @@
 """Asks the questions of pages in worker threads, and repeats them while browsers follow them.
 
-All browsers that follow the same address share one question. A browser that is slow misses documents in between and
+All browsers that ask about the same address at the same time share one question, so a cluster that hangs holds one
+thread for each address, however many browsers come and go. A browser that is slow misses documents in between and
 gets the last one, so nothing is queued. Runs on one event loop.
 """
 
@@ -74,6 +75,16 @@ class _Subject:
         self.changed = asyncio.Event()
 
 
+@dataclass(slots=True)
+class _Question:
+    """A question about one address, for all who wait for its answer."""
+
+    waiting: int = 0
+    # A thread works on it, and cannot be interrupted.
+    has_begun: bool = False
+    task: asyncio.Task[Document] | None = None
+
+
 class Watch:
     def __init__(self, cluster: WatchedCluster, complain: Callable[[str], None]) -> None:
         """`complain` gets errors that are bugs of the workbench."""
@@ -85,6 +96,7 @@ class Watch:
         self._thread_of_checks = DaemonThreads(1, "fencepost-web-check")
         self._check: asyncio.Future[None] | None = None
         self._subjects: dict[Key, _Subject] = {}
+        self._questions: dict[Key, _Question] = {}
 
     async def run(self, page: Page, work: Callable[[], T]) -> T:
         """Does the work of a page, which may block."""
@@ -92,14 +104,47 @@ class Watch:
         return await asyncio.get_running_loop().run_in_executor(threads, work)
 
     async def ask(self, page: Page, params: Params, query: Query) -> str:
-        """The document of an address, as JSON."""
+        """The document of an address, as JSON. Raises ClientError as soon as the cluster is found to be away."""
         subject = self._subjects.get(key_of(page, params, query))
         if subject is not None and subject.document is not None and time.monotonic() - subject.at < page.refresh_s:
             return subject.document
-        return as_json(await self._ask(page, params, query))
+        asked = asyncio.ensure_future(self._ask(page, params, query))
+        try:
+            if page.needs_cluster:
+                await self._doubt(asked, _raise)
+            return as_json(await asked)
+        finally:
+            asked.cancel()  # Unless it is done.
 
     async def _ask(self, page: Page, params: Params, query: Query) -> Document:
-        return await self.run(page, lambda: page.ask(self.cluster, params, query))
+        key = key_of(page, params, query)
+        question = self._questions.get(key)
+        if question is None:
+            question = self._questions[key] = _Question()
+            question.task = asyncio.create_task(self._answer(key, question, page, params, query))
+        assert question.task is not None
+        question.waiting += 1
+        try:
+            return await asyncio.shield(question.task)
+        finally:
+            question.waiting -= 1
+            if question.waiting == 0 and not question.has_begun:
+                self._forget(key, question)
+                question.task.cancel()
+
+    async def _answer(self, key: Key, question: _Question, page: Page, params: Params, query: Query) -> Document:
+        def ask() -> Document:
+            question.has_begun = True
+            return page.ask(self.cluster, params, query)
+
+        try:
+            return await self.run(page, ask)
+        finally:
+            self._forget(key, question)
+
+    def _forget(self, key: Key, question: _Question) -> None:
+        if self._questions.get(key) is question:
+            del self._questions[key]
 
     async def follow(self, page: Page, params: Params, query: Query) -> AsyncIterator[LiveEvent]:
         """The document of an address whenever it changes, and what is wrong while there is none."""
@@ -126,9 +171,12 @@ class Watch:
 
     def look_soon(self, page: Page, params: Params) -> None:
         """Repeat the questions about an address now: an action may have changed the answer."""
-        for (path, found, _), subject in self._subjects.items():
-            if (path, found) == (page.path, tuple(sorted(params.items()))):
+        about = (page.path, tuple(sorted(params.items())))
+        for key, subject in self._subjects.items():
+            if key[:2] == about:
                 subject.soon.set()
+        for key in [key for key in self._questions if key[:2] == about]:
+            del self._questions[key]  # Its answer may be from before the action.
 
     async def _repeat(self, page: Page, params: Params, query: Query, subject: _Subject) -> None:
         while True:
@@ -136,11 +184,10 @@ class Watch:
             asked = asyncio.ensure_future(self._ask(page, params, query))
             try:
                 if page.needs_cluster:
-                    await self._doubt(asked, subject)
+                    await self._doubt(asked, lambda e: self._lose(subject, e))
                 self._take(subject, await asked)
             except Exception as e:
-                subject.compared = subject.document = None
-                subject.publish(self._event_of(e))
+                self._lose(subject, e)
             finally:
                 asked.cancel()  # Unless it is done: the last browser has left.
             subject.soon.clear()
@@ -148,15 +195,19 @@ class Watch:
             with suppress(TimeoutError):
                 await asyncio.wait_for(subject.soon.wait(), pause_s)
 
-    async def _doubt(self, asked: asyncio.Future[Document], subject: _Subject) -> None:
+    def _lose(self, subject: _Subject, error: Exception) -> None:
+        """There is no document, for this reason."""
+        subject.compared = subject.document = None
+        subject.publish(self._event_of(error))
+
+    async def _doubt(self, asked: asyncio.Future[Document], is_away: Callable[[ClientError], None]) -> None:
         """Say that the cluster is away while a question waits for it in vain. A slow answer is no reason."""
         while not (await asyncio.wait([asked], timeout=DOUBT_AFTER_S))[0]:
             try:
                 await self._checked()
             except ClientError as e:
                 if not asked.done():
-                    subject.compared = subject.document = None
-                    subject.publish(self._event_of(e))
+                    is_away(e)
 
     async def _checked(self) -> None:
         """Raises ClientError if no broker answers. All who doubt at the same time share one check."""
@@ -187,6 +238,10 @@ class Watch:
         if problem.status == 500:
             self.complain(error_text(error))
         return problem
+
+
+def _raise(error: ClientError) -> None:
+    raise error
 
 
 def key_of(page: Page, params: Params, query: Query) -> Key:

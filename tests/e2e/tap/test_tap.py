@@ -182,7 +182,7 @@ class Impostor:
     """A server that answers each connection with the same bytes."""
 
     def __init__(self, answer: bytes) -> None:
-        self._answer = answer
+        self.answer = answer
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._serve, daemon=True).start()
@@ -193,7 +193,7 @@ class Impostor:
                 client, _ = self._listener.accept()
                 with client:
                     if client.recv(1):
-                        client.sendall(self._answer)
+                        client.sendall(self.answer)
                         client.recv(1 << 16)
         except OSError:
             pass
@@ -250,6 +250,50 @@ def test_what_follows_an_old_handshake_passes_undecoded() -> None:
         client._socket.sendall(struct.pack(">i", len(frame)) + frame)
         assert client._read(len(answer)) == answer
         assert "logs in with SaslHandshake v0" in tap.remarks[0]
+
+
+def test_what_is_sent_together_with_an_old_handshake_arrives_unchanged() -> None:
+    head = struct.pack(">hhih", 17, 0, 1, -1) + b"\0\5PLAIN"
+    sent = struct.pack(">i", len(head)) + head + b"\0\0\0\x09\0user\0pas" + b"\xff" * 5
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        Tap(f"127.0.0.1:{listener.getsockname()[1]}") as tap,
+        connect(tap.bootstrap_servers) as client,
+    ):
+        listener.accept()[0].close()  # The tap has tried whether the address answers.
+        client._socket.sendall(sent)
+        behind, _ = listener.accept()
+        with behind:
+            assert behind.recv(len(sent), socket.MSG_WAITALL) == sent
+            behind.sendall(b"any bytes at all")
+            assert client._read(16) == b"any bytes at all"
+
+
+def test_a_client_that_closes_only_its_sending_half_gets_its_replies(tap: Tap) -> None:
+    with connect(tap.bootstrap_servers) as client, tap.faults.delay_on("Heartbeat", 50, at="reply"):
+        frames = [encode_frame(BEAT, 4, number) for number in (1, 2)]
+        client._socket.sendall(b"".join(struct.pack(">i", len(frame)) + frame for frame in frames))
+        client._socket.shutdown(socket.SHUT_WR)
+        for number in (1, 2):
+            size = struct.unpack(">i", client._read(4))[0]
+            assert struct.unpack_from(">i", client._read(size))[0] == number
+        assert client._socket.recv(1) == b"", "then the connection ends"
+    wait_until(lambda: not tap._tap.links, "the tap has no client")
+
+
+def test_new_clients_reach_the_bootstrap_server_if_its_node_is_announced_where_nothing_listens() -> None:
+    with socket.socket() as nothing_listens, Impostor(b"") as impostor:
+        nothing_listens.bind(("127.0.0.1", 0))
+        host, _, port = impostor.address.rpartition(":")
+        with Tap(impostor.address) as tap:
+            for announced in (int(port), nothing_listens.getsockname()[1]):
+                node = MetadataResponse.MetadataResponseBroker(7, host, announced)
+                body = MetadataResponse(brokers=[node]).encode(12)
+                impostor.answer = struct.pack(">ii", 5 + len(body), 1) + b"\0" + body
+                for _ in range(2):
+                    with connect(tap.bootstrap_servers) as client:
+                        [found] = client.call(MetadataRequest([]), 12).brokers
+                    assert f"{found.host}:{found.port}" == tap.bootstrap_servers
 
 
 def test_a_broker_that_dies_closes_the_connections_of_its_clients_and_is_found_again(tmp_path: Path) -> None:
@@ -463,6 +507,18 @@ def test_the_command_ends_when_the_reader_of_its_lines_has_gone(broker: Broker, 
             while True:
                 client.call(InitProducerIdRequest(unique("txn"), 60_000, -1, -1), 4)
         assert process.wait(TIMEOUT_S) == 141
+
+
+def test_lines_that_are_not_read_hold_no_client_up(broker: Broker, unique: Unique) -> None:
+    process, address = start_tap("--bootstrap", broker.bootstrap_servers)
+    with process:
+        with connect(address) as client:
+            for _ in range(600):  # More than twice what a pipe takes.
+                client.call(InitProducerIdRequest(unique("txn"), 60_000, -1, -1), 4)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(TIMEOUT_S) == 0
+        assert process.stdout is not None
+        assert len(process.stdout.read().splitlines()) >= 100
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The workbench of a cluster with 10,000 transactional ids and 2,000 partitions: quick pages, and memory that stays."""
+"""The workbench of a cluster with 10,000 transactional ids, 2,000 partitions and 5,000 groups: quick, little memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
+from fencepost.web.paging import PAGE_SIZE
 from tests.command_line import start_fencepost
-from tests.large_cluster import IDS, PARTITIONS_PER_TOPIC, TOPICS, large_cluster, run_transaction
+from tests.large_cluster import GROUPS, IDS, PARTITIONS_PER_TOPIC, TOPICS, large_cluster, run_transaction
 from tests.readers.reading import connect
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
@@ -29,11 +30,13 @@ PAGES = (
     "/topics",
     "/topics?search=orders-7",
     "/groups",
+    "/groups?search=readers-49&sort=group_id&page=2",
+    "/group/readers-7",
     "/partition/orders-0/0",
 )
 LIVE = ("/", "/txns", "/topics", "/groups", "/partition/orders-0/0")
-# On an idle machine with two cores, the slowest takes less than a second. Tests share the machine with others.
-MOST_SECONDS = 4.0
+# Of CPU time in the workbench, which hardly depends on what else the machine does. The doctor may look meanwhile.
+MOST_CPU_SECONDS = 4.0
 WARM_UPDATES, UPDATES = 20, 120
 MOST_GROWTH_BYTES = 16 << 20
 
@@ -56,6 +59,11 @@ def workbench(servers: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.communicate()
 
 
+def cpu_seconds(process: subprocess.Popen[str]) -> float:
+    times = psutil.Process(process.pid).cpu_times()
+    return times.user + times.system
+
+
 def document(address: str, path: str) -> tuple[float, int, Any]:
     """Seconds, bytes and the document of a page."""
     connection = http.client.HTTPConnection(address, timeout=60)
@@ -70,18 +78,22 @@ def document(address: str, path: str) -> tuple[float, int, Any]:
 
 
 def test_pages_of_a_large_cluster_are_quick_and_small(servers: str) -> None:
-    with workbench(servers) as (_, address):
+    with workbench(servers) as (process, address):
         for path in PAGES:
+            before = cpu_seconds(process)
             first_s, size, found = document(address, path)
+            cpu_s = cpu_seconds(process) - before
             again_s = document(address, path)[0]
-            print(f"{path}: {first_s:.2f} s, then {again_s:.2f} s, {size:,} bytes")
-            assert first_s < MOST_SECONDS
+            print(f"{path}: {first_s:.2f} s with {cpu_s:.2f} s of CPU time, then {again_s:.2f} s, {size:,} bytes")
+            assert cpu_s < MOST_CPU_SECONDS
             assert size < 200_000
             if path == "/":
                 assert (found["transactional_id_count"], found["partition_count"]) >= (
                     IDS,
                     TOPICS * PARTITIONS_PER_TOPIC,
                 )
+            if path == "/groups":
+                assert (found["group_count"], len(found["rows"])) == (GROUPS, PAGE_SIZE)
 
 
 class Follower(threading.Thread):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from tests.web_server import WebServer, web_server
+from tests.e2e.web.test_beside import broker_with_web
+from tests.web_server import TIMEOUT_S, WebServer, web_server
 
 NOWHERE = "127.0.0.1:1"
 
@@ -91,6 +93,44 @@ def test_there_are_few_playgrounds_and_the_end_of_the_server_is_the_end_of_their
         gone, alive = psutil.wait_procs(brokers, 30)
         assert (len(gone), alive) == (len(brokers), [])
         assert not any(Path(folder).exists() for folder in folders)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_end_of_the_server_leaves_no_broker_and_no_folder_also_in_the_middle_of_a_step(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with web_server(None) as server:
+        run = act(server, "/learn/zombie", "start")["run"]
+        act(server, "/learn/zombie", "play", run=run)
+        session = act(server, "/learn/playground", "open")["session"]
+        for button in ("register", "begin", "produce", "delay-end"):
+            act(server, "/learn/playground", "click", session=session, button=button, producer="A")
+        with ThreadPoolExecutor(2) as browsers:
+            # The server gets both, and does not answer before it ends.
+            given = {"session": session, "button": "commit", "producer": "A"}
+            browsers.submit(server.post, "/learn/playground", {"action": "click", "confirm": True, **given})
+            browsers.submit(server.post, "/learn/playground", {"action": "open", "confirm": True})
+            while len(list(tmp_path.iterdir())) < 3:
+                pass
+            brokers = psutil.Process(server.process.pid).children(recursive=True)
+            for _ in range(3):
+                server.process.send_signal(number)
+            assert server.process.wait(TIMEOUT_S) == 0
+        assert psutil.wait_procs(brokers, TIMEOUT_S)[1] == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_end_of_a_broker_leaves_no_broker_and_no_folder_of_the_workbench_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with broker_with_web() as (process, url):
+        act(WebServer(process, url), "/learn/playground", "open")
+        assert len(list(tmp_path.iterdir())) == 1
+        process.terminate()
+        assert process.wait(TIMEOUT_S) == 0
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_learn_works_while_the_cluster_is_away() -> None:

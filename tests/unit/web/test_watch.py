@@ -7,7 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -165,6 +165,84 @@ def test_questions_that_the_cluster_does_not_answer_delay_neither_other_pages_no
                 gate.set()
                 for events in followed:
                     await events.aclose()  # type: ignore[attr-defined]
+
+        assert run(test, cluster) == []
+
+
+def test_browsers_that_come_and_go_hold_one_thread_for_an_address_of_a_cluster_that_hangs() -> None:
+    running, gate = threading.Semaphore(0), threading.Event()
+
+    def hang() -> Mapping[str, Any]:
+        running.release()
+        gate.wait()
+        return {"value": 1}
+
+    async def test(watch: Watch) -> None:
+        hanging, other = page(hang, needs_cluster=True), page(dict, path="/y", needs_cluster=True)
+        try:
+            for n in range(2 * watching.WORKERS):
+                leaving = asyncio.create_task(watch.ask(hanging, {}, {}))
+                # The first one begins the question, and the others share it.
+                await (asyncio.to_thread(running.acquire) if n == 0 else asyncio.sleep(0))
+                leaving.cancel()
+                with suppress(asyncio.CancelledError):
+                    await leaving
+            assert await asyncio.wait_for(watch.ask(other, {}, {}), SOON_S) == "{}"
+            late = asyncio.create_task(watch.ask(hanging, {}, {}))
+        finally:
+            gate.set()
+        assert await late == '{"value":1}'
+        assert watch._questions == {}
+
+    assert run(test) == []
+
+
+def test_a_question_that_has_not_begun_is_dropped_when_its_last_browser_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "WORKERS", 1)
+    running, gate, asked = threading.Semaphore(0), threading.Event(), []
+
+    def hang() -> Mapping[str, Any]:
+        running.release()
+        gate.wait()
+        return {}
+
+    def ask() -> Mapping[str, Any]:
+        asked.append(1)
+        return {}
+
+    async def test(watch: Watch) -> None:
+        first_page, second_page = page(hang, needs_cluster=True), page(ask, path="/y", needs_cluster=True)
+        holding = asyncio.create_task(watch.ask(first_page, {}, {}))
+        await asyncio.to_thread(running.acquire)
+        leaving = [asyncio.create_task(watch.ask(second_page, {}, {})) for _ in range(2)]
+        await asyncio.sleep(0)
+        for each in leaving:
+            each.cancel()
+        await asyncio.gather(*leaving, return_exceptions=True)
+        gate.set()
+        await holding
+        assert asked == []
+        assert await watch.ask(second_page, {}, {}) == "{}"
+        assert asked == [1]
+
+    assert run(test) == []
+
+
+def test_a_program_that_asks_a_cluster_that_hangs_is_soon_told_that_it_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "DOUBT_AFTER_S", 0.01)
+    gate = threading.Event()
+    with cluster_away() as cluster:
+
+        def ask() -> Mapping[str, Any]:
+            gate.wait()
+            return {}
+
+        async def test(watch: Watch) -> None:
+            try:
+                with pytest.raises(Unreachable):
+                    await asyncio.wait_for(watch.ask(page(ask, needs_cluster=True), {}, {}), SOON_S)
+            finally:
+                gate.set()
 
         assert run(test, cluster) == []
 

@@ -14,14 +14,18 @@ from fencepost.diagnose.collect.partitions import collect_lso, ends_of
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, GroupSnapshot, GroupsSnapshot, LsoSnapshot
 
 
-def collect_groups(client: KafkaClient) -> GroupsSnapshot:
-    """All consumer groups, with the offsets that they have committed, and those in transactions."""
+def collect_groups(client: KafkaClient, most_pending: int | None = None) -> GroupsSnapshot:
+    """All consumer groups, with the offsets that they have committed, and those in transactions.
+
+    `most_pending` limits the questions for the latter, if a group has not committed an offset for the partition before.
+    """
     listed = list_groups(client)
     groups = listed.found.values()
     existing = partitions_of(client)
     # While a transaction with offsets is open, the last stable offset of the partition that keeps them is behind.
     homes = ends_of(client, [where for where in existing if where.topic == OFFSETS_TOPIC])
-    pending = pending_offsets(client, groups, {where.partition for where, ends in homes.found.items() if ends.gap > 0})
+    behind = {where.partition for where, ends in homes.found.items() if ends.gap > 0}
+    pending = pending_offsets(client, groups, behind, most_pending)
     read = read_offsets(client, groups)
     offsets = merged(read.found, pending.found)
     # A group may keep offsets of a topic that was deleted.

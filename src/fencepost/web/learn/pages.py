@@ -42,8 +42,10 @@ class Learn:
 
     def close(self) -> None:
         self._is_closed.set()
-        self.runs.close_all()
+        runs = threading.Thread(target=self.runs.close_all)
+        runs.start()
         self.playgrounds.close_all()
+        runs.join()
 
     def _sweep(self) -> None:
         while not self._is_closed.wait(SWEEP_S):

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 MOST = 6
 IDLE_S = 600.0
+CLOSE_S = 4.0
 
 
 class EmbeddedSession(Protocol):
@@ -37,7 +38,7 @@ class Sessions(Generic[T]):
         self._most = most
         self._idle_s = idle_s
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._is_closed = False
         self._opening = 0
         self._open: dict[str, T] = {}
@@ -54,19 +55,20 @@ class Sessions(Generic[T]):
                     f"hint: close one, or wait: a session that is not used for {self._idle_s / 60:g} minutes is closed"
                 )
             self._opening += 1
+        id_ = secrets.token_urlsafe(12)
         try:
             session = make()
+            with self._lock:
+                is_late = self._is_closed
+                if not is_late:
+                    self._open[id_] = session
+                    self._used[id_] = self._clock()
+            if is_late:
+                session.close()
         finally:
             with self._lock:
                 self._opening -= 1
-        id_ = secrets.token_urlsafe(12)
-        with self._lock:
-            is_late = self._is_closed
-            if not is_late:
-                self._open[id_] = session
-                self._used[id_] = self._clock()
-        if is_late:
-            session.close()
+                self._lock.notify_all()
         return id_, session
 
     def find(self, id_: str) -> T | None:
@@ -101,9 +103,17 @@ class Sessions(Generic[T]):
             self.close(id_)
 
     def close_all(self) -> None:
-        """Close every session; no more can be opened."""
+        """Close every session at the same time, also those that are being opened; no more can be opened.
+
+        Returns after CLOSE_S at the latest: a session that takes longer ends with the process.
+        """
+        deadline = time.monotonic() + CLOSE_S
         with self._lock:
             self._is_closed = True
-            left = list(self._open)
-        for id_ in left:
-            self.close(id_)
+            closing = [threading.Thread(target=self.close, args=(id_,), daemon=True) for id_ in self._open]
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            thread.join(max(deadline - time.monotonic(), 0))
+        with self._lock:
+            self._lock.wait_for(lambda: self._opening == 0, max(deadline - time.monotonic(), 0))

@@ -17,7 +17,7 @@ from fencepost.web.learn.demos import Demo
 from fencepost.web.learn.watching import BrokerWatcher, Document, Observation
 
 PACE_S = 1.5
-CLOSE_S = 5.0
+CLOSE_S = 2.0
 # The longest that a broker allows by default. A run that is idle for less is closed.
 LONGEST_TIMEOUT_MS = 900_000
 
@@ -98,12 +98,12 @@ class DemoRun(Stage):
         """End the demo and its processes."""
         with self._changed:
             self._is_closed = True
+            broker = self._broker if self._status == WORKING else None
             self._changed.notify_all()
-        self._thread.join(CLOSE_S)
-        broker = self._broker
-        if self._thread.is_alive() and broker is not None:
-            # A client waits for an answer. It ends sooner without its broker.
+        if broker is not None:
+            # The step may take long. Without its broker it cannot change anything, and the folder can be removed.
             broker.kill()
+        self._thread.join(CLOSE_S)
 
     # --- for the demo -------------------------------------------------------------------------------------
 
@@ -119,15 +119,17 @@ class DemoRun(Stage):
     @contextmanager
     def broker(self, settings: Mapping[str, object] | None = None) -> Iterator[Broker]:
         """A broker for a demo that does not start its own, in a temporary folder."""
-        with (
-            tempfile.TemporaryDirectory(prefix="fencepost-learn-", ignore_cleanup_errors=True) as folder,
-            Broker(data=folder, settings=settings) as broker,
-        ):
-            self.enter(broker)
-            yield broker
+        with tempfile.TemporaryDirectory(prefix="fencepost-learn-", ignore_cleanup_errors=True) as folder:
+            broker = Broker(data=folder, settings=settings)
+            self.enter(broker)  # Before its start, so that `close` can end it then.
+            with broker:
+                yield broker
 
     def enter(self, broker: Broker) -> None:
-        self._broker = broker
+        with self._changed:
+            if self._is_closed:
+                raise RunClosed
+            self._broker = broker
         self._watcher = BrokerWatcher()
 
     def let_time_pass(self, ms: int) -> None:

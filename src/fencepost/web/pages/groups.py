@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fencepost.client.client import KafkaClient
+from fencepost.diagnose.collect.affected import MOST_ASKED
 from fencepost.diagnose.collect.groups import collect_group, collect_groups
 from fencepost.diagnose.commands import for_cluster
 from fencepost.diagnose.groups import (
@@ -42,8 +44,12 @@ PARTITION_ORDERS: Mapping[str, Callable[[GroupPartition], Any]] = {
 MEMBER_ORDERS: Mapping[str, Callable[[dict[str, Any]], Any]] = {"member_id": lambda member: member["member_id"]}
 
 
+def collect_groups_quickly(client: KafkaClient) -> GroupList:
+    return diagnose_groups(collect_groups(client, MOST_ASKED))
+
+
 def ask_groups(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> dict[str, Any]:
-    return groups_document(diagnose_groups(cluster.recent(collect_groups, GROUPS_EVERY_S)), query)
+    return groups_document(cluster.recent(collect_groups_quickly, GROUPS_EVERY_S), query)
 
 
 def groups_document(groups: GroupList, query: Mapping[str, str]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from fencepost.web.learn.sessions import Sessions, TooMany
@@ -91,10 +93,22 @@ def test_the_end_closes_every_session_and_opens_no_more() -> None:
 def test_a_session_that_is_made_during_the_end_is_closed_too() -> None:
     sessions: Sessions[Kept] = Sessions()
 
-    def make() -> Kept:
-        sessions.close_all()
-        return Kept()
+    late = Kept()
+    was_closed: list[bool] = []
 
-    id_, late = sessions.open(make)
-    assert late.is_closed
+    def end() -> None:
+        sessions.close_all()
+        was_closed.append(late.is_closed)
+
+    ending = threading.Thread(target=end)
+
+    def make() -> Kept:
+        ending.start()
+        while not sessions._is_closed:
+            pass
+        return late
+
+    id_, _ = sessions.open(make)
     assert sessions.find(id_) is None
+    ending.join()
+    assert was_closed == [True], "the end waits for it"
