@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "testing",
         "verify",
         "web",
-    },  # fmt: skip
+    },
     # `import fencepost` must stay cheap; `python -m fencepost` is the command line.
     "__init__": set(),
     "__main__": {"cli", "interrupts"},
