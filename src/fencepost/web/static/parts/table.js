@@ -50,13 +50,22 @@ const TYPING_MS = 250;
 export function Search({ label, value, onSearch }) {
   const [text, setText] = useState(value);
   const timer = useRef(0);
-  useEffect(() => setText(value), [value]);
+  // What was asked and is not answered yet. An answer must not replace what was typed meanwhile.
+  const asked = useRef([]);
+  useEffect(() => {
+    const answered = asked.current.indexOf(value);
+    asked.current = answered < 0 ? [] : asked.current.slice(answered + 1);
+    if (answered < 0) setText(value);
+  }, [value]);
   useEffect(() => () => clearTimeout(timer.current), []);
   const search = (event) => {
     const typed = event.target.value;
     setText(typed);
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => onSearch(typed), TYPING_MS);
+    timer.current = setTimeout(() => {
+      asked.current.push(typed);
+      onSearch(typed);
+    }, TYPING_MS);
   };
   return html`<label class="search">${label} <input type="search" value=${text} onInput=${search} /></label>`;
 }
