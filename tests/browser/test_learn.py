@@ -88,6 +88,8 @@ def test_a_demo_plays_by_itself_to_its_report(page: Page, learning: WebServer) -
     page.get_by_role("button", name="Next").click()
     expect(page.get_by_role("heading", name="What came out")).to_be_visible()
     assert page.locator(".learn-fails").count() == 0
+        for table in shown.locator(".learn-scroll").all():
+            assert table.evaluate("table => table.scrollWidth <= table.clientWidth"), table.get_attribute("aria-label")
     assert page.locator(".learn-holds").count() > 0
     close_run(page)
 

@@ -1,5 +1,6 @@
 // A demo, step by step: next, play, pause; each step with its requests, states and records.
 import { html, useEffect, useRef, useState } from "../view.js";
+import { Scroll } from "../parts/scroll.js";
 import { useStylesheet } from "../parts/stylesheet.js";
 import { Drawing, Records, Rpcs, Txns } from "./learn-parts.js";
 
@@ -158,7 +159,7 @@ function Report({ report }) {
 function Table({ rows, label }) {
   const columns = Object.keys(rows[0]);
   return html`
-    <div class="learn-scroll" tabindex="0" role="region" aria-label=${label}>
+    <${Scroll} kind="learn-scroll" label=${label}>
       <table>
         <thead>
           <tr>
@@ -169,6 +170,6 @@ function Table({ rows, label }) {
           ${rows.map((row, index) => html`<tr key=${index}>${columns.map((column) => html`<td key=${column}>${String(row[column])}</td>`)}</tr>`)}
         </tbody>
       </table>
-    </div>
+    <//>
   `;
 }

@@ -2,9 +2,10 @@
 import { html, useState } from "../view.js";
 import { State } from "../parts/badge.js";
 import { errorAddress } from "../parts/links.js";
+import { Scroll } from "../parts/scroll.js";
 import { useStylesheet } from "../parts/stylesheet.js";
 import { Prose } from "../parts/text.js";
-import { Drawing, Records, Scroll } from "./learn-parts.js";
+import { Drawing, Records, Refused, useLeaving } from "./learn-parts.js";
 
 export default function Playground({ data, query, setQuery, actNow }) {
   useStylesheet(new URL("./learn.css", import.meta.url));

@@ -1,10 +1,11 @@
 // Tables, with search and paging that the server does.
 import { html, useEffect, useRef, useState } from "../view.js";
+import { Scroll } from "./scroll.js";
 
 // `columns`: [{title, cell(row), sort?, isNumber?}]. `sort`: the name in the query, `-name` for the other direction.
 export function Table({ caption, columns, rows, keyOf, sort, onSort, empty = "nothing to show" }) {
   if (!rows.length) return html`<p class="empty">${empty}</p>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
+  return html`<${Scroll} label=${caption}>
     <table>
       <caption class="visually-hidden">${caption}</caption>
       <thead>
@@ -36,7 +37,7 @@ export function Table({ caption, columns, rows, keyOf, sort, onSort, empty = "no
         )}
       </tbody>
     </table>
-  </div>`;
+  <//>`;
 }
 
 const direction = (column, sort) =>
