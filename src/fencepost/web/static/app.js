@@ -159,10 +159,11 @@ function Frame({ Page }) {
     setQueryState(next);
   };
 
-  const post = (body) =>
+  const post = (body, more = {}) =>
     fetchJson(address, {
       method: "POST",
       headers: { "Content-Type": "application/json", "X-Fencepost": "1" },
+      ...more,
       body: JSON.stringify(body),
     });
 
@@ -187,7 +188,7 @@ function Frame({ Page }) {
       );
     });
   // Acts without a question: for what is not part of the cluster, such as a demo.
-  const actNow = (action, given = {}) => post({ ...given, action, confirm: true });
+  const actNow = (action, given = {}, more = {}) => post({ ...given, action, confirm: true }, more);
 
   const closeDialog = () => {
     dialog?.resolve?.(null);
