@@ -141,7 +141,10 @@ def test_a_token_is_entered_once(page: Page, page_troubles: list[str], workbench
 def test_an_address_without_a_page_keeps_the_navigation_and_says_what_to_do(
     page: Page, page_troubles: list[str], workbench: Workbench
 ) -> None:
-    for path, hint in (("/nowhere/<b>", "the workbench begins at /"), ("/tap", "start fencepost web with --tap HOST:PORT")):
+    for path, hint in (
+        ("/nowhere/<b>", "the workbench begins at /"),
+        ("/tap", "start fencepost web with --tap HOST:PORT"),
+    ):
         answer = page.goto(workbench.url(path))
         assert answer is not None
         assert answer.status == 404

@@ -199,11 +199,7 @@ def _registered(before: Txn | None, txn: Txn) -> str:
         )
     if before.producer_epoch == txn.producer_epoch:
         return "a producer asked for its epoch again (InitProducerId)"
-    who = (
-        "an operator fenced it"
-        if is_fenced_by_order(before, txn)
-        else "a producer registered (InitProducerId)"
-    )
+    who = "an operator fenced it" if is_fenced_by_order(before, txn) else "a producer registered (InitProducerId)"
     return (
         f"{who}: epoch {before.producer_epoch} -> {txn.producer_epoch}, producers with {before.producer_epoch} or less "
         "are fenced"

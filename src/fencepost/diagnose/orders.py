@@ -60,7 +60,9 @@ def what_fence_does(txn: DescribedTxn) -> str:
 
 def what_fence_means(txn: DescribedTxn) -> str:
     """What the order does to the transaction, to the epoch and to the producer that runs."""
-    aborts = "Readers with `read_committed` skip its records, and its offsets are dropped. " if is_open(txn.state) else ""
+    aborts = (
+        "Readers with `read_committed` skip its records, and its offsets are dropped. " if is_open(txn.state) else ""
+    )
     return (
         f"{aborts}The id gets a higher epoch than {txn.producer_epoch}. A producer that still runs learns it from its next "
         "request, which is refused (PRODUCER_FENCED or INVALID_PRODUCER_EPOCH), and has to be started again. Kafka has "

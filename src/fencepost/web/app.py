@@ -128,7 +128,9 @@ class Server:
 
     def not_found(self, request: Request) -> Response:
         path = request.url.path
-        refusal = Refusal(404, f"there is no page {path}", missing_option(path, self._left_out) or "the workbench begins at /")
+        refusal = Refusal(
+            404, f"there is no page {path}", missing_option(path, self._left_out) or "the workbench begins at /"
+        )
         if HTML not in request.headers.get("accept", "") or request.query_params.get(FORMAT) == "json":
             return refusal_response(refusal)
         problem = {"status": refusal.status, "error": refusal.error, "hint": refusal.hint}

@@ -166,7 +166,9 @@ class WebGuard:
         is_wrong = given is not None or kept is not None
         if "text/html" in headers.get("accept", ""):
             return self._login_page(WRONG_TOKEN if is_wrong else None)
-        refusal = WRONG_TOKEN if is_wrong else Refusal(401, "a token is needed", "send it as `Authorization: Bearer TOKEN`")
+        refusal = (
+            WRONG_TOKEN if is_wrong else Refusal(401, "a token is needed", "send it as `Authorization: Bearer TOKEN`")
+        )
         return refusal_response(refusal, {"www-authenticate": "Bearer"})
 
     async def _login(self, scope: Scope, receive: Receive) -> Response:

@@ -24,9 +24,7 @@ SWEEP_S = 10.0
 STEP_S = 10.0
 MOST_RUNS = 4
 MOST_PLAYGROUNDS = 4
-ENDED = (
-    "it has ended: it was closed, or not used for ten minutes, or its tab was left and another one needed the place"
-)
+ENDED = "it has ended: it was closed, or not used for ten minutes, or its tab was left and another one needed the place"
 
 Given = Mapping[str, Any]
 T = TypeVar("T", bound=EmbeddedSession)

@@ -34,7 +34,8 @@ def missed_step(before: ProducerSteps, error_code: int) -> MissedStep | None:
     name = before.name
     if not before.is_registered and error_code in WITHOUT_A_PRODUCER_ID:
         return MissedStep(
-            f"producer {name} has not registered yet, so it has no producer id and sent -1. No other producer fenced it",
+            f"producer {name} has not registered yet, so it has no producer id and sent -1; no other producer fenced "
+            "it",
             "click Register, then Begin, Produce and Commit. A real client sends nothing before `initTransactions()`",
         )
     if error_code != errors.INVALID_TXN_STATE or before.may_have_written:
@@ -46,7 +47,7 @@ def missed_step(before: ProducerSteps, error_code: int) -> MissedStep | None:
             "click Begin, then Produce, then Commit. A real client refuses this and sends nothing",
         )
     return MissedStep(
-        f"the transaction of producer {name} is empty. The coordinator learns of a transaction from its first record or "
-        "offset, so it has none to end",
+        f"the transaction of producer {name} is empty. The coordinator learns of a transaction from its first record "
+        "or offset, so it has none to end",
         "click Produce or Add offsets first. A real client ends an empty transaction without a request",
     )
