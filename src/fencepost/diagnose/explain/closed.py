@@ -97,8 +97,8 @@ def last_abort(history: Sequence[LogEntry]) -> tuple[Abort, Txn] | None:
 
 
 AFTER_AN_ORDER = Action(
-    advice="its producer is refused from now on (PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH) and has to be started again; "
-    "if none is to use the id any more, there is nothing to do"
+    advice="its producer is refused from now on (PRODUCER_FENCED or INVALID_PRODUCER_EPOCH) and has to be started "
+    "again; if none is to use the id any more, there is nothing to do"
 )
 
 
