@@ -65,9 +65,9 @@ def what_fence_means(txn: DescribedTxn) -> str:
     )
     return (
         f"{aborts}The id gets a higher epoch than {txn.producer_epoch}. A producer that still runs learns it from its "
-        "next request, which is refused (PRODUCER_FENCED or INVALID_PRODUCER_EPOCH), and has to be started again. Kafka has "
-        "no order that aborts a transaction and spares its producer: `txn abort` and `txn fence` send the same request "
-        "(InitProducerId)."
+        "next request, which is refused (PRODUCER_FENCED or INVALID_PRODUCER_EPOCH), and has to be started again. "
+        "Kafka has no order that aborts a transaction and spares its producer: `txn abort` and `txn fence` send the "
+        "same request (InitProducerId)."
     )
 
 
