@@ -42,6 +42,28 @@ def close_run(page: Page) -> None:
     expect(page.get_by_role("button", name="Start", exact=True)).to_be_visible()
 
 
+def open_playground(page: Page, learning: WebServer) -> None:
+    page.goto(address(learning, "/learn/playground"))
+    page.get_by_role("button", name="Open a playground").click()
+    expect(page.get_by_role("region", name="The last click")).to_be_visible()
+
+
+def close_playground(page: Page) -> None:
+    page.get_by_role("button", name="Close the playground").click()
+    expect(page.get_by_role("button", name="Open a playground")).to_be_visible()
+
+
+def is_in_sight(what: Locator) -> bool:
+    """Whether its middle is inside the window, and nothing covers it. The page does not scroll for this."""
+    return bool(
+        what.evaluate("""element => {
+            const box = element.getBoundingClientRect();
+            const found = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+            return found !== null && (element.contains(found) || found.contains(element));
+        }""")
+    )
+
+
 def run_id(page: Page) -> str:
     return page.url.partition("?")[2]
 
@@ -66,6 +88,8 @@ def test_brew_is_walked_from_its_registration_to_complete(page: Page, learning: 
             found = cells(shown, "Records in __transaction_state")
             assert [re.sub(r"[^\w ]+ ?", "", cell) for cell in found] == expected
         expect(shown.locator(".learn-txns")).to_contain_text(twin["txns"][0]["state"])
+        for table in shown.locator(".learn-scroll").all():
+            assert table.evaluate("table => table.scrollWidth <= table.clientWidth"), table.get_attribute("aria-label")
     last = steps(page).nth(3)
     expect(last.locator(".learn-txns")).to_contain_text("CompleteCommit")
     assert [cell.split(" ")[0] for cell in cells(last, "Requests")] == ["EndTxn"]
@@ -117,6 +141,90 @@ def test_the_playground_shows_a_commit_and_a_fenced_zombie(page: Page, learning:
     assert barriers(page) == []
     page.get_by_role("button", name="Close the playground").click()
     expect(page.get_by_role("button", name="Open a playground")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_answer_is_in_sight_of_the_button_that_was_pressed(page: Page, learning: WebServer, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    open_playground(page, learning)
+    latest = page.get_by_role("region", name="The last click")
+    for number, name in enumerate(("Begin", "Register", "Commit", "Mend the network", "Allow everything"), 1):
+        button = page.get_by_role("button", name=name, exact=True)
+        button.click()
+        answer = latest.locator(".learn-said")
+        expect(answer).to_contain_text(f"{number}.")
+        assert is_in_sight(button), name
+        assert is_in_sight(answer), name
+    recipe = page.locator(".learn-recipes > li", has_text="INVALID_REQUEST (42)")
+    recipe.locator("summary").first.click()
+    press = recipe.get_by_role("button", name="Start over and click this for me")
+    press.click()
+    answer = recipe.locator(".learn-answer")
+    expect(answer).to_have_text("INVALID_REQUEST (42)")
+    assert is_in_sight(press)
+    assert is_in_sight(answer)
+    assert not is_wider_than_the_window(page)
+    assert barriers(page) == []
+    close_playground(page)
+
+
+def test_a_chosen_mistake_is_made_once_and_a_step_that_was_left_out_is_named(page: Page, learning: WebServer) -> None:
+    open_playground(page, learning)
+    latest = page.get_by_role("region", name="The last click")
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(latest).to_contain_text("PRODUCER_FENCED (90)")
+    expect(latest).to_contain_text("producer A has not registered yet")
+    expect(latest).to_contain_text("click Register, then Begin, Produce and Commit")
+    expect(latest).not_to_contain_text("zombie")
+    page.get_by_role("button", name="Register", exact=True).click()
+    expect(latest).to_contain_text("InitProducerId v5 of A: NONE")
+    page.get_by_role("button", name="Commit", exact=True).click()
+    expect(latest).to_contain_text("it has not begun one since it registered")
+    mistake = page.get_by_label("Produce: how")
+    mistake.select_option("with a wrong checksum")
+    page.get_by_role("button", name="Produce", exact=True).click()
+    expect(latest).to_contain_text("CORRUPT_MESSAGE (2)")
+    expect(mistake).to_have_value("")
+    page.get_by_role("button", name="Produce", exact=True).click()
+    expect(latest).to_contain_text("Produce v12 of A: NONE")
+    close_playground(page)
+
+
+@pytest.mark.engines
+def test_a_closed_tab_frees_its_place_and_a_full_workbench_says_so(
+    page: Page, page_troubles: list[str], learning: WebServer
+) -> None:
+    tabs = [page.context.new_page() for _ in range(4)]
+    for tab in tabs:
+        open_playground(tab, learning)
+    page.goto(address(learning, "/learn/playground"))
+    page.get_by_role("button", name="Open a playground").click()
+    refused = page.get_by_role("alert")
+    expect(refused).to_contain_text("4 playgrounds are open, and this workbench runs no more at once")
+    expect(refused).to_contain_text("close one, or the tab that shows it")
+    tabs[0].close()
+    opened = page.get_by_role("region", name="The last click")
+    while not opened.is_visible():  # The word of a tab that closes takes a moment.
+        page.get_by_role("button", name="Open a playground").click()
+        expect(opened.or_(refused)).to_be_visible()
+    for tab in (page, *tabs[1:]):
+        close_playground(tab)
+    page_troubles[:] = [trouble for trouble in page_troubles if "400" not in trouble]
+
+
+@pytest.mark.engines
+def test_a_playground_survives_a_reload_and_a_look_at_another_page(page: Page, learning: WebServer) -> None:
+    open_playground(page, learning)
+    page.get_by_role("button", name="Register", exact=True).click()
+    latest = page.get_by_role("region", name="The last click")
+    expect(latest).to_contain_text("InitProducerId v5 of A: NONE")
+    page.reload()
+    expect(latest).to_contain_text("InitProducerId v5 of A: NONE")
+    page.get_by_role("link", name="Errors").click()
+    expect(page.get_by_role("heading", name="Errors")).to_be_visible()
+    page.go_back()
+    expect(latest).to_contain_text("InitProducerId v5 of A: NONE")
+    close_playground(page)
 
 
 def test_a_recipe_clicks_by_itself_and_says_what_the_error_means(page: Page, learning: WebServer) -> None:

@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 from fencepost.testing import Broker
 from tests.browser.conftest import Workbench, barriers, is_wider_than_the_window
 from tests.command_line import run_fencepost
+from tests.txn_tools import producer_of
 from tests.web_server import TIMEOUT_S, web_server
 
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"> '\"&amp; \u202eright-to-left"
@@ -121,13 +122,67 @@ def test_a_token_is_entered_once(page: Page, page_troubles: list[str], workbench
         page.goto(server.url + "txns")
         page.get_by_label("Token of this workbench").fill("wrong")
         page.keyboard.press("Enter")
-        expect(page.get_by_text("this is not the token")).to_be_visible()
+        expect(page.get_by_role("alert")).to_contain_text("that token is not the right one")
         assert barriers(page) == []
+        page.goto(server.url + "txns?token=wrong&state=open")
+        expect(page.get_by_role("alert")).to_contain_text("that token is not the right one")
+        expect(page.get_by_role("alert")).to_contain_text("--token-file")
         page.get_by_label("Token of this workbench").fill(file.read_text())
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", name="Transactional ids")).to_be_visible()
+        assert page.url == server.url + "txns?state=open"
         page.goto(server.url)
         expect(page.get_by_text("● live")).to_be_visible()
         assert not [trouble for trouble in page_troubles if "401" not in trouble]
         page_troubles.clear()
         page.close()
+
+
+def test_an_address_without_a_page_keeps_the_navigation_and_says_what_to_do(
+    page: Page, page_troubles: list[str], workbench: Workbench
+) -> None:
+    for path, hint in (
+        ("/nowhere/<b>", "the workbench begins at /"),
+        ("/tap", "start fencepost web with --tap HOST:PORT"),
+    ):
+        answer = page.goto(workbench.url(path))
+        assert answer is not None
+        assert answer.status == 404
+        expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+        expect(page.get_by_role("alert")).to_contain_text(f"there is no page {path}")
+        expect(page.get_by_role("alert")).to_contain_text(hint)
+        expect(page.get_by_role("status")).to_have_text("✖ not found")
+        assert barriers(page) == []
+        page.set_viewport_size({"width": 360, "height": 800})
+        assert not is_wider_than_the_window(page)
+    page.get_by_role("link", name="Transactions").click()
+    expect(page.get_by_role("heading", name="Transactional ids")).to_be_visible()
+    expect(page.get_by_role("status")).to_have_text("● live")
+    page_troubles[:] = [trouble for trouble in page_troubles if "404" not in trouble]
+
+
+def test_what_is_wider_than_the_window_shows_it_and_the_keyboard_reaches_it(page: Page, workbench: Workbench) -> None:
+    producer_of(workbench.servers, "wide-table")
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(workbench.url("/txns?search=wide-table"))
+    table = page.get_by_role("region", name="Transactional ids")
+    frame = page.locator(".scroll-frame", has=table)
+    arrows = "frame => ['::before', '::after'].map(edge => getComputedStyle(frame, edge).display !== 'none')"
+    expect(frame).to_have_attribute("data-right", "more")
+    assert frame.evaluate(arrows) == [False, True]
+    table.focus()
+    expect(table).to_be_focused()
+    page.keyboard.press("ArrowRight")
+    expect(frame).to_have_attribute("data-left", "more")
+    table.evaluate("element => element.scrollTo(element.scrollWidth, 0)")
+    expect(frame).to_have_attribute("data-right", "")
+    assert frame.evaluate(arrows) == [True, False]
+    assert barriers(page) == []
+    page.set_viewport_size({"width": 1280, "height": 800})
+    expect(frame).to_have_attribute("data-left", "")
+    assert frame.evaluate(arrows) == [False, False]
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(workbench.url("/txn/wide-table"))
+    machine = page.locator(".scroll-frame", has=page.get_by_role("region", name="State machine"))
+    expect(machine).to_have_attribute("data-right", "more")
+    assert machine.evaluate(arrows) == [False, True]

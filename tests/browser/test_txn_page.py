@@ -153,19 +153,26 @@ def test_brew_is_shown_step_by_step_as_the_broker_logs_it(page: Page, workbench:
 def test_the_page_aborts_after_a_question_and_shows_what_changed(page: Page, workbench: Workbench) -> None:
     write(producer_of(workbench.servers, "to-abort"), ORDERS, "half an order")
     page.goto(address(workbench, "to-abort"))
-    abort = page.get_by_role("button", name="Abort the transaction …")
+    abort = page.get_by_role("button", name="Abort the transaction and fence its producer …")
     abort.click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("This aborts its open transaction and fences producer")
+    expect(dialog).to_contain_text("A producer that still runs learns it from its next request, which is refused")
+    expect(dialog).to_contain_text("txn abort and txn fence send the same request")
     dialog.get_by_role("button", name="Cancel").click()
     expect(page.locator('.machine-state[data-state="Ongoing"]')).to_have_attribute("data-current", "yes")
     abort.click()
-    dialog.get_by_role("button", name="Abort the transaction").click()
-    expect(dialog).to_contain_text("`to-abort` is fenced: its open transaction is aborted")
+    dialog.get_by_role("button", name="Abort the transaction and fence its producer").click()
+    expect(dialog).to_contain_text("to-abort is fenced: its open transaction is aborted")
     dialog.get_by_role("button", name="Close").click()
     expect(page.locator('.machine-state[data-state="Empty"]')).to_have_attribute("data-current", "yes")
     expect(page.locator('.lanes-step[data-look="fenced"]')).to_have_count(2)
     expect(abort).to_have_count(0)
+    explained = page.get_by_role("region", name="What happened, and what to do")
+    expect(explained).to_contain_text("was decided by an operator, who fenced its producer")
+    expect(explained.locator("[data-order]")).to_contain_text("to-abort is fenced: its open transaction is aborted")
+    expect(explained).not_to_contain_text("a new producer registered the id")
+    expect(explained).not_to_contain_text("two processes")
     assert barriers(page) == []
 
 
@@ -243,13 +250,14 @@ def test_the_keyboard_opens_a_step_and_fences_a_producer(page: Page, workbench: 
     expect(page.locator('[data-source="record"]')).to_be_visible()
     page.keyboard.press("Space")
     expect(row).to_have_attribute("aria-expanded", "false")
-    page.get_by_role("button", name="Fence the producer …").focus()
+    fence = page.get_by_role("button", name="Abort the transaction and fence its producer …")
+    fence.focus()
     page.keyboard.press("Enter")
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_role("button", name="Fence the producer")).to_be_visible()
+    expect(dialog.get_by_role("button", name="Abort the transaction and fence its producer")).to_be_visible()
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    expect(page.get_by_role("button", name="Fence the producer …")).to_be_focused()
+    expect(fence).to_be_focused()
 
 
 @pytest.mark.engines

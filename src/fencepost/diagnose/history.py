@@ -41,6 +41,7 @@ class Abort(Enum):
     CLIENT = "by its client"
     TIMEOUT = "by its coordinator, because it was open for longer than its timeout"
     TAKEOVER = "by its coordinator, because a new producer registered the id"
+    ORDER = "by an operator, who fenced its producer"
     CLIENT_OR_TAKEOVER = "by its client, or by its coordinator because a new producer registered the id"
 
 
@@ -198,11 +199,7 @@ def _registered(before: Txn | None, txn: Txn) -> str:
         )
     if before.producer_epoch == txn.producer_epoch:
         return "a producer asked for its epoch again (InitProducerId)"
-    who = (
-        "an operator fenced it (txn fence)"
-        if is_fenced_by_order(before, txn)
-        else "a producer registered (InitProducerId)"
-    )
+    who = "an operator fenced it" if is_fenced_by_order(before, txn) else "a producer registered (InitProducerId)"
     return (
         f"{who}: epoch {before.producer_epoch} -> {txn.producer_epoch}, producers with {before.producer_epoch} or less "
         "are fenced"
@@ -210,7 +207,7 @@ def _registered(before: Txn | None, txn: Txn) -> str:
 
 
 def is_fenced_by_order(before: Txn | None, txn: Txn) -> bool:
-    """Whether an operator's `fencepost txn fence` wrote this record, and no producer."""
+    """Whether an operator's order wrote this record (`fencepost txn fence` or `abort`, or the workbench)."""
     return txn.state is EMPTY and before is not None and before.timeout_ms - txn.timeout_ms == FENCED_BY_ORDER_MS
 
 
@@ -229,10 +226,10 @@ def why_aborted(before: Txn | None, prepared: Txn, after: Txn | None = None) -> 
     open_ms = prepared.updated_ms - prepared.start_ms
     if prepared.start_ms >= 0 and open_ms > prepared.timeout_ms:
         return Abort.TIMEOUT
-    if by_epoch:
-        return Abort.TAKEOVER
-    if after is not None and after.state is EMPTY and after.updated_ms - prepared.updated_ms < TAKEOVER_MS:
-        return Abort.TAKEOVER
+    registered = after if after is not None and after.state is EMPTY else None
+    if by_epoch or (registered is not None and registered.updated_ms - prepared.updated_ms < TAKEOVER_MS):
+        is_order = registered is not None and is_fenced_by_order(prepared, registered)
+        return Abort.ORDER if is_order else Abort.TAKEOVER
     return Abort.CLIENT_OR_TAKEOVER
 
 

@@ -58,6 +58,19 @@ def what_fence_does(txn: DescribedTxn) -> str:
     return f"This {aborts}fences producer {txn.producer_id} (epoch {txn.producer_epoch}) of `{txn.transactional_id}`."
 
 
+def what_fence_means(txn: DescribedTxn) -> str:
+    """What the order does to the transaction, to the epoch and to the producer that runs."""
+    aborts = (
+        "Readers with `read_committed` skip its records, and its offsets are dropped. " if is_open(txn.state) else ""
+    )
+    return (
+        f"{aborts}The id gets a higher epoch than {txn.producer_epoch}. A producer that still runs learns it from its "
+        "next request, which is refused (PRODUCER_FENCED or INVALID_PRODUCER_EPOCH), and has to be started again. "
+        "Kafka has no order that aborts a transaction and spares its producer: `txn abort` and `txn fence` send the "
+        "same request (InitProducerId)."
+    )
+
+
 def what_stays_stuck(hanging: Collection[HangingTxn]) -> str:
     """What fencing does not end."""
     places = listed(h.where for h in hanging)

@@ -13,14 +13,14 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, compile_path
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from fencepost.web.body import json_object
 from fencepost.web.guard import Refusal, WebGuard, refusal_response
 from fencepost.web.page import Page, PageRefused
-from fencepost.web.pages import PAGES
+from fencepost.web.pages import OPTIONAL_PAGES, PAGES
 from fencepost.web.shell import STATIC, frame, shell
 from fencepost.web.watch import Problem, Watch, problem_document
 
@@ -71,6 +71,7 @@ class Server:
         self._watch = watch
         self._allow_actions = allow_actions
         self.pages = [page for page in pages if watch.cluster.is_named or not page.needs_cluster]
+        self._left_out = [page for page in (*pages, *OPTIONAL_PAGES) if page not in self.pages]
         self._navigation = [(page.nav, page.path) for page in self.pages if page.nav is not None]
 
     def routes(self) -> list[BaseRoute]:
@@ -118,18 +119,22 @@ class Server:
         except PageRefused as e:
             yield ServerSentEvent(json.dumps(problem_document(self._watch.problem_of(e))), event="problem")
 
-    def shell(self, script: str, title: str, page: Page | None, params: Mapping[str, str]) -> str:
-        can_act = page is not None and any(self._may(action.needs_permission) for action in page.actions.values())
-        return shell(
-            script,
-            title,
-            frame(
-                params=params,
-                navigation=self._navigation if page is not None else [],
-                can_act=can_act,
-                cluster=self._watch.cluster.name if page is not None else None,
-            ),
+    def shell(self, script: str, title: str, page: Page, params: Mapping[str, str]) -> str:
+        can_act = any(self._may(action.needs_permission) for action in page.actions.values())
+        return shell(script, title, self._frame(params=params, can_act=can_act))
+
+    def _frame(self, **more: Any) -> dict[str, object]:
+        return frame(navigation=self._navigation, cluster=self._watch.cluster.name, **more)
+
+    def not_found(self, request: Request) -> Response:
+        path = request.url.path
+        refusal = Refusal(
+            404, f"there is no page {path}", missing_option(path, self._left_out) or "the workbench begins at /"
         )
+        if HTML not in request.headers.get("accept", "") or request.query_params.get(FORMAT) == "json":
+            return refusal_response(refusal)
+        problem = {"status": refusal.status, "error": refusal.error, "hint": refusal.hint}
+        return HTMLResponse(shell("", "Not found", self._frame(problem=problem)), 404, {"vary": "accept"})
 
     def _may(self, needs_permission: bool) -> bool:
         return self._allow_actions or not needs_permission
@@ -157,6 +162,18 @@ class Server:
         return JSONResponse({"action": given["action"], "is_done": is_confirmed, **answer})
 
 
+def missing_option(path: str, left_out: Sequence[Page]) -> str | None:
+    """How to get the page of an address, if the workbench was started without it."""
+    page = next((page for page in left_out if compile_path(page.path)[0].match(path)), None)
+    return None if page is None else f"start `fencepost web` with {page.option}, and it is there"
+
+
+def login_page(problem: Refusal | None) -> Response:
+    """The form for the token. It shows nothing else of the workbench."""
+    shown = None if problem is None else {"error": problem.error, "hint": problem.hint}
+    return HTMLResponse(shell("login.js", "Token", frame(problem=shown)), 401)
+
+
 def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     return JSONResponse(problem_document(problem), problem.status, headers)
 
@@ -174,7 +191,7 @@ def make_app(
     server = Server(watch, pages, allow_actions)
 
     async def not_found(request: Request, _: Exception) -> Response:
-        return refusal_response(Refusal(404, f"there is no page {request.url.path}", "the workbench begins at /"))
+        return server.not_found(request)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -186,7 +203,7 @@ def make_app(
         names=hosts,
         token=token,
         cookie=cookie,
-        login_page=lambda: HTMLResponse(server.shell("login.js", "Token", None, {}), 401),
+        login_page=login_page,
     )
     return Starlette(
         routes=[Mount("/static", StaticFolder(directory=STATIC)), *server.routes()],

@@ -47,6 +47,11 @@ class Refusal(NamedTuple):
     hint: str
 
 
+WRONG_TOKEN = Refusal(
+    401, "that token is not the right one", "the file that `fencepost web --token-file FILE` names has it"
+)
+
+
 def refused_host(host: str, names: Collection[str] | None) -> Refusal | None:
     """`names`: the names that this server goes by; None: any, because a token protects it."""
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
@@ -107,7 +112,7 @@ class WebGuard:
         names: Collection[str] | None,
         token: str | None,
         cookie: str,
-        login_page: Callable[[], Response],
+        login_page: Callable[[Refusal | None], Response],
     ) -> None:
         """`cookie` is the name of the cookie for the token, `login_page` the form for it."""
         self._app = app
@@ -155,14 +160,16 @@ class WebGuard:
             return self._with_cookie(RedirectResponse(here + (f"?{rest}" if rest else ""), 303), scope)
         if method == "POST" and path == "/login":
             return await self._login(scope, receive)
-        if path.startswith(WITHOUT_TOKEN) or is_token(token_of(headers, self._cookie), self._token):
+        kept = token_of(headers, self._cookie)
+        if path.startswith(WITHOUT_TOKEN) or is_token(kept, self._token):
             return None
+        is_wrong = given is not None or kept is not None
         if "text/html" in headers.get("accept", ""):
-            return self._login_page()
-        return refusal_response(
-            Refusal(401, "a token is needed", "send it as `Authorization: Bearer TOKEN`"),
-            {"www-authenticate": "Bearer"},
+            return self._login_page(WRONG_TOKEN if is_wrong else None)
+        refusal = (
+            WRONG_TOKEN if is_wrong else Refusal(401, "a token is needed", "send it as `Authorization: Bearer TOKEN`")
         )
+        return refusal_response(refusal, {"www-authenticate": "Bearer"})
 
     async def _login(self, scope: Scope, receive: Receive) -> Response:
         body = await json_object(Request(scope, receive), MOST_LOGIN_BYTES)
@@ -170,9 +177,7 @@ class WebGuard:
             return refusal_response(Refusal(400, "the body is not a short JSON object", 'send {"token": …}'))
         given = body.get("token")
         if not isinstance(given, str) or self._token is None or not is_token(given, self._token):
-            return refusal_response(
-                Refusal(401, "this is not the token", "`fencepost web --token-file` names its file")
-            )
+            return refusal_response(WRONG_TOKEN)
         return self._with_cookie(JSONResponse({"is_logged_in": True}), scope)
 
     def _with_cookie(self, response: Response, scope: Scope) -> Response:

@@ -12,7 +12,8 @@ Document = Mapping[str, Any]
 Params = Mapping[str, str]
 # Blocking, in a worker thread. The arguments are the cluster, the parameters of the address, and its query.
 Ask = Callable[[WatchedCluster, Params, Mapping[str, str]], Document]
-# The same for an action: the third argument is the JSON document that the browser sent. The answer has a `text`.
+# The same for an action: the third argument is the JSON document that the browser sent. The answer has a `text`, in
+# which a line is a paragraph.
 Act = Callable[[WatchedCluster, Params, Mapping[str, Any]], Document]
 
 REFRESH_S = 1.0
@@ -53,3 +54,5 @@ class Page:
     refresh_s: float = REFRESH_S
     # False: the page works without --bootstrap.
     needs_cluster: bool = True
+    # The option of `fencepost web` without which the page is not there.
+    option: str = "--bootstrap HOST:PORT"

@@ -37,11 +37,18 @@ def shell(script: str, title: str, frame: Mapping[str, object]) -> str:
 
 
 def frame(
-    *, params: Mapping[str, str], navigation: Sequence[tuple[str, str]], can_act: bool, cluster: str | None
+    *,
+    params: Mapping[str, str] | None = None,
+    navigation: Sequence[tuple[str, str]] = (),
+    can_act: bool = False,
+    cluster: str | None = None,
+    problem: Mapping[str, object] | None = None,
 ) -> dict[str, object]:
+    """`problem`: why there is no page, or what was wrong with the token."""
     return {
-        "params": dict(params),
+        "params": dict(params or {}),
         "navigation": [{"label": label, "href": href} for label, href in navigation],
         "can_act": can_act,
         "cluster": cluster,
+        "problem": problem,
     }

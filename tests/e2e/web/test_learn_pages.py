@@ -80,10 +80,14 @@ def test_a_click_needs_no_permission_but_the_header_that_keeps_other_sites_out(s
 def test_there_are_few_playgrounds_and_the_end_of_the_server_is_the_end_of_their_brokers() -> None:
     with web_server(None) as server:
         for _ in range(4):
-            act(server, "/learn/brew", "start")
+            run = act(server, "/learn/brew", "start")["run"]
         answer = server.post("/learn/zombie", {"action": "start", "confirm": True})
         assert answer.status == 400
-        assert answer.document["error"] == "4 sessions are open, and at most 4 may be"
+        assert answer.document["error"].startswith("4 demos are open, and this workbench runs no more at once")
+        assert answer.document["hint"].startswith("close one, or the tab that shows it")
+        act(server, "/learn/brew", "leave", run=run)
+        act(server, "/learn/zombie", "start")
+        assert "it has ended" in server.document(f"/learn/brew?run={run}")["ended"]
         act(server, "/learn/playground", "open")
         brokers = psutil.Process(server.process.pid).children(recursive=True)
         folders = {folder for broker in brokers for folder in broker.cmdline() if "fencepost-playground-" in folder}

@@ -212,13 +212,31 @@ def test_a_fence_from_the_page_asks_first_and_says_what_it_changed(bench: Bench)
     write(producer_of(bench.servers, bench.id), bench.topic, "half an order", (0,))
     says = bench.says("fence")
     assert says.startswith("This aborts its open transaction and fences producer ")
+    assert "The id gets a higher epoch than 0." in says
     assert bench.ask()["machine"]["current"] == "Ongoing"
     done = bench.act("fence")
     assert done["text"].startswith(f"`{bench.id}` is fenced: its open transaction is aborted and its producer (id ")
     assert [(p["last_stable_offset_before"], p["last_stable_offset"]) for p in done["ended"]["partitions"]] == [(0, 2)]
-    [decided, _, registered] = ends_of(bench.ask_until("Empty"), bench)
+    document = bench.ask_until("Empty")
+    [decided, _, registered] = ends_of(document, bench)
     assert decided[:3] == ("PrepareAbort", "fenced", "operator")
     assert registered[:3] == ("Empty", "fenced", "operator")
+    assert document["explanation"]["cause"] == "aborted_by_order"
+    assert "was decided by an operator, who fenced its producer" in document["explanation"]["paragraph"]
+    assert not any("two processes" in action["advice"] for action in document["explanation"]["actions"])
+    assert [order["text"] for order in document["orders"]] == [done["text"]]
+
+
+@on_both
+def test_a_fence_of_an_idle_producer_is_explained_as_that(bench: Bench) -> None:
+    producer_of(bench.servers, bench.id)
+    assert "aborts" not in bench.says("fence").partition("\n")[0]
+    bench.act("fence")
+    explanation = bench.ask()["explanation"]
+    assert explanation["cause"] == "fenced_by_order"
+    assert "(Empty): an operator fenced its producer " in explanation["paragraph"]
+    producer_of(bench.servers, bench.id)
+    assert bench.ask()["explanation"]["cause"] == "registered"
 
 
 @on_both

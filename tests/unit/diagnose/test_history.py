@@ -45,13 +45,16 @@ def test_a_producer_that_takes_over_fences_the_one_before() -> None:
 
 def test_an_order_of_an_operator_is_told_from_the_registration_of_a_producer() -> None:
     fenced = causes_of(entry(EMPTY, -900), entry(EMPTY, -100, epoch=5, timeout_ms=59_999))[1]
-    assert fenced == "an operator fenced it (txn fence): epoch 4 -> 5, producers with 4 or less are fenced"
+    assert fenced == "an operator fenced it: epoch 4 -> 5, producers with 4 or less are fenced"
 
 
 def test_a_new_producer_id_whose_epochs_are_not_used_up_comes_from_a_start_after_a_loss() -> None:
     replaced = causes_of(entry(COMPLETE_COMMIT, -900), entry(EMPTY, -100, epoch=0, producer_id=8))[1]
     assert replaced.startswith("the broker gave it a new id, 8, because records may be lost")
     assert replaced.endswith("producers with 7 are refused")
+
+
+FENCED_BY_ORDER = entry(EMPTY, -900, epoch=6, timeout_ms=59_999)
 
 
 def prepared(*, epoch: int, version: int, open_ms: int = 5_000) -> LogEntry:
@@ -72,6 +75,9 @@ def prepared(*, epoch: int, version: int, open_ms: int = 5_000) -> LogEntry:
         (entry(ONGOING, -6000, version=2), prepared(epoch=5, version=2), entry(ONGOING, -9), Abort.CLIENT_OR_TAKEOVER),
         (entry(ONGOING, -6000, version=2), prepared(epoch=5, version=2), entry(EMPTY, -900, epoch=6), Abort.TAKEOVER),
         (entry(ONGOING, -62000, version=2), prepared(epoch=5, version=2, open_ms=61_000), None, Abort.TIMEOUT),
+        # An operator's order registers with a timeout that is lower by a millisecond.
+        (entry(ONGOING, -6000), prepared(epoch=5, version=0), FENCED_BY_ORDER, Abort.ORDER),
+        (entry(ONGOING, -6000, version=2), prepared(epoch=5, version=2), FENCED_BY_ORDER, Abort.ORDER),
         # Compaction has removed the record before.
         (None, prepared(epoch=5, version=2), None, Abort.CLIENT_OR_TAKEOVER),
     ],

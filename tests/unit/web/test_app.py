@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from html import escape
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -93,6 +94,7 @@ PAGES = (
         },
     ),
     Page(path="/things", script="things.js", title="Things", nav="Things", ask=lambda *_: {}, needs_cluster=False),
+    Page(path="/topic/{id}", script="x.js", title="Topic", ask=lambda *_: {}),
     Page(path="/", script="x.js", title="X", nav="X", ask=lambda *_: {}),
 )
 
@@ -122,6 +124,36 @@ def test_a_name_that_a_browser_takes_for_a_folder_comes_in_the_query() -> None:
 def test_without_a_cluster_only_pages_that_need_none_are_there_and_the_first_is_the_start() -> None:
     answer = call(app(), "GET", "/")
     assert (answer.status, answer.headers["location"]) == (307, "/things")
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/nowhere", "the workbench begins at /"),
+        ("/topic/7", "start `fencepost web` with --bootstrap HOST:PORT, and it is there"),
+        ("/tap", "start `fencepost web` with --tap HOST:PORT, and it is there"),
+    ],
+)
+def test_an_address_without_a_page_is_a_page_for_a_browser_and_json_for_a_program(path: str, hint: str) -> None:
+    shown = call(app(), "GET", path, {"accept": "text/html,*/*;q=0.8"})
+    assert (shown.status, shown.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert escape(json.dumps(hint)) in shown.body
+    for answer in (call(app(), "GET", path), call(app(), "GET", f"{path}?format=json", {"accept": "text/html"})):
+        assert (answer.status, json.loads(answer.body)) == (404, {"error": f"there is no page {path}", "hint": hint})
+
+
+def test_a_wrong_token_is_called_wrong_and_a_missing_one_is_asked_for() -> None:
+    with_token = make_app(Watch(WatchedCluster(None), print), token="secret", pages=PAGES)
+    wrong = "that token is not the right one"
+    for target, headers in (
+        ("/things?token=guess", {}),
+        ("/things", {"authorization": "Bearer guess"}),
+        ("/things", {"cookie": "fencepost=guess"}),
+    ):
+        assert json.loads(call(with_token, "GET", target, headers).body)["error"] == wrong
+        assert wrong in call(with_token, "GET", target, {**headers, "accept": "text/html"}).body
+    assert json.loads(call(with_token, "GET", "/things").body)["error"] == "a token is needed"
+    assert wrong not in call(with_token, "GET", "/things", {"accept": "text/html"}).body
 
 
 def test_an_action_first_says_what_it_would_do() -> None:

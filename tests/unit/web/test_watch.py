@@ -98,7 +98,7 @@ def test_an_error_is_an_event_and_the_page_goes_on_after_it() -> None:
     async def test(watch: Watch) -> None:
         events = watch.follow(page(ask), {}, {})
         assert await first(events) == LiveEvent(
-            "problem", '{"error":"there is no transactional id orders","hint":null,"error_code":null}'
+            "problem", '{"status":404,"error":"there is no transactional id orders","hint":null,"error_code":null}'
         )
         state[0] = Unreachable("no broker can be reached\n\nhint: start one")
         while (event := await first(events)).name == "problem":

@@ -197,8 +197,9 @@ def explain(transactional_id: str, cluster: ClusterOptions, as_json: bool) -> No
     code is 1 if a transaction hangs that belongs or may belong to the id, or if no coordinator knows the id.
 
     With --json, `cause` is a code: hanging, hanging_nameless, duel, open, overdue, markers_under_way, markers_missing,
-    committed, aborted, aborted_by_client, aborted_by_timeout, aborted_by_takeover, aborted_by_client_or_takeover,
-    registered, expired or unknown_id. `deadline_ms` is when the coordinator aborts an open transaction.
+    committed, aborted, aborted_by_client, aborted_by_timeout, aborted_by_takeover, aborted_by_order,
+    aborted_by_client_or_takeover, registered, fenced_by_order, expired or unknown_id. `deadline_ms` is when the
+    coordinator aborts an open transaction.
 
     \b
     Example:

@@ -17,7 +17,7 @@ from fencepost.diagnose.explain.findings import (
     Findings,
 )
 from fencepost.diagnose.explain.requests import last_request
-from fencepost.diagnose.history import Abort, next_decision, why_aborted
+from fencepost.diagnose.history import Abort, is_fenced_by_order, next_decision, why_aborted
 from fencepost.diagnose.snapshot import LogEntry, TxnSnapshot
 from fencepost.diagnose.words import duration, instant
 from fencepost.machines.txn.states import COMPLETE_COMMIT, ONGOING, PREPARE_ABORT, Txn
@@ -36,19 +36,23 @@ def explain_closed(snapshot: TxnSnapshot, txn: DescribedTxn, is_all_well: bool) 
         text = f"The abort at {instant(prepared.updated_ms)}, {after} {duration(prepared.timeout_ms)}, was decided"
         findings.append(Finding(WHY, f"{text} {why.value}."))
         actions += _after_abort(why)
+    elif is_fenced(snapshot):
+        actions.append(AFTER_AN_ORDER)
     findings += [Finding(LAST_ACTIVITY, sentence) for sentence in last_request(snapshot)]
     if is_all_well:
         findings.append(Finding(READERS, f"It blocks no reader{as_known}."))
     if abort is not None:
         actions.append(Action(advice="to see every step", command=command("txn", "history", txn.transactional_id)))
-    elif is_all_well:
+    elif is_all_well and not actions:
         actions.append(Action(advice=f"there is nothing to do{as_known}"))
-    return Findings(tuple(findings), tuple(actions), (_cause(txn, abort[0] if abort is not None else None),))
+    return Findings(tuple(findings), tuple(actions), (_cause(snapshot, txn, abort[0] if abort is not None else None),))
 
 
-def _cause(txn: DescribedTxn, why: Abort | None) -> Cause:
+def _cause(snapshot: TxnSnapshot, txn: DescribedTxn, why: Abort | None) -> Cause:
     if why is not None:
         return Cause[f"ABORTED_BY_{why.name}"]
+    if is_fenced(snapshot):
+        return Cause.FENCED_BY_ORDER
     return {"CompleteCommit": Cause.COMMITTED, "CompleteAbort": Cause.ABORTED}.get(txn.state, Cause.REGISTERED)
 
 
@@ -57,13 +61,24 @@ def _how_it_ended(snapshot: TxnSnapshot, txn: DescribedTxn) -> str:
     ago = ""
     if record is not None:
         ago = f" {duration(snapshot.now_ms - record.updated_ms)} ago, at {instant(record.updated_ms)}"
-    producer = f"producer {txn.producer_id} (epoch {txn.producer_epoch}) registered{ago}"
+    if is_fenced(snapshot):
+        since = f"an operator fenced its producer{ago}, the epoch is {txn.producer_epoch} now, and no producer has"
+        registered = f"{since} registered since"
+    else:
+        registered = f"producer {txn.producer_id} (epoch {txn.producer_epoch}) registered{ago}, and has begun no "
+        registered += "transaction since"
     happened = {
-        "Empty": f"{producer}, and has begun no transaction since",
+        "Empty": registered,
         "CompleteCommit": f"its last transaction was committed{ago}",
         "CompleteAbort": f"its last transaction was aborted{ago}",
     }[txn.state]
     return f"No transaction of `{txn.transactional_id}` is open ({txn.state}): {happened}."
+
+
+def is_fenced(snapshot: TxnSnapshot) -> bool:
+    """Whether the order of an operator is the last that happened to the id."""
+    before, last = [None, None, *(entry.txn for entry in snapshot.history or ())][-2:]
+    return last is not None and is_fenced_by_order(before, last)
 
 
 def last_abort(history: Sequence[LogEntry]) -> tuple[Abort, Txn] | None:
@@ -81,6 +96,12 @@ def last_abort(history: Sequence[LogEntry]) -> tuple[Abort, Txn] | None:
     return None
 
 
+AFTER_AN_ORDER = Action(
+    advice="its producer is refused from now on (PRODUCER_FENCED or INVALID_PRODUCER_EPOCH) and has to be started "
+    "again; if none is to use the id any more, there is nothing to do"
+)
+
+
 def _after_abort(why: Abort) -> list[Action]:
     if why is Abort.TIMEOUT:
         return [
@@ -89,6 +110,8 @@ def _after_abort(why: Abort) -> list[Action]:
                 "the client's next request is refused, and it has to start again"
             )
         ]
+    if why is Abort.ORDER:
+        return [AFTER_AN_ORDER]
     if why is Abort.TAKEOVER:
         return [
             Action(

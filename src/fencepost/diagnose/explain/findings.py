@@ -28,8 +28,10 @@ class Cause(Enum):
     ABORTED_BY_CLIENT = "its client aborted its last transaction"
     ABORTED_BY_TIMEOUT = "its coordinator aborted its last transaction after the timeout"
     ABORTED_BY_TAKEOVER = "its coordinator aborted its last transaction for a new producer with the same id"
+    ABORTED_BY_ORDER = "an operator ended its last transaction and fenced its producer"
     ABORTED_BY_CLIENT_OR_TAKEOVER = "its client or a new producer ended its last transaction: the log does not tell"
     REGISTERED = "its producer has begun no transaction since it registered"
+    FENCED_BY_ORDER = "an operator fenced its producer, which had no open transaction"
     EXPIRED = "the id was removed because it had expired"
     UNKNOWN_ID = "its coordinator does not know the id"
 

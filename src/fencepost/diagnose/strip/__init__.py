@@ -1,4 +1,5 @@
 """The log of a partition as a strip: a window of records with their outcomes, markers, and offsets that are gone.
 
-`window.py` says what was read, `strip.py` decides, `contents.py` shows bytes. `collect/strip.py` does the I/O.
+`window.py` says what was read, `decoded.py` decodes it, `strip.py` decides, `contents.py` shows bytes.
+`collect/strip.py` does the I/O.
 """

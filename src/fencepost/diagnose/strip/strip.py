@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import takewhile
 
 from fencepost.diagnose.strip.contents import Content, content_of
+from fencepost.diagnose.strip.decoded import records_of
 from fencepost.diagnose.strip.window import LogWindow, ReadBatch, is_open
 from fencepost.diagnose.tail.documents import marker_fate
 from fencepost.diagnose.tail.outcomes import Fate, MarkerIndex, decide_fates
 from fencepost.diagnose.tail.text import shown_bytes
 from fencepost.diagnose.words import counted, instant
 from fencepost.protocol.batch import CODECS, BatchHeader, Corrupt
-from fencepost.protocol.records import Record, iter_records
+from fencepost.protocol.records import Record
 
 PREVIEW_CHARS = 60
 MOST_HEADERS = 100
-# A batch that is larger when it is uncompressed is not shown.
-MOST_UNCOMPRESSED_BYTES = 64 << 20
+Decode = Callable[[LogWindow, ReadBatch], list[Record]]
 
 # What a reader gets of an offset.
 GETS, SKIPS, WAITS = "gets", "skips", "waits"
@@ -118,8 +117,8 @@ class Strip:
     problems: tuple[str, ...]
 
 
-def diagnose_strip(window: LogWindow, open_offset: int | None = None) -> Strip:
-    """The strip of a window, and one offset of it opened."""
+def diagnose_strip(window: LogWindow, open_offset: int | None = None, decode: Decode = records_of) -> Strip:
+    """The strip of a window, and one offset of it opened. `decode` gives the records of a batch that are in it."""
     cells: list[Cell] = []
     unreadable = [
         Run(kind="unreadable", first_offset=d.first_offset, last_offset=d.last_offset, problem=d.problem)
@@ -128,7 +127,7 @@ def diagnose_strip(window: LogWindow, open_offset: int | None = None) -> Strip:
     opened = None
     for read, fate in zip(window.batches, _fates(window), strict=True):
         try:
-            records = list(_records(window, read))
+            records = decode(window, read)
         except Corrupt as e:
             first, last = read.header.base_offset, read.header.last_offset
             unreadable.append(Run(kind="unreadable", first_offset=first, last_offset=last, problem=str(e)))
@@ -173,15 +172,6 @@ def _is_surely_open(window: LogWindow, header: BatchHeader) -> bool:
     if window.open_since is None:
         return window.has_all_markers
     return is_open(header, window.open_since)
-
-
-def _records(window: LogWindow, read: ReadBatch) -> Iterator[Record]:
-    """The records of a batch that are in the window."""
-    if read.header.record_count == 0:
-        return iter(())  # Compaction keeps an empty batch, for the sequence numbers of its producer.
-    records = iter_records(read.content, MOST_UNCOMPRESSED_BYTES)
-    inside = takewhile(lambda record: record.offset < window.end_offset, records)
-    return (record for record in inside if record.offset >= window.first_offset)
 
 
 def _cell(window: LogWindow, read: ReadBatch, fate: Fate | None, record: Record) -> Cell:

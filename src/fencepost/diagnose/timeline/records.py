@@ -31,6 +31,8 @@ from fencepost.machines.txn.states import (
 from fencepost.protocol import errors
 from fencepost.protocol.transaction_version import TV2
 
+# The request behind both is the registration.
+REGISTERED = (Abort.TAKEOVER, Abort.ORDER)
 LOOKS = {
     ONGOING: Look.OPEN,
     PREPARE_COMMIT: Look.COMMITTED,
@@ -53,13 +55,7 @@ def is_order(record: Recorded) -> bool:
     txn = record.txn
     if txn is None:
         return False
-    if txn.state is PREPARE_ABORT:
-        return (
-            why_it_aborts(record) is Abort.TAKEOVER
-            and record.after is not None
-            and is_fenced_by_order(txn, record.after)
-        )
-    return is_fenced_by_order(record.before, txn)
+    return why_it_aborts(record) is Abort.ORDER or is_fenced_by_order(record.before, txn)
 
 
 def look_of(record: Recorded) -> Look:
@@ -90,7 +86,7 @@ def implied_request(record: Recorded) -> str | None:
     txn, cause = record.txn, why_it_aborts(record)
     if txn is None or txn.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
         return None
-    if txn.state is EMPTY or cause is Abort.TAKEOVER:
+    if txn.state is EMPTY or cause in REGISTERED:
         return INIT
     if txn.state is ONGOING:
         adds_offsets = _adds_offsets(record)
@@ -107,7 +103,7 @@ def request_behind(record: Recorded, requests: Requests) -> Rpc | None:
         return None
     if txn.state is EMPTY:
         return requests.behind_record(txn.updated_ms, {INIT})
-    if cause is Abort.TAKEOVER:
+    if cause in REGISTERED:
         # The coordinator answers with an error while it writes the markers of the abort.
         return requests.behind_record(txn.updated_ms, {INIT}, answers=(errors.NONE, errors.CONCURRENT_TRANSACTIONS))
     if txn.state in PREPARED:
@@ -125,7 +121,7 @@ def sent_by(record: Recorded, rpc: Rpc | None) -> Txn | None:
     txn, cause = record.txn, why_it_aborts(record)
     if txn is None or cause is Abort.TIMEOUT or txn.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
         return None
-    if cause is Abort.TAKEOVER:
+    if cause in REGISTERED:
         # The record of the new producer's registration.
         return record.after if record.after is not None and record.after.state is EMPTY else None
     if cause is Abort.CLIENT_OR_TAKEOVER and rpc is None:

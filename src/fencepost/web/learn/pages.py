@@ -20,11 +20,11 @@ from fencepost.web.page import Document, Page, PageAction, PageRefused, Params, 
 
 # A run is in the memory of this process, a playground is asked.
 RUN_REFRESH_S, PLAYGROUND_REFRESH_S = 0.5, 1.0
-SWEEP_S = 30.0
+SWEEP_S = 10.0
 STEP_S = 10.0
 MOST_RUNS = 4
 MOST_PLAYGROUNDS = 4
-ENDED = "it has ended: it was closed, or not used for ten minutes"
+ENDED = "it has ended: it was closed, or not used for ten minutes, or its tab was left and another one needed the place"
 
 Given = Mapping[str, Any]
 T = TypeVar("T", bound=EmbeddedSession)
@@ -34,8 +34,8 @@ class Learn:
     """The demos and playgrounds that are open. `close` ends every embedded broker."""
 
     def __init__(self) -> None:
-        self.runs: Sessions[DemoRun] = Sessions(MOST_RUNS)
-        self.playgrounds: Sessions[Playground] = Sessions(MOST_PLAYGROUNDS)
+        self.runs: Sessions[DemoRun] = Sessions(MOST_RUNS, what="demos")
+        self.playgrounds: Sessions[Playground] = Sessions(MOST_PLAYGROUNDS, what="playgrounds")
         self._is_closed = threading.Event()
         self._sweeper = threading.Thread(target=self._sweep, name="learn-sweeper", daemon=True)
         self._sweeper.start()
@@ -117,6 +117,11 @@ def close_demo(cluster: WatchedCluster, params: Params, given: Given) -> Documen
     return {"text": "closed"}
 
 
+def leave_demo(cluster: WatchedCluster, params: Params, given: Given) -> Document:
+    cluster.own(Learn).runs.leave(str(given.get("run", "")))
+    return {"text": "left"}
+
+
 DEMO = Page(
     path="/learn/{demo}",
     script="learn-demo.js",
@@ -130,6 +135,7 @@ DEMO = Page(
         "play": _steering(DemoRun.play),
         "pause": _steering(DemoRun.pause),
         "close": _own(close_demo),
+        "leave": _own(leave_demo),
     },
 )
 
@@ -177,6 +183,11 @@ def close_playground(cluster: WatchedCluster, params: Params, given: Given) -> D
     return {"text": "closed"}
 
 
+def leave_playground(cluster: WatchedCluster, params: Params, given: Given) -> Document:
+    cluster.own(Learn).playgrounds.leave(str(given.get("session", "")))
+    return {"text": "left"}
+
+
 def _playground(cluster: WatchedCluster, given: Given) -> Playground:
     playground = cluster.own(Learn).playgrounds.use(str(given.get("session", "")))
     if playground is None:
@@ -203,6 +214,7 @@ PLAYGROUND = Page(
         "click": _own(click_button),
         "recipe": _own(follow_recipe),
         "close": _own(close_playground),
+        "leave": _own(leave_playground),
     },
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fencepost.web.learn.pages import PAGES as LEARN
 from fencepost.web.page import Page
-from fencepost.web.pages import errors, groups, overview, partition, topics, txn, txns
+from fencepost.web.pages import errors, groups, overview, partition, tap, topics, txn, txns
 
 # In the order of the navigation. Learn comes first of those that need no cluster.
 PAGES: tuple[Page, ...] = (
@@ -19,3 +19,5 @@ PAGES: tuple[Page, ...] = (
     errors.TABLE_PAGE,
     errors.PAGE,
 )
+# Those that an option adds.
+OPTIONAL_PAGES: tuple[Page, ...] = (tap.PAGE,)

@@ -16,7 +16,8 @@ from fencepost.client.numbers import whole_number
 from fencepost.diagnose.collect.reading import TopicGone
 from fencepost.diagnose.collect.strip import MOST_RECORDS, Side, collect_strip
 from fencepost.diagnose.plain import plain
-from fencepost.diagnose.strip.strip import Strip, diagnose_strip
+from fencepost.diagnose.strip.decoded import DecodedBatches, records_of
+from fencepost.diagnose.strip.strip import Decode, Strip, diagnose_strip
 from fencepost.diagnose.strip.window import LogWindow
 from fencepost.diagnose.tail.starting import Start, StartKind
 from fencepost.web.cluster import WatchedCluster
@@ -49,7 +50,7 @@ def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> di
             window = collect_strip(client, where, wanted.start, wanted.side, wanted.record_count)
         except TopicGone as e:
             raise SubjectNotFound(str(e)) from None
-    return partition_document(window, wanted)
+    return partition_document(window, wanted, cluster.own(DecodedBatches).records_of)
 
 
 def _partition(params: Params) -> int:
@@ -94,11 +95,11 @@ def _time_ms(text: str) -> int:
         raise PageRefused(f"time={text} is no time: write it as 2026-03-01T12:00:00Z") from None
 
 
-def partition_document(window: LogWindow, wanted: WindowQuery) -> dict[str, Any]:
+def partition_document(window: LogWindow, wanted: WindowQuery, decode: Decode = records_of) -> dict[str, Any]:
     record = wanted.record
     if record is None and wanted.start.kind is StartKind.TIME and not window.remark:
         record = window.at_offset
-    return strip_document(diagnose_strip(window, record)) | {"is_following": wanted.is_following}
+    return strip_document(diagnose_strip(window, record, decode)) | {"is_following": wanted.is_following}
 
 
 def strip_document(strip: Strip) -> dict[str, Any]:

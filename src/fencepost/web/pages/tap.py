@@ -130,4 +130,12 @@ def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> di
     return tap_document(wire.address, wire.last(), query.get("search", ""))
 
 
-PAGE = Page(path="/tap", script="tap.js", title="On the wire", nav="Wire", ask=ask, needs_cluster=False)
+PAGE = Page(
+    path="/tap",
+    script="tap.js",
+    option="--tap HOST:PORT",
+    title="On the wire",
+    nav="Wire",
+    ask=ask,
+    needs_cluster=False,
+)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition
 from fencepost.client.client import KafkaClient
@@ -20,6 +23,7 @@ from fencepost.diagnose.orders import (
     order_fence,
     what_abort_does,
     what_fence_does,
+    what_fence_means,
     what_may_hang,
     what_stays_stuck,
     why_not_fence,
@@ -35,16 +39,42 @@ ROUND = "round"
 MOST_OFFSET = 2**63 - 1
 # In the answer to the question before an action, and in its confirmation: the transaction that the user was shown.
 ABOUT = "about"
+MOST_ORDERS = 200
+
+
+class DoneOrder(NamedTuple):
+    transactional_id: str
+    at_ms: int
+    text: str
+
+
+class DoneOrders:
+    """The last orders that were given from this workbench: the cluster's log does not show who gave them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._done: deque[DoneOrder] = deque(maxlen=MOST_ORDERS)
+
+    def add(self, transactional_id: str, text: str) -> None:
+        with self._lock:
+            self._done.append(DoneOrder(transactional_id, time.time_ns() // 1_000_000, text))
+
+    def of(self, transactional_id: str) -> list[DoneOrder]:
+        """Those about an id, the last one first."""
+        with self._lock:
+            return [order for order in reversed(self._done) if order.transactional_id == transactional_id]
 
 
 def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> Document:
     with cluster.client() as client:
         snapshot = cluster.own(Timelines).collect(client, params["transactional_id"], _number(query.get(ROUND, "")))
-    return txn_document(snapshot, cluster.arguments)
+    return txn_document(snapshot, cluster.arguments, cluster.own(DoneOrders).of(params["transactional_id"]))
 
 
-def txn_document(snapshot: TimelineSnapshot, arguments: Sequence[str] = ()) -> Document:
-    """`arguments` are the options with which a command line reaches the cluster."""
+def txn_document(
+    snapshot: TimelineSnapshot, arguments: Sequence[str] = (), orders: Sequence[DoneOrder] = ()
+) -> Document:
+    """`arguments` are the options with which a command line reaches the cluster, `orders` those from this workbench."""
     txn = snapshot.txn
     timeline = diagnose_timeline(snapshot)
     explanation = for_cluster(diagnose_txn(txn), arguments)
@@ -59,6 +89,7 @@ def txn_document(snapshot: TimelineSnapshot, arguments: Sequence[str] = ()) -> D
         "machine": machine_document(state, timeline.way),
         "timeline": plain(timeline),
         "explanation": plain(explanation),
+        "orders": [{"at_ms": order.at_ms, "text": order.text} for order in orders],
     }
 
 
@@ -102,13 +133,13 @@ def _says_fence(must_be_open: bool) -> Any:
         with cluster.client() as client:
             found = _settled(client, params["transactional_id"], must_be_open)
             snapshot = collect_txn(client, params["transactional_id"], ENTRIES_FOR_THE_LATEST)
-        texts = [what_fence_does(found)]
+        texts = [what_fence_does(found), what_fence_means(found)]
         if hanging := hanging_of(snapshot):
             texts.append(f"But {what_stays_stuck(hanging)}.")
         elif snapshot.nameless:
             texts.append(f"But {what_may_hang(snapshot.nameless)}: fencing does not end them.")
         texts += [f"It is not known whether a transaction hangs: {problem}" for problem in snapshot.problems]
-        return {"text": " ".join(texts), ABOUT: about(found)}
+        return {"text": "\n".join(texts), ABOUT: about(found)}
 
     return says
 
@@ -121,7 +152,7 @@ def _do_fence(must_be_open: bool) -> Any:
             found = _settled(client, params["transactional_id"], must_be_open)
             check_about(found, body.get(ABOUT))
             ended = order_fence(client, found, hanging_of(snapshot))
-        return ended_document(ended)
+        return _done(cluster, params, ended)
 
     return do
 
@@ -153,7 +184,13 @@ def _says_abort_hanging(cluster: WatchedCluster, params: Params, body: Mapping[s
 def _do_abort_hanging(cluster: WatchedCluster, params: Params, body: Mapping[str, Any]) -> Document:
     with cluster.client() as client:
         _, found = _hanging_on(client, body)
-        return ended_document(order_abort(client, found))
+        ended = order_abort(client, found)
+    return _done(cluster, params, ended)
+
+
+def _done(cluster: WatchedCluster, params: Params, ended: Ended) -> Document:
+    cluster.own(DoneOrders).add(params["transactional_id"], ended.summary)
+    return ended_document(ended)
 
 
 def ended_document(ended: Ended) -> Document:
@@ -170,7 +207,8 @@ PAGE = Page(
     title="Transactional id {transactional_id}",
     ask=ask,
     actions={
-        # As `fencepost txn abort ID`, `fencepost txn fence ID` and `fencepost txn abort --topic --partition`.
+        # As `fencepost txn abort ID`, `fencepost txn fence ID` and `fencepost txn abort --topic --partition`. The first
+        # two send the same request, and the first one is refused without an open transaction.
         "abort": PageAction(says=_says_fence(must_be_open=True), do=_do_fence(must_be_open=True)),
         "fence": PageAction(says=_says_fence(must_be_open=False), do=_do_fence(must_be_open=False)),
         "abort_hanging": PageAction(says=_says_abort_hanging, do=_do_abort_hanging),

@@ -1,7 +1,7 @@
 // The frame of every page: navigation, the state of the connection, and the live document that the page's own module draws.
 import { Component, html, render, useEffect, useRef, useState } from "./view.js";
 import { ActionDialog } from "./parts/dialog.js";
-import { Name, visible } from "./parts/text.js";
+import { Name, Prose, visible } from "./parts/text.js";
 import { clock } from "./parts/time.js";
 import { errorAddress } from "./parts/links.js";
 
@@ -69,13 +69,15 @@ class Shield extends Component {
 
 const Problem = ({ problem }) => html`<div class="banner danger" role="alert">
   <p><strong>${visible(problem.error)}</strong></p>
-  ${problem.hint && html`<p>${visible(problem.hint)}</p>`}
+  ${problem.hint && html`<p><${Prose}>${problem.hint}<//></p>`}
   ${problem.error_code != null && html`<p><a href=${errorAddress(problem.error_code)}>What does this error mean?</a></p>`}
 </div>`;
 
 function Connection({ state }) {
   if (state.lost) return html`<span class="badge danger">✖ the workbench has not answered since ${clock(state.lost)}</span>`;
   if (state.away) return html`<span class="badge danger">✖ the cluster has been away since ${clock(state.away.since_ms)}</span>`;
+  if (state.problem?.status === 404) return html`<span class="badge danger">✖ not found</span>`;
+  if (state.problem) return html`<span class="badge danger">✖ no answer</span>`;
   if (!state.data) return html`<span class="badge muted">○ asking</span>`;
   return html`<span class="badge committed">● live</span>`;
 }
@@ -159,8 +161,9 @@ function Frame({ Page }) {
     setQueryState(next);
   };
 
-  const post = (body) =>
+  const post = (body, more = {}) =>
     fetchJson(address, {
+      ...more,
       method: "POST",
       headers: { "Content-Type": "application/json", "X-Fencepost": "1" },
       body: JSON.stringify(body),
@@ -187,7 +190,7 @@ function Frame({ Page }) {
       );
     });
   // Acts without a question: for what is not part of the cluster, such as a demo.
-  const actNow = (action, given = {}) => post({ ...given, action, confirm: true });
+  const actNow = (action, given = {}, more = {}) => post({ ...given, action, confirm: true }, more);
 
   const closeDialog = () => {
     dialog?.resolve?.(null);
@@ -202,6 +205,7 @@ function Frame({ Page }) {
         <p>${visible(state.away.error)}</p>
         ${state.away.hint && html`<p>${visible(state.away.hint)}</p>`}
       </div>`}
+      ${state.problem && !state.data && html`<h1>${visible(document.title.replace(/ · Fencepost$/, ""))}</h1>`}
       ${state.problem && html`<${Problem} problem=${state.problem} />`}
       ${state.data
         ? html`<${Shield}>
@@ -215,6 +219,17 @@ function Frame({ Page }) {
     <${ActionDialog} state=${dialog} onClose=${closeDialog} />`;
 }
 
-const { default: Page, isAlone } = await import(`./pages/${script}`);
-// The form for the token is a page without a document.
-render(isAlone ? html`<${Page} />` : html`<${Frame} Page=${Page} />`, document.body);
+// An address without a page: the navigation, and what to do.
+const Missing = ({ problem }) => html`<${Header} state=${{ problem }} query=${queryOf(location.search)} />
+  <main id="content" tabindex="-1">
+    <h1>Not found</h1>
+    <${Problem} problem=${problem} />
+  </main>`;
+
+if (!script) {
+  render(html`<${Missing} problem=${frame.problem} />`, document.body);
+} else {
+  const { default: Page, isAlone } = await import(`./pages/${script}`);
+  // The form for the token is a page without a document.
+  render(isAlone ? html`<${Page} frame=${frame} />` : html`<${Frame} Page=${Page} />`, document.body);
+}

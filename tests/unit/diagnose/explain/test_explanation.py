@@ -190,6 +190,25 @@ def test_a_past_takeover_is_explained() -> None:
     assert "two processes use this transactional.id" in advice(explanation)
 
 
+def test_the_order_of_an_operator_is_not_explained_as_a_second_process() -> None:
+    explanation = closed(
+        entry(ONGOING, -9_000),
+        entry(PREPARE_ABORT, -5_000, epoch=5, start_ms=-9_000),
+        entry(COMPLETE_ABORT, -4_900, epoch=5, start_ms=-9_000),
+        entry(EMPTY, -4_800, epoch=6, timeout_ms=59_999),
+        state="Empty",
+    )
+    assert explanation.cause is Cause.ABORTED_BY_ORDER
+    assert "(Empty): an operator fenced its producer 4.8 s ago" in explanation.paragraph
+    assert "was decided by an operator, who fenced its producer." in explanation.paragraph
+    assert "a new producer" not in explanation.paragraph
+    assert "two processes" not in advice(explanation)
+    assert "has to be started again" in advice(explanation)
+    idle = closed(entry(EMPTY, -9_000), entry(EMPTY, -4_800, epoch=5, timeout_ms=59_999), state="Empty")
+    assert idle.cause is Cause.FENCED_BY_ORDER
+    assert "has to be started again" in advice(idle)
+
+
 def test_a_commit_leaves_nothing_to_do() -> None:
     explanation = closed(
         entry(ONGOING, -90_000),

@@ -12,6 +12,7 @@ from fencepost.protocol.produced import RefusedBatch, check_produce_batch
 from fencepost.web.learn.playground.batches import batch
 from fencepost.web.learn.playground.buttons import BUTTONS, OF_PRODUCER, Click, check, says
 from fencepost.web.learn.playground.messages import error_in, plain
+from fencepost.web.learn.playground.missed_steps import ProducerSteps, missed_step
 from fencepost.web.learn.playground.partition import partition_document
 from fencepost.web.learn.playground.recipes import RECIPES, WANTED
 
@@ -130,3 +131,28 @@ def test_each_button_says_what_it_does() -> None:
     assert {"begin", "produce", "add-offsets", "commit", "abort", "kill", "start", "delay-end", "clock"} <= labels
     assert all(button.about for button in BUTTONS.values())
     assert {button.name for button in OF_PRODUCER} <= labels
+
+
+NEW = ProducerSteps("A", is_registered=False, has_begun=False, may_have_written=False)
+REGISTERED = NEW._replace(is_registered=True)
+BEGUN = REGISTERED._replace(has_begun=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "code", "meaning"),
+    [
+        (NEW, errors.PRODUCER_FENCED, "has not registered yet"),
+        (NEW, errors.INVALID_PRODUCER_EPOCH, "has not registered yet"),
+        (NEW, errors.NETWORK_EXCEPTION, None),
+        (NEW, errors.NONE, None),
+        (REGISTERED, errors.INVALID_TXN_STATE, "has no transaction to end"),
+        (REGISTERED, errors.PRODUCER_FENCED, None),
+        (BEGUN, errors.INVALID_TXN_STATE, "is empty"),
+        (BEGUN._replace(may_have_written=True), errors.INVALID_TXN_STATE, None),
+    ],
+)
+def test_a_step_that_was_left_out_explains_an_error_only_if_it_is_the_cause(
+    before: ProducerSteps, code: int, meaning: str | None
+) -> None:
+    missed = missed_step(before, code)
+    assert (missed is None) if meaning is None else (missed is not None and meaning in missed.meaning)

@@ -30,7 +30,7 @@ def test_one_session_too_many_is_refused_until_another_is_closed() -> None:
     sessions: Sessions[Kept] = Sessions(most=2)
     first, _ = sessions.open(Kept)
     sessions.open(Kept)
-    with pytest.raises(TooMany, match="2 sessions are open"):
+    with pytest.raises(TooMany, match="2 sessions are open, and this workbench runs no more at once"):
         sessions.open(Kept)
     sessions.close(first)
     sessions.open(Kept)
@@ -50,6 +50,46 @@ def test_a_session_that_is_only_watched_is_closed_after_its_idle_time() -> None:
     assert sessions.find(watched) is None
     assert watched_session.is_closed
     assert sessions.find(used) is used_session
+
+
+def test_a_session_whose_tab_was_closed_gives_its_place_to_the_next_at_once() -> None:
+    sessions: Sessions[Kept] = Sessions(most=2)
+    _, shown = sessions.open(Kept)
+    left, left_session = sessions.open(Kept)
+    left_session.is_busy = True  # A demo that plays on.
+    sessions.leave(left)
+    sessions.open(Kept)
+    assert (left_session.is_closed, shown.is_closed) == (True, False)
+    with pytest.raises(TooMany):
+        sessions.open(Kept)
+
+
+def test_a_session_whose_tab_was_closed_is_closed_after_a_moment_unless_it_comes_back() -> None:
+    clock = Clock()
+    sessions: Sessions[Kept] = Sessions(clock=clock)
+    closed, closed_session = sessions.open(Kept)
+    reloaded, reloaded_session = sessions.open(Kept)
+    for id_ in (closed, reloaded):
+        sessions.leave(id_)
+        sessions.find(id_)  # The last look of the old page, which comes late.
+    clock.now = 10
+    sessions.find(reloaded)
+    clock.now = 31
+    sessions.close_idle()
+    assert (closed_session.is_closed, reloaded_session.is_closed) == (True, False)
+
+
+def test_only_if_every_place_is_taken_a_session_that_no_tab_shows_ends_for_another() -> None:
+    clock = Clock()
+    sessions: Sessions[Kept] = Sessions(most=2, clock=clock)
+    _, hidden = sessions.open(Kept)
+    shown, shown_session = sessions.open(Kept)
+    clock.now = 61
+    sessions.find(shown)
+    sessions.close_idle()
+    assert not hidden.is_closed
+    sessions.open(Kept)
+    assert (hidden.is_closed, shown_session.is_closed) == (True, False)
 
 
 def test_a_busy_session_is_not_idle() -> None:

@@ -28,6 +28,7 @@ from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
 from fencepost.web.learn.playground.batches import batch
 from fencepost.web.learn.playground.messages import error_in, plain
+from fencepost.web.learn.playground.missed_steps import ProducerSteps
 
 REQUEST_TIMEOUT_MS = 2000
 TIMEOUT_MS = 60_000
@@ -113,6 +114,7 @@ class SingleProducer:
         self.identity = ProducerIdentity(transactional_id, -1, -1)
         self.version: TransactionVersion = TV2
         self.is_in_txn = False
+        self._may_have_written = False
         self._written = 0
         self._sequences: dict[TopicPartition, int] = {}
         self._added: set[TopicPartition] = set()
@@ -127,9 +129,17 @@ class SingleProducer:
             "client": "TV2" if self.version is TV2 else "TV1",
             "producer_id": self.identity.producer_id,
             "producer_epoch": self.identity.producer_epoch,
-            "is_registered": self.identity.producer_id >= 0,
+            "is_registered": self.is_registered,
             "is_in_txn": self.is_in_txn,
         }
+
+    @property
+    def is_registered(self) -> bool:
+        return self.identity.producer_id >= 0
+
+    @property
+    def steps(self) -> ProducerSteps:
+        return ProducerSteps(self.name, self.is_registered, self.is_in_txn, self._may_have_written)
 
     def change_version(self, version: TransactionVersion) -> list[SentRequest]:
         self.version = version
@@ -144,7 +154,7 @@ class SingleProducer:
         sent = self._ask_coordinator(InitProducerIdRequest(named, timeout_ms, -1, -1), 5)
         if not sent.error_code and sent.answer is not None and named == id_:
             self._take(sent.answer)
-            self.is_in_txn = False
+            self.is_in_txn = self._may_have_written = False
         return [sent]
 
     def begin(self) -> list[SentRequest]:
@@ -183,6 +193,7 @@ class SingleProducer:
         )
         if last.error_code in LEADER_MOVED:
             self._forget_leader(where[0])
+        self._note_written(last)
         if not last.error_code:
             self._sequences[where] = sequence + 1
         return [*sent, last]
@@ -198,6 +209,7 @@ class SingleProducer:
             v3_and_below_topics=[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(t, p) for t, p in topics.items()],
         )
         sent = self._ask_coordinator(request, ADD_PARTITIONS_OF_CLIENTS)
+        self._note_written(sent)
         if not sent.error_code:
             self._added.update(partitions)
         return [sent]
@@ -208,6 +220,7 @@ class SingleProducer:
         sent: list[SentRequest] = []
         if self.version is TV1:
             sent.append(self._ask_coordinator(AddOffsetsToTxnRequest(*self.identity, group_id), 3))
+            self._note_written(sent[-1])
             if sent[-1].error_code:
                 return sent
         topic, partition = where
@@ -224,6 +237,7 @@ class SingleProducer:
         )
         key = group_id or "an empty group id has no coordinator"
         sent.append(self._send(lambda: self._client.coordinator(key, GROUP), request, COMMIT_OFFSETS[self.version]))
+        self._note_written(sent[-1])
         if sent[-1].error_code in COORDINATOR_MOVED:
             self._client.forget_coordinator(key, GROUP)
         return sent
@@ -231,11 +245,15 @@ class SingleProducer:
     def end(self, commit: bool) -> list[SentRequest]:
         sent = self._ask_coordinator(EndTxnRequest(*self.identity, commit), END[self.version])
         if not sent.error_code and sent.answer is not None:
-            self.is_in_txn = False
+            self.is_in_txn = self._may_have_written = False
             self._added.clear()
             if self.version is TV2:
                 self._take(sent.answer)
         return [sent]
+
+    def _note_written(self, sent: SentRequest) -> None:
+        """A request whose answer was lost may have been carried out."""
+        self._may_have_written |= sent.error_code in (errors.NONE, errors.NETWORK_EXCEPTION)
 
     # --- sending ------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from fencepost.protocol.messages import (
 from fencepost.protocol.transaction_version import TV1, TV2
 from fencepost.testing import Broker, BrokerFailed, OrderRefused
 from fencepost.web.learn.playground.buttons import BUTTONS, PRODUCERS, Click, check, says
+from fencepost.web.learn.playground.missed_steps import MissedStep, missed_step
 from fencepost.web.learn.playground.partition import collect_partition
 from fencepost.web.learn.playground.producer import (
     LONG_METADATA,
@@ -101,6 +102,7 @@ class Playground:
             raise BadClick(problem)
         with self._one_click:
             self._check_open()
+            before = self._producers[click.producer].steps
             try:
                 exchanges = self._do(click)
             except (BrokerFailed, OrderRefused, ClientError) as e:
@@ -111,7 +113,7 @@ class Playground:
                 "says": says(click),
                 "about": BUTTONS[click.button].about,
                 "click": click._asdict(),
-                "exchanges": [explained(each) for each in exchanges],
+                "exchanges": [explained(each, missed_step(before, each.error_code)) for each in exchanges],
             }
             self._clicks.appendleft(done)
             return done
@@ -371,11 +373,13 @@ def group_document(client: KafkaClient) -> Document:
     }
 
 
-def explained(sent: SentRequest) -> Document:
-    """The exchange, with what the table of errors says about its error."""
+def explained(sent: SentRequest, missed: MissedStep | None = None) -> Document:
+    """The exchange, with what the table of errors says about its error; `missed`: a better explanation."""
     document = sent.document()
     entry = TABLE.get(sent.error_code)
-    if sent.error_code and entry is not None:
+    if missed is not None:
+        document["explanation"] = {"meaning": missed.meaning, "what_to_do": missed.what_to_do}
+    elif sent.error_code and entry is not None:
         document["explanation"] = {
             "meaning": entry.meaning,
             "who": entry.who.value,

@@ -1,7 +1,8 @@
 // A demo, step by step: next, play, pause; each step with its requests, states and records.
 import { html, useEffect, useRef, useState } from "../view.js";
+import { Scroll } from "../parts/scroll.js";
 import { useStylesheet } from "../parts/stylesheet.js";
-import { Drawing, Records, Rpcs, Txns } from "./learn-parts.js";
+import { Drawing, Records, Refused, Rpcs, Txns, useLeaving } from "./learn-parts.js";
 
 const STATUS = {
   ready: "Ready. Next begins the story.",
@@ -17,13 +18,14 @@ export default function Demo({ data, query, setQuery, actNow }) {
   const { run } = data;
   const [problem, setProblem] = useState(null);
   const [isSent, setIsSent] = useState(false);
+  useLeaving(actNow, { run: query.run });
   const send = async (name, body = {}) => {
     setProblem(null);
     setIsSent(true);
     try {
       return await actNow(name, { ...body, run: query.run });
     } catch (error) {
-      setProblem(error.message);
+      setProblem(error.problem ?? { error: error.message });
       return null;
     } finally {
       setIsSent(false);
@@ -46,7 +48,7 @@ export default function Demo({ data, query, setQuery, actNow }) {
     <p>${data.about}</p>
     ${data.why_not && html`<p class="learn-missing" role="alert">It cannot play here: ${data.why_not}</p>`}
     ${data.ended && html`<p class="learn-missing" role="alert">This run is not here any more: ${data.ended}.</p>`}
-    ${problem && html`<p class="learn-missing" role="alert">${problem}</p>`}
+    <${Refused} problem=${problem} />
     <div class="learn-bar" role="toolbar" aria-label="The run">
       ${!run &&
       !data.why_not &&
@@ -158,7 +160,7 @@ function Report({ report }) {
 function Table({ rows, label }) {
   const columns = Object.keys(rows[0]);
   return html`
-    <div class="learn-scroll" tabindex="0" role="region" aria-label=${label}>
+    <${Scroll} kind="learn-scroll" label=${label}>
       <table>
         <thead>
           <tr>
@@ -169,6 +171,6 @@ function Table({ rows, label }) {
           ${rows.map((row, index) => html`<tr key=${index}>${columns.map((column) => html`<td key=${column}>${String(row[column])}</td>`)}</tr>`)}
         </tbody>
       </table>
-    </div>
+    <//>
   `;
 }

@@ -1,27 +1,45 @@
 // What the demos and the playground both show: requests, records of __transaction_state, states.
-import { html } from "../view.js";
+import { html, useEffect } from "../view.js";
 import { State } from "../parts/badge.js";
 import { Lanes } from "../parts/lanes.js";
 import { Machine } from "../parts/machine.js";
+import { Scroll } from "../parts/scroll.js";
 
-export function Scroll({ label, children }) {
-  return html`<div class="learn-scroll" tabindex="0" role="region" aria-label=${label}>${children}</div>`;
+// Says to the server that this tab is closed or shows another page, so that its broker does not run for nothing.
+export function useLeaving(actNow, given) {
+  const isOpen = Object.values(given).every((value) => value != null);
+  useEffect(() => {
+    if (!isOpen) return;
+    // The browser sends such a request also after the page has gone.
+    const leave = () => actNow("leave", given, { keepalive: true }).catch(() => {});
+    window.addEventListener("pagehide", leave);
+    return () => window.removeEventListener("pagehide", leave);
+  }, [isOpen, ...Object.values(given)]);
 }
 
+export const Refused = ({ problem }) =>
+  problem &&
+  html`<div class="learn-missing" role="alert">
+    <p>${problem.error}</p>
+    ${problem.hint && html`<p>${problem.hint}</p>`}
+  </div>`;
+
 const number = (value) => (value === null || value === undefined || value < 0 ? "–" : String(value));
+
+// A registration carries no producer id yet.
+const identity = (rpc) => (rpc.producer_id === null ? "–" : `id ${rpc.producer_id}, epoch ${number(rpc.producer_epoch)}`);
 
 export function Rpcs({ rpcs }) {
   if (!rpcs.length) return html`<p class="learn-muted">No request of a transaction was sent.</p>`;
   return html`
     <h3>Requests</h3>
-    <${Scroll} label="Requests">
+    <${Scroll} kind="learn-scroll" label="Requests">
       <table class="learn-rpcs">
         <thead>
           <tr>
             <th scope="col">request</th>
             <th scope="col">of</th>
-            <th scope="col">producer id</th>
-            <th scope="col">epoch</th>
+            <th scope="col">producer</th>
             <th scope="col">about</th>
             <th scope="col">answer</th>
             <th scope="col">took</th>
@@ -33,8 +51,7 @@ export function Rpcs({ rpcs }) {
               <tr key=${index}>
                 <td><b>${rpc.name}</b> v${rpc.version}</td>
                 <td>${rpc.transactional_id}</td>
-                <td>${number(rpc.producer_id)}</td>
-                <td>${number(rpc.producer_epoch)}</td>
+                <td>${identity(rpc)}</td>
                 <td>${rpc.about}</td>
                 <td>${rpc.result === null ? "not answered yet" : rpc.result}</td>
                 <td>${rpc.duration_us === null ? "" : `${(rpc.duration_us / 1000).toFixed(1)} ms`}</td>
@@ -51,7 +68,7 @@ export function Records({ records, title = "Records in __transaction_state" }) {
   if (!records.length) return html`<p class="learn-muted">No record was written to __transaction_state.</p>`;
   return html`
     <h3>${title}</h3>
-    <${Scroll} label=${title}>
+    <${Scroll} kind="learn-scroll" label=${title}>
       <table class="learn-records">
         <thead>
           <tr>

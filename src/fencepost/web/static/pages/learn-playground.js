@@ -1,10 +1,11 @@
 // The playground: buttons on the left, what they did on the right; below, how to cause each error.
-import { html, useState } from "../view.js";
+import { html, useEffect, useRef, useState } from "../view.js";
 import { State } from "../parts/badge.js";
 import { errorAddress } from "../parts/links.js";
+import { Scroll } from "../parts/scroll.js";
 import { useStylesheet } from "../parts/stylesheet.js";
 import { Prose } from "../parts/text.js";
-import { Drawing, Records, Scroll } from "./learn-parts.js";
+import { Drawing, Records, Refused, useLeaving } from "./learn-parts.js";
 
 export default function Playground({ data, query, setQuery, actNow }) {
   useStylesheet(new URL("./learn.css", import.meta.url));
@@ -12,13 +13,16 @@ export default function Playground({ data, query, setQuery, actNow }) {
   const [problem, setProblem] = useState(null);
   const [isBusy, setIsBusy] = useState(false);
   const [producer, setProducer] = useState(data.producer_names[0]);
+  // What the last recipe was answered: {code, done}.
+  const [cooked, setCooked] = useState(null);
+  useLeaving(actNow, { session: query.session });
   const send = async (name, body = {}) => {
     setProblem(null);
     setIsBusy(true);
     try {
       return await actNow(name, { ...body, session: query.session });
     } catch (error) {
-      setProblem(error.message);
+      setProblem(error.problem ?? { error: error.message });
       return null;
     } finally {
       setIsBusy(false);
@@ -32,8 +36,14 @@ export default function Playground({ data, query, setQuery, actNow }) {
     await send("close");
     setQuery({ session: null });
   };
-  const click = (button, option = "") => send("click", { button, option, producer });
-  const cook = (code) => send("recipe", { code });
+  const click = (button, option = "") => {
+    setCooked(null);
+    return send("click", { button, option, producer });
+  };
+  const cook = async (code) => {
+    const answer = await send("recipe", { code });
+    setCooked(answer && { code, done: answer.clicked });
+  };
   return html`
     <p><a href="/learn">Learn</a></p>
     <h1>Playground</h1>
@@ -42,9 +52,12 @@ export default function Playground({ data, query, setQuery, actNow }) {
       sends, without its retries: so you see every error.
     </p>
     ${data.ended && html`<p class="learn-missing" role="alert">This playground is not here any more: ${data.ended}.</p>`}
-    ${problem && html`<p class="learn-missing" role="alert">${problem}</p>`}
     ${!playground
-      ? html`<button class="learn-primary" type="button" disabled=${isBusy} onClick=${open}>Open a playground</button>`
+      ? html`<p>
+            <button class="learn-primary" type="button" disabled=${isBusy} onClick=${open}>Open a playground</button>${" "}
+            <span class="learn-muted">It ends when its tab is closed, or after ten minutes without a click.</span>
+          </p>
+          <${Refused} problem=${problem} />`
       : html`
           <div class="learn-play">
             <div class="learn-buttons">
@@ -53,16 +66,20 @@ export default function Playground({ data, query, setQuery, actNow }) {
               <${Buttons} label="The broker and its world" buttons=${data.buttons.world} isBusy=${isBusy} click=${click} />
               <button type="button" disabled=${isBusy} onClick=${close}>Close the playground</button>
             </div>
-            <div class="learn-results">
-              <${Latest} done=${playground.clicks[0]} />
-              <${World} playground=${playground} />
-              <${Log} partition=${playground.partition} group=${playground.group} />
-              <section class="panel"><${Records} records=${playground.records ?? []} /></section>
-              <${Earlier} clicks=${playground.clicks.slice(1)} />
+            <div class="learn-right">
+              <${Latest} done=${playground.clicks[0]} problem=${problem} isBusy=${isBusy} />
+              <div class="learn-results">
+                <${World} playground=${playground} />
+                <${Log} partition=${playground.partition} group=${playground.group} />
+                <section class="panel"><${Records} records=${playground.records ?? []} /></section>
+                <${Earlier} clicks=${playground.clicks.slice(1)} />
+              </div>
             </div>
           </div>
         `}
-    <${Recipes} recipes=${data.recipes} wanted=${query.error} canCook=${Boolean(playground) && !isBusy} cook=${cook} />
+    <${Recipes}
+      recipes=${data.recipes} wanted=${query.error} isOpen=${Boolean(playground)} isBusy=${isBusy} cook=${cook} cooked=${cooked}
+    />
   `;
 }
 
@@ -98,9 +115,14 @@ function Buttons({ label, buttons, isBusy, click }) {
 function OneButton({ button, isBusy, click }) {
   const options = Object.entries(button.options);
   const [option, setOption] = useState(button.has_plain || !options.length ? "" : options[0][0]);
+  const press = async () => {
+    const answer = await click(button.name, option);
+    // The next click is as it should be again, unless another mistake is chosen.
+    if (answer && button.has_plain) setOption("");
+  };
   return html`
     <li class="learn-button">
-      <button type="button" disabled=${isBusy} title=${button.about} onClick=${() => click(button.name, option)}>${button.label}</button>
+      <button type="button" disabled=${isBusy} title=${button.about} onClick=${press}>${button.label}</button>
       ${options.length > 0 &&
       html`
         <select
@@ -116,10 +138,15 @@ function OneButton({ button, isBusy, click }) {
   `;
 }
 
-function Latest({ done }) {
+// The answer stays in sight while the buttons scroll: above what it changed, and on narrow screens at the bottom of the window.
+function Latest({ done, problem, isBusy }) {
+  const panel = useRef(null);
+  useEffect(() => panel.current?.scrollTo(0, 0), [done?.number]);
   return html`
-    <section class="panel" aria-labelledby="learn-latest" aria-live="polite">
+    <section ref=${panel} class="panel learn-latest" aria-labelledby="learn-latest" aria-live="polite" tabindex="0">
+      ${isBusy && html`<span class="learn-working">working …</span>`}
       <h2 id="learn-latest">The last click</h2>
+      <${Refused} problem=${problem} />
       ${done ? html`<${Done} done=${done} isOpen=${true} />` : html`<p class="learn-muted">Nothing was clicked yet. Register a producer first.</p>`}
     </section>
   `;
@@ -160,13 +187,12 @@ function Exchange({ sent, isOpen }) {
         <dl class="learn-explanation">
           <dt>what happened</dt>
           <dd><${Prose}>${sent.explanation.meaning}<//></dd>
-          <dt>caused by</dt>
-          <dd>${sent.explanation.who}</dd>
-          <dt>effect</dt>
-          <dd>${sent.explanation.effect}</dd>
+          ${sent.explanation.who && html`<dt>caused by</dt><dd>${sent.explanation.who}</dd>`}
+          ${sent.explanation.effect && html`<dt>effect</dt><dd>${sent.explanation.effect}</dd>`}
           <dt>what to do</dt>
           <dd><${Prose}>${sent.explanation.what_to_do}<//></dd>
         </dl>
+        ${!sent.explanation.who && html`<p><a href=${errorAddress(sent.error_code)}>What ${sent.error} means otherwise</a></p>`}
       `}
       ${isOpen &&
       html`
@@ -245,8 +271,18 @@ function Log({ partition, group }) {
   `;
 }
 
+// The answer to a recipe, below its button.
+function Cooked({ done }) {
+  const answer = useRef(null);
+  useEffect(() => answer.current.scrollIntoView({ block: "nearest" }), []);
+  return html`<div ref=${answer} role="status">
+    <${Done} done=${done} isOpen=${true} />
+    <p><a href="#learn-latest">See the states and the log that it left</a></p>
+  </div>`;
+}
+
 // An address with ?error=48 shows the recipe of this error.
-function Recipes({ recipes, wanted, canCook, cook }) {
+function Recipes({ recipes, wanted, isOpen, isBusy, cook, cooked }) {
   return html`
     <section class="panel" aria-labelledby="learn-recipes">
       <h2 id="learn-recipes">How do I cause …?</h2>
@@ -264,7 +300,10 @@ function Recipes({ recipes, wanted, canCook, cook }) {
                 </ol>
                 ${recipe.note && html`<p>${recipe.note}</p>`}
                 <p><a href=${errorAddress(recipe.code)}>What it means</a></p>
-                <button type="button" disabled=${!canCook} onClick=${() => cook(recipe.code)}>Start over and click this for me</button>
+                <button type="button" disabled=${!isOpen || isBusy} onClick=${() => cook(recipe.code)}>Start over and click this for me</button>
+                ${!isOpen && html`<p class="learn-muted">Open a playground first: the button is at the top.</p>`}
+                ${cooked?.code === recipe.code &&
+                html`<${Cooked} key=${cooked.done.number} done=${cooked.done} />`}
               </details>
             </li>
           `,

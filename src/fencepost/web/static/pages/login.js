@@ -1,13 +1,21 @@
 // The form for the token. A link from another site brings no cookie along, so the page first tries without the form.
 import { html, useEffect, useState } from "../view.js";
+import { Prose } from "../parts/text.js";
 
 export const isAlone = true;
 
-export default function Login() {
-  const [problem, setProblem] = useState("");
+// The address without a token in it, which may be a wrong one.
+const here = () => {
+  const address = new URL(location.href);
+  address.searchParams.delete("token");
+  return address.href;
+};
+
+export default function Login({ frame }) {
+  const [problem, setProblem] = useState(frame.problem);
   useEffect(() => {
-    fetch(location.href, { method: "HEAD", headers: { Accept: "application/json" } }).then(
-      (answer) => answer.status !== 401 && location.reload()
+    fetch(here(), { method: "HEAD", headers: { Accept: "application/json" } }).then(
+      (answer) => answer.status !== 401 && location.replace(here())
     );
   }, []);
   const enter = async (event) => {
@@ -18,15 +26,18 @@ export default function Login() {
       headers: { "Content-Type": "application/json", "X-Fencepost": "1" },
       body: JSON.stringify({ token }),
     });
-    if (answer.ok) location.reload();
-    else setProblem((await answer.json()).error);
+    if (!answer.ok) setProblem(await answer.json());
+    else if (here() === location.href) location.reload();
+    else location.replace(here());
   };
   return html`<main id="content" class="login">
     <h1>Fencepost</h1>
     <form onSubmit=${enter}>
       <label>Token of this workbench <input name="token" type="password" autocomplete="off" required autofocus /></label>
       <button type="submit">Enter</button>
-      <p role="alert" class="said">${problem}</p>
+      <div role="alert">
+        ${problem && html`<p><strong>${problem.error}</strong></p><p class="hint"><${Prose}>${problem.hint}<//></p>`}
+      </div>
     </form>
   </main>`;
 }

@@ -4,6 +4,7 @@ import { html, useEffect, useRef, useState } from "../view.js";
 import { Badge } from "../parts/badge.js";
 import { txnAddress } from "../parts/links.js";
 import { Safe } from "../parts/safe.js";
+import { Scroll } from "../parts/scroll.js";
 import { Table } from "../parts/table.js";
 import { Name, counted, visible } from "../parts/text.js";
 
@@ -302,7 +303,7 @@ function Headers({ opened }) {
   const left = opened.header_count - opened.headers.length;
   return html`
     <h3>headers <small>${opened.header_count}</small></h3>
-    <div class="scroll" tabindex="0" role="region" aria-label="Headers">
+    <${Scroll} label="Headers">
       <table>
         <thead><tr><th scope="col">name</th><th scope="col">value</th></tr></thead>
         <tbody>
@@ -317,7 +318,7 @@ function Headers({ opened }) {
           )}
         </tbody>
       </table>
-    </div>
+    <//>
     ${left > 0 && html`<p class="note">${counted(left, "more header")} not shown.</p>`}
   `;
 }
@@ -330,7 +331,7 @@ function Readers({ data, open }) {
   return html`
     <section>
       <h2 id="readers-title">What readers get</h2>
-      <div class="scroll readers" tabindex="0" role="region" aria-labelledby="readers-title">
+      <${Scroll} kind="readers" label="What readers get">
         <table>
           <thead>
             <tr><th scope="col">offset</th><th scope="col">read_uncommitted</th><th scope="col">read_committed</th></tr>
@@ -345,7 +346,7 @@ function Readers({ data, open }) {
             )}
           </tbody>
         </table>
-      </div>
+      <//>
     </section>
   `;
 }

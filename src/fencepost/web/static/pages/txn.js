@@ -34,12 +34,18 @@ function Facts({ data }) {
   </dl>`;
 }
 
-function Explanation({ explanation, similar }) {
+function Explanation({ explanation, orders, similar }) {
   return html`<section class="panel wide" aria-labelledby="explanation">
     <h2 id="explanation">What happened, and what to do</h2>
     <dl class="explained">
       ${explanation.findings.map(
         (finding, n) => html`<div key=${n}><dt>${finding.label}</dt><dd class="said"><${Prose} name=${explanation.transactional_id}>${finding.text}<//></dd></div>`
+      )}
+      ${orders.map(
+        (order) => html`<div key=${order.at_ms} data-order=${order.at_ms}>
+          <dt>done from this workbench</dt>
+          <dd class="said">${instant(order.at_ms)}: <${Prose} name=${explanation.transactional_id}>${order.text}<//></dd>
+        </div>`
       )}
     </dl>
     ${similar.length > 0 &&
@@ -80,16 +86,12 @@ function Orders({ data, act, canAct }) {
   if (!canAct) {
     return html`<p class="hint">To abort or fence from this page, start it with <code>--allow-actions</code>.</p>`;
   }
-  const isOngoing = txn?.state === "Ongoing";
+  // Kafka aborts a transaction from outside only by fencing its producer, so there is one button.
+  const [order, title] =
+    txn?.state === "Ongoing" ? ["abort", "Abort the transaction and fence its producer"] : ["fence", "Fence the producer"];
   return html`<div class="buttons orders" role="group" aria-label="Actions">
-    ${isOngoing &&
-    html`<button type="button" class="dangerous" onClick=${() => act("abort", "Abort the transaction")}>
-      Abort the transaction …
-    </button>`}
     ${txn &&
-    html`<button type="button" class="dangerous" onClick=${() => act("fence", "Fence the producer")}>
-      Fence the producer …
-    </button>`}
+    html`<button type="button" class="dangerous" onClick=${() => act(order, title)}>${title} …</button>`}
     ${explanation.hanging.map(
       (h) => html`<button
         key=${`${h.topic}-${h.partition}-${h.producer_id}`}
@@ -153,7 +155,7 @@ export default function Page({ data, setQuery, act, canAct }) {
     <${Facts} data=${data} />
     <${Orders} data=${data} act=${act} canAct=${canAct} />
     <div class="panels">
-      <${Explanation} explanation=${data.explanation} similar=${data.similar} />
+      <${Explanation} explanation=${data.explanation} orders=${data.orders} similar=${data.similar} />
       <section class="panel wide" aria-labelledby="states">
         <h2 id="states">States</h2>
         <${Machine} machine=${data.machine} />

@@ -1,6 +1,6 @@
 // Asks before an action and shows what it changed. The browser's own dialog keeps the focus and closes with Escape.
 import { html, useEffect, useRef } from "../view.js";
-import { visible } from "./text.js";
+import { Prose, visible } from "./text.js";
 
 // `state`: {title, text, hint?, isDone?, isWaiting?, confirm?}. `confirm` is there while the user is asked.
 export function ActionDialog({ state, onClose }) {
@@ -12,7 +12,9 @@ export function ActionDialog({ state, onClose }) {
   return html`<dialog ref=${dialog} aria-labelledby="dialog-title" onClose=${onClose}>
     ${state &&
     html`<h2 id="dialog-title">${state.title}</h2>
-      <p class="said" role="status">${visible(state.text)}</p>
+      <div role="status">
+        ${state.text.split("\n").map((line) => html`<p class="said"><${Prose}>${line}<//></p>`)}
+      </div>
       ${state.hint && html`<p class="hint">${visible(state.hint)}</p>`}
       <div class="buttons">
         ${state.confirm &&

@@ -5,6 +5,7 @@
 //          sources: [{kind, title, fields, where, offset}]}]
 import { html, useState } from "../view.js";
 import { partitionAddress } from "./links.js";
+import { Scroll } from "./scroll.js";
 import { useStylesheet } from "./stylesheet.js";
 import { Prose, visible } from "./text.js";
 import { duration, instant } from "./time.js";
@@ -138,7 +139,7 @@ export function Lanes({ lanes, steps, label, note, name }) {
     if (!next.delete(key)) next.add(key);
     setOpen(next);
   };
-  return html`<div class="lanes" role="region" aria-label=${label} tabindex="0">
+  return html`<${Scroll} kind="lanes" label=${label}>
     <div class="lanes-heads" aria-hidden="true">
       <span class="lanes-time"></span>
       <span class="lanes-titles">
@@ -160,5 +161,5 @@ export function Lanes({ lanes, steps, label, note, name }) {
           />`,
       )}
     </ol>
-  </div>`;
+  <//>`;
 }

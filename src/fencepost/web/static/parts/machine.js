@@ -1,5 +1,6 @@
 // The states of a transactional id: the current one is lit, and the moves that it made are numbered.
 import { html } from "../view.js";
+import { Scroll } from "./scroll.js";
 import { useStylesheet } from "./stylesheet.js";
 
 const BOX = { width: 148, height: 36 };
@@ -64,7 +65,7 @@ export function Machine({ machine }) {
   const places = Object.fromEntries(machine.states.map((state) => [state.name, state]));
   // Taken moves are drawn last, so that they lie on top.
   const moves = [...machine.moves].sort((a, b) => a.steps.length - b.steps.length);
-  return html`<div class="machine" tabindex="0" role="region" aria-label="State machine">
+  return html`<${Scroll} kind="machine" label="State machine">
     <svg viewBox=${`0 0 ${machine.width} ${machine.height}`} role="img" aria-label=${inWords(machine)}>
       <defs>
         ${["legal", "taken"].map(
@@ -86,5 +87,5 @@ export function Machine({ machine }) {
       ${moves.map((move) => html`<${Move} key=${`${move.before} ${move.after}`} move=${move} places=${places} />`)}
       ${machine.states.map((state) => html`<${State} key=${state.name} state=${state} />`)}
     </svg>
-  </div>`;
+  <//>`;
 }

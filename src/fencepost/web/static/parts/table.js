@@ -1,10 +1,11 @@
 // Tables, with search and paging that the server does.
 import { html, useEffect, useRef, useState } from "../view.js";
+import { Scroll } from "./scroll.js";
 
 // `columns`: [{title, cell(row), sort?, isNumber?}]. `sort`: the name in the query, `-name` for the other direction.
 export function Table({ caption, columns, rows, keyOf, sort, onSort, empty = "nothing to show" }) {
   if (!rows.length) return html`<p class="empty">${empty}</p>`;
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${caption}>
+  return html`<${Scroll} label=${caption}>
     <table>
       <caption class="visually-hidden">${caption}</caption>
       <thead>
@@ -36,7 +37,7 @@ export function Table({ caption, columns, rows, keyOf, sort, onSort, empty = "no
         )}
       </tbody>
     </table>
-  </div>`;
+  <//>`;
 }
 
 const direction = (column, sort) =>
@@ -50,13 +51,22 @@ const TYPING_MS = 250;
 export function Search({ label, value, onSearch }) {
   const [text, setText] = useState(value);
   const timer = useRef(0);
-  useEffect(() => setText(value), [value]);
+  // What was asked and is not answered yet. An answer must not replace what was typed meanwhile.
+  const asked = useRef([]);
+  useEffect(() => {
+    const answered = asked.current.indexOf(value);
+    asked.current = answered < 0 ? [] : asked.current.slice(answered + 1);
+    if (answered < 0) setText(value);
+  }, [value]);
   useEffect(() => () => clearTimeout(timer.current), []);
   const search = (event) => {
     const typed = event.target.value;
     setText(typed);
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => onSearch(typed), TYPING_MS);
+    timer.current = setTimeout(() => {
+      asked.current.push(typed);
+      onSearch(typed);
+    }, TYPING_MS);
   };
   return html`<label class="search">${label} <input type="search" value=${text} onInput=${search} /></label>`;
 }
