@@ -18,11 +18,11 @@ import sys
 import time
 from pathlib import Path
 
+from fencepost.child import start_module
 from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import InitProducerIdRequest, ProduceRequest
-from fencepost.testing.child import start_module
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCEPOST = Path(sys.executable).with_name("fencepost")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.child import child_environment, python_module
 from fencepost.cli import main
 from fencepost.cli.groups import ReaderGone
 from fencepost.cli.options import EXIT_CODES, FIRST_PATIENCE_S, NEVER, WHEN_1
 from fencepost.client.client import FIRST_PAUSE_S
 from fencepost.testing import Broker
-from fencepost.testing.child import child_environment, python_module
 from tests.command_line import closed_pipe, start_fencepost
 from tests.examples import example_broker
 from tests.readers.reading import TIMEOUT_S

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.child import child_environment
 from fencepost.testing import Broker, BrokerFailed
-from fencepost.testing.child import child_environment
 from tests.command_line import run_fencepost
 
 # In the extras, or only in the groups for development.
