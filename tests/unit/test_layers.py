@@ -53,7 +53,8 @@ ROOMS: dict[str, set[str]] = {
 # Pure code takes the clock and the dice as arguments, and leaves I/O to the shell around it.
 PURE = [
     "protocol", "machines", "broker", "faults", "client/session.py",
-    "tap/decoding.py", "tap/frames.py", "tap/rewriting.py", "tap/text.py", "verify/history.py",
+    "tap/decoding.py", "tap/frames.py", "tap/rewriting.py", "tap/text.py", "verify/history.py", "verify/merging.py",
+    "verify/nemesis/schedule.py", "verify/workload/plan.py", "verify/workload/producer.py",
 ]  # fmt: skip
 BANNED_IN_PURE = {
     "asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "select",
