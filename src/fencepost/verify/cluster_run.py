@@ -31,6 +31,7 @@ TICK_S = 0.05
 REPORT_EVERY_S = 10.0
 # A client that notes nothing for so long hangs: it is killed, and its successor ends its transaction.
 HANGS_AFTER_S = 25.0
+START_S = 30.0
 STOP_S = 30.0
 SECOND_STOP_S = 60.0
 # For transactions that only their timeout can end, and the coordinator's pauses between two looks at them.
@@ -63,35 +64,44 @@ class Run:
     tick: Callable[[float], None] = lambda _: None
     plan: Plan = field(init=False)
     clients: Fleet = field(init=False)
-    problems: list[str] = field(default_factory=list)  # Why the history may be incomplete.
+    problems: list[str] = field(default_factory=list)  # Sentences for the user.
+    is_incomplete: bool = False  # Not everything could be read at the end.
     _events: list[Event] = field(default_factory=list)  # Of this process.
 
     def __post_init__(self) -> None:
         self.plan = make_plan(self.options.prefix, self.options.writers)
 
-    def go(self) -> None:
+    def go(self, client: KafkaClient) -> None:
         """Run, and read everything at the end. Ctrl-C ends the run early, and all is read then too.
 
-        Raises ClientError if the cluster does not answer, ClientFailed if a client fails.
+        Raises ClientError if the cluster does not answer, ClientFailed if a client of the run fails.
         """
-        options = self.options
-        with KafkaClient(options.settings) as client, self._topics(client), self._tap() as tap:
-            self.clients = Fleet(self.plan, options, tap.tap.address, self.folder, self._note)
+        with self._topics(client), self._tap() as tap:
+            self.clients = Fleet(self.plan, self.options, tap.tap.address, self.folder, self._note)
             try:
-                self._disturb(tap)
-            except KeyboardInterrupt:
-                self.say("interrupted: the clients end their transactions, and what they did is judged")
+                self._work(tap)
+                self._read_all(client)
             finally:
-                tap.call(tap.tap.clear_faults)
-                self.clients.stop(self.say)
-            self.say("reading everything that was written")
-            try:
-                if not await_rest(client, self.plan.topics, REST_S):
-                    self.say(f"a partition still has an open transaction after {REST_S:g} s")
-                self._note(Rest(now(), BY))
-                last_reads(client, self.plan.topics, self.plan.groups, self._note)
-            except ClientError as e:
-                self.problems.append(f"the last reads are incomplete: {e}")
+                self.clients.kill_all()
+
+    def _work(self, tap: TapThread) -> None:
+        try:
+            self._disturb(tap)
+        except KeyboardInterrupt:
+            self.say("interrupted: the clients end their transactions, and what they did is judged")
+        tap.call(tap.tap.clear_faults)
+        self.clients.stop(self.say)
+
+    def _read_all(self, client: KafkaClient) -> None:
+        self.say("reading everything that was written")
+        try:
+            if not await_rest(client, self.plan.topics, REST_S):
+                self.say(f"a partition still has an open transaction after {REST_S:g} s")
+            self._note(Rest(now(), BY))
+            last_reads(client, self.plan.topics, self.plan.groups, self._note)
+        except ClientError as e:
+            self.is_incomplete = True
+            self.problems.append(f"the last reads are incomplete: {e}")
 
     def _disturb(self, tap: TapThread) -> None:
         options = self.options
@@ -199,8 +209,13 @@ class Fleet:
         return [*self._by_name.values(), *self._zombies.values(), *self._retired]
 
     def start(self) -> None:
+        """Start all, and wait until each has begun; one that cannot begin goes on to try it."""
         for client in self._by_name.values():
             client.start()
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and not all(each.noted_bytes for each in self._by_name.values()):
+            self.check()
+            time.sleep(TICK_S)
 
     def check(self) -> None:
         """Raises ClientFailed if one has ended by itself. One that hangs is killed and started again."""
@@ -269,6 +284,8 @@ class Fleet:
                 client.start()
                 client.ask_to_stop()
         self._await(hanging, SECOND_STOP_S)
+
+    def kill_all(self) -> None:
         for client in self._all():
             client.kill()
 

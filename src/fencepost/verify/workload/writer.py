@@ -16,8 +16,10 @@ from fencepost.verify.workload.notes import Notes, Unfinished
 from fencepost.verify.workload.producer import Broken, MustAbort, TxnProducer
 
 COMMIT_PROBABILITY = 0.75
-FLUSH_PROBABILITY = 0.3
-RECORDS_PER_TOPIC = (1, 1, 2, 3)
+# Between two rounds, so that a transaction has several record batches in a partition.
+FLUSH_PROBABILITY = 0.5
+ROUNDS = (1, 1, 2, 3)
+RECORDS_PER_TOPIC = (1, 1, 2)
 # Between two transactions, at most: the subject is order, not speed.
 PAUSE_S = 0.04
 RETRY_PAUSE_S = 0.2
@@ -100,10 +102,8 @@ class Writer:
         commit = self.rng.random() < COMMIT_PROBABILITY
         try:
             producer.begin()
-            for topic, partitions in self._topics.items():
-                for _ in range(self.rng.choice(RECORDS_PER_TOPIC)):
-                    partition = self.rng.randrange(partitions)
-                    producer.send(topic, partition, self.notes.send(txn, topic, partition))
+            for _ in range(self.rng.choice(ROUNDS)):
+                self._send_to_each_topic(producer, txn)
                 if self.rng.random() < FLUSH_PROBABILITY:
                     producer.flush()
             if not commit:
@@ -114,6 +114,12 @@ class Writer:
             raise GaveUp(Unfinished(txn, TxnOutcome.ABORTED, e.error)) from e
         else:
             self.end(producer, txn, commit)
+
+    def _send_to_each_topic(self, producer: TxnProducer, txn: int) -> None:
+        for topic, partitions in self._topics.items():
+            for _ in range(self.rng.choice(RECORDS_PER_TOPIC)):
+                partition = self.rng.randrange(partitions)
+                producer.send(topic, partition, self.notes.send(txn, topic, partition))
 
     def end(self, producer: TxnProducer, txn: int, commit: bool) -> bool:
         """Returns whether it was committed."""
