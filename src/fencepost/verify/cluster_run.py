@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from fencepost.client.admin.topics import create_topic, delete_topic
 from fencepost.client.client import KafkaClient
@@ -162,14 +162,14 @@ class Run:
         finally:
             tap.stop()
 
-    def write_history(self, file: BinaryIO) -> None:
+    def write_history(self, file: IO[bytes]) -> None:
         options = self.options
         what = {
             "verify": "cluster",
-            "clients": dict(options.writers),
+            "clients": ", ".join(f"{count} {kind}" for kind, count in options.writers.items()),
             "seconds": options.seconds,
-            "faults": [*options.faults, *options.tap_faults],
-            "nemesis": options.command,
+            "faults": ", ".join([*options.faults, *options.tap_faults]) or "none",
+            "nemesis": options.command or "none",
         }
         file.write(encode_header(Header(options.seed, what, dict(self.plan.topics))).encode())
         own = [encode(event).encode() for event in sorted(self._events, key=lambda event: event.at)]

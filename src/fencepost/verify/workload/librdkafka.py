@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -70,7 +70,7 @@ class RdkafkaProducer:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                self.producer.commit_transaction(PATIENCE_S)
+                unmasked(lambda: self.producer.commit_transaction(PATIENCE_S))
             except KafkaException as e:
                 error: KafkaError = e.args[0]
                 if error.txn_requires_abort():
@@ -84,7 +84,7 @@ class RdkafkaProducer:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                self.producer.abort_transaction(ABORT_TRY_S)
+                unmasked(lambda: self.producer.abort_transaction(ABORT_TRY_S))
             except KafkaException as e:
                 if not e.args[0].retriable() or time.monotonic() > deadline:
                     raise Broken(name_of(e.args[0])) from None
@@ -94,9 +94,9 @@ class RdkafkaProducer:
     def close(self) -> None:
         self.producer.purge()
 
-    def _call(self, call: Any) -> None:
+    def _call(self, call: Callable[[], object]) -> None:
         try:
-            call()
+            unmasked(call)
         except KafkaException as e:
             raise failure_of(e.args[0]) from None
         except BufferError:
@@ -129,9 +129,8 @@ class RdkafkaSource:
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
-                self._producer.send_offsets_to_transaction(
-                    positions, self._consumer.consumer_group_metadata(), PATIENCE_S
-                )
+                who = self._consumer.consumer_group_metadata()
+                unmasked(lambda: self._producer.send_offsets_to_transaction(positions, who, PATIENCE_S))  # noqa: B023
             except KafkaException as e:
                 if not e.args[0].retriable() or time.monotonic() > deadline:
                     raise failure_of(e.args[0]) from None
@@ -155,6 +154,19 @@ class RdkafkaSource:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def unmasked(call: Callable[[], object]) -> None:
+    """Call, and raise a KafkaException as such.
+
+    confluent-kafka raises a fatal error also between two callbacks, and Python turns it into a SystemError then.
+    """
+    try:
+        call()
+    except SystemError as e:
+        if isinstance(e.__cause__, KafkaException):
+            raise e.__cause__ from None
+        raise
 
 
 def failure_of(error: KafkaError) -> MustAbort | Broken:
