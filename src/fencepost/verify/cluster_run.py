@@ -36,7 +36,7 @@ STOP_S = 30.0
 SECOND_STOP_S = 60.0
 # For transactions that only their timeout can end, and the coordinator's pauses between two looks at them.
 REST_S = 30.0
-REQUEST_TIMEOUT_MS = 2000
+REQUEST_TIMEOUT_MS = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from fencepost.verify.history import Acked, Init
 from fencepost.verify.workload.notes import Notes, now
 from fencepost.verify.workload.producer import Broken, Input, MustAbort
 
-REQUEST_MS = 2000
+REQUEST_MS = 3000
 TXN_TIMEOUT_MS = 15_000
 PATIENCE_S = 20.0
 SETTINGS: dict[str, str | int | float | bool] = {
