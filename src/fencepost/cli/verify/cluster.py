@@ -109,6 +109,7 @@ def cluster(
     for line in tap_faults:
         _check_fault(line)
     kinds = None if clients is None else parse_clients(clients)
+    chosen_faults = parse_faults(faults)
     with tempfile.TemporaryDirectory(prefix="fencepost-verify-") as folder:
         with stopped_once(), progress_bar("verify") as (print_line, count), cluster.connect() as client:
             options = _options(
@@ -117,7 +118,7 @@ def cluster(
                 writers=_available(client, cluster) if kinds is None else _possible(client, cluster, kinds),
                 seconds=seconds,
                 seed=chosen,
-                faults=parse_faults(faults),
+                faults=chosen_faults,
                 tap_faults=tap_faults,
                 command=nemesis,
                 command_every_s=nemesis_every / 1000,
