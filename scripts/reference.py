@@ -157,6 +157,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "cluster move-coordinator": NodeList,
     "user list": UserList,
     "verify check": VerifyReport,
+    "verify cluster": VerifyReport,
 }
 
 # The documents of a command that prints one in each line; `type` tells them apart.

@@ -117,6 +117,9 @@ ON_THE_BROKER = [
 MOST_ATTEMPTS = 1 + int(math.log2(FIRST_PATIENCE_S / FIRST_PAUSE_S + 1))
 WITHOUT_A_BROKER = [
     ("verify check /no/such/file", ONE),
+    ("verify cluster", UNANSWERED),
+    ("verify cluster --history nosuch/file", ONE),
+    ("verify cluster --faults fire", WRONG_USE),
     ("txn list", UNANSWERED),
     ("txn lso --max-age 1d", UNANSWERED),
     ("txn explain orders-sink-3", UNANSWERED),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -110,6 +110,9 @@ def cluster(
         _check_fault(line)
     kinds = None if clients is None else parse_clients(clients)
     chosen_faults = parse_faults(faults)
+    if history is not None:
+        # A run of minutes must not end with a file that cannot be written.
+        _write(history, lambda file: None)
     with tempfile.TemporaryDirectory(prefix="fencepost-verify-") as folder:
         with stopped_once(), progress_bar("verify") as (print_line, count), cluster.connect() as client:
             options = _options(
@@ -131,7 +134,7 @@ def cluster(
         for problem in run.problems:
             say(f"warning: {problem.replace(chr(10) * 2 + 'hint: ', '; ')}")
         file = history or str(Path(folder) / "history.jsonl")
-        _write_history(run, file)
+        _write(file, run.write_history)
         try:
             judge_file(file, html, as_json)
         except Failure:
@@ -168,10 +171,10 @@ def _beginning(options: RunOptions) -> str:
     )
 
 
-def _write_history(run: Run, file: str) -> None:
+def _write(file: str, write: Callable[[IO[bytes]], None]) -> None:
     try:
         with open(file, "wb") as opened:
-            run.write_history(opened)
+            write(opened)
     except OSError as e:
         raise Failure(f"cannot write {file}: {e.strerror}", "--history names a file in a folder that exists") from None
 
