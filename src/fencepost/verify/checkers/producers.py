@@ -48,9 +48,18 @@ def check_fenced(index: Index) -> Iterator[Anomaly]:
 
 
 def _next_of_another(inits: list[Init], init: Init) -> Init | None:
-    """The first later initialisation by another client; None if the same client initialised it again before that."""
+    """The first later initialisation by another client.
+
+    A client that is paused may note late that it was initialised: it has the lower epoch.
+    """
     later = inits[bisect_left(inits, init.at, key=lambda found: found.at) :]
-    return next((found for found in later if found.at > init.at and found.by != init.by), None)
+    return next(
+        (found for found in later if found.at > init.at and found.by != init.by and not _is_older(found, init)), None
+    )
+
+
+def _is_older(one: Init, other: Init) -> bool:
+    return one.producer_id == other.producer_id and 0 <= one.epoch < other.epoch
 
 
 def _effect_after(index: Index, txn: HistoryTxn, newer: Init) -> tuple[str, tuple[Event, ...]] | None:

@@ -18,7 +18,7 @@ from fencepost.client.transaction import OffsetToCommit, ProducerIdentity, Trans
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import ProduceRequest
-from fencepost.protocol.transaction_version import TV2, TransactionVersion
+from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
 from fencepost.verify.history import Acked, Init
 from fencepost.verify.workload.notes import Notes, now
 from fencepost.verify.workload.producer import Broken, Input, MustAbort
@@ -55,6 +55,7 @@ class OwnProducer:
         def open_and_init() -> None:
             self._transaction = retry(self._open, DEADLINE_S)
             self._adopt(self._transaction.init())
+            self._note_init()
 
         _called(open_and_init)
 
@@ -66,13 +67,16 @@ class OwnProducer:
             return
         self._identity = identity
         self._sequences.clear()
-        version = int(self.transaction.version)
-        self._notes.note(Init(now(), self._notes.by, *identity, version))
+
+    def _note_init(self) -> None:
+        self._notes.note(Init(now(), self._notes.by, *self.transaction.identity, int(self.transaction.version)))
 
     def begin(self) -> None:
         self._added.clear()
         self._unsent.clear()
         self._adopt(_called(self.transaction.begin))
+        if self.transaction.version is TV1:
+            self._note_init()  # With version 2, the answer to EndTxn had the new epoch.
 
     def send(self, topic: str, partition: int, value: str) -> None:
         self._unsent.setdefault((topic, partition), []).append(value)

@@ -264,6 +264,10 @@ NOT_ACCUSED = [
     ("a group at its outputs", A_COPY + "c commits 1\nc ended 1 committed\nrest\nr reads cup-0: 0=out-1\ng is tea-0@5"),
     ("a group before a transaction in doubt", A_COPY + "c commits 1\nrest\nr reads cup-0:\ng is tea-0@4"),
     ("a group at a transaction in doubt", A_COPY + "c commits 1\nrest\nr reads cup-0: 0=out-1\ng is tea-0@5"),
+    (
+        "a fenced producer that notes late that it was initialised",
+        "v init t 1 1 2\nv begin 1\nw init t 1 0 2\nv sends a to tea-0\nv acked a tea-0@0",
+    ),
     ("a group that no transaction commits for", "rest\ng is tea-0@5"),
     ("epochs that rise", "rest\nlog tea-0: 0=a/1.0 1=commit/1.1 2=b/1.1 3=commit/1.2 4=c/2.0 5=commit/2.1"),
     (
