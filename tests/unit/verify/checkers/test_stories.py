@@ -237,6 +237,11 @@ NOT_ACCUSED = [
         "r reads cup-0: 0=out-1\nr reads cup-1: 0=out-2",
     ),
     (
+        "an input that two groups process, each into a topic of its own",
+        A_COPY + "c commits 1\nc ended 1 committed\nd begin 1\nd sends out-2 to mug-0 of tea-0@4\nd commits 1\n"
+        "d ended 1 committed\nr reads cup-0: 0=out-1\nr reads mug-0: 0=out-2",
+    ),
+    (
         "an input that is processed again after an abort",
         A_COPY + "c aborts 1\nc ended 1 aborted\nc begin 2\nc sends out-2 to cup-0 of tea-0@4\n"
         "c offsets 2 g tea-0@5\nc commits 2\nc ended 2 committed\nrest\nr reads cup-0: 2=out-2\n"
