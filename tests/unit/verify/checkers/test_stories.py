@@ -201,6 +201,12 @@ ACCUSED = [
         + "r reads tea-0: 0=a 2=b\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0 4=c/1.0 5=abort/1.0",
     ),
     (
+        "a commit that came very late",
+        "late-EndTxn",
+        LATE_COMMIT.replace("w begin 2", "w begin 7\nw aborts 7\nw ended 7 aborted\nw begin 2")
+        + "r reads tea-0: 0=a 2=b 3=c\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/1.0 4=commit/1.0",
+    ),
+    (
         "an abort that came late",
         "late-EndTxn",
         LATE_ABORT + "rest\nr reads tea-0: 4=c\n"
@@ -294,6 +300,12 @@ NOT_ACCUSED = [
 
 # Circumstances like those of a late EndTxn, without its proof: the broker is to blame.
 NOT_EXCUSED = [
+    (
+        "the records are aborted, as it was asked for after another abort",
+        "G1a",
+        TWO_WITH_ONE_EPOCH.format(first="aborts", first_outcome="aborted", second="aborts", second_outcome="aborted")
+        + "r reads tea-0: 2=b\nrest\nlog tea-0: 0=a/1.0 1=abort/1.0 2=b/1.0 3=c/1.0 4=abort/1.0",
+    ),
     (
         "version 2 has an epoch for each transaction",
         "G1a",
