@@ -14,6 +14,7 @@ from fencepost.client.admin.topics import create_topic, delete_topic
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.client.settings import ClientSettings, parse_settings
+from fencepost.faults.fault import Fault as TapFault
 from fencepost.faults.parsing import parse_line
 from fencepost.tap.proxy import Proxy
 from fencepost.tap.running import TapThread
@@ -55,7 +56,7 @@ class RunOptions:
 
 
 @dataclass(slots=True)
-class Run:
+class ClusterRun:
     """`say` gets a sentence now and then; `tick` the seconds so far."""
 
     options: RunOptions
@@ -67,6 +68,7 @@ class Run:
     problems: list[str] = field(default_factory=list)  # Sentences for the user.
     is_incomplete: bool = False  # Not everything could be read at the end.
     _events: list[Event] = field(default_factory=list)  # Of this process.
+    _tap_faults: dict[str, TapFault] = field(default_factory=dict)  # For the whole run, by their words.
 
     def __post_init__(self) -> None:
         self.plan = make_plan(self.options.prefix, self.options.writers)
@@ -85,11 +87,15 @@ class Run:
                 self.clients.kill_all()
 
     def _work(self, tap: TapThread) -> None:
+        began = now()
         try:
             self._disturb(tap)
         except KeyboardInterrupt:
             self.say("interrupted: the clients end their transactions, and what they did is judged")
         tap.call(tap.tap.clear_faults)
+        for line, fault in self._tap_faults.items():
+            if fault.hits:
+                self._note(Fault(began, NEMESIS, f"{line} ({fault.hits} times)", (now() - began) / 1e9))
         self.clients.stop(self.say)
 
     def _read_all(self, client: KafkaClient) -> None:
@@ -106,7 +112,8 @@ class Run:
     def _disturb(self, tap: TapThread) -> None:
         options = self.options
         for line in options.tap_faults:
-            tap.call(lambda line=line: tap.tap.add_fault(parse_line(line)))  # type: ignore[misc]
+            self._tap_faults[line] = parse_line(line)
+            tap.call(lambda fault=self._tap_faults[line]: tap.tap.add_fault(fault))  # type: ignore[misc]
         self.clients.start()
         actions = schedule(
             Random(f"{options.seed}/nemesis"),

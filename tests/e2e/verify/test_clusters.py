@@ -49,16 +49,19 @@ def brokers_that_are_killed(brokers: Iterable[ApacheKafka]) -> Iterator[None]:
         broker.start()
         over.wait(10 * DOWN_S)
 
-    with _repeated(fail_next, brokers):
+    with _repeated(fail_next, brokers, first_after_s=10 * DOWN_S):
         yield
 
 
 @contextmanager
-def _repeated(fail_next: Callable[[T, threading.Event], None], subjects: Iterable[T]) -> Iterator[None]:
+def _repeated(
+    fail_next: Callable[[T, threading.Event], None], subjects: Iterable[T], first_after_s: float = 0
+) -> Iterator[None]:
     over = threading.Event()
     failures: list[BaseException] = []
 
     def go_on() -> None:
+        over.wait(first_after_s)
         try:
             for subject in itertools.cycle(subjects):
                 if over.is_set():

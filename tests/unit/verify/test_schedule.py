@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from fencepost.faults.parsing import parse_line
-from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, FAULTS, KILL, NETWORK, Action, schedule
+from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, FAULTS, KILL, NETWORK, FaultAction, schedule
 
 CLIENTS = ("writer-0", "copier-0")
 
@@ -44,8 +44,8 @@ def test_only_the_faults_that_were_asked_for_happen() -> None:
 
 def test_a_command_runs_at_its_interval() -> None:
     assert schedule(Random(1), 31, (), CLIENTS, "reboot", 10.0) == [
-        Action(10.0, COMMAND, "reboot"),
-        Action(20.0, COMMAND, "reboot"),
-        Action(30.0, COMMAND, "reboot"),
+        FaultAction(10.0, COMMAND, "reboot"),
+        FaultAction(20.0, COMMAND, "reboot"),
+        FaultAction(30.0, COMMAND, "reboot"),
     ]
     assert schedule(Random(1), 10, (), CLIENTS, "reboot", 10.0) == []

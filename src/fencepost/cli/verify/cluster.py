@@ -18,7 +18,7 @@ from fencepost.cli.verify.judging import html_option, judge_file
 
 if TYPE_CHECKING:
     from fencepost.client.client import KafkaClient
-    from fencepost.verify.cluster_run import Run, RunOptions
+    from fencepost.verify.cluster_run import ClusterRun, RunOptions
 
 LEAST_SECONDS, MOST_SECONDS = 1.0, 86_400.0
 MOST_SEED = 2**31 - 1
@@ -103,7 +103,7 @@ def cluster(
     """
     from fencepost.cli.demo import stopped_once
     from fencepost.cli.progress import progress_bar
-    from fencepost.verify.cluster_run import Run
+    from fencepost.verify.cluster_run import ClusterRun
 
     chosen = secrets.randbelow(MOST_SEED) if seed is None else seed
     for line in tap_faults:
@@ -128,9 +128,9 @@ def cluster(
                 replication_factor=-1 if replication_factor is None else replication_factor,
                 keep=keep,
             )
-            run = Run(options, Path(folder), print_line, lambda at_s: count(int(at_s), int(seconds)))
+            run = ClusterRun(options, Path(folder), print_line, lambda at_s: count(int(at_s), int(seconds)))
             print_line(_beginning(options))
-            _go(run, client)
+            _go(run)
         for problem in run.problems:
             say(f"warning: {problem.replace(chr(10) * 2 + 'hint: ', '; ')}")
         file = history or str(Path(folder) / "history.jsonl")
@@ -151,12 +151,15 @@ def _options(cluster: ClusterOptions, **given: Any) -> RunOptions:
     return RunOptions(settings=cluster.settings(), **given)
 
 
-def _go(run: Run, client: KafkaClient) -> None:
+def _go(run: ClusterRun) -> None:
+    from fencepost.client.client import KafkaClient
     from fencepost.tap.proxy import Unreached
     from fencepost.verify.workload.process import ClientFailed
 
     try:
-        run.go(client)
+        # A broker that a fault has stopped comes back: this client has more patience than that of a question.
+        with KafkaClient(run.options.settings) as client:
+            run.go(client)
     except ClientFailed as e:
         raise Failure(str(e), "a client of the workload has failed, which is a mistake of the verifier") from None
     except Unreached as e:
@@ -179,7 +182,7 @@ def _write(file: str, write: Callable[[IO[bytes]], None]) -> None:
         raise Failure(f"cannot write {file}: {e.strerror}", "--history names a file in a folder that exists") from None
 
 
-def _keep_history(run: Run, seed: int) -> None:
+def _keep_history(run: ClusterRun, seed: int) -> None:
     """Anomalies were found, and the user did not name a file: keep the history as evidence."""
     with tempfile.NamedTemporaryFile(prefix=f"fencepost-verify-{seed}-", suffix=".jsonl", delete=False) as kept:
         run.write_history(kept.file)

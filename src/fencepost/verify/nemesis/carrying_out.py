@@ -14,7 +14,7 @@ from fencepost.child import start_whole
 from fencepost.faults.parsing import parse_line
 from fencepost.tap.running import TapThread
 from fencepost.verify.history import Fault
-from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, KILL, NETWORK, PAUSE, ZOMBIE, Action
+from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, KILL, NETWORK, PAUSE, ZOMBIE, FaultAction
 from fencepost.verify.workload.notes import now
 
 BY = "nemesis"
@@ -40,7 +40,7 @@ class Clients(Protocol):
 class Running(NamedTuple):
     """A fault that goes on: `is_over` says when it ends, and `end` ends it."""
 
-    action: Action
+    action: FaultAction
     began: int
     is_over: Callable[[float], bool]
     end: Callable[[], str]
@@ -48,7 +48,7 @@ class Running(NamedTuple):
 
 class Nemesis:
     def __init__(
-        self, actions: Sequence[Action], tap: TapThread, clients: Clients, note: Callable[[Fault], None]
+        self, actions: Sequence[FaultAction], tap: TapThread, clients: Clients, note: Callable[[Fault], None]
     ) -> None:
         self._left = list(actions)
         self._tap = tap
@@ -75,7 +75,7 @@ class Nemesis:
         if what:
             self._note(Fault(running.began, BY, what, (now() - running.began) / 1e9))
 
-    def _begin(self, action: Action, at_s: float) -> None:
+    def _begin(self, action: FaultAction, at_s: float) -> None:
         began, until_s = now(), at_s + action.seconds
         if action.kind == KILL:
             self._clients.kill(action.what)
@@ -95,7 +95,7 @@ class Nemesis:
             assert action.kind == COMMAND, action
             self._run(action, began)
 
-    def _go_on(self, action: Action, began: int, is_over: Callable[[float], bool], end: Callable[[], str]) -> None:
+    def _go_on(self, action: FaultAction, began: int, is_over: Callable[[float], bool], end: Callable[[], str]) -> None:
         self._running.append(Running(action, began, is_over, end))
 
     def _resumed(self, name: str) -> str:
@@ -111,7 +111,7 @@ class Nemesis:
         self._tap.call(lambda: self._tap.tap.remove_fault(number))
         return f"{words} ({hits} times)" if hits else ""
 
-    def _run(self, action: Action, began: int) -> None:
+    def _run(self, action: FaultAction, began: int) -> None:
         process = start_whole(
             lambda: subprocess.Popen(
                 action.what,

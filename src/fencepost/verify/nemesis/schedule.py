@@ -35,7 +35,7 @@ class Dice(Protocol):
     def uniform(self, a: float, b: float) -> float: ...
 
 
-class Action(NamedTuple):
+class FaultAction(NamedTuple):
     """One fault, from `at_s` on, counted from the start of the run.
 
     `what`: the client that it strikes, the fault in the words of `fencepost tap`, or the user's command.
@@ -54,9 +54,9 @@ def schedule(
     clients: Sequence[str],
     command: str | None = None,
     command_every_s: float = 10.0,
-) -> list[Action]:
+) -> list[FaultAction]:
     """The faults of a run in the order of their times. Each is over when the run ends."""
-    actions = [Action(at, COMMAND, command) for at in _every(command_every_s, seconds)] if command else []
+    actions = [FaultAction(at, COMMAND, command) for at in _every(command_every_s, seconds)] if command else []
     at_s = rng.uniform(*GAP_S)
     while faults and at_s < seconds:
         action = _choose(rng, at_s, rng.choice(faults), clients)
@@ -69,15 +69,15 @@ def _every(interval_s: float, seconds: float) -> list[float]:
     return [n * interval_s for n in range(1, int(seconds / interval_s) + 1) if n * interval_s < seconds]
 
 
-def _choose(rng: Dice, at_s: float, fault: str, clients: Sequence[str]) -> Action:
+def _choose(rng: Dice, at_s: float, fault: str, clients: Sequence[str]) -> FaultAction:
     if fault == KILL:
-        return Action(at_s, fault, rng.choice(clients))
+        return FaultAction(at_s, fault, rng.choice(clients))
     if fault == PAUSE:
-        return Action(at_s, fault, rng.choice(clients), rng.uniform(*PAUSE_S))
+        return FaultAction(at_s, fault, rng.choice(clients), rng.uniform(*PAUSE_S))
     if fault == ZOMBIE:
-        return Action(at_s, fault, rng.choice(clients), rng.uniform(*ZOMBIE_S))
+        return FaultAction(at_s, fault, rng.choice(clients), rng.uniform(*ZOMBIE_S))
     words = _network(rng) if fault == NETWORK else _error(rng)
-    return Action(at_s, fault, words, rng.uniform(*NETWORK_S))
+    return FaultAction(at_s, fault, words, rng.uniform(*NETWORK_S))
 
 
 def _network(rng: Dice) -> str:

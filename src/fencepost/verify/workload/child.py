@@ -18,9 +18,9 @@ from fencepost.protocol.transaction_version import TV1, TV2
 from fencepost.verify.workload.copier import Copier
 from fencepost.verify.workload.notes import Notes
 from fencepost.verify.workload.plan import LIBRDKAFKA, OWN_V1, ClientPlan
-from fencepost.verify.workload.producer import Source, TxnProducer
+from fencepost.verify.workload.producer import InputSource, TxnProducer
 from fencepost.verify.workload.reading import Follower
-from fencepost.verify.workload.writer import Orders, Writer
+from fencepost.verify.workload.writer import ClientOrders, TxnWriter
 
 RETIRE = "retire"
 
@@ -30,7 +30,7 @@ def main() -> int:
     given = json.loads(sys.stdin.readline())
     plan = ClientPlan(**given["client"])
     notes = Notes(Path(given["part"]), plan.name)
-    orders = Orders()
+    orders = ClientOrders()
     threading.Thread(target=_hear, args=(orders,), daemon=True).start()
     settings: dict[str, Any] = given["settings"]
     if plan.role == "reader":
@@ -42,13 +42,13 @@ def main() -> int:
         return _producer(plan, settings, notes)
 
     if plan.role == "writer":
-        Writer(notes, rng, orders, open_producer, plan.topics).run()
+        TxnWriter(notes, rng, orders, open_producer, plan.topics).run()
     else:
         Copier(notes, rng, orders, open_producer, lambda made: _source(plan, settings, made), plan.target).run()
     return 0
 
 
-def _hear(orders: Orders) -> None:
+def _hear(orders: ClientOrders) -> None:
     for line in sys.stdin:
         if line.strip() == RETIRE:
             orders.retire.set()
@@ -65,7 +65,7 @@ def _producer(plan: ClientPlan, settings: dict[str, Any], notes: Notes) -> TxnPr
     return OwnProducer(settings, notes, plan.transactional_id, TV1 if plan.kind == OWN_V1 else TV2)
 
 
-def _source(plan: ClientPlan, settings: dict[str, Any], producer: Any) -> Source:
+def _source(plan: ClientPlan, settings: dict[str, Any], producer: Any) -> InputSource:
     [(topic, partitions)] = plan.topics.items()
     if plan.kind == LIBRDKAFKA:
         from fencepost.verify.workload.librdkafka import RdkafkaSource

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from fencepost.verify.history import Acked, Init
 from fencepost.verify.workload.notes import Notes, now
-from fencepost.verify.workload.producer import Broken, Input, MustAbort
+from fencepost.verify.workload.producer import Abortable, Broken, InputPlace
 
 REQUEST_MS = 3000
 TXN_TIMEOUT_MS = 15_000
@@ -74,7 +74,7 @@ class RdkafkaProducer:
             except KafkaException as e:
                 error: KafkaError = e.args[0]
                 if error.txn_requires_abort():
-                    raise MustAbort(name_of(error)) from None
+                    raise Abortable(name_of(error)) from None
                 if not error.retriable() or time.monotonic() > deadline:
                     raise Broken(name_of(error)) from None
             else:
@@ -120,11 +120,11 @@ class RdkafkaSource:
         self._consumer = Consumer(SETTINGS | dict(settings) | own)
         self._consumer.subscribe([topic])
 
-    def poll(self, most: int) -> list[Input]:
+    def poll(self, most: int) -> list[InputPlace]:
         found: list[Any] = self._consumer.consume(most, 0.1)
-        return [Input(m.topic(), m.partition(), m.offset()) for m in found if m.error() is None]
+        return [InputPlace(m.topic(), m.partition(), m.offset()) for m in found if m.error() is None]
 
-    def send_offsets(self, offsets: list[Input]) -> None:
+    def send_offsets(self, offsets: list[InputPlace]) -> None:
         positions = [TopicPartition(*each) for each in offsets]
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -169,8 +169,8 @@ def unmasked(call: Callable[[], object]) -> None:
         raise
 
 
-def failure_of(error: KafkaError) -> MustAbort | Broken:
-    return (MustAbort if error.txn_requires_abort() else Broken)(name_of(error))
+def failure_of(error: KafkaError) -> Abortable | Broken:
+    return (Abortable if error.txn_requires_abort() else Broken)(name_of(error))
 
 
 def name_of(error: KafkaError) -> str:

@@ -21,7 +21,7 @@ from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
 from fencepost.verify.history import Acked, Init
 from fencepost.verify.workload.notes import Notes, now
-from fencepost.verify.workload.producer import Broken, Input, MustAbort
+from fencepost.verify.workload.producer import Abortable, Broken, InputPlace
 from fencepost.verify.workload.reading import fetch_once
 
 TXN_TIMEOUT_MS = 15_000
@@ -158,19 +158,19 @@ class OwnSource:
         found = _called(lambda: committed_offsets(self._client, self.group_id, wanted))
         self._positions = {index: found.get((topic, index), (0, ""))[0] for topic, index in wanted}
 
-    def poll(self, most: int) -> list[Input]:
+    def poll(self, most: int) -> list[InputPlace]:
         for _ in self._positions:
             self._turn = (self._turn + 1) % self._partitions
             partition = self._turn
             found = fetch_once(self._client, self._topic, partition, self._positions[partition], READ_COMMITTED)
-            inputs = [Input(self._topic, partition, offset) for offset, _ in found.records[:most]]
+            inputs = [InputPlace(self._topic, partition, offset) for offset, _ in found.records[:most]]
             is_cut = len(inputs) < len(found.records)
             self._positions[partition] = inputs[-1].offset + 1 if is_cut else found.next_offset
             if inputs:
                 return inputs
         return []
 
-    def send_offsets(self, offsets: list[Input]) -> None:
+    def send_offsets(self, offsets: list[InputPlace]) -> None:
         self._producer.flush()
         wanted = [OffsetToCommit(*each) for each in offsets]
         _called(lambda: self._producer.transaction.commit_offsets(self.group_id, wanted))
@@ -185,6 +185,6 @@ def _called(call: Callable[[], T]) -> T:
     except Fenced as e:
         raise Broken(errors.name_of(e.code)) from None
     except BrokerError as e:
-        raise (Broken if e.code in FENCED else MustAbort)(errors.name_of(e.code)) from None
+        raise (Broken if e.code in FENCED else Abortable)(errors.name_of(e.code)) from None
     except ClientError as e:
         raise Broken(type(e).__name__) from None

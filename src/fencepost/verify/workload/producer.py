@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 
-class MustAbort(Exception):
+class Abortable(Exception):
     """The transaction was refused, and this producer can abort it. `error` is Kafka's name."""
 
     def __init__(self, error: str) -> None:
@@ -21,14 +21,14 @@ class Broken(Exception):
         self.error = error
 
 
-class Input(NamedTuple):
+class InputPlace(NamedTuple):
     topic: str
     partition: int
     offset: int
 
 
 class TxnProducer(Protocol):
-    """Every method raises MustAbort or Broken."""
+    """Every method raises Abortable or Broken."""
 
     def init(self) -> None: ...
 
@@ -47,14 +47,14 @@ class TxnProducer(Protocol):
     def close(self) -> None: ...
 
 
-class Source(Protocol):
+class InputSource(Protocol):
     """The inputs of a copier, read committed, from the committed offsets of its group on."""
 
     group_id: str
 
-    def poll(self, most: int) -> list[Input]: ...
+    def poll(self, most: int) -> list[InputPlace]: ...
 
-    def send_offsets(self, offsets: list[Input]) -> None:
+    def send_offsets(self, offsets: list[InputPlace]) -> None:
         """Send them within the transaction of its producer: each is the next offset to read."""
         ...
 

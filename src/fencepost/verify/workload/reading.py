@@ -20,7 +20,7 @@ PAUSE_S = 0.05
 ISOLATION_LEVELS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
 
 
-class Fetched(NamedTuple):
+class FetchedValues(NamedTuple):
     records: Sequence[tuple[int, str]]  # Offset and value.
     next_offset: int
     has_answer: bool = True
@@ -28,7 +28,7 @@ class Fetched(NamedTuple):
 
 def fetch_once(
     client: KafkaClient, topic: str, partition: int, offset: int, isolation_level: int, wait_ms: int = WAIT_MS
-) -> Fetched:
+) -> FetchedValues:
     """The records of one fetch from an offset on, as a consumer with this isolation level delivers them."""
     try:
         leader = client.leader(topic, partition)
@@ -36,10 +36,10 @@ def fetch_once(
         fetched = found[partition]
         if fetched.error_code:
             client.topic(topic, fresh=True)
-            return Fetched((), offset, has_answer=False)
+            return FetchedValues((), offset, has_answer=False)
     except ClientError:
         _refresh(client, topic)
-        return Fetched((), offset, has_answer=False)
+        return FetchedValues((), offset, has_answer=False)
     isolation = Isolation((first, producer_id) for producer_id, first in fetched.aborted)
     records: list[tuple[int, str]] = []
     next_offset = offset
@@ -48,7 +48,7 @@ def fetch_once(
         # Without READ_COMMITTED, the list of aborted transactions is empty.
         if isolation.delivers(header, batch):
             records += [(r.offset, (r.value or b"").decode()) for r in iter_records(batch) if r.offset >= offset]
-    return Fetched(records, next_offset)
+    return FetchedValues(records, next_offset)
 
 
 def _refresh(client: KafkaClient, topic: str) -> None:

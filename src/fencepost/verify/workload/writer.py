@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from fencepost.verify.history import TxnOutcome
 from fencepost.verify.workload.notes import Notes, Unfinished
-from fencepost.verify.workload.producer import Broken, MustAbort, TxnProducer
+from fencepost.verify.workload.producer import Abortable, Broken, TxnProducer
 
 COMMIT_PROBABILITY = 0.75
 # Between two rounds, so that a transaction has several record batches in a partition.
@@ -31,7 +31,7 @@ class GaveUp(Exception):
         self.unfinished = unfinished
 
 
-class Orders:
+class ClientOrders:
     """Orders to a client: `stop` after the current transaction; `retire`: another client has taken over its id."""
 
     def __init__(self) -> None:
@@ -39,14 +39,14 @@ class Orders:
         self.retire = threading.Event()
 
 
-class Writer:
+class TxnWriter:
     """`open_producer` makes a producer; it is called again for each that is discarded."""
 
     def __init__(
         self,
         notes: Notes,
         rng: random.Random,
-        orders: Orders,
+        orders: ClientOrders,
         open_producer: Callable[[], TxnProducer],
         topics: Mapping[str, int],
     ) -> None:
@@ -82,7 +82,7 @@ class Writer:
                     break
         except GaveUp as leaving:
             return leaving.unfinished
-        except (MustAbort, Broken):
+        except (Abortable, Broken):
             # It could not be initialised, or a copier could not read its offsets: the next one tries it again.
             self.orders.stop.wait(RETRY_PAUSE_S)
             return unfinished
@@ -108,7 +108,7 @@ class Writer:
                     producer.flush()
             if not commit:
                 producer.flush()  # Aborted records should reach the log.
-        except MustAbort as e:
+        except Abortable as e:
             self.abort(producer, txn, e.error)
         except Broken as e:
             raise GaveUp(Unfinished(txn, TxnOutcome.ABORTED, e.error)) from e
@@ -129,7 +129,7 @@ class Writer:
         self.notes.end(txn, True)
         try:
             producer.commit()
-        except MustAbort as e:
+        except Abortable as e:
             self.abort(producer, txn, e.error)
             return False
         except Broken as e:
@@ -142,6 +142,6 @@ class Writer:
         self.notes.end(txn, False)
         try:
             producer.abort()
-        except (MustAbort, Broken) as e:
+        except (Abortable, Broken) as e:
             raise GaveUp(Unfinished(txn, TxnOutcome.ABORTED, why or e.error)) from e
         self.notes.ended(txn, TxnOutcome.ABORTED, why)
