@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from fencepost.verify.report.document import FoundKind, ShownAnomaly, VerifyReport
+from fencepost.verify.report.swim_lanes import draw_swim_lanes
 
 # The colours of the workbench.
 STYLE = """
@@ -24,6 +25,10 @@ table { border-collapse: collapse; }
 th, td { text-align: left; padding: 0.15rem 0.75rem 0.15rem 0; vertical-align: top; }
 td.number, th.number { text-align: right; } td, code { overflow-wrap: anywhere; }
 td.mono { font-family: ui-monospace, monospace; font-size: 0.9em; }
+svg { display: block; max-width: none; font: 12px ui-monospace, monospace; } svg text { fill: var(--text); }
+svg .small { font-size: 10px; fill: var(--muted); }
+svg .lane { stroke: var(--line); } svg .fault { fill: var(--fault); }
+svg .to { stroke: var(--muted); stroke-dasharray: 2 2; }
 .good { color: var(--committed); } .bad { color: var(--aborted); } .muted { color: var(--muted); }
 """
 
@@ -83,6 +88,7 @@ def _kind(kind: FoundKind) -> Iterator[str]:
 
 def _anomaly(anomaly: ShownAnomaly) -> Iterator[str]:
     yield f'<section class="anomaly"><p>{escape(anomaly.what)}</p>'
+    yield draw_swim_lanes(anomaly)
     yield '<table><tr><th class="number">line</th><th class="number">ms</th><th>client</th><th>event</th></tr>'
     for event in anomaly.events:
         numbers = f'<td class="number">{event.line}</td><td class="number">{event.at_ms:.3f}</td>'
