@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -56,10 +57,22 @@ def committed_values(events: list[Event]) -> set[str]:
     return {e.value for e in events if isinstance(e, Acked) and (e.by, int(e.value.split(":")[1])) in ended}
 
 
-def change_poll(events: list[Event], n: int, records: list[list[object]]) -> None:
+def change_poll(events: list[Event], n: int, records: list[list[Any]]) -> None:
     poll = events[n]
     assert isinstance(poll, Poll)
     events[n] = poll._replace(records=records)
+
+
+def records_of(events: list[Event], n: int) -> list[list[Any]]:
+    poll = events[n]
+    assert isinstance(poll, Poll)
+    return [list(record) for record in poll.records]
+
+
+def change_outcome(events: list[Event], n: int, outcome: str) -> None:
+    ended = events[n]
+    assert isinstance(ended, TxnEnded)
+    events[n] = ended._replace(outcome=outcome)
 
 
 def drop_a_record(events: list[Event], rng: random.Random) -> None:
@@ -73,28 +86,28 @@ def drop_a_record(events: list[Event], rng: random.Random) -> None:
 def forget_a_record(events: list[Event], rng: random.Random) -> None:
     """At rest only."""
     n = rng.choice(list(last_polls(events)))
-    records = [list(record) for record in events[n].records]  # type: ignore[union-attr]
+    records = records_of(events, n)
     del records[rng.randrange(len(records))]
     change_poll(events, n, records)
 
 
 def double_a_record(events: list[Event], rng: random.Random) -> None:
     n = rng.choice(list(last_polls(events)))
-    records = [list(record) for record in events[n].records]  # type: ignore[union-attr]
+    records = records_of(events, n)
     records.append([records[-1][0] + 10_000, rng.choice(records)[1]])
     change_poll(events, n, records)
 
 
 def change_a_record(events: list[Event], rng: random.Random) -> None:
     n = rng.choice(list(last_polls(events)))
-    records = [list(record) for record in events[n].records]  # type: ignore[union-attr]
+    records = records_of(events, n)
     records[rng.randrange(len(records))][1] = "nonsense"
     change_poll(events, n, records)
 
 
 def read_again(events: list[Event], rng: random.Random) -> None:
     n = rng.choice(list(last_polls(events)))
-    records = [list(record) for record in events[n].records]  # type: ignore[union-attr]
+    records = records_of(events, n)
     change_poll(events, n, [*records, rng.choice(records)])
 
 
@@ -104,7 +117,7 @@ def abort_what_is_read(events: list[Event], rng: random.Random) -> None:
     owners = {(value.split(":")[0], int(value.split(":")[1])) for value in values}
     ended = [n for n, e in enumerate(events) if isinstance(e, TxnEnded) and (e.by, e.txn) in owners]
     n = rng.choice(ended)
-    events[n] = events[n]._replace(outcome="aborted")  # type: ignore[union-attr]
+    change_outcome(events, n, "aborted")
 
 
 def commit_what_is_aborted(events: list[Event], rng: random.Random) -> None:
@@ -113,7 +126,7 @@ def commit_what_is_aborted(events: list[Event], rng: random.Random) -> None:
     aborted = ((n, e) for n, e in enumerate(events) if isinstance(e, TxnEnded) and e.outcome == "aborted")
     ended = [n for n, e in aborted if (e.by, e.txn) in sent]
     n = rng.choice(ended)
-    events[n] = events[n]._replace(outcome="committed")  # type: ignore[union-attr]
+    change_outcome(events, n, "committed")
 
 
 def ask_late(events: list[Event], rng: random.Random) -> None:

@@ -29,6 +29,7 @@ svg { display: block; max-width: none; font: 12px ui-monospace, monospace; } svg
 svg .small { font-size: 10px; fill: var(--muted); }
 svg .lane { stroke: var(--line); } svg .fault { fill: var(--fault); }
 svg .to { stroke: var(--muted); stroke-dasharray: 2 2; }
+a { color: var(--marker); }
 .good { color: var(--committed); } .bad { color: var(--aborted); } .muted { color: var(--muted); }
 """
 
@@ -39,7 +40,7 @@ def draw_page(report: VerifyReport) -> str:
 
 
 def _page(report: VerifyReport) -> Iterator[str]:
-    verdict = f"{report.anomalies} anomalies" if report.anomalies else "No anomaly"
+    verdict = f"Anomalies: {report.anomalies}" if report.anomalies else "No anomaly"
     yield "<!doctype html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -65,10 +66,13 @@ def _page(report: VerifyReport) -> Iterator[str]:
 
 
 def _facts(report: VerifyReport) -> Iterator[tuple[str, object]]:
-    yield from (("seed", report.seed), *report.what.items(), ("seconds", report.seconds), ("clients", report.clients))
-    yield "transactions", f"{report.committed} committed, {report.aborted} aborted, {report.unknown} in doubt"
-    yield "records", f"{report.sent} sent, {report.read} read"
-    yield "faults", report.faults
+    yield from (("seed", report.seed), *report.what.items())
+    transactions = f"transactions: {report.committed} committed, {report.aborted} aborted, {report.unknown} in doubt"
+    records = f"records: {report.sent} sent, {report.read} read"
+    yield (
+        "history",
+        f"{report.seconds} s; clients: {report.clients}; {transactions}; {records}; faults: {report.faults}",
+    )
 
 
 def _note(kind: FoundKind) -> str:

@@ -43,12 +43,19 @@ def _drawing(anomaly: ShownAnomaly) -> Iterator[str]:
     times = [event.at_ms for event in anomaly.events]
     for fault in anomaly.faults:
         yield from _band(fault, times, left, height)
+    yield f'<text class="small" x="8" y="{height - 8}">ms</text>'
     for name, y in rows.items():
         yield f'<text x="8" y="{y + 4:.0f}">{escape(name)}</text>'
         yield f'<line class="lane" x1="{left:.0f}" y1="{y:.0f}" x2="{width:.0f}" y2="{y:.0f}"/>'
     for n, event in enumerate(anomaly.events):
         yield from _event(event, left + STEP * (n + 0.5), rows, height)
     yield "</svg>"
+
+
+def _label(event: ShownEvent) -> str:
+    """One word: for the end of a transaction, how it is to end or has ended."""
+    words = escape(event.text).split()
+    return {"end": words[0], "ended": words[2] if len(words) > 2 else "ended"}.get(event.event, escape(event.event))
 
 
 def _band(fault: ShownFault, times: Sequence[float], left: float, height: int) -> Iterator[str]:
@@ -74,5 +81,5 @@ def _event(event: ShownEvent, x: float, rows: dict[str, float], height: int) -> 
         yield f'<rect x="{x - 4:.0f}" y="{below - 4:.0f}" width="8" height="8" fill="var(--{colour})"/>'
     fill = "var(--panel)" if event.event in HOLLOW else f"var(--{colour})"
     yield f'<circle cx="{x:.0f}" cy="{y:.0f}" r="6" fill="{fill}" stroke="var(--{colour})" stroke-width="2"/>'
-    yield f'<text class="small" x="{x:.0f}" y="{y - 9:.0f}" text-anchor="middle">{escape(event.event)}</text>'
+    yield f'<text class="small" x="{x:.0f}" y="{y - 9:.0f}" text-anchor="middle">{_label(event)}</text>'
     yield f'<text class="small" x="{x:.0f}" y="{height - 8}" text-anchor="middle">{event.at_ms:.1f}</text></g>'
