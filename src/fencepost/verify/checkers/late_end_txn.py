@@ -92,8 +92,10 @@ def _has_marker_inside(index: Index, txn: HistoryTxn) -> bool:
 
 
 def _was_end_txn_disturbed(index: Index, txn: HistoryTxn) -> bool:
+    """Whether EndTxn was disturbed on purpose: at some time before, or during the whole run as the header says."""
     last = txn.asked.at if txn.asked is not None else 0
-    return any("EndTxn" in fault.what and fault.at <= last for fault in index.faults)
+    by_header = "EndTxn" in str(index.header.what.get("faults", ""))
+    return by_header or any("EndTxn" in fault.what and fault.at <= last for fault in index.faults)
 
 
 def _ended_by_abort(index: Index, txn: HistoryTxn) -> bool:

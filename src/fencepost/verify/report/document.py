@@ -198,7 +198,8 @@ def describe(event: Event) -> str:
     """An event in a few words, without its time and its client."""
     match event:
         case Init():
-            return f"init {event.transactional_id}, producer id {event.producer_id} epoch {event.epoch}"
+            known = f", producer id {event.producer_id} epoch {event.epoch}" if event.producer_id >= 0 else ""
+            return f"init {event.transactional_id}, transaction version {event.version}{known}"
         case Send():
             source = f", made from {_place(event.source)}" if event.source is not None else ""
             where = event.topic if event.partition < 0 else f"{event.topic}-{event.partition}"
