@@ -207,6 +207,15 @@ ACCUSED = [
         + "r reads tea-0: 0=a 2=b 3=c\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/1.0 4=commit/1.0",
     ),
     (
+        "a read before its commit, while EndTxn was delayed on purpose",
+        "late-EndTxn",
+        (
+            "fault delay EndTxn\nw init t 1 0 1\nw begin 1\nw sends a to tea-0\nw commits 1\nw ended 1 committed\n"
+            "w begin 2\nw sends b to tea-0\nr reads tea-0: 2=b\nw commits 2\nw ended 2 committed\n"
+            "rest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0"
+        ),
+    ),
+    (
         "an abort that came late",
         "late-EndTxn",
         LATE_ABORT + "rest\nr reads tea-0: 4=c\n"
