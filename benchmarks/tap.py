@@ -21,11 +21,11 @@ from contextlib import contextmanager
 
 import psutil
 
+from fencepost.child import child_environment, python_module
 from fencepost.cli.streams import say
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import FetchRequest, HeartbeatRequest, ProduceRequest
 from fencepost.testing import Broker
-from fencepost.testing.child import child_environment, python_module
 from tests.readers.reading import connect
 
 TOPIC = "bench-tap"

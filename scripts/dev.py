@@ -23,12 +23,12 @@ import sys
 import time
 from pathlib import Path
 
+from fencepost.child import start_module, start_whole
 from fencepost.client.client import TRANSACTION, KafkaClient
 from fencepost.interrupts import INTERRUPTED
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import InitProducerIdRequest, ProduceRequest
-from fencepost.testing.child import start_module, start_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCEPOST = Path(sys.executable).with_name("fencepost")

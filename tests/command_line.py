@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fencepost.testing.child import child_environment, python_module
+from fencepost.child import child_environment, python_module
 
 
 def run_fencepost(

@@ -22,9 +22,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fencepost.child import python_module
 from fencepost.server.storage import syncing
 from fencepost.testing import Broker
-from fencepost.testing.child import python_module
 
 PAGE_BYTES = 4096
 ROOT = Path(__file__).parents[2]

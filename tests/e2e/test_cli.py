@@ -18,9 +18,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from fencepost import __version__
+from fencepost.child import child_environment, python_module
 from fencepost.protocol.messages import ApiVersionsRequest
 from fencepost.testing import Broker
-from fencepost.testing.child import child_environment, python_module
 from tests.command_line import closed_pipe, run_fencepost, start_fencepost
 from tests.wire.raw_client import encode_frame
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.child import child_environment, python_module
 from fencepost.cli import main
 from fencepost.cli.groups import ReaderGone
 from fencepost.cli.options import EXIT_CODES, FIRST_PATIENCE_S, NEVER, WHEN_1
 from fencepost.client.client import FIRST_PAUSE_S
 from fencepost.testing import Broker
-from fencepost.testing.child import child_environment, python_module
 from tests.command_line import closed_pipe, start_fencepost
 from tests.examples import example_broker
 from tests.readers.reading import TIMEOUT_S
@@ -116,6 +116,10 @@ ON_THE_BROKER = [
 # Each pause is twice the one before. On a slow machine, fewer attempts fit into the patience of the tools.
 MOST_ATTEMPTS = 1 + int(math.log2(FIRST_PATIENCE_S / FIRST_PAUSE_S + 1))
 WITHOUT_A_BROKER = [
+    ("verify check /no/such/file", ONE),
+    ("verify cluster", UNANSWERED),
+    ("verify cluster --history nosuch/file", ONE),
+    ("verify cluster --faults fire", WRONG_USE),
     ("txn list", UNANSWERED),
     ("txn lso --max-age 1d", UNANSWERED),
     ("txn explain orders-sink-3", UNANSWERED),

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fencepost.testing.child import child_environment
+from fencepost.child import child_environment
 from tests.command_line import heeded_signals
 
 ROOT = Path(__file__).resolve().parents[2]

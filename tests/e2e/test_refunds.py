@@ -18,9 +18,9 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from fencepost.child import child_environment
 from fencepost.spark.connector import connector_jars
 from fencepost.testing import Broker
-from fencepost.testing.child import child_environment
 from tests.command_line import run_fencepost, start_fencepost
 from tests.engines.java import OLDEST_JAVA, ROOT, java_home
 

@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
+from fencepost.child import child_environment
 from fencepost.testing import Broker, BrokerFailed, OrderRefused, plugin
 from fencepost.testing import process as testing_process
-from fencepost.testing.child import child_environment
 from tests.e2e.clients.confluent import text_of
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "testing.md"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.child import child_environment
 from fencepost.testing import Broker, BrokerFailed
-from fencepost.testing.child import child_environment
 from tests.command_line import run_fencepost
 
 # In the extras, or only in the groups for development.
@@ -28,6 +28,8 @@ left_out += ("fencepost.machines.auth.certificates", "fencepost.machines.auth.to
 left_out += ("fencepost.machines.auth.oauthbearer", "fencepost.server.key_sets")
 # The server of the workbench, which needs the extra `web`.
 left_out += ("fencepost.web.app", "fencepost.web.body", "fencepost.web.guard", "fencepost.web.serving")
+# The clients of `verify cluster` that need the extra `verify`.
+left_out += ("fencepost.verify.workload.librdkafka",)
 for found in pkgutil.walk_packages(fencepost.__path__, "fencepost."):
     if not found.name.startswith(left_out):
         importlib.import_module(found.name)

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from fencepost.client.isolation import Isolation
 from fencepost.machines.log.interface import Log, LogConfig
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.log.retention import Retention
@@ -29,7 +30,6 @@ from fencepost.protocol.batch import advance_sequence, encode_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 from tests.memory_storage import after_kill
-from tests.readers.isolation import Isolation
 from tests.unit.server.surveyed import SurveyedFolder
 
 NOW = 1_700_000_000_000

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from fencepost.client.isolation import Isolation
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.partition.producers import BATCHES_KEPT, Producer, decode_snapshot, encode_snapshot
@@ -29,7 +30,6 @@ from fencepost.protocol.produced import RefusedBatch, check_produce_batch
 from fencepost.protocol.records import Record, encode_records, iter_batches, iter_records
 from fencepost.protocol.transaction_version import TV0, TV2, TransactionVersion
 from tests.memory_storage import copy_log
-from tests.readers.isolation import Isolation
 
 NOW = 1_700_000_000_000
 PRODUCERS = 4

@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import parse
 from fencepost.broker.metadata import decode_metadata
+from fencepost.client.isolation import Isolation
 from fencepost.machines.log.memory import MemoryLog, MemoryStorage
 from fencepost.machines.txn.states import IDLE
 from fencepost.protocol import errors
@@ -47,7 +48,6 @@ from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
 from tests.memory_storage import after_kill, after_power_loss
 from tests.pure_broker import PureBroker
-from tests.readers.isolation import Isolation
 
 IDS = ("a", "b", "c")
 PARTITIONS = (("orders", 0), ("orders", 1), ("payments", 0))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from fencepost.client.isolation import Isolation
 from fencepost.protocol.messages import FetchRequest, OffsetFetchRequest
 from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.topic_partition import TopicPartition
-from tests.readers.isolation import Isolation
 from tests.simulation.history import Read, Violation
 
 FETCH_VERSION = 12

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fencepost.testing.child import start_whole
+from fencepost.child import start_whole
 
 FOREVER = [sys.executable, "-c", "import signal; signal.pause()"]
 

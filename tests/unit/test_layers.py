@@ -17,6 +17,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "client": {"protocol"},
     # The broker and the tap share the words for faults.
     "faults": {"protocol"},
+    "child": set(),
     "interrupts": set(),
     "malloc": set(),
     "open_files": set(),
@@ -25,24 +26,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     # The sink works against any Kafka, so it knows nothing of our broker.
     "spark": {"protocol", "client", "malloc", "open_files"},
     "tap": {"protocol", "client", "faults"},
-    "testing": {"protocol", "client", "server", "broker", "faults", "tap"},
-    "demo": {"protocol", "client", "testing", "spark"},
+    "testing": {"protocol", "child", "client", "server", "broker", "faults", "tap"},
+    "demo": {"protocol", "child", "client", "testing", "spark"},
     # It judges any cluster, so it knows nothing of our broker.
-    "verify": {"protocol", "client", "faults", "tap"},
+    "verify": {"protocol", "child", "client", "faults", "tap"},
     # The machines are there for their tables, from which diagrams are drawn.
     "web": {"protocol", "machines", "client", "diagnose", "demo", "tap", "testing"},
     "cli": {
-        "protocol",
-        "client",
-        "server",
-        "diagnose",
-        "demo",
-        "faults",
-        "interrupts",
-        "spark",
-        "tap",
-        "testing",
-        "verify",
+        *("protocol", "child", "client", "server", "diagnose", "demo", "faults", "interrupts", "spark", "tap"),
+        *("testing", "verify"),
         "web",
     },
     # `import fencepost` must stay cheap; `python -m fencepost` is the command line.
@@ -58,12 +50,17 @@ ROOMS: dict[str, set[str]] = {
     "machines.partition": {"machines.log"},
     # Handlers call coordinators, and never the other way round.
     "broker.coordinator": {"broker.cluster", "broker.config", "broker.internal_topics", "broker.leaders"},
+    # Checkers know of a run only its history, and of a cluster nothing.
+    "verify.checkers": {"verify.history"},
+    "verify.report": {"verify.history", "verify.checkers"},
 }
 
 # Pure code takes the clock and the dice as arguments, and leaves I/O to the shell around it.
 PURE = [
     "protocol", "machines", "broker", "faults", "client/session.py",
-    "tap/decoding.py", "tap/frames.py", "tap/rewriting.py", "tap/text.py", "verify/history.py",
+    "tap/decoding.py", "tap/frames.py", "tap/rewriting.py", "tap/text.py",
+    "verify/history.py", "verify/merging.py", "verify/checkers", "verify/report",
+    "verify/nemesis/schedule.py", "verify/workload/plan.py", "verify/workload/producer.py",
 ]  # fmt: skip
 BANNED_IN_PURE = {
     "asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "select",

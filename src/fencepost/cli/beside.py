@@ -54,7 +54,7 @@ class WorkbenchBeside:
 
     def start(self, doors: Sequence[Door]) -> None:
         """Call it when clients can connect to the broker."""
-        from fencepost.testing.child import start_module
+        from fencepost.child import start_module
 
         bootstrap = bootstrap_of(doors)
         arguments = ("--bootstrap", bootstrap, "--listen", self._address, "--until-stdin-closes")

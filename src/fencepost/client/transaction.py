@@ -35,7 +35,7 @@ from fencepost.protocol.messages import (
     TxnOffsetCommitRequest,
 )
 from fencepost.protocol.topic_partition import TopicPartition
-from fencepost.protocol.transaction_version import TV1, TV2
+from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
 
 ADD_PARTITIONS = 24
 VERIFICATION = "transaction.partition.verification.enable"
@@ -63,15 +63,22 @@ class Transaction:
     """The owner of a transactional id. Call `begin`, then `commit` or `abort`, repeatedly and from one thread.
 
     is_verified: the user knows that every broker verifies writes (KIP-890), so brokers that do not say are believed to.
+    at_most: TV1 also on a cluster that has TV2.
     """
 
     def __init__(
-        self, client: KafkaClient, transactional_id: str, timeout_ms: int, *, is_verified: bool = False
+        self,
+        client: KafkaClient,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        is_verified: bool = False,
+        at_most: TransactionVersion = TV2,
     ) -> None:
         self._client = client
         self.transactional_id = transactional_id
         self.timeout_ms = timeout_ms
-        self.version = TV2 if client.transaction_version.bumps_epoch else TV1
+        self.version = TV2 if min(client.transaction_version, at_most).bumps_epoch else TV1
         if self.version is TV1:
             self._check_verification(is_verified)
         self._identity = ProducerIdentity(transactional_id, -1, -1)

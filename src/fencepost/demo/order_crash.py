@@ -11,10 +11,10 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from fencepost.child import start_module
 from fencepost.demo.orders import new_run_id
 from fencepost.demo.report import Check, DemoFailed, Progress, Report, Section
 from fencepost.demo.topics import TOPICS, Offsets, Topics, by_topic
-from fencepost.testing.child import start_module
 
 NOTHING, HALF, WHOLE, TWICE_CHARGED = (0, 0, 0), (1, 1, 0), (1, 1, 1), (2, 2, 1)
 

@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from fencepost.child import start_module
 from fencepost.demo.report import Check, DemoFailed, Progress, Report, Section
 from fencepost.demo.stage import COMMAND_LINE, Stage
 from fencepost.demo.topics import Topics
 from fencepost.demo.zombie_service import EXIT_FENCED, FENCED, TOPIC, Worker, WorkerFenced
-from fencepost.testing.child import start_module
 
 # Both terminals use this id, so that users need not copy an id.
 SHARED_ID = "brew-zombie"

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from fencepost.testing.child import python_module
+from fencepost.child import python_module
 from fencepost.testing.faults import Faults
 from fencepost.testing.nodes import Nodes
 from fencepost.testing.process import ORDER_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, BrokerProcess

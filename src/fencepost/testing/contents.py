@@ -17,8 +17,8 @@ from fencepost.client.admin.partitions import (
 from fencepost.client.admin.transactions import describe_transactions, list_transactions
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
+from fencepost.client.isolation import Isolation
 from fencepost.protocol import errors
-from fencepost.protocol.batch import decode_marker
 from fencepost.protocol.messages import CreateTopicsRequest, FetchRequest
 from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.testing.faults import OrderRefused
@@ -66,16 +66,10 @@ def _read_partition(client: KafkaClient, where: NamedPartition, start: int, end:
     position = start
     while position < end:
         found = _fetch(client, where, position)
-        aborted = sorted((a.first_offset, a.producer_id) for a in found.aborted_transactions or ())
-        dropped: set[int] = set()  # Producers whose records are aborted, up to their marker.
+        isolation = Isolation((a.first_offset, a.producer_id) for a in found.aborted_transactions or ())
         before = position
         for header, batch in iter_batches(found.records or b""):
-            while aborted and aborted[0][0] <= header.last_offset:
-                dropped.add(aborted.pop(0)[1])
-            if header.is_control:
-                if decode_marker(batch) is not None:
-                    dropped.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in dropped):
+            if isolation.delivers(header, batch):
                 for record in iter_records(batch):
                     if position <= record.offset < end:
                         yield CommittedRecord(

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import IO, Any
 
-from fencepost.testing.child import child_environment, start_whole
+from fencepost.child import child_environment, start_whole
 from fencepost.testing.faults import OrderRefused
 
 STOP_TIMEOUT_S = 30.0

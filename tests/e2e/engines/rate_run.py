@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from fencepost.testing.child import child_environment
+from fencepost.child import child_environment
 from tests.e2e.engines.rate_job import Plan
 from tests.engines.java import ROOT, java_home
 

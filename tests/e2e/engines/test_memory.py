@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from fencepost.child import child_environment
 from fencepost.testing import Broker
-from fencepost.testing.child import child_environment
 from tests.e2e.spark.streams import create_topic, written
 from tests.engines.java import java_home
 

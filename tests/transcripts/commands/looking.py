@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fencepost.client.isolation import Isolation
 from fencepost.protocol import errors
 from fencepost.protocol.batch import decode_marker
 from fencepost.protocol.messages import (
@@ -16,7 +17,6 @@ from fencepost.protocol.messages import (
     ListTransactionsRequest,
 )
 from fencepost.protocol.records import iter_batches, iter_records
-from tests.readers.isolation import Isolation
 from tests.transcripts.client import Client, Command
 
 MAX_BYTES = 1 << 20

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from fencepost.child import child_environment, python_module, start_whole
 from fencepost.demo.refunds.job import JobPlan
 from fencepost.demo.report import DemoFailed
 from fencepost.spark.connector import JARS_VARIABLE
-from fencepost.testing.child import child_environment, python_module, start_whole
 
 Event = Mapping[str, Any]
 # Long, because Spark may have to download its Kafka source first.

@@ -35,7 +35,7 @@ def start_module(module: str, *arguments: str) -> subprocess.Popen[str]:
 
 def child_environment() -> dict[str, str]:
     """An environment in which the child imports the same `fencepost`, also if it is on `sys.path` and not installed."""
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[1])
     environment = dict(os.environ)
     if root != sysconfig.get_path("purelib"):
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))

@@ -1,0 +1,340 @@
+"""One run against a cluster: topics, a tap, clients in processes, faults, the last reads, and the history of it all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import IO, Any
+
+from fencepost.client.admin.topics import create_topic, delete_topic
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import ClientError
+from fencepost.client.settings import ClientSettings, parse_settings
+from fencepost.faults.fault import Fault as TapFault
+from fencepost.faults.parsing import parse_line
+from fencepost.tap.proxy import Proxy
+from fencepost.tap.running import TapThread
+from fencepost.verify.history import Event, Fault, Header, Rest, encode, encode_header
+from fencepost.verify.merging import merge
+from fencepost.verify.nemesis.carrying_out import BY as NEMESIS
+from fencepost.verify.nemesis.carrying_out import Nemesis
+from fencepost.verify.nemesis.schedule import schedule
+from fencepost.verify.workload.last_reads import BY, await_rest, last_reads
+from fencepost.verify.workload.notes import now
+from fencepost.verify.workload.plan import LIBRDKAFKA, ClientPlan, Plan, make_plan, successor_of
+from fencepost.verify.workload.process import ClientProcess
+
+TICK_S = 0.05
+REPORT_EVERY_S = 10.0
+# A client that notes nothing for so long hangs: it is killed, and its successor ends its transaction.
+HANGS_AFTER_S = 25.0
+START_S = 30.0
+STOP_S = 30.0
+SECOND_STOP_S = 60.0
+# For transactions that only their timeout can end, and the coordinator's pauses between two looks at them.
+REST_S = 30.0
+REQUEST_TIMEOUT_MS = 3000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    settings: Mapping[str, str]  # Of Kafka's clients, with bootstrap.servers.
+    prefix: str
+    writers: Mapping[str, int]  # Kinds of clients, and how many of each.
+    seconds: float
+    seed: int
+    faults: Sequence[str]
+    tap_faults: Sequence[str] = ()  # For the whole run, in the words of `fencepost tap`.
+    command: str | None = None
+    command_every_s: float = 10.0
+    replication_factor: int = -1
+    keep: bool = False
+
+
+@dataclass(slots=True)
+class ClusterRun:
+    """`say` gets a sentence now and then; `tick` the seconds so far."""
+
+    options: RunOptions
+    folder: Path
+    say: Callable[[str], None]
+    tick: Callable[[float], None] = lambda _: None
+    plan: Plan = field(init=False)
+    clients: Fleet = field(init=False)
+    problems: list[str] = field(default_factory=list)  # Sentences for the user.
+    is_incomplete: bool = False  # Not everything could be read at the end.
+    _events: list[Event] = field(default_factory=list)  # Of this process.
+    _tap_faults: dict[str, TapFault] = field(default_factory=dict)  # For the whole run, by their words.
+
+    def __post_init__(self) -> None:
+        self.plan = make_plan(self.options.prefix, self.options.writers)
+
+    def go(self, client: KafkaClient) -> None:
+        """Run, and read everything at the end. Ctrl-C ends the run early, and all is read then too.
+
+        Raises ClientError if the cluster does not answer, ClientFailed if a client of the run fails.
+        """
+        with self._topics(client), self._tap() as tap:
+            self.clients = Fleet(self.plan, self.options, tap.tap.address, self.folder, self._note)
+            try:
+                self._work(tap)
+                self._read_all(client)
+            finally:
+                self.clients.kill_all()
+
+    def _work(self, tap: TapThread) -> None:
+        began = now()
+        try:
+            self._disturb(tap)
+        except KeyboardInterrupt:
+            self.say("interrupted: the clients end their transactions, and what they did is judged")
+        tap.call(tap.tap.clear_faults)
+        for line, fault in self._tap_faults.items():
+            if fault.hits:
+                self._note(Fault(began, NEMESIS, f"{line} ({fault.hits} times)", (now() - began) / 1e9))
+        self.clients.stop(self.say)
+
+    def _read_all(self, client: KafkaClient) -> None:
+        self.say("reading everything that was written")
+        try:
+            if not await_rest(client, self.plan.topics, REST_S):
+                self.say(f"a partition still has an open transaction after {REST_S:g} s")
+            self._note(Rest(now(), BY))
+            last_reads(client, self.plan.topics, self.plan.groups, self._note)
+        except ClientError as e:
+            self.is_incomplete = True
+            self.problems.append(f"the last reads are incomplete: {e}")
+
+    def _disturb(self, tap: TapThread) -> None:
+        options = self.options
+        for line in options.tap_faults:
+            self._tap_faults[line] = parse_line(line)
+            tap.call(lambda fault=self._tap_faults[line]: tap.tap.add_fault(fault))  # type: ignore[misc]
+        self.clients.start()
+        actions = schedule(
+            Random(f"{options.seed}/nemesis"),
+            options.seconds,
+            options.faults,
+            [each.name for each in self.plan.clients if each.transactional_id],
+            options.command,
+            options.command_every_s,
+        )
+        nemesis = Nemesis(actions, tap, self.clients, self._note)
+        began = reported = time.monotonic()
+        try:
+            while (at_s := time.monotonic() - began) < options.seconds:
+                nemesis.step(at_s)
+                self.clients.check()
+                self.tick(at_s)
+                if time.monotonic() - reported > REPORT_EVERY_S:
+                    reported = time.monotonic()
+                    self.say(f"{at_s:.0f} s: {self.clients.noted_bytes:,} bytes of history")
+                time.sleep(TICK_S)
+        finally:
+            nemesis.stop()
+
+    def _note(self, event: Event) -> None:
+        self._events.append(event)
+        if isinstance(event, Fault):
+            self.say(f"fault: {event.what}" + (f", for {event.seconds:.1f} s" if event.seconds else ""))
+
+    @contextmanager
+    def _topics(self, client: KafkaClient) -> Iterator[None]:
+        created = []
+        try:
+            for topic, partitions in self.plan.topics.items():
+                create_topic(client, topic, partitions, self.options.replication_factor)
+                created.append(topic)
+            yield
+        finally:
+            for topic in created if not self.options.keep else ():
+                try:
+                    delete_topic(client, topic)
+                except ClientError as e:
+                    self.problems.append(f"topic {topic} could not be deleted: {e}")
+
+    @contextmanager
+    def _tap(self) -> Iterator[TapThread]:
+        proxy = Proxy(
+            parse_settings(self.options.settings), ("127.0.0.1", 0), show=lambda _: None, say=self.problems.append
+        )
+        tap = TapThread(proxy)
+        tap.start()
+        try:
+            yield tap
+        finally:
+            tap.stop()
+
+    def write_history(self, file: IO[bytes]) -> None:
+        options = self.options
+        what = {
+            "verify": "cluster",
+            "clients": ", ".join(f"{count} {kind}" for kind, count in options.writers.items()),
+            "seconds": options.seconds,
+            "faults": ", ".join([*options.faults, *options.tap_faults]) or "none",
+            "nemesis": options.command or "none",
+        }
+        file.write(encode_header(Header(options.seed, what, dict(self.plan.topics))).encode())
+        own = [encode(event).encode() for event in sorted(self._events, key=lambda event: event.at)]
+        parts = [part.open("rb") for part in sorted(self.folder.glob("*.part"))]
+        try:
+            file.writelines(merge([own, *parts]))
+        finally:
+            for part in parts:
+                part.close()
+
+
+class Fleet:
+    """The processes of all clients, by the names of the plan."""
+
+    def __init__(
+        self, plan: Plan, options: RunOptions, address: str, folder: Path, note: Callable[[Fault], None]
+    ) -> None:
+        self._options = options
+        self._address = address
+        self._folder = folder
+        self._note = note
+        self._by_name = {each.name: self._process(each) for each in plan.clients}
+        self._zombies: dict[str, ClientProcess] = {}
+        self._retired: list[ClientProcess] = []
+        self._successors = 0
+        self._progress: dict[str, tuple[int, float]] = {}  # The size of each part, and since when it has it.
+
+    def _process(self, plan: ClientPlan) -> ClientProcess:
+        settings = client_settings(plan.kind, self._options.settings, self._address, plan.name)
+        return ClientProcess(plan, settings, self._options.seed, self._folder)
+
+    @property
+    def noted_bytes(self) -> int:
+        return sum(each.noted_bytes for each in self._all())
+
+    def _all(self) -> list[ClientProcess]:
+        return [*self._by_name.values(), *self._zombies.values(), *self._retired]
+
+    def start(self) -> None:
+        """Start all, and wait until each has begun; one that cannot begin goes on to try it."""
+        for client in self._by_name.values():
+            client.start()
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline and not all(each.noted_bytes for each in self._by_name.values()):
+            self.check()
+            time.sleep(TICK_S)
+
+    def check(self) -> None:
+        """Raises ClientFailed if one has ended by itself. One that hangs is killed and started again."""
+        for client in self._all():
+            client.check()
+        for name, client in self._by_name.items():
+            size, at = client.noted_bytes, time.monotonic()
+            before, since = self._progress.get(client.name, (-1, at))
+            if size != before or client.is_paused:
+                self._progress[client.name] = size, at
+            elif at - since > HANGS_AFTER_S and client.plan.role != "reader":
+                del self._progress[client.name]
+                self.kill(name)
+                what = f"killed {client.name}, which noted nothing for {HANGS_AFTER_S:g} s"
+                self._note(Fault(now(), NEMESIS, what))
+
+    def kill(self, name: str) -> None:
+        client = self._by_name[name]
+        if not client.is_paused:
+            client.kill()
+            client.start()
+
+    def pause(self, name: str) -> bool:
+        client = self._by_name[name]
+        if client.is_paused or not client.is_running:
+            return False
+        client.pause()
+        return True
+
+    def resume(self, name: str) -> None:
+        self._by_name[name].resume()
+
+    def replace(self, name: str) -> Callable[[], bool] | None:
+        zombie = self._by_name[name]
+        if zombie.is_paused or not zombie.is_running or name in self._zombies:
+            return None
+        zombie.pause()
+        self._zombies[name] = zombie
+        self._successors += 1
+        successor = self._process(successor_of(zombie.plan, self._successors))
+        self._by_name[name] = successor
+        successor.start()
+        # The first thing that a client notes is that it was initialised.
+        return lambda: successor.noted_bytes > 0
+
+    def let_zombie_go(self, name: str) -> None:
+        zombie = self._zombies.pop(name)
+        zombie.retire()
+        zombie.resume()
+        self._retired.append(zombie)
+
+    def stop(self, say: Callable[[str], None]) -> None:
+        """Stop every client after its transaction. One that hangs is killed, and its successor ends its transaction."""
+        for name in list(self._zombies):
+            self._await_successor(name)
+            self.let_zombie_go(name)
+        started = [client for client in self._all() if client.is_running]
+        for client in started:
+            client.ask_to_stop()
+        self._await(started, STOP_S)
+        hanging = [client for client in started if client.is_running]
+        for client in hanging:
+            say(f"{client.name} does not end, and is killed")
+            client.kill()
+            if client not in self._retired:
+                client.start()
+                client.ask_to_stop()
+        self._await(hanging, SECOND_STOP_S)
+
+    def kill_all(self) -> None:
+        for client in self._all():
+            client.kill()
+
+    def _await_successor(self, name: str) -> None:
+        """A zombie whose successor is not initialised could still commit: it is killed, and its outcome stays open."""
+        deadline = time.monotonic() + STOP_S
+        while not self._by_name[name].noted_bytes:
+            if time.monotonic() > deadline:
+                self._zombies[name].kill()
+                return
+            time.sleep(TICK_S)
+
+    def _await(self, clients: Sequence[ClientProcess], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        for client in clients:
+            client.ends_within(deadline - time.monotonic())
+
+
+def client_settings(kind: str, given: Mapping[str, str], address: str, name: str) -> dict[str, Any]:
+    """The settings of a client that connects to the tap, which speaks TLS with the cluster; logins pass through."""
+    parsed = parse_settings(given)
+    if kind == LIBRDKAFKA:
+        return _of_librdkafka(parsed, address, name)
+    kept = {key: value for key, value in given.items() if not key.startswith("ssl.")}
+    kept |= {"bootstrap.servers": address, "client.id": name, "security.protocol": _without_tls(parsed.protocol)}
+    return kept | {"request.timeout.ms": str(REQUEST_TIMEOUT_MS)}
+
+
+def _of_librdkafka(parsed: ClientSettings, address: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "bootstrap.servers": address,
+        "client.id": name,
+        "security.protocol": _without_tls(parsed.protocol),
+    }
+    if parsed.sasl_mechanism is not None:
+        found |= {
+            "sasl.mechanism": parsed.sasl_mechanism,
+            "sasl.username": parsed.username,
+            "sasl.password": parsed.password,
+        }
+    return found
+
+
+def _without_tls(protocol: str) -> str:
+    return "SASL_PLAINTEXT" if protocol.startswith("SASL") else "PLAINTEXT"

@@ -1,0 +1,1 @@
+"""Faults while a run goes on: `schedule.py` says which and when, from a seed; `carrying_out.py` causes them."""

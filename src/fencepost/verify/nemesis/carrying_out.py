@@ -1,0 +1,134 @@
+"""Carries out the faults of a schedule: on the tap, on the processes of clients, and by commands of the user.
+
+`Nemesis.step` is called again and again while the run goes on; it never waits long.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from fencepost.child import start_whole
+from fencepost.faults.parsing import parse_line
+from fencepost.tap.running import TapThread
+from fencepost.verify.history import Fault
+from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, KILL, NETWORK, PAUSE, ZOMBIE, FaultAction
+from fencepost.verify.workload.notes import now
+
+BY = "nemesis"
+COMMAND_LIMIT_S = 120.0
+
+
+class Clients(Protocol):
+    """The clients of the run by name. An order to a client that is not there, or is paused, does nothing."""
+
+    def kill(self, name: str) -> None: ...
+
+    def pause(self, name: str) -> bool: ...
+
+    def resume(self, name: str) -> None: ...
+
+    def replace(self, name: str) -> Callable[[], bool] | None:
+        """Pause it and start another with its id. Returns a question: whether the other has been initialised."""
+        ...
+
+    def let_zombie_go(self, name: str) -> None: ...
+
+
+class Running(NamedTuple):
+    """A fault that goes on: `is_over` says when it ends, and `end` ends it."""
+
+    action: FaultAction
+    began: int
+    is_over: Callable[[float], bool]
+    end: Callable[[], str]
+
+
+class Nemesis:
+    def __init__(
+        self, actions: Sequence[FaultAction], tap: TapThread, clients: Clients, note: Callable[[Fault], None]
+    ) -> None:
+        self._left = list(actions)
+        self._tap = tap
+        self._clients = clients
+        self._note = note
+        self._running: list[Running] = []
+
+    def step(self, at_s: float) -> None:
+        """Begin and end what is due at this time, in seconds since the start of the run."""
+        for running in [each for each in self._running if each.is_over(at_s)]:
+            self._end(running)
+        while self._left and self._left[0].at_s <= at_s:
+            self._begin(self._left.pop(0), at_s)
+
+    def stop(self) -> None:
+        """End all faults now."""
+        self._left.clear()
+        for running in list(self._running):
+            self._end(running)
+
+    def _end(self, running: Running) -> None:
+        self._running.remove(running)
+        what = running.end()
+        if what:
+            self._note(Fault(running.began, BY, what, (now() - running.began) / 1e9))
+
+    def _begin(self, action: FaultAction, at_s: float) -> None:
+        began, until_s = now(), at_s + action.seconds
+        if action.kind == KILL:
+            self._clients.kill(action.what)
+            self._note(Fault(began, BY, f"killed {action.what}"))
+        elif action.kind == PAUSE:
+            if self._clients.pause(action.what):
+                self._go_on(action, began, lambda at: at >= until_s, lambda: self._resumed(action.what))
+        elif action.kind == ZOMBIE:
+            name = action.what
+            is_replaced = self._clients.replace(name)
+            if is_replaced is not None:
+                self._go_on(action, began, lambda at: at >= until_s and is_replaced(), lambda: self._let_go(name))
+        elif action.kind in (NETWORK, ERRORS):
+            number = self._tap.call(lambda: self._tap.tap.add_fault(parse_line(action.what)))
+            self._go_on(action, began, lambda at: at >= until_s, lambda: self._cleared(number, action.what))
+        else:
+            assert action.kind == COMMAND, action
+            self._run(action, began)
+
+    def _go_on(self, action: FaultAction, began: int, is_over: Callable[[float], bool], end: Callable[[], str]) -> None:
+        self._running.append(Running(action, began, is_over, end))
+
+    def _resumed(self, name: str) -> str:
+        self._clients.resume(name)
+        return f"paused {name}"
+
+    def _let_go(self, name: str) -> str:
+        self._clients.let_zombie_go(name)
+        return f"replaced {name} while it was paused"
+
+    def _cleared(self, number: int, words: str) -> str:
+        hits = self._tap.call(lambda: self._tap.tap.faults.hits(number))
+        self._tap.call(lambda: self._tap.tap.remove_fault(number))
+        return f"{words} ({hits} times)" if hits else ""
+
+    def _run(self, action: FaultAction, began: int) -> None:
+        process = start_whole(
+            lambda: subprocess.Popen(
+                action.what,
+                shell=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                process_group=0,
+            )
+        )
+        limit = time.monotonic() + COMMAND_LIMIT_S
+
+        def end() -> str:
+            if process.poll() is None:
+                process.kill()
+            _, said = process.communicate()
+            last = said.decode(errors="replace").strip().splitlines()[-1:] if process.returncode else []
+            return f"{action.what} (exit code {process.returncode}{''.join(f': {line}' for line in last)})"
+
+        self._go_on(action, began, lambda _: process.poll() is not None or time.monotonic() > limit, end)

@@ -1,0 +1,88 @@
+"""Readers that note what they read: fetches of this package's own client, with the rules of Kafka's consumers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from fencepost.client.admin.fetching import fetch_partitions
+from fencepost.client.admin.partitions import READ_COMMITTED, READ_UNCOMMITTED
+from fencepost.client.client import KafkaClient
+from fencepost.client.failures import ClientError
+from fencepost.client.isolation import Isolation
+from fencepost.protocol.records import iter_batches, iter_records
+from fencepost.verify.history import Assign, Poll
+from fencepost.verify.workload.notes import Notes, now
+
+WAIT_MS = 100
+PAUSE_S = 0.05
+ISOLATION_LEVELS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
+
+
+class FetchedValues(NamedTuple):
+    records: Sequence[tuple[int, str]]  # Offset and value.
+    next_offset: int
+    has_answer: bool = True
+
+
+def fetch_once(
+    client: KafkaClient, topic: str, partition: int, offset: int, isolation_level: int, wait_ms: int = WAIT_MS
+) -> FetchedValues:
+    """The records of one fetch from an offset on, as a consumer with this isolation level delivers them."""
+    try:
+        leader = client.leader(topic, partition)
+        found = fetch_partitions(client, leader, client.topic(topic), {partition: offset}, isolation_level, wait_ms)
+        fetched = found[partition]
+        if fetched.error_code:
+            client.topic(topic, fresh=True)
+            return FetchedValues((), offset, has_answer=False)
+    except ClientError:
+        _refresh(client, topic)
+        return FetchedValues((), offset, has_answer=False)
+    isolation = Isolation((first, producer_id) for producer_id, first in fetched.aborted)
+    records: list[tuple[int, str]] = []
+    next_offset = offset
+    for header, batch in iter_batches(fetched.records):
+        next_offset = max(next_offset, header.last_offset + 1)
+        # Without READ_COMMITTED, the list of aborted transactions is empty.
+        if isolation.delivers(header, batch):
+            records += [(r.offset, (r.value or b"").decode()) for r in iter_records(batch) if r.offset >= offset]
+    return FetchedValues(records, next_offset)
+
+
+def _refresh(client: KafkaClient, topic: str) -> None:
+    try:
+        client.topic(topic, fresh=True)
+    except ClientError:
+        return
+
+
+class Follower:
+    """Reads every partition from its beginning on, until it is told to stop."""
+
+    def __init__(self, notes: Notes, settings: Mapping[str, object], isolation: str, topics: Mapping[str, int]) -> None:
+        self._notes = notes
+        self._client = KafkaClient(settings)
+        self._isolation = isolation
+        self._positions = {(topic, index): 0 for topic, count in topics.items() for index in range(count)}
+
+    def run(self, stop: threading.Event) -> None:
+        for (topic, partition), offset in self._positions.items():
+            self._notes.note(Assign(now(), self._notes.by, self._isolation, topic, partition, offset))
+        while not stop.is_set():
+            if not self.read_all_once():
+                stop.wait(PAUSE_S)
+        self._client.close()
+
+    def read_all_once(self) -> bool:
+        """Fetch once from each partition; return whether there was something to read."""
+        has_read = False
+        for (topic, partition), offset in self._positions.items():
+            level = ISOLATION_LEVELS[self._isolation]
+            found = fetch_once(self._client, topic, partition, offset, level, wait_ms=0)
+            self._positions[topic, partition] = found.next_offset
+            if found.records:
+                has_read = True
+                self._notes.note(Poll(now(), self._notes.by, topic, partition, found.records))
+        return has_read

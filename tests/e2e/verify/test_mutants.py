@@ -1,0 +1,45 @@
+"""Every broker with a bug is caught: within 20 seeds, and within two minutes."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.verify.mutants import MUTANTS, MutantBroker
+from tests.e2e.verify.runs import verify_cluster
+
+SEEDS = 20
+SECONDS = "8"
+LIMIT_S = 120.0
+# The kinds of anomalies that each bug leads to; others may come with them.
+CAUGHT_AS = {
+    "marker-lost": {"lost-write", "torn-transaction", "G1a", "stuck-LSO", "precommitted-read"},
+    "marker-before-data": {"precommitted-read", "G1a"},
+    "fence-forgotten": {"fenced-write"},
+    "lso-too-far": {"precommitted-read", "G1a"},
+    "offsets-without-outputs": {"offsets-ahead"},
+}
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_broker_is_caught(mutant: str, tmp_path: Path) -> None:
+    began = time.monotonic()
+    for seed in range(SEEDS):
+        with MutantBroker(mutant) as broker:
+            verdict = verify_cluster(
+                broker.bootstrap_servers,
+                tmp_path / f"{seed}.jsonl",
+                *("--clients", "librdkafka=1,fencepost-v2=1", "--faults", "zombie", "--seconds", SECONDS),
+                *("--seed", str(seed)),
+            )
+        took_s = time.monotonic() - began
+        if verdict.kinds & CAUGHT_AS[mutant]:
+            print(f"{mutant}: seed {seed}, {took_s:.0f} s, {', '.join(sorted(verdict.kinds))}")
+            assert verdict.exit_code == 1
+            assert took_s < LIMIT_S
+            return
+    pytest.fail(f"{mutant} was not caught with {SEEDS} seeds: {verdict.stderr}")

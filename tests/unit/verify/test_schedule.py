@@ -1,0 +1,51 @@
+"""The faults of a run, from a seed."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from fencepost.faults.parsing import parse_line
+from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, FAULTS, KILL, NETWORK, FaultAction, schedule
+
+CLIENTS = ("writer-0", "copier-0")
+
+
+def test_the_same_seed_makes_the_same_faults() -> None:
+    assert schedule(Random(7), 60, FAULTS, CLIENTS) == schedule(Random(7), 60, FAULTS, CLIENTS)
+    assert schedule(Random(7), 60, FAULTS, CLIENTS) != schedule(Random(8), 60, FAULTS, CLIENTS)
+
+
+def test_a_minute_has_every_kind_of_fault() -> None:
+    found = {action.kind for seed in range(5) for action in schedule(Random(seed), 60, FAULTS, CLIENTS)}
+    assert found == set(FAULTS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_faults_come_in_order_and_are_over_when_the_run_ends(seed: int) -> None:
+    actions = schedule(Random(seed), 30, FAULTS, CLIENTS)
+    assert actions == sorted(actions)
+    assert all(0 < action.at_s < action.at_s + action.seconds <= 30 or not action.seconds for action in actions)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_every_fault_of_the_network_is_one_that_the_tap_knows(seed: int) -> None:
+    for action in schedule(Random(seed), 60, (NETWORK, ERRORS), CLIENTS):
+        fault = parse_line(action.what)
+        # Longer, and with version 1 a correct cluster would end the wrong transaction.
+        assert fault.delay_ms < 1000
+
+
+def test_only_the_faults_that_were_asked_for_happen() -> None:
+    assert {action.kind for action in schedule(Random(1), 60, (KILL,), CLIENTS)} == {KILL}
+    assert schedule(Random(1), 60, (), CLIENTS) == []
+
+
+def test_a_command_runs_at_its_interval() -> None:
+    assert schedule(Random(1), 31, (), CLIENTS, "reboot", 10.0) == [
+        FaultAction(10.0, COMMAND, "reboot"),
+        FaultAction(20.0, COMMAND, "reboot"),
+        FaultAction(30.0, COMMAND, "reboot"),
+    ]
+    assert schedule(Random(1), 10, (), CLIENTS, "reboot", 10.0) == []
