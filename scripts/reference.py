@@ -39,6 +39,7 @@ from fencepost.diagnose.txns import TxnDescription, TxnList
 from fencepost.diagnose.users import UserList
 from fencepost.spark.preflight.report import CheckReport
 from fencepost.tap.decoding import WireEvent
+from fencepost.verify.report.document import VerifyReport
 
 ROOT = Path(__file__).resolve().parent.parent
 _DIFFERS = re.compile(r"^( *)# Differs: (.*)\n((?:\1# .*\n)*)", re.MULTILINE)
@@ -155,6 +156,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "cluster move-leader": NodeList,
     "cluster move-coordinator": NodeList,
     "user list": UserList,
+    "verify check": VerifyReport,
 }
 
 # The documents of a command that prints one in each line; `type` tells them apart.

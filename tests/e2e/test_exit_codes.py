@@ -116,6 +116,7 @@ ON_THE_BROKER = [
 # Each pause is twice the one before. On a slow machine, fewer attempts fit into the patience of the tools.
 MOST_ATTEMPTS = 1 + int(math.log2(FIRST_PATIENCE_S / FIRST_PAUSE_S + 1))
 WITHOUT_A_BROKER = [
+    ("verify check /no/such/file", ONE),
     ("txn list", UNANSWERED),
     ("txn lso --max-age 1d", UNANSWERED),
     ("txn explain orders-sink-3", UNANSWERED),

@@ -48,12 +48,16 @@ ROOMS: dict[str, set[str]] = {
     "machines.partition": {"machines.log"},
     # Handlers call coordinators, and never the other way round.
     "broker.coordinator": {"broker.cluster", "broker.config", "broker.internal_topics", "broker.leaders"},
+    # Checkers know of a run only its history, and of a cluster nothing.
+    "verify.checkers": {"verify.history"},
+    "verify.report": {"verify.history", "verify.checkers"},
 }
 
 # Pure code takes the clock and the dice as arguments, and leaves I/O to the shell around it.
 PURE = [
     "protocol", "machines", "broker", "faults", "client/session.py",
-    "tap/decoding.py", "tap/frames.py", "tap/rewriting.py", "tap/text.py", "verify/history.py",
+    "tap/decoding.py", "tap/frames.py", "tap/rewriting.py", "tap/text.py",
+    "verify/history.py", "verify/checkers", "verify/report",
 ]  # fmt: skip
 BANNED_IN_PURE = {
     "asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "select",

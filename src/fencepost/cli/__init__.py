@@ -28,6 +28,7 @@ from fencepost.cli.tap import tap
 from fencepost.cli.topic import topic
 from fencepost.cli.txn import txn
 from fencepost.cli.user import user
+from fencepost.cli.verify import verify
 from fencepost.cli.web import web
 
 
@@ -55,6 +56,7 @@ fencepost.add_command(topic)
 fencepost.add_command(user)
 fencepost.add_command(tail)
 fencepost.add_command(tap)
+fencepost.add_command(verify)
 fencepost.add_command(doctor)
 fencepost.add_command(exporter)
 fencepost.add_command(web)

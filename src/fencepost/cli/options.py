@@ -94,6 +94,7 @@ WHEN_1 = {
     "user add": "the cluster refused the user, or a broker runs on the folder of --data",
     "user delete": "there is no such user, the order was refused or not confirmed, or a broker runs on --data",
     "user list": "the folder of --data cannot be read",
+    "verify check": "anomalies were found, or the file is no history, or cannot be read",
     "web": "the workbench cannot listen on the address of --listen, or the extra `web` is not installed",
 }
 

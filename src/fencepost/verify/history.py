@@ -170,7 +170,11 @@ class Fault(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """All writers have ended, and every transaction is over or has timed out: reads from here on are the last ones."""
+    """All writers have ended, and every transaction is over or has timed out: reads from here on are the last ones.
+
+    A partition that a read_committed reader is assigned to, or polls, from here on is read from its beginning to its
+    end: a record that it does not return is missing.
+    """
 
     at: int
     by: str

@@ -1,0 +1,24 @@
+"""`fencepost verify`: looks for what exactly-once forbids. One module for each command; `judging.py` writes reports."""
+
+from __future__ import annotations
+
+import click
+
+from fencepost.cli.groups import HelpfulGroup
+from fencepost.cli.verify.check import check
+
+
+@click.group(cls=HelpfulGroup)
+def verify() -> None:
+    """Look for what exactly-once forbids
+
+    A run is noted as a history: everything that clients sent, were answered, and read. Checkers search it for lost and
+    doubled records, torn transactions, aborted reads and others. Exit codes: 0 no anomaly, 1 anomalies were found.
+
+    \b
+    Example:
+        fencepost verify check history.jsonl --html report.html
+    """
+
+
+verify.add_command(check)

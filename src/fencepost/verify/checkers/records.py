@@ -1,0 +1,163 @@
+"""Records that are lost, torn, doubled, invented, or read although they must not be. Pure.
+
+A transaction whose outcome is unknown may be visible or not; it is accused only if a part of it is visible, or if it
+was visible and is not any more. Records that no event of the history sent are only accused of being invented, and only
+in topics that the history has other sends to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fencepost.verify.checkers.anomaly import Anomaly
+from fencepost.verify.checkers.index import HistoryTxn, Index, Place
+from fencepost.verify.history import Event, Poll, Send, TxnOutcome
+
+SHOWN_RECORDS = 5
+
+
+def check_lost(index: Index) -> Iterator[Anomaly]:
+    """Records that the broker confirmed, or that a reader got, and that are not there at rest."""
+    for txn in index.txns.values():
+        missing = [send for send in txn.sends if index.is_missing(send)]
+        if missing and txn.outcome is TxnOutcome.COMMITTED and len(missing) == len(txn.sends):
+            what = f"all records of {txn} are missing at rest: {_values(missing)}"
+            yield Anomaly("lost-write", what, _proof(index, txn, missing))
+    for send in index.sends.values():
+        if send.txn is None and send.value in index.acks and index.is_missing(send):
+            what = f"{send.value} was acknowledged at {_place(index.places[send.value])}, and is missing at rest"
+            yield Anomaly("lost-write", what, (send, index.acks[send.value], *_rest(index)))
+    yield from _vanished(index)
+
+
+def _vanished(index: Index) -> Iterator[Anomaly]:
+    for value, (poll, offset) in index.seen.items():
+        send = index.sends.get(value)
+        if send is None or index.outcome_of(value) is not TxnOutcome.UNKNOWN or not index.is_missing(send):
+            continue
+        txn = index.txn_of(send)
+        # If others of its records are still there, it is torn, which is another checker's.
+        if txn is None or all(index.is_missing(other) for other in txn.sends):
+            of = f" of {txn}" if txn is not None else ""
+            what = f"{value}{of} was read at {_place((poll.topic, poll.partition, offset))}, and is missing at rest"
+            yield Anomaly("lost-write", what, (send, poll, *_rest(index)))
+
+
+def check_torn(index: Index) -> Iterator[Anomaly]:
+    """Transactions of which some records are there, and others are missing for ever."""
+    for txn in index.txns.values():
+        # What was never asked to commit must not be visible at all, which is another checker's.
+        if txn.outcome is not TxnOutcome.COMMITTED and (txn.outcome is not TxnOutcome.UNKNOWN or txn.asked is None):
+            continue
+        missing = [send for send in txn.sends if index.is_missing(send)]
+        there = [send for send in txn.sends if send.value in index.visible_at_rest]
+        if missing and there:
+            what = f"{txn}: {_values(there)} can be read at rest, {_values(missing)} cannot"
+            yield Anomaly("torn-transaction", what, _proof(index, txn, [*missing, *there]))
+
+
+def check_aborted_reads(index: Index) -> Iterator[Anomaly]:
+    """G1a: records of aborted transactions that a read_committed reader got."""
+    for txn in index.txns.values():
+        if txn.outcome is TxnOutcome.ABORTED:
+            read = [send for send in txn.sends if send.value in index.seen]
+            if read:
+                what = f"{txn}: a read_committed reader got {_values(read)}"
+                yield Anomaly("G1a", what, _proof(index, txn, read))
+
+
+def check_precommitted_reads(index: Index) -> Iterator[Anomaly]:
+    """Records that a read_committed reader got before their transaction was asked to commit, or without it."""
+    for txn in index.txns.values():
+        asked = txn.asked
+        if txn.outcome is TxnOutcome.ABORTED or (txn.outcome is TxnOutcome.COMMITTED and asked is None):
+            continue
+        early = [
+            send
+            for send in txn.sends
+            if (found := index.seen.get(send.value)) is not None and (asked is None or found[0].at < asked.at)
+        ]
+        if early:
+            when = "without a request to commit it" if asked is None else "before it was asked to commit"
+            what = f"{txn}: a read_committed reader got {_values(early)} {when}"
+            yield Anomaly("precommitted-read", what, _proof(index, txn, early))
+
+
+def check_duplicates(index: Index) -> Iterator[Anomaly]:
+    """Records that are at two places, and inputs whose outputs are in two transactions."""
+    found: dict[str, tuple[Place, Poll]] = {}
+    accused: set[tuple[str, Place]] = set()
+    for poll in index.committed_polls:
+        topic, partition = poll.topic, poll.partition
+        for offset, value in poll.records:
+            place = (topic, partition, offset)
+            first, first_poll = found.setdefault(value, (place, poll))
+            if first != place and value in index.sends and (value, place) not in accused:
+                accused.add((value, place))
+                what = f"{value} is at {_place(first)} and at {_place(place)}"
+                yield Anomaly("duplicate", what, (index.sends[value], first_poll, poll))
+    yield from _inputs_twice(index)
+
+
+def _inputs_twice(index: Index) -> Iterator[Anomaly]:
+    done: dict[tuple[str, int, int], Send] = {}
+    for value, (poll, _) in index.seen.items():
+        send = index.sends.get(value)
+        if send is None or send.source is None or send.txn is None or index.outcome_of(value) is TxnOutcome.ABORTED:
+            continue
+        topic, partition, offset = send.source
+        first = done.setdefault((topic, partition, offset), send)
+        if (first.by, first.txn) != (send.by, send.txn):
+            what = f"the input at {_place((topic, partition, offset))} has the outputs {first.value} and {value}"
+            yield Anomaly("duplicate", what, (first, index.seen[first.value][0], send, poll))
+
+
+def check_invented(index: Index) -> Iterator[Anomaly]:
+    """Records that no writer sent, or that are in another partition than the one that they were sent to."""
+    topics = {send.topic for send in index.sends.values()}
+    accused: set[tuple[str, str, int]] = set()
+    for readings in index.readings.values():
+        for poll in readings:
+            if not isinstance(poll, Poll) or poll.topic not in topics:
+                continue
+            for offset, value in poll.records:
+                send = index.sends.get(value)
+                place = (value, poll.topic, poll.partition)
+                if (send is not None and _is_at_home(send, poll)) or place in accused:
+                    continue
+                accused.add(place)
+                where = _place((poll.topic, poll.partition, offset))
+                if send is None:
+                    yield Anomaly("invented", f"{value} at {where} was sent by no writer of this run", (poll,))
+                else:
+                    meant = f"{send.topic}" if send.partition < 0 else f"{send.topic}-{send.partition}"
+                    yield Anomaly("invented", f"{value} at {where} was sent to {meant}", (send, poll))
+
+
+def _is_at_home(send: Send, poll: Poll) -> bool:
+    return send.topic == poll.topic and send.partition in (-1, poll.partition)
+
+
+# --- words and proofs -----------------------------------------------------------------------------------------
+
+
+def _values(sends: list[Send]) -> str:
+    shown = ", ".join(send.value for send in sends[:SHOWN_RECORDS])
+    return shown if len(sends) <= SHOWN_RECORDS else f"{shown} and {len(sends) - SHOWN_RECORDS} more"
+
+
+def _place(place: Place) -> str:
+    topic, partition, offset = place
+    return f"{topic}-{partition} offset {offset}"
+
+
+def _rest(index: Index) -> tuple[Event, ...]:
+    return (index.rest,) if index.rest is not None else ()
+
+
+def _proof(index: Index, txn: HistoryTxn, sends: list[Send]) -> tuple[Event, ...]:
+    """How the transaction began and ended, some of its records, and the first reads of them."""
+    shown = sends[:SHOWN_RECORDS]
+    acks = [index.acks[send.value] for send in shown if send.value in index.acks]
+    reads = {id(index.seen[send.value][0]): index.seen[send.value][0] for send in shown if send.value in index.seen}
+    return (*txn.proof, *shown, *acks, *reads.values(), *_rest(index))

@@ -1,0 +1,90 @@
+"""The report as one HTML page, which loads nothing from outside. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from fencepost.verify.report.document import FoundKind, ShownAnomaly, VerifyReport
+
+# The colours of the workbench.
+STYLE = """
+:root { color-scheme: light dark; --text: #1c2026; --page: #fbfbf9; --panel: #ffffff; --line: #d5d8dd; --muted: #5c6370;
+  --committed: #17693a; --aborted: #b3261e; --open: #8a5300; --marker: #1a5fb4; --fault: #b3261e22; }
+@media (prefers-color-scheme: dark) { :root { --text: #e6e8ec; --page: #14171b; --panel: #1c2026; --line: #3a404a;
+  --muted: #a5adba; --committed: #6fcf97; --aborted: #ff8a80; --open: #f2b45a; --marker: #8ab8ff;
+  --fault: #ff8a8033; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 1rem; background: var(--page); color: var(--text);
+  font: 16px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
+section.anomaly { background: var(--panel); border: 1px solid var(--line); border-radius: 4px; padding: 0.75rem;
+  margin: 1rem 0; overflow-x: auto; }
+table { border-collapse: collapse; }
+th, td { text-align: left; padding: 0.15rem 0.75rem 0.15rem 0; vertical-align: top; }
+td.number, th.number { text-align: right; } td, code { overflow-wrap: anywhere; }
+td.mono { font-family: ui-monospace, monospace; font-size: 0.9em; }
+.good { color: var(--committed); } .bad { color: var(--aborted); } .muted { color: var(--muted); }
+"""
+
+
+def draw_page(report: VerifyReport) -> str:
+    """Every text of the history is escaped: it comes from programs that are not trusted."""
+    return "\n".join(_page(report)) + "\n"
+
+
+def _page(report: VerifyReport) -> Iterator[str]:
+    verdict = f"{report.anomalies} anomalies" if report.anomalies else "No anomaly"
+    yield "<!doctype html>"
+    yield '<html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{verdict}: fencepost verify</title><style>{STYLE}</style></head><body>"
+    yield f'<h1 class="{"bad" if report.anomalies else "good"}">{verdict}</h1>'
+    yield "<table>"
+    for name, value in _facts(report):
+        yield f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>"
+    yield "</table>"
+    if report.kinds:
+        yield '<table><tr><th class="number">count</th><th>anomaly</th><th>name</th></tr>'
+        for kind in report.kinds:
+            link = f'<a href="#{escape(kind.kind)}">{escape(kind.title)}</a>{_note(kind)}'
+            yield f'<tr><td class="number">{kind.count}</td><td>{link}</td><td>{escape(kind.kind)}</td></tr>'
+        yield "</table>"
+    for kind in report.kinds:
+        yield from _kind(kind)
+    if report.not_judged:
+        yield "<h2>Not judged</h2><ul>"
+        yield from (f"<li>{escape(what)}</li>" for what in report.not_judged)
+        yield "</ul>"
+    yield "</body></html>"
+
+
+def _facts(report: VerifyReport) -> Iterator[tuple[str, object]]:
+    yield from (("seed", report.seed), *report.what.items(), ("seconds", report.seconds), ("clients", report.clients))
+    yield "transactions", f"{report.committed} committed, {report.aborted} aborted, {report.unknown} in doubt"
+    yield "records", f"{report.sent} sent, {report.read} read"
+    yield "faults", report.faults
+
+
+def _note(kind: FoundKind) -> str:
+    return ' <span class="muted">allowed in Kafka</span>' if kind.is_allowed else ""
+
+
+def _kind(kind: FoundKind) -> Iterator[str]:
+    yield f'<h2 id="{escape(kind.kind)}">{escape(kind.title)} ({escape(kind.kind)}): {kind.count}{_note(kind)}</h2>'
+    yield f"<p>{escape(kind.meaning)}</p>"
+    yield f"<p><strong>Mistake:</strong> {escape(kind.mistake)}.<br>"
+    yield f"<strong>What to do:</strong> {escape(kind.remedy)}</p>"
+    for anomaly in kind.shown:
+        yield from _anomaly(anomaly)
+    if kind.count > len(kind.shown):
+        yield f'<p class="muted">and {kind.count - len(kind.shown)} more</p>'
+
+
+def _anomaly(anomaly: ShownAnomaly) -> Iterator[str]:
+    yield f'<section class="anomaly"><p>{escape(anomaly.what)}</p>'
+    yield '<table><tr><th class="number">line</th><th class="number">ms</th><th>client</th><th>event</th></tr>'
+    for event in anomaly.events:
+        numbers = f'<td class="number">{event.line}</td><td class="number">{event.at_ms:.3f}</td>'
+        yield f'<tr>{numbers}<td>{escape(event.by)}</td><td class="mono">{escape(event.text)}</td></tr>'
+    yield "</table></section>"
