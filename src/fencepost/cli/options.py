@@ -95,6 +95,7 @@ WHEN_1 = {
     "user delete": "there is no such user, the order was refused or not confirmed, or a broker runs on --data",
     "user list": "the folder of --data cannot be read",
     "verify check": "anomalies were found, or the file is no history, or cannot be read",
+    "verify pipeline": "anomalies were found, the program could not be started or wrote nothing, or a topic is missing",
     "web": "the workbench cannot listen on the address of --listen, or the extra `web` is not installed",
 }
 

@@ -6,6 +6,7 @@ import click
 
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.verify.check import check
+from fencepost.cli.verify.pipeline import pipeline
 
 
 @click.group(cls=HelpfulGroup)
@@ -18,7 +19,9 @@ def verify() -> None:
     \b
     Example:
         fencepost verify check history.jsonl --html report.html
+        fencepost verify pipeline --input orders --output payments --group tills -- python service.py
     """
 
 
 verify.add_command(check)
+verify.add_command(pipeline)
