@@ -1,8 +1,8 @@
 """A history as the checkers know it: transactions, records, reads, logs and offsets. Pure.
 
-`arranging.py` makes it. A reader without an `Assign` is taken for a read_committed one. A partition that a read_committed reader reads after
-`Rest` is read to its end, so a record that no such read returned is not there. Without such a read the `WholeLog`
-decides.
+`arranging.py` makes it. A reader without an `Assign` is taken for a read_committed one. A partition that a
+read_committed reader reads after `Rest` is read to its end, so a record that no such read returned is not there.
+Without such a read the `WholeLog` decides.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Index:
     @cached_property
     def places(self) -> dict[str, Place]:
         """Where each record is: as the log says, or a read_committed reader, or the acknowledgement."""
-        found = {value: (ack.topic, ack.partition, ack.offset) for value, ack in self.acks.items()}
+        found = {value: (ack.topic, ack.partition, ack.offset) for value, ack in self.acks.items() if ack.offset >= 0}
         for value, (poll, offset) in self.seen.items():
             found[value] = (poll.topic, poll.partition, offset)
         for value, fate in self.fates.items():

@@ -1,0 +1,76 @@
+"""The offsets that a group committed in transactions, against the outputs of these transactions. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from fencepost.verify.checkers.anomaly import Anomaly
+from fencepost.verify.checkers.index import GroupWhere, HistoryTxn, Index
+from fencepost.verify.history import Committed, Send, SendOffsets, TxnOutcome
+
+
+def check_offsets(index: Index) -> Iterator[Anomaly]:
+    """Groups that are behind or ahead of the outputs, at rest."""
+    sent: dict[GroupWhere, list[tuple[int, HistoryTxn, SendOffsets]]] = defaultdict(list)
+    for txn in index.txns.values():
+        for event in txn.offsets:
+            for topic, partition, offset in event.offsets:
+                sent[event.group, topic, partition].append((offset, txn, event))
+    for where, (offset, answer) in index.committed.items():
+        if where in sent:
+            yield from _compare(index, where, offset, answer, sent[where])
+    yield from _skipped_inputs(index, {where: {txn.by for _, txn, _ in found} for where, found in sent.items()})
+
+
+def _took_effect(index: Index, txn: HistoryTxn) -> bool | None:
+    """Whether a transaction committed: as the broker said, or as its records show; None if neither tells."""
+    if txn.outcome is not TxnOutcome.UNKNOWN:
+        return txn.outcome is TxnOutcome.COMMITTED
+    if any(send.value in index.visible_at_rest for send in txn.sends):
+        return True
+    return False if any(index.is_missing(send) for send in txn.sends) else None
+
+
+def _compare(
+    index: Index,
+    where: GroupWhere,
+    offset: int,
+    answer: Committed,
+    sent: list[tuple[int, HistoryTxn, SendOffsets]],
+) -> Iterator[Anomaly]:
+    group, topic, partition = where
+    effects = [(_took_effect(index, txn), found, txn, event) for found, txn, event in sent]
+    done = [(found, txn, event) for effect, found, txn, event in effects if effect]
+    possible = [found for effect, found, _, _ in effects if effect is not False]
+    name = f"group {group} is at {topic}-{partition} offset {offset}"
+    for found, txn, event in done:
+        if found > offset:
+            what = f"{name}, and {txn}, which sent offset {found}, has taken effect"
+            yield Anomaly("offsets-behind", what, (*txn.proof, event, answer))
+    guilty = [(txn, event) for effect, found, txn, event in effects if effect is False and found == offset]
+    # A group that begins at an offset which it has from elsewhere is at no transaction's.
+    if offset > max(possible, default=0) and (guilty or offset > max(found for _, found, _, _ in effects)):
+        of = f"; {guilty[-1][0]} sent it" if guilty else ""
+        what = f"{name}, the highest offset of a transaction that has taken effect is {max(possible, default=None)}{of}"
+        proof = (*guilty[-1][0].proof, guilty[-1][1]) if guilty else ()
+        yield Anomaly("offsets-ahead", what, (*proof, answer))
+
+
+def _skipped_inputs(index: Index, writers: dict[GroupWhere, set[str]]) -> Iterator[Anomaly]:
+    """Inputs below a group's offset of which a writer made outputs, and of which none is there."""
+    attempts: dict[tuple[str, int], dict[int, list[Send]]] = defaultdict(lambda: defaultdict(list))
+    for send in index.sends.values():
+        if send.source is not None:
+            topic, partition, offset = send.source
+            attempts[topic, partition][offset].append(send)
+    for where, (position, answer) in index.committed.items():
+        group, topic, partition = where
+        for offset, sends in attempts.get((topic, partition), {}).items():
+            mine = [send for send in sends if send.by in writers.get(where, ())]
+            # An output that was confirmed and is missing is lost, and no fault of the offsets.
+            confirmed = any(index.outcome_of(send.value) is TxnOutcome.COMMITTED for send in mine)
+            if mine and offset < position and not confirmed and all(index.is_missing(send) for send in mine):
+                what = f"group {group} is at {topic}-{partition} offset {position}, the input at {offset} has no output"
+                txn = index.txn_of(mine[-1])
+                yield Anomaly("offsets-ahead", what, (*(txn.proof if txn is not None else ()), mine[-1], answer))

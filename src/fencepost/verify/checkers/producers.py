@@ -1,0 +1,78 @@
+"""Fenced producers that still wrote, and last stable offsets that do not move. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator
+
+from fencepost.verify.checkers.anomaly import Anomaly
+from fencepost.verify.checkers.index import HistoryTxn, Index
+from fencepost.verify.history import Event, Init, TxnOutcome
+
+
+def check_epochs(index: Index) -> Iterator[Anomaly]:
+    """Records in the log whose producer epoch is lower than one before them, of the same producer id."""
+    for (topic, partition), logs in index.logs.items():
+        highest: dict[int, tuple[int, int]] = {}  # By producer id: the highest epoch so far, and its offset.
+        for log in logs:
+            for offset, kind, value, producer_id, epoch in log.entries:
+                if producer_id < 0:
+                    continue
+                known = highest.get(producer_id)
+                if known is None or epoch > known[0]:
+                    highest[producer_id] = (epoch, offset)
+                elif epoch < known[0] and kind == "data":
+                    what = (
+                        f"{topic}-{partition}: {value} at offset {offset} has epoch {epoch} of producer id "
+                        f"{producer_id}, which had epoch {known[0]} at offset {known[1]} already"
+                    )
+                    send: tuple[Event, ...] = (index.sends[value],) if value in index.sends else ()
+                    yield Anomaly("fenced-write", what, (*send, log))
+
+
+def check_fenced(index: Index) -> Iterator[Anomaly]:
+    """Producers that wrote or committed after another client had initialised the same transactional id."""
+    inits: dict[str, list[Init]] = defaultdict(list)
+    for init in index.inits:
+        inits[init.transactional_id].append(init)
+    for txn in index.txns.values():
+        if txn.init is None:
+            continue
+        transactional_id = txn.init.transactional_id
+        newer = _next_of_another(inits[transactional_id], txn.init)
+        effect = _effect_after(index, txn, newer) if newer is not None else None
+        if newer is not None and effect is not None:
+            what, proof = effect
+            yield Anomaly("fenced-write", f"{txn}: {newer.by} took over {transactional_id}, and {what}", proof)
+
+
+def _next_of_another(inits: list[Init], init: Init) -> Init | None:
+    """The first later initialisation by another client; None if the same client initialised it again before that."""
+    later = inits[bisect_left(inits, init.at, key=lambda found: found.at) :]
+    return next((found for found in later if found.at > init.at and found.by != init.by), None)
+
+
+def _effect_after(index: Index, txn: HistoryTxn, newer: Init) -> tuple[str, tuple[Event, ...]] | None:
+    """What a transaction did after its producer was fenced, and the proof of it."""
+    for send in txn.sends:
+        ack = index.acks.get(send.value)
+        if send.at > newer.at and ack is not None:
+            return f"{send.value} was acknowledged after that", (newer, send, ack)
+    asked = txn.asked
+    is_late = asked is not None and asked.at > newer.at
+    if is_late and txn.outcome is TxnOutcome.COMMITTED and (txn.sends or txn.offsets):
+        return "the commit was answered with success after that", (newer, *txn.proof)
+    return None
+
+
+def check_last_stable_offsets(index: Index) -> Iterator[Anomaly]:
+    """Partitions whose last stable offset is below the high watermark, although every transaction is over."""
+    for (topic, partition), answer in index.watermarks.items():
+        if index.stuck((topic, partition)) is not None:
+            what = (
+                f"{topic}-{partition}: the last stable offset is {answer.last_stable_offset} at rest, "
+                f"the high watermark is {answer.high_watermark}"
+            )
+            rest = (index.rest,) if index.rest is not None else ()
+            yield Anomaly("stuck-LSO", what, (*rest, answer))

@@ -1,0 +1,361 @@
+"""Every checker has histories of a few lines that it must accuse, and others that it must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from fencepost.verify.checkers import CHECKERS
+from fencepost.verify.checkers.kinds import KINDS
+from tests.unit.verify.checkers.stories import found_in, kinds_in
+
+A_COMMIT = """
+w begin 1
+w sends a to tea-0
+w sends b to tea-1
+w commits 1
+w ended 1 committed
+"""
+AN_ABORT = """
+w begin 1
+w sends a to tea-0
+w sends b to tea-0
+w aborts 1
+w ended 1 aborted
+"""
+IN_DOUBT = """
+w begin 1
+w sends a to tea-0
+w sends b to tea-1
+w commits 1
+"""
+TWO_WITH_ONE_EPOCH = """
+w init t 1 0 1
+w begin 1
+w sends a to tea-0
+w {first} 1
+w ended 1 {first_outcome}
+w begin 2
+w sends b to tea-0
+w sends c to tea-0
+w {second} 2
+w ended 2 {second_outcome}
+"""
+LATE_COMMIT = TWO_WITH_ONE_EPOCH.format(
+    first="commits", first_outcome="committed", second="aborts", second_outcome="aborted INVALID_TXN_STATE"
+)
+LATE_ABORT = TWO_WITH_ONE_EPOCH.format(
+    first="aborts", first_outcome="aborted", second="commits", second_outcome="committed"
+)
+A_COPY = """
+c begin 1
+c sends out-1 to cup-0 of tea-0@4
+c offsets 1 g tea-0@5
+"""
+
+ACCUSED = [
+    # Records.
+    ("a commit of which nothing is there", "lost-write", A_COMMIT + "rest\nr reads tea-0:\nr reads tea-1:"),
+    (
+        "an acknowledged record that is gone",
+        "lost-write",
+        "w sends a to tea-0\nw acked a tea-0@3\nrest\nr reads tea-0:",
+    ),
+    (
+        "a transaction in doubt that was read and is gone",
+        "lost-write",
+        IN_DOUBT + "r reads tea-0: 1=a\nrest\nr reads tea-0:\nr reads tea-1:",
+    ),
+    ("a commit of which a part is there", "torn-transaction", A_COMMIT + "rest\nr reads tea-0: 0=a\nr reads tea-1:"),
+    ("a part of a transaction in doubt", "torn-transaction", IN_DOUBT + "rest\nr reads tea-0:\nr reads tea-1: 0=b"),
+    (
+        "a commit with one marker of two",
+        "torn-transaction",
+        A_COMMIT + "rest\nlog tea-0: 0=a/1.0 1=commit/1.0\nlog tea-1: 0=b/1.0",
+    ),
+    ("an aborted record that is read", "G1a", AN_ABORT + "r reads tea-0: 0=a"),
+    (
+        "a record that is read before the commit is asked for",
+        "precommitted-read",
+        "w begin 1\nw sends a to tea-0\nr reads tea-0: 0=a\nw commits 1\nw ended 1 committed",
+    ),
+    (
+        "a record that is read without a commit",
+        "precommitted-read",
+        "w begin 1\nw sends a to tea-0\nr reads tea-0: 0=a",
+    ),
+    ("a record at two offsets", "duplicate", A_COMMIT + "r reads tea-0: 0=a 1=a"),
+    (
+        "an input that is processed twice",
+        "duplicate",
+        A_COPY
+        + "c commits 1\nc ended 1 committed\nd begin 1\nd sends out-2 to cup-0 of tea-0@4\nd commits 1\n"
+        + "d ended 1 committed\nr reads cup-0: 0=out-1 2=out-2",
+    ),
+    ("a record that no writer sent", "invented", A_COMMIT + "r reads tea-0: 0=a 5=z"),
+    ("a record in another partition", "invented", A_COMMIT + "r reads tea-1: 0=a"),
+    # Order.
+    (
+        "a record before one that was acknowledged earlier",
+        "nonmonotonic-send",
+        "w sends a to tea-0\nw acked a tea-0@5\nv sends b to tea-0\nv acked b tea-0@4",
+    ),
+    (
+        "a transaction whose records change places",
+        "nonmonotonic-send",
+        AN_ABORT.replace("w aborts", "w acked b tea-0@1\nw acked a tea-0@2\nw aborts"),
+    ),
+    ("an offset with two records", "inconsistent-offsets", A_COMMIT + "w acked a tea-0@0\nr reads tea-0: 0=b"),
+    (
+        "a log that was written over",
+        "inconsistent-offsets",
+        "w sends a to tea-0\nw acked a tea-0@0\nw sends b to tea-0\nrest\nlog tea-0: 0=b/-1.-1",
+    ),
+    # Polls.
+    ("an offset twice", "nonmonotonic-poll", A_COMMIT + "r reads tea-0: 0=a\nr reads tea-0: 0=a"),
+    (
+        "an offset below the assigned one",
+        "nonmonotonic-poll",
+        A_COMMIT + "r assign tea-0@5 read_committed\nr reads tea-0: 0=a",
+    ),
+    (
+        "a record that another reader got",
+        "poll-skip",
+        (
+            "w sends a to tea-0\nw sends b to tea-0\nr reads tea-0: 0=a 1=b\n"
+            "s assign tea-0@0 read_committed\ns reads tea-0: 1=b"
+        ),
+    ),
+    (
+        "a record in the middle of a transaction",
+        "G1b",
+        AN_ABORT.replace("abort", "commit")
+        .replace("commited", "committed")
+        .replace("w commits", "w sends c to tea-0\nw commits")
+        + "r reads tea-0: 0=a 1=b 2=c\ns reads tea-0: 0=a 2=c",
+    ),
+    # Offsets.
+    (
+        "a group behind its outputs",
+        "offsets-behind",
+        A_COPY + "c commits 1\nc ended 1 committed\nrest\nr reads cup-0: 0=out-1\ng is tea-0@4",
+    ),
+    (
+        "a group behind the outputs of a transaction in doubt",
+        "offsets-behind",
+        A_COPY + "c commits 1\nrest\nr reads cup-0: 0=out-1\ng is tea-0@4",
+    ),
+    (
+        "a group at the offset of an aborted transaction",
+        "offsets-ahead",
+        A_COPY + "c aborts 1\nc ended 1 aborted\nrest\nr reads cup-0:\ng is tea-0@5",
+    ),
+    (
+        "an input that was skipped, and others after it",
+        "offsets-ahead",
+        A_COPY
+        + "c aborts 1\nc ended 1 aborted\nc begin 2\nc sends out-2 to cup-0 of tea-0@5\nc offsets 2 g tea-0@6\n"
+        + "c commits 2\nc ended 2 committed\nrest\nr reads cup-0: 3=out-2\ng is tea-0@6",
+    ),
+    # Producers.
+    ("a record of an older epoch", "fenced-write", "rest\nlog tea-0: 0=a/1.0 1=abort/1.1 2=b/1.0 3=abort/1.1"),
+    (
+        "a record that is acknowledged for a fenced producer",
+        "fenced-write",
+        "w init t 1 0 2\nw begin 1\nv init t 1 1 2\nw sends a to tea-0\nw acked a tea-0@0",
+    ),
+    (
+        "a commit of a fenced producer",
+        "fenced-write",
+        "w init t 1 0 2\nw begin 1\nw sends a to tea-0\nv init t 1 1 2\nw commits 1\nw ended 1 committed",
+    ),
+    ("readers that wait for ever", "stuck-LSO", "rest\ntea-0 lso 5 hw 9"),
+    # Cycles.
+    (
+        "two transactions that read each other",
+        "G1c",
+        (
+            "c begin 1\nd begin 1\nc sends x to tea-0 of cup-0@0\nc acked x tea-0@0\n"
+            "d sends y to cup-0 of tea-0@0\nd acked y cup-0@0"
+        ),
+    ),
+    ("a transaction that reads itself", "G1c", "c begin 1\nc sends x to tea-0 of tea-0@0\nc acked x tea-0@0"),
+    (
+        "two transactions in different orders",
+        "G0",
+        (
+            "w begin 1\nw sends a to tea-0\nw sends b to tea-1\nv begin 1\nv sends c to tea-0\nv sends d to tea-1\n"
+            "w commits 1\nv commits 1\nr reads tea-0: 0=a 1=c\nr reads tea-1: 0=d 1=b"
+        ),
+    ),
+    # The late EndTxn.
+    ("a commit that came late, by the answer", "late-EndTxn", LATE_COMMIT + "r reads tea-0: 0=a 2=b 3=c"),
+    (
+        "a commit that came late, by the log",
+        "late-EndTxn",
+        LATE_COMMIT + "r reads tea-0: 0=a 2=b 3=c\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/1.0 4=commit/1.0",
+    ),
+    (
+        "a commit that came late, in the middle of a transaction",
+        "late-EndTxn",
+        LATE_COMMIT.replace(" INVALID_TXN_STATE", "")
+        + "r reads tea-0: 0=a 2=b\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0 4=c/1.0 5=abort/1.0",
+    ),
+    (
+        "an abort that came late",
+        "late-EndTxn",
+        LATE_ABORT + "rest\nr reads tea-0: 4=c\n"
+        "log tea-0: 0=a/1.0 1=abort/1.0 2=b/1.0 3=abort/1.0 4=c/1.0 5=commit/1.0",
+    ),
+]
+
+NOT_ACCUSED = [
+    ("nothing at all", ""),
+    ("a commit that is there", A_COMMIT + "rest\nr reads tea-0: 0=a\nr reads tea-1: 0=b"),
+    (
+        "a commit that is in the log",
+        A_COMMIT + "rest\nlog tea-0: 0=a/1.0 1=commit/1.0\nlog tea-1: 0=b/1.0 1=commit/1.0",
+    ),
+    ("a commit that was not looked for at rest", A_COMMIT + "r reads tea-0:\nr reads tea-1:"),
+    ("a commit in a partition that was not read at rest", A_COMMIT + "rest\nr reads tea-0: 0=a"),
+    ("an abort that is not there", AN_ABORT + "rest\nr reads tea-0:"),
+    ("a transaction in doubt that is there", IN_DOUBT + "rest\nr reads tea-0: 0=a\nr reads tea-1: 0=b"),
+    ("a transaction in doubt that is not there", IN_DOUBT + "rest\nr reads tea-0:\nr reads tea-1:"),
+    (
+        "an aborted record for a read_uncommitted reader",
+        AN_ABORT + "r assign tea-0@0 read_uncommitted\nr reads tea-0: 0=a",
+    ),
+    ("a record that is read while its commit is on its way", IN_DOUBT + "r reads tea-0: 0=a\nw ended 1 committed"),
+    ("a record that was not acknowledged", "w sends a to tea-0\nrest\nr reads tea-0:"),
+    ("a record that two readers get", A_COMMIT + "r reads tea-0: 0=a\ns reads tea-0: 0=a"),
+    (
+        "a record that is read again from the beginning",
+        A_COMMIT + "r reads tea-0: 0=a\nr assign tea-0@0 read_committed\nr reads tea-0: 0=a",
+    ),
+    (
+        "two outputs of one input in one transaction",
+        A_COPY + "c sends out-2 to cup-1 of tea-0@4\nc commits 1\nc ended 1 committed\n"
+        "r reads cup-0: 0=out-1\nr reads cup-1: 0=out-2",
+    ),
+    (
+        "an input that is processed again after an abort",
+        A_COPY + "c aborts 1\nc ended 1 aborted\nc begin 2\nc sends out-2 to cup-0 of tea-0@4\n"
+        "c offsets 2 g tea-0@5\nc commits 2\nc ended 2 committed\nrest\nr reads cup-0: 2=out-2\n"
+        "g is tea-0@5",
+    ),
+    ("records of a topic that the history does not write", "r reads cup-0: 0=x 1=x"),
+    (
+        "records that are on their way at the same time",
+        "w sends a to tea-0\nv sends b to tea-0\nw acked a tea-0@1\nv acked b tea-0@0",
+    ),
+    (
+        "an offset that the client does not know",
+        "w sends a to tea-0\nw sends b to tea-0\nw acked a tea-0@-1\nw acked b tea-0@-1",
+    ),
+    (
+        "an aborted record that a reader passes over",
+        AN_ABORT + "v sends c to tea-0\nu assign tea-0@0 read_uncommitted\nu reads tea-0: 0=a 1=b 3=c\n"
+        "r assign tea-0@0 read_committed\nr reads tea-0: 3=c",
+    ),
+    ("a group at its outputs", A_COPY + "c commits 1\nc ended 1 committed\nrest\nr reads cup-0: 0=out-1\ng is tea-0@5"),
+    ("a group before a transaction in doubt", A_COPY + "c commits 1\nrest\nr reads cup-0:\ng is tea-0@4"),
+    ("a group at a transaction in doubt", A_COPY + "c commits 1\nrest\nr reads cup-0: 0=out-1\ng is tea-0@5"),
+    ("a group that no transaction commits for", "rest\ng is tea-0@5"),
+    ("epochs that rise", "rest\nlog tea-0: 0=a/1.0 1=commit/1.1 2=b/1.1 3=commit/1.2 4=c/2.0 5=commit/2.1"),
+    (
+        "a fenced producer that is refused",
+        "w init t 1 0 2\nw begin 1\nv init t 1 1 2\nw sends a to tea-0\nw ended 1 aborted PRODUCER_FENCED",
+    ),
+    (
+        "a producer that takes its id back",
+        (
+            "w init t 1 0 2\nv init t 1 1 2\nw init t 1 2 2\nw begin 1\nw sends a to tea-0\n"
+            "w acked a tea-0@0\nw commits 1\nw ended 1 committed"
+        ),
+    ),
+    ("a last stable offset at the end", "rest\ntea-0 lso 9 hw 9"),
+    ("a last stable offset that waits during the run", "tea-0 lso 5 hw 9\nrest\ntea-0 lso 9 hw 9"),
+    (
+        "a chain of transactions that read each other",
+        (
+            "w begin 1\nw sends a to tea-0\nw acked a tea-0@0\nw commits 1\nw ended 1 committed\n"
+            "c begin 1\nc sends x to cup-0 of tea-0@0\nc acked x cup-0@0"
+        ),
+    ),
+]
+
+# Circumstances like those of a late EndTxn, without its proof: the broker is to blame.
+NOT_EXCUSED = [
+    (
+        "version 2 has an epoch for each transaction",
+        "G1a",
+        LATE_COMMIT.replace("1 0 1", "1 0 2") + "r reads tea-0: 0=a 2=b",
+    ),
+    (
+        "the log has the abort that was asked for",
+        "G1a",
+        LATE_COMMIT.replace(" INVALID_TXN_STATE", "")
+        + "r reads tea-0: 2=b\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/1.0 4=abort/1.0",
+    ),
+    (
+        "the marker is wrong, and the abort was answered with success",
+        "G1a",
+        LATE_COMMIT.replace(" INVALID_TXN_STATE", "")
+        + "r reads tea-0: 2=b\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/1.0 4=commit/1.0",
+    ),
+    (
+        "the first transaction of a producer",
+        "G1a",
+        "w init t 1 0 1" + AN_ABORT.replace("aborted", "aborted INVALID_TXN_STATE") + "r reads tea-0: 0=a",
+    ),
+    (
+        "the records that came last are missing",
+        "torn-transaction",
+        LATE_ABORT + "rest\nr reads tea-0: 2=b\n"
+        "log tea-0: 0=a/1.0 1=abort/1.0 2=b/1.0 3=commit/1.0 4=c/1.0 5=abort/1.0",
+    ),
+    (
+        "a read before its commit, with markers in order",
+        "precommitted-read",
+        (
+            "w init t 1 0 1\nw begin 1\nw sends a to tea-0\nw commits 1\nw ended 1 committed\n"
+            "w begin 2\nw sends b to tea-0\nr reads tea-0: 2=b\nw commits 2\nw ended 2 committed\n"
+            "rest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "story"), [row[1:] for row in ACCUSED], ids=[f"{row[1]}: {row[0]}" for row in ACCUSED]
+)
+def test_a_story_is_accused_of_its_kind(kind: str, story: str) -> None:
+    assert kind in kinds_in(story)
+
+
+@pytest.mark.parametrize("story", [row[1] for row in NOT_ACCUSED], ids=[row[0] for row in NOT_ACCUSED])
+def test_a_story_without_a_fault_is_not_accused(story: str) -> None:
+    assert found_in(story) == []
+
+
+@pytest.mark.parametrize(("kind", "story"), [row[1:] for row in NOT_EXCUSED], ids=[row[0] for row in NOT_EXCUSED])
+def test_a_broker_is_not_excused_without_proof_of_a_late_end_txn(kind: str, story: str) -> None:
+    kinds = kinds_in(story)
+    assert kind in kinds
+    assert "late-EndTxn" not in kinds
+
+
+def test_a_commit_behind_a_last_stable_offset_that_is_stuck_is_not_lost_too() -> None:
+    story = A_COMMIT + "w acked a tea-0@5\nrest\ntea-0 lso 5 hw 6\nr reads tea-0:\nr reads tea-1: 0=b"
+    assert kinds_in(story) == ["stuck-LSO"]
+
+
+def test_every_kind_has_a_story() -> None:
+    assert {kind for _, kind, _ in ACCUSED} == set(KINDS)
+    assert len(CHECKERS) == len(set(CHECKERS))
+
+
+@pytest.mark.parametrize("story", [row[2] for row in ACCUSED], ids=[row[0] for row in ACCUSED])
+def test_every_anomaly_has_a_proof_and_a_sentence(story: str) -> None:
+    for anomaly in found_in(story):
+        assert anomaly.proof, anomaly
+        assert len(anomaly.what) > 10
