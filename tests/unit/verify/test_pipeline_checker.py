@@ -14,7 +14,7 @@ REST = Rest(99, "verifier")
 
 
 def header(outputs: Sequence[str]) -> Header:
-    return Header(7, {"verify": "pipeline", "outputs": list(outputs)}, {"orders": 1, **dict.fromkeys(outputs, 1)})
+    return Header(7, {"verify": "pipeline", "input": "orders"}, {"orders": 1, **dict.fromkeys(outputs, 1)})
 
 
 def sent(*ids: str) -> list[Event]:
@@ -54,21 +54,21 @@ def test_a_right_history_is_not_accused(why: str, topics: list[str], events: lis
     assert kinds(topics, *sent("a", "b"), *events) == [], why
 
 
-@pytest.mark.parametrize(
-    ("kind", "topics", "events"),
-    [
-        ("duplicate", ONE, [inputs("a", "b"), outputs("paid", "a", "b", "a"), REST]),
-        ("duplicate", ONE, [outputs("paid", "a", "a")]),
-        ("missing-output", ONE, [inputs("a", "b"), outputs("paid", "a"), REST]),
-        ("offsets-ahead", ONE, [inputs("a", "b"), outputs("paid", "b"), committed(2), REST]),
-        ("unprocessed-input", ONE, [inputs("a", "b"), outputs("paid", "a"), committed(1), REST]),
-        ("offsets-behind", ONE, [inputs("a", "b"), outputs("paid", "a", "b"), committed(1), REST]),
-        ("torn-output", TWO, [inputs("a"), outputs("paid", "a"), committed(1), REST]),
-        ("aborted-input", ONE, [inputs("a"), outputs("paid", "a", "b"), committed(2), REST]),
-        ("invented", ONE, [inputs("a", "b"), outputs("paid", "a", "b", "c"), committed(2), REST]),
-        ("stuck-LSO", ONE, [inputs("a"), outputs("paid", "a"), Watermarks(97, "verifier", "paid", 0, 1, 4), REST]),
-    ],
-)
+ACCUSED: list[tuple[str, list[str], list[Event]]] = [
+    ("duplicate", ONE, [inputs("a", "b"), outputs("paid", "a", "b", "a"), REST]),
+    ("duplicate", ONE, [outputs("paid", "a", "a")]),
+    ("missing-output", ONE, [inputs("a", "b"), outputs("paid", "a"), REST]),
+    ("offsets-ahead", ONE, [inputs("a", "b"), outputs("paid", "b"), committed(2), REST]),
+    ("unprocessed-input", ONE, [inputs("a", "b"), outputs("paid", "a"), committed(1), REST]),
+    ("offsets-behind", ONE, [inputs("a", "b"), outputs("paid", "a", "b"), committed(1), REST]),
+    ("torn-output", TWO, [inputs("a"), outputs("paid", "a"), committed(1), REST]),
+    ("aborted-input", ONE, [inputs("a"), outputs("paid", "a", "b"), committed(2), REST]),
+    ("invented", ONE, [inputs("a", "b"), outputs("paid", "a", "b", "c"), committed(2), REST]),
+    ("stuck-LSO", ONE, [inputs("a"), outputs("paid", "a"), Watermarks(97, "verifier", "paid", 0, 1, 4), REST]),
+]
+
+
+@pytest.mark.parametrize(("kind", "topics", "events"), ACCUSED)
 def test_a_wrong_history_is_accused_of_one_thing(kind: str, topics: list[str], events: list[Event]) -> None:
     assert kinds(topics, *sent("a", "b"), *events) == [kind]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from fencepost.cli.streams import say
 from fencepost.cli.verify.judging import html_option, judge_file
 
 if TYPE_CHECKING:
+    from fencepost.client.client import KafkaClient
     from fencepost.verify.pipeline.run import PipelineOptions
 
 FAULTS = ("kill", "pause", "cut", "delay", "lose")
@@ -133,34 +135,38 @@ def pipeline(
         fencepost verify pipeline --bootstrap localhost:9092 --input orders --output payments,audit --group tills \\
             -- python service.py --brokers {bootstrap}
     """
-    from fencepost.client.client import KafkaClient
     from fencepost.tap.proxy import Unreached
     from fencepost.verify.pipeline.program import NotStarted
     from fencepost.verify.pipeline.run import PipelineFailed
     from fencepost.verify.pipeline.stage import play_pipeline
 
     options = _options(**given)
-    with ExitStack() as until_the_end:
-        folder = Path(until_the_end.enter_context(tempfile.TemporaryDirectory(prefix="fencepost-verify-")))
-        where = Path(history) if history is not None else folder / "history.jsonl"
-        log_file = Path(log) if log is not None else folder / "program.log"
-        say(f"seed {options.seed}")
-        try:
-            with cluster.connect() as client, _signals_as_interrupts():
-                assert isinstance(client, KafkaClient)
-                _check_topics(client, (options.input, *options.outputs))
-                play_pipeline(client, options, command, where, log_file, say)
-        except NotStarted as e:
-            raise Failure(str(e), "what follows -- is the command of the program, as in a shell") from None
-        except PipelineFailed as e:
-            raise Failure(e.problem, e.hint) from None
-        except Unreached as e:
-            raise Unanswered(str(e), "is --bootstrap right, and is the broker running?") from None
-        except OSError as e:
-            raise Failure(
-                f"cannot write {e.filename or where}: {e.strerror}", "--history and --log name files"
-            ) from None
+    folder = Path(tempfile.mkdtemp(prefix="fencepost-verify-"))
+    where = Path(history) if history is not None else folder / "history.jsonl"
+    log_file = Path(log) if log is not None else folder / "program.log"
+    say(f"seed {options.seed}")
+    is_played = is_right = False
+    try:
+        with cluster.connect() as client, _signals_as_interrupts():
+            _check_topics(client, (options.input, *options.outputs))
+            play_pipeline(client, options, command, where, log_file, say)
+        is_played = True
         judge_file(str(where), html, as_json)
+        is_right = True
+    except NotStarted as e:
+        raise Failure(str(e), "what follows -- is the command of the program, as in a shell") from None
+    except PipelineFailed as e:
+        raise Failure(e.problem, e.hint) from None
+    except Unreached as e:
+        raise Unanswered(str(e), "is --bootstrap right, and is the broker running?") from None
+    except OSError as e:
+        if is_played:
+            raise  # Of stdout.
+        raise Failure(f"cannot write {e.filename or where}: {e.strerror}", "--history and --log name files") from None
+    finally:
+        # What explains anomalies stays: the history, which the message names, and what the program printed.
+        if is_right or not is_played:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _options(
@@ -237,7 +243,7 @@ def _checked_pattern(match: str | None) -> str | None:
         ) from None
 
 
-def _check_topics(client: Any, names: tuple[str, ...]) -> None:
+def _check_topics(client: KafkaClient, names: tuple[str, ...]) -> None:
     from fencepost.client.admin.partitions import partitions_of
     from fencepost.client.admin.topics import NO_SUCH_TOPIC
     from fencepost.client.failures import BrokerError

@@ -17,6 +17,10 @@ PIPELINE = "pipeline"
 INPUTS, OUTPUTS = "inputs", "outputs"
 
 
+def is_pipeline(header: Header) -> bool:
+    return header.what.get("verify") == PIPELINE
+
+
 class Place(NamedTuple):
     """A record that was read: where, and by which event."""
 
@@ -33,7 +37,7 @@ class Pipeline:
     """The history of a pipeline, by input."""
 
     def __init__(self, header: Header, events: Iterable[Event]) -> None:
-        self.topics: list[str] = list(header.what["outputs"])
+        self.topics = [topic for topic in header.topics if topic != header.what["input"]]
         self.sends: dict[str, Send] = {}
         self.inputs: dict[str, list[Place]] = defaultdict(list)
         self.outputs: dict[str, dict[str, list[Place]]] = defaultdict(lambda: defaultdict(list))  # By id, by topic.
@@ -83,13 +87,17 @@ def check_pipeline(header: Header, events: Iterable[Event]) -> list[Anomaly]:
 
 def check_doubled(pipeline: Pipeline) -> Iterator[Anomaly]:
     for id_, by_topic in pipeline.outputs.items():
-        inputs = len(pipeline.inputs.get(id_, ()))
-        for topic, places in by_topic.items():
-            if len(places) > max(inputs, 1):
-                # A plain input may be in the topic twice, if the verifier had to send it again.
-                times = "once" if inputs <= 1 else f"{inputs} times"
-                what = f"{id_} was written to the input {times}, and {topic} has {len(places)} outputs of it: "
-                yield Anomaly("duplicate", what + ", ".join(map(str, places)), pipeline.proof(id_))
+        # A plain input may be in the topic twice, if the verifier had to send it again.
+        inputs = max(len(pipeline.inputs.get(id_, ())), 1)
+        doubled = [
+            f"{topic} has {len(places)} outputs of it: {', '.join(map(str, places))}"
+            for topic, places in by_topic.items()
+            if len(places) > inputs
+        ]
+        if doubled:
+            times = "once" if inputs == 1 else f"{inputs} times"
+            what = f"{id_} was written to the input {times}; {'; '.join(doubled)}"
+            yield Anomaly("duplicate", what, pipeline.proof(id_))
 
 
 def check_aborted_inputs(pipeline: Pipeline) -> Iterator[Anomaly]:

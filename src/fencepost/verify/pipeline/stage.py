@@ -38,7 +38,7 @@ def play_pipeline(
             file.write(encode(event))
 
         run = PipelineRun(options, client, program, tap, note, say)
-        say(f"the program connects to {address}; its output goes to {log}")
+        say(f"the program connects to {address}")
         run.play()
     seen = run.seen
     if seen.without_id and not any(counted.total() for counted in seen.by_topic.values()):
@@ -55,7 +55,7 @@ def _what(options: PipelineOptions, command: Sequence[str]) -> dict[str, object]
         "verify": PIPELINE,
         "command": " ".join(command),
         "input": options.input,
-        "outputs": list(options.outputs),
+        "outputs": ", ".join(options.outputs),
         **({"group": options.group} if options.group is not None else {}),
         "disturbances": ", ".join([*options.kinds, *([options.command] if options.command is not None else [])]),
     }
