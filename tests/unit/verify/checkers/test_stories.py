@@ -6,8 +6,8 @@ import pytest
 
 from fencepost.verify.checkers import CHECKERS
 from fencepost.verify.checkers.kinds import KINDS
-from tests.unit.verify.test_pipeline_checker import ACCUSED as OF_PIPELINES
 from tests.unit.verify.checkers.stories import found_in, kinds_in
+from tests.unit.verify.test_pipeline_checker import ACCUSED as OF_PIPELINES
 
 A_COMMIT = """
 w begin 1
