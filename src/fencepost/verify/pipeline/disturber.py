@@ -68,11 +68,10 @@ class Disturber:
         if self._next is None:
             return
         if self._due_s is None:
-            if self._works_since(self._mark):
+            if self.is_program_working:
                 self._due_s = now_s + self._next.after_s
             elif now_s > self._marked_at_s + self._hung_after_s:
                 self.restart(f"the program wrote nothing for {self._hung_after_s:g} s")
-                self._set_mark()
         elif now_s >= self._due_s:
             self._disturb(self._next, now_s)
             self._next, self._due_s = next(self._planned, None), None
@@ -84,11 +83,17 @@ class Disturber:
         while self._lasting is not None:  # A pause is followed by two copies beside each other.
             self._finish(time.monotonic())
 
+    @property
+    def is_program_working(self) -> bool:
+        """It has written outputs since the last disturbance."""
+        return self._works_since(self._mark)
+
     def restart(self, why: str = "") -> None:
         """SIGKILL, and a new start."""
         self._program.kill(self._program.copies)
         copy = self._program.start()
         self._tell(f"{why}: kill -9, then start {copy.number}" if why else f"kill -9, then start {copy.number}")
+        self._set_mark()
 
     def _set_mark(self) -> None:
         self._mark, self._marked_at_s = self._written(), time.monotonic()

@@ -174,7 +174,7 @@ class PipelineRun:
             moved = (self._outputs.written, sum(self._outputs.positions.values()))
             if moved != state:
                 state, since = moved, now
-            patience = OPEN_TXN_S if self._outputs.is_held_back else self._options.settle_s
+            patience = self._patience_s()
             if now > since + patience:
                 if is_last_start:
                     self._say(f"nothing has moved for {patience:g} s")
@@ -187,6 +187,13 @@ class PipelineRun:
             self._report(now)
             time.sleep(STEP_S)
         return True
+
+    def _patience_s(self) -> float:
+        """How long nothing may move. A new start may have to wait until the group notices that the old one is gone."""
+        if self._outputs.is_held_back:
+            return OPEN_TXN_S
+        working = self._disturber.is_program_working
+        return self._options.settle_s if working else max(self._options.settle_s, self._options.hung_after_s)
 
     def _read_all(self) -> None:
         """Read outputs and inputs to their ends, and wait for transactions that the program left open."""
