@@ -103,3 +103,10 @@ def test_the_refunds_are_exactly_once_with_our_sink_and_doubled_with_sparks(
     else:
         assert "duplicate" in found
         assert found.keys() <= REPEATED
+
+
+def test_a_program_that_starts_slowly_is_given_the_time(start_broker: Callable[..., Broker]) -> None:
+    """It is killed in the last second, and needs longer for its start than `--settle`."""
+    slow = ["sh", "-c", 'sleep 8; exec "$@"', "sh", *program("fixed_id")]
+    options = ("--seconds", "2", "--kill-every", "1s", "--faults", "kill", "--settle", "2s")
+    assert accused_of(start_broker().bootstrap_servers, slow, *GROUP, *options) == {}

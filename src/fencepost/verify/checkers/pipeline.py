@@ -33,7 +33,7 @@ class Place(NamedTuple):
         return f"{self.topic}-{self.partition} offset {self.offset}"
 
 
-class Pipeline:
+class PipelineHistory:
     """The history of a pipeline, by input."""
 
     def __init__(self, header: Header, events: Iterable[Event]) -> None:
@@ -78,14 +78,14 @@ class Pipeline:
 
 
 def check_pipeline(header: Header, events: Iterable[Event]) -> list[Anomaly]:
-    pipeline = Pipeline(header, events)
+    pipeline = PipelineHistory(header, events)
     found = [*check_doubled(pipeline), *check_aborted_inputs(pipeline), *check_unknown_inputs(pipeline)]
     if pipeline.rest is not None:
         found += [*check_missing(pipeline), *check_repeated(pipeline), *check_held_back(pipeline)]
     return found
 
 
-def check_doubled(pipeline: Pipeline) -> Iterator[Anomaly]:
+def check_doubled(pipeline: PipelineHistory) -> Iterator[Anomaly]:
     for id_, by_topic in pipeline.outputs.items():
         # A plain input may be in the topic twice, if the verifier had to send it again.
         inputs = max(len(pipeline.inputs.get(id_, ())), 1)
@@ -100,7 +100,7 @@ def check_doubled(pipeline: Pipeline) -> Iterator[Anomaly]:
             yield Anomaly("duplicate", what, pipeline.proof(id_))
 
 
-def check_aborted_inputs(pipeline: Pipeline) -> Iterator[Anomaly]:
+def check_aborted_inputs(pipeline: PipelineHistory) -> Iterator[Anomaly]:
     """Only at rest is known which inputs were committed, unless the history has their end."""
     if pipeline.rest is None:
         return
@@ -111,14 +111,14 @@ def check_aborted_inputs(pipeline: Pipeline) -> Iterator[Anomaly]:
             yield Anomaly("aborted-input", what + ", ".join(map(str, places)), pipeline.proof(id_))
 
 
-def check_unknown_inputs(pipeline: Pipeline) -> Iterator[Anomaly]:
+def check_unknown_inputs(pipeline: PipelineHistory) -> Iterator[Anomaly]:
     for id_, by_topic in pipeline.outputs.items():
         if id_ not in pipeline.sends:
             places = ", ".join(str(place) for found in by_topic.values() for place in found)
             yield Anomaly("invented", f"outputs name {id_}, which was never an input: {places}", pipeline.proof(id_))
 
 
-def check_missing(pipeline: Pipeline) -> Iterator[Anomaly]:
+def check_missing(pipeline: PipelineHistory) -> Iterator[Anomaly]:
     """Each input with a missing output is accused once: torn, skipped for ever, missing, or not processed yet."""
     for id_, places in pipeline.inputs.items():
         without = [topic for topic in pipeline.topics if not pipeline.outputs.get(id_, {}).get(topic)]
@@ -141,7 +141,7 @@ def check_missing(pipeline: Pipeline) -> Iterator[Anomaly]:
             yield Anomaly("unprocessed-input", what, proof)
 
 
-def check_repeated(pipeline: Pipeline) -> Iterator[Anomaly]:
+def check_repeated(pipeline: PipelineHistory) -> Iterator[Anomaly]:
     """Inputs with outputs that the group would read again. One anomaly for each partition."""
     if pipeline.committed is None:
         return
@@ -162,7 +162,7 @@ def check_repeated(pipeline: Pipeline) -> Iterator[Anomaly]:
         )
 
 
-def check_held_back(pipeline: Pipeline) -> Iterator[Anomaly]:
+def check_held_back(pipeline: PipelineHistory) -> Iterator[Anomaly]:
     for event in pipeline.watermarks:
         if event.last_stable_offset < event.high_watermark:
             yield Anomaly(

@@ -11,7 +11,7 @@ from fencepost.client.producing import produce
 from fencepost.client.transaction import Transaction
 from fencepost.protocol.batch import encode_batch
 from fencepost.verify.history import Acked, Begin, End, Event, Init, Send, TxnEnded, TxnOutcome
-from fencepost.verify.pipeline.plan import InputGroup, Written
+from fencepost.verify.pipeline.plan import InputGroup, Writing
 
 NAME = "feeder"
 TXN_TIMEOUT_MS = 60_000
@@ -42,8 +42,8 @@ class Feeder:
         group = next(self._groups)
         ids = [self._id_of(number) for number in group.numbers]
         self.fed += len(ids)
-        self.due += len(ids) if group.written is not Written.ABORTED else 0
-        if group.written is Written.PLAIN:
+        self.due += len(ids) if group.written is not Writing.ABORTED else 0
+        if group.written is Writing.PLAIN:
             self._produce(ids, None, None)
             return
         self._txns += 1
@@ -52,7 +52,7 @@ class Feeder:
         try:
             transaction = self._transaction()
             self._produce(ids, txn, transaction)
-            commit = group.written is Written.COMMITTED
+            commit = group.written is Writing.COMMITTED
             self._note(End(time.monotonic_ns(), NAME, txn, commit))
             transaction.commit() if commit else transaction.abort()
         except ClientError as e:

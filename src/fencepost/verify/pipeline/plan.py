@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 
-class Written(StrEnum):
+class Writing(StrEnum):
     """How inputs are written."""
 
     PLAIN = "plain"  # Without a transaction.
@@ -19,15 +19,15 @@ class Written(StrEnum):
 class InputGroup(NamedTuple):
     """Inputs that are written together, by their numbers."""
 
-    written: Written
+    written: Writing
     numbers: range
 
 
 # Of the groups of inputs, in percent.
 SHARES = {
-    "mixed": {Written.PLAIN: 40, Written.COMMITTED: 40, Written.ABORTED: 20},
-    "plain": {Written.PLAIN: 100},
-    "transactions": {Written.COMMITTED: 75, Written.ABORTED: 25},
+    "mixed": {Writing.PLAIN: 40, Writing.COMMITTED: 40, Writing.ABORTED: 20},
+    "plain": {Writing.PLAIN: 100},
+    "transactions": {Writing.COMMITTED: 75, Writing.ABORTED: 25},
 }
 MOST_IN_GROUP = 8
 

@@ -68,7 +68,7 @@ class PipelineOptions:
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenOutputs:
     """What came out so far."""
 
     by_topic: dict[str, Counter[str]] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class PipelineRun:
             hung_after_s=options.hung_after_s,
             command=options.command,
         )
-        self.seen = Seen({topic: Counter() for topic in options.outputs})
+        self.seen = SeenOutputs({topic: Counter() for topic in options.outputs})
         self._wanted: set[str] = set()
         self._failed_starts = 0
         self._restart_at_s: float | None = None

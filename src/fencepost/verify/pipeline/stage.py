@@ -13,7 +13,7 @@ from fencepost.tap.running import TapThread
 from fencepost.verify.checkers.pipeline import PIPELINE
 from fencepost.verify.history import Event, Header, encode, encode_header
 from fencepost.verify.pipeline.program import Program
-from fencepost.verify.pipeline.run import PipelineFailed, PipelineOptions, PipelineRun, Seen
+from fencepost.verify.pipeline.run import PipelineFailed, PipelineOptions, PipelineRun, SeenOutputs
 
 BOOTSTRAP = "FENCEPOST_BOOTSTRAP"
 
@@ -25,7 +25,7 @@ def play_pipeline(
     history: Path,
     log: Path,
     say: Callable[[str], None],
-) -> Seen:
+) -> SeenOutputs:
     """One run, whose history is in the file then. Raises PipelineFailed, NotStarted, ClientError and OSError."""
     topics = {name: len(client.topic(name, fresh=True).leaders) for name in (options.input, *options.outputs)}
     with open(history, "w", encoding="utf-8") as file, _tap(client, say) as tap:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from fencepost.faults.parsing import parse_line
-from fencepost.verify.pipeline.plan import ALL_KINDS, Kind, Written, disturbances, input_groups
+from fencepost.verify.pipeline.plan import ALL_KINDS, Kind, Writing, disturbances, input_groups
 
 
 def test_the_same_seed_plans_the_same_run_and_another_seed_another() -> None:
@@ -23,11 +23,11 @@ def test_every_number_is_fed_once_and_in_order() -> None:
 
 
 def test_a_mixed_run_has_all_kinds_of_inputs_from_the_start_and_a_plain_one_has_no_transactions() -> None:
-    assert {group.written for group in islice(input_groups(4, "mixed"), 3)} == set(Written)
-    assert {group.written for group in islice(input_groups(4, "plain"), 100)} == {Written.PLAIN}
+    assert {group.written for group in islice(input_groups(4, "mixed"), 3)} == set(Writing)
+    assert {group.written for group in islice(input_groups(4, "plain"), 100)} == {Writing.PLAIN}
     assert {group.written for group in islice(input_groups(4, "transactions"), 100)} == {
-        Written.COMMITTED,
-        Written.ABORTED,
+        Writing.COMMITTED,
+        Writing.ABORTED,
     }
 
 
