@@ -29,6 +29,7 @@ from fencepost.protocol.batch import Buffer, decode_marker
 from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.protocol.schema import Message
 from fencepost.protocol.transaction_version import TV2
+from fencepost.verify.checkers.kinds import KINDS
 from tests.pure_broker import PureBroker
 from tests.transcripts.parsing import TV1_REQUESTS, TV2_REQUESTS, Step, Transcript, parse_step
 from tests.transcripts.running import run
@@ -366,6 +367,14 @@ def decisions() -> Iterator[str]:
         yield f"- [{page.read_text().splitlines()[0].removeprefix('# ')}](adr/{page.name})"
 
 
+def anomaly_kinds() -> Iterator[str]:
+    """The kinds of anomalies that the verifier looks for, the worst first."""
+    yield from ("| name | | what it means | whose mistake it usually is |", "|---|---|---|---|")
+    for kind in KINDS.values():
+        note = " Allowed: it is counted only." if kind.is_allowed else ""
+        yield f"| `{kind.name}` | {kind.title} | {kind.meaning}{note} | {kind.mistake} |"
+
+
 BLOCKS: dict[str, Callable[..., Iterator[str]]] = {
     "transaction-states": txn_states,
     "classic-group-states": group_states,
@@ -374,6 +383,7 @@ BLOCKS: dict[str, Callable[..., Iterator[str]]] = {
     "decisions": decisions,
     "transcript": transcript,
     "sequence": sequence,
+    "anomaly-kinds": anomaly_kinds,
 }
 
 

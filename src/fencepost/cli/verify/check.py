@@ -15,7 +15,8 @@ from fencepost.cli.verify.judging import html_option, judge_file
 def check(file: str, html: str | None, as_json: bool) -> None:
     """Search a history for what exactly-once forbids
 
-    FILE is a history of JSON lines. The report depends on nothing else, and no cluster is asked. The exit code is 1 if anomalies were found, and also if FILE is no history.
+    FILE is a history of JSON lines. The report depends on nothing else, and no cluster is asked. The exit code is 1 if
+    anomalies were found, and also if FILE is no history.
 
     \b
     Example:

@@ -48,15 +48,21 @@ def _accused(index: Index, anomaly: Anomaly) -> HistoryTxn | None:
 
 def _late_end(index: Index, txn: HistoryTxn) -> tuple[HistoryTxn, str] | None:
     """The transaction whose late EndTxn ended this one, and how; None if nothing proves that there was one."""
-    before = txn.before
-    if before is None or txn.init is None or txn.init.version > 1:
+    if txn.init is None or txn.init.version > 1:
         return None
-    for end in before.ends:
-        if end.commit and _ended_by_commit(index, txn):
-            return before, "commit"
-        if not end.commit and _ended_by_abort(index, txn):
-            return before, "abort"
+    if (before := _last_with_end(txn, commit=True)) is not None and _ended_by_commit(index, txn):
+        return before, "commit"
+    if (before := _last_with_end(txn, commit=False)) is not None and _ended_by_abort(index, txn):
+        return before, "abort"
     return None
+
+
+def _last_with_end(txn: HistoryTxn, commit: bool) -> HistoryTxn | None:
+    """The last transaction before this one, of the same producer, that asked to commit, or to abort."""
+    before = txn.before
+    while before is not None and all(end.commit != commit for end in before.ends):
+        before = before.before
+    return before
 
 
 def _ended_by_commit(index: Index, txn: HistoryTxn) -> bool:
@@ -86,17 +92,20 @@ def _has_marker_inside(index: Index, txn: HistoryTxn) -> bool:
 
 
 def _was_end_txn_disturbed(index: Index, txn: HistoryTxn) -> bool:
+    """Whether EndTxn was disturbed on purpose: at some time before, or during the whole run as the header says."""
     last = txn.asked.at if txn.asked is not None else 0
-    return any("EndTxn" in fault.what and fault.at <= last for fault in index.faults)
+    by_header = "EndTxn" in str(index.header.what.get("faults", ""))
+    return by_header or any("EndTxn" in fault.what and fault.at <= last for fault in index.faults)
 
 
 def _ended_by_abort(index: Index, txn: HistoryTxn) -> bool:
     """Whether an abort took the records that were sent first, and the transaction's own commit the others."""
     markers = _markers(index, txn)
-    if markers is None:
+    if markers is None or txn.asked is None or txn.outcome is TxnOutcome.ABORTED:
         return False
     aborted = markers.count("abort")
-    return aborted > 0 and markers == ["abort"] * aborted + ["commit"] * (len(markers) - aborted)
+    # If no record is committed, the transaction's own commit would have been refused.
+    return 0 < aborted < len(markers) and markers == ["abort"] * aborted + ["commit"] * (len(markers) - aborted)
 
 
 def _markers(index: Index, txn: HistoryTxn) -> list[str] | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterator
 
 from fencepost.verify.checkers.anomaly import Anomaly
@@ -33,24 +31,32 @@ def check_epochs(index: Index) -> Iterator[Anomaly]:
 
 def check_fenced(index: Index) -> Iterator[Anomaly]:
     """Producers that wrote or committed after another client had initialised the same transactional id."""
-    inits: dict[str, list[Init]] = defaultdict(list)
-    for init in index.inits:
-        inits[init.transactional_id].append(init)
+    successors = _successors(index)
     for txn in index.txns.values():
         if txn.init is None:
             continue
         transactional_id = txn.init.transactional_id
-        newer = _next_of_another(inits[transactional_id], txn.init)
+        newer = successors.get(id(txn.init))
         effect = _effect_after(index, txn, newer) if newer is not None else None
         if newer is not None and effect is not None:
             what, proof = effect
             yield Anomaly("fenced-write", f"{txn}: {newer.by} took over {transactional_id}, and {what}", proof)
 
 
-def _next_of_another(inits: list[Init], init: Init) -> Init | None:
-    """The first later initialisation by another client; None if the same client initialised it again before that."""
-    later = inits[bisect_left(inits, init.at, key=lambda found: found.at) :]
-    return next((found for found in later if found.at > init.at and found.by != init.by), None)
+def _successors(index: Index) -> dict[int, Init]:
+    """For each initialisation, by its identity, the first later one of its transactional id by another client."""
+    found: dict[int, Init] = {}
+    later: dict[str, Init] = {}
+    for init in reversed(index.inits):
+        following = later.get(init.transactional_id)
+        if following is not None and following.by == init.by:
+            newer = found.get(id(following))
+        else:
+            newer = following
+        if newer is not None:
+            found[id(init)] = newer
+        later[init.transactional_id] = init
+    return found
 
 
 def _effect_after(index: Index, txn: HistoryTxn, newer: Init) -> tuple[str, tuple[Event, ...]] | None:

@@ -100,13 +100,14 @@ def check_duplicates(index: Index) -> Iterator[Anomaly]:
 
 
 def _inputs_twice(index: Index) -> Iterator[Anomaly]:
-    done: dict[tuple[str, int, int], Send] = {}
+    # By topic of the output too: several groups may read the same input.
+    done: dict[tuple[str, str, int, int], Send] = {}
     for value, (poll, _) in index.seen.items():
         send = index.sends.get(value)
         if send is None or send.source is None or send.txn is None or index.outcome_of(value) is TxnOutcome.ABORTED:
             continue
         topic, partition, offset = send.source
-        first = done.setdefault((topic, partition, offset), send)
+        first = done.setdefault((send.topic, topic, partition, offset), send)
         if (first.by, first.txn) != (send.by, send.txn):
             what = f"the input at {_place((topic, partition, offset))} has the outputs {first.value} and {value}"
             yield Anomaly("duplicate", what, (first, index.seen[first.value][0], send, poll))

@@ -34,8 +34,9 @@ from fencepost.verify.history import (
     WholeLog,
 )
 
-# Anomalies that a report shows of each kind.
+# Anomalies that a report shows of each kind, and of one that is allowed.
 SHOWN = 5
+SHOWN_ALLOWED = 1
 NS_PER_MS = 1_000_000
 
 
@@ -114,9 +115,12 @@ def make_report(
     by_kind: dict[str, list[Anomaly]] = defaultdict(list)
     for anomaly in anomalies:
         by_kind[anomaly.kind].append(anomaly)
-    wanted = {id(event) for found in by_kind.values() for anomaly in found[:shown] for event in anomaly.proof}
+    some = {
+        name: found[: min(shown, SHOWN_ALLOWED) if KINDS[name].is_allowed else shown] for name, found in by_kind.items()
+    }
+    wanted = {id(event) for found in some.values() for anomaly in found for event in anomaly.proof}
     lines = {id(event): line for line, event in enumerate(in_file, 2) if id(event) in wanted} if wanted else {}
-    kinds = tuple(_found_kind(index, name, by_kind[name], lines, shown) for name in KINDS if name in by_kind)
+    kinds = tuple(_found_kind(index, name, len(by_kind[name]), some[name], lines) for name in KINDS if name in by_kind)
     outcomes = Counter(txn.outcome for txn in index.txns.values())
     return VerifyReport(
         seed=index.header.seed,
@@ -135,10 +139,10 @@ def make_report(
     )
 
 
-def _found_kind(index: Index, name: str, anomalies: Sequence[Anomaly], lines: dict[int, int], shown: int) -> FoundKind:
+def _found_kind(index: Index, name: str, count: int, some: Sequence[Anomaly], lines: dict[int, int]) -> FoundKind:
     kind = KINDS[name]
-    some = tuple(_shown_anomaly(index, anomaly, lines) for anomaly in anomalies[:shown])
-    return FoundKind(name, kind.title, len(anomalies), kind.meaning, kind.mistake, kind.remedy, kind.is_allowed, some)
+    shown = tuple(_shown_anomaly(index, anomaly, lines) for anomaly in some)
+    return FoundKind(name, kind.title, count, kind.meaning, kind.mistake, kind.remedy, kind.is_allowed, shown)
 
 
 def _not_judged(index: Index) -> Iterable[str]:
@@ -199,7 +203,8 @@ def describe(event: Event) -> str:
     """An event in a few words, without its time and its client."""
     match event:
         case Init():
-            return f"init {event.transactional_id}, producer id {event.producer_id} epoch {event.epoch}"
+            known = f", producer id {event.producer_id} epoch {event.epoch}" if event.producer_id >= 0 else ""
+            return f"init {event.transactional_id}, transaction version {event.version}{known}"
         case Send():
             source = f", made from {_place(event.source)}" if event.source is not None else ""
             where = event.topic if event.partition < 0 else f"{event.topic}-{event.partition}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from fencepost.verify.report.document import FoundKind, ShownAnomaly, VerifyReport
+from fencepost.verify.report.swim_lanes import draw_swim_lanes
 
 # The colours of the workbench.
 STYLE = """
@@ -24,6 +25,11 @@ table { border-collapse: collapse; }
 th, td { text-align: left; padding: 0.15rem 0.75rem 0.15rem 0; vertical-align: top; }
 td.number, th.number { text-align: right; } td, code { overflow-wrap: anywhere; }
 td.mono { font-family: ui-monospace, monospace; font-size: 0.9em; }
+svg { display: block; max-width: none; font: 12px ui-monospace, monospace; } svg text { fill: var(--text); }
+svg .small { font-size: 10px; fill: var(--muted); }
+svg .lane { stroke: var(--line); } svg .fault { fill: var(--fault); }
+svg .to { stroke: var(--muted); stroke-dasharray: 2 2; }
+a { color: var(--marker); }
 .good { color: var(--committed); } .bad { color: var(--aborted); } .muted { color: var(--muted); }
 """
 
@@ -34,7 +40,7 @@ def draw_page(report: VerifyReport) -> str:
 
 
 def _page(report: VerifyReport) -> Iterator[str]:
-    verdict = f"{report.anomalies} anomalies" if report.anomalies else "No anomaly"
+    verdict = f"Anomalies: {report.anomalies}" if report.anomalies else "No anomaly"
     yield "<!doctype html>"
     yield '<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -60,10 +66,13 @@ def _page(report: VerifyReport) -> Iterator[str]:
 
 
 def _facts(report: VerifyReport) -> Iterator[tuple[str, object]]:
-    yield from (("seed", report.seed), *report.what.items(), ("seconds", report.seconds), ("clients", report.clients))
-    yield "transactions", f"{report.committed} committed, {report.aborted} aborted, {report.unknown} in doubt"
-    yield "records", f"{report.sent} sent, {report.read} read"
-    yield "faults", report.faults
+    yield from (("seed", report.seed), *report.what.items())
+    transactions = f"transactions: {report.committed} committed, {report.aborted} aborted, {report.unknown} in doubt"
+    records = f"records: {report.sent} sent, {report.read} read"
+    yield (
+        "history",
+        f"{report.seconds} s; clients: {report.clients}; {transactions}; {records}; faults: {report.faults}",
+    )
 
 
 def _note(kind: FoundKind) -> str:
@@ -83,6 +92,7 @@ def _kind(kind: FoundKind) -> Iterator[str]:
 
 def _anomaly(anomaly: ShownAnomaly) -> Iterator[str]:
     yield f'<section class="anomaly"><p>{escape(anomaly.what)}</p>'
+    yield draw_swim_lanes(anomaly)
     yield '<table><tr><th class="number">line</th><th class="number">ms</th><th>client</th><th>event</th></tr>'
     for event in anomaly.events:
         numbers = f'<td class="number">{event.line}</td><td class="number">{event.at_ms:.3f}</td>'

@@ -109,16 +109,14 @@ class Client:
             touched.add(where)
             run.note(Acked(run.now(), name, value, *where, offset))
             yield True
-        position = None
         if self.is_copier:
-            position = run.copied + len(run.taken)
             run.note(SendOffsets(run.now(), name, number, GROUP, [["tea", 0, run.next_input]]))
         fate = rng.random()
         commit = fate < 0.7 or fate >= 0.97
         if fate < 0.95:
             run.note(End(run.now(), name, number, commit))
             yield True
-            self._end(touched, commit, position)
+            self._end(touched, commit)
             yield True
             run.note(TxnEnded(run.now(), name, number, "committed" if commit else "aborted"))
         else:
@@ -127,7 +125,7 @@ class Client:
                 run.note(End(run.now(), name, number, True))
                 yield True
             self.epoch += 1
-            self._end(touched, commit and rng.random() < 0.5, position)
+            self._end(touched, commit and rng.random() < 0.5)
             self.is_started = False
         yield True
 
@@ -136,14 +134,13 @@ class Client:
             yield from [None] * self.run.rng.randrange(1, 6)
             return
         found, self.run.next_input = self.run.logs["tea", 0].read(self.run.copied, True, 5)
-        self.run.taken = found
         for offset, _ in found:
             yield ["tea", 0, offset]
 
-    def _end(self, touched: set[Where], commit: bool, position: int | None) -> None:
+    def _end(self, touched: set[Where], commit: bool) -> None:
         for where in sorted(touched):
             self.run.logs[where].end(self.producer_id, self.epoch, commit)
-        if commit and position is not None:
+        if commit and self.is_copier:
             self.run.copied = self.run.next_input
 
 
@@ -156,8 +153,6 @@ class Run:
         self.events: list[Event] = []
         self.logs: dict[Where, Log] = {(topic, n): Log() for topic, count in TOPICS.items() for n in range(count)}
         self.copied = self.next_input = 0  # Where the group is, and where it will be after the copier's transaction.
-        self.taken: list[list[Any]] = []
-        self.records = 0
         self._clock = 0
         self._clients = [Client(self, f"writer-{n}", n + 1, is_copier=False) for n in range(writers)]
         self._clients.append(Client(self, "copier-0", 100, is_copier=True))

@@ -202,6 +202,12 @@ ACCUSED = [
         + "r reads tea-0: 0=a 2=b\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0 4=c/1.0 5=abort/1.0",
     ),
     (
+        "a commit that came very late",
+        "late-EndTxn",
+        LATE_COMMIT.replace("w begin 2", "w begin 7\nw aborts 7\nw ended 7 aborted\nw begin 2")
+        + "r reads tea-0: 0=a 2=b 3=c\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/1.0 4=commit/1.0",
+    ),
+    (
         "an abort that came late",
         "late-EndTxn",
         LATE_ABORT + "rest\nr reads tea-0: 4=c\n"
@@ -236,6 +242,11 @@ NOT_ACCUSED = [
         "two outputs of one input in one transaction",
         A_COPY + "c sends out-2 to cup-1 of tea-0@4\nc commits 1\nc ended 1 committed\n"
         "r reads cup-0: 0=out-1\nr reads cup-1: 0=out-2",
+    ),
+    (
+        "an input that two groups process, each into a topic of its own",
+        A_COPY + "c commits 1\nc ended 1 committed\nd begin 1\nd sends out-2 to mug-0 of tea-0@4\nd commits 1\n"
+        "d ended 1 committed\nr reads cup-0: 0=out-1\nr reads mug-0: 0=out-2",
     ),
     (
         "an input that is processed again after an abort",
@@ -286,6 +297,12 @@ NOT_ACCUSED = [
 
 # Circumstances like those of a late EndTxn, without its proof: the broker is to blame.
 NOT_EXCUSED = [
+    (
+        "the records are aborted, as it was asked for after another abort",
+        "G1a",
+        TWO_WITH_ONE_EPOCH.format(first="aborts", first_outcome="aborted", second="aborts", second_outcome="aborted")
+        + "r reads tea-0: 2=b\nrest\nlog tea-0: 0=a/1.0 1=abort/1.0 2=b/1.0 3=c/1.0 4=abort/1.0",
+    ),
     (
         "version 2 has an epoch for each transaction",
         "G1a",
