@@ -106,7 +106,7 @@ def test_the_refunds_are_exactly_once_with_our_sink_and_doubled_with_sparks(
 
 
 def test_a_program_that_starts_slowly_is_given_the_time(start_broker: Callable[..., Broker]) -> None:
-    """It is killed in the last second, and needs longer for its start than `--settle`."""
-    slow = ["sh", "-c", 'sleep 8; exec "$@"', "sh", *program("fixed_id")]
+    """It is killed near the end. Its transaction has timed out, and `--settle` is over, before it works again."""
+    slow = ["sh", "-c", 'sleep 15; exec "$@"', "sh", *program("fixed_id")]
     options = ("--seconds", "2", "--kill-every", "1s", "--faults", "kill", "--settle", "2s")
     assert accused_of(start_broker().bootstrap_servers, slow, *GROUP, *options) == {}
