@@ -5,6 +5,8 @@ The owner calls `step` often. A step never waits: what lasts longer ends in a la
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -174,15 +176,16 @@ class Disturber:
     def _run_command(self, now_s: float) -> None:
         assert self._command is not None
         command = self._command
+        # Its output goes to stderr: stdout is for the report.
         process = start_whole(
-            lambda: subprocess.Popen(command, shell=True, stdin=subprocess.DEVNULL, start_new_session=True)
+            lambda: subprocess.Popen(command, shell=True, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True)
         )
         self._say(f"running {command}")
 
         def end() -> str:
             code = process.poll()
             if code is None:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 return f"`{command}` was stopped: the run ended"
             return f"`{command}` ended with {ended_how(code)}"
