@@ -112,6 +112,8 @@ ON_THE_BROKER = [
     ("user list", OK),
     ("user add bob", WRONG_USE),  # There is no terminal to ask for the password.
     ("user delete nosuch --yes", ONE),
+    ("verify pipeline --input orders --output nosuch -- true", ONE),
+    ("verify pipeline --input orders --output orders -- true", WRONG_USE),
 ]
 # Each pause is twice the one before. On a slow machine, fewer attempts fit into the patience of the tools.
 MOST_ATTEMPTS = 1 + int(math.log2(FIRST_PATIENCE_S / FIRST_PAUSE_S + 1))
@@ -120,6 +122,7 @@ WITHOUT_A_BROKER = [
     ("verify cluster", UNANSWERED),
     ("verify cluster --history nosuch/file", ONE),
     ("verify cluster --faults fire", WRONG_USE),
+    ("verify pipeline --input orders --output audit -- true", UNANSWERED),
     ("txn list", UNANSWERED),
     ("txn lso --max-age 1d", UNANSWERED),
     ("txn explain orders-sink-3", UNANSWERED),

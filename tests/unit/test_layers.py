@@ -52,6 +52,7 @@ ROOMS: dict[str, set[str]] = {
     "broker.coordinator": {"broker.cluster", "broker.config", "broker.internal_topics", "broker.leaders"},
     # Checkers know of a run only its history, and of a cluster nothing.
     "verify.checkers": {"verify.history"},
+    "verify.pipeline": {"verify.history", "verify.checkers"},
     "verify.report": {"verify.history", "verify.checkers"},
 }
 
@@ -60,7 +61,7 @@ PURE = [
     "protocol", "machines", "broker", "faults", "client/session.py",
     "tap/decoding.py", "tap/frames.py", "tap/rewriting.py", "tap/text.py",
     "verify/history.py", "verify/merging.py", "verify/checkers", "verify/report",
-    "verify/nemesis/schedule.py", "verify/workload/plan.py", "verify/workload/producer.py",
+    "verify/nemesis/schedule.py", "verify/workload/plan.py", "verify/workload/producer.py", "verify/pipeline/inputs.py",
 ]  # fmt: skip
 BANNED_IN_PURE = {
     "asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "random", "secrets", "select",

@@ -97,6 +97,7 @@ WHEN_1 = {
     "user list": "the folder of --data cannot be read",
     "verify check": "anomalies were found, or the file is no history, or cannot be read",
     "verify cluster": "anomalies were found, a client of the run failed, or the file of --history cannot be written",
+    "verify pipeline": "anomalies were found, the program could not be started or wrote nothing, or a topic is missing",
     "web": "the workbench cannot listen on the address of --listen, or the extra `web` is not installed",
 }
 

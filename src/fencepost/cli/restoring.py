@@ -6,20 +6,16 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from fencepost.cli.errors import Failure
-from fencepost.client.client import DEFAULT_DEADLINE_S, KafkaClient, retry
+from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
-from fencepost.client.transaction import ProducerIdentity, Transaction
+from fencepost.client.producing import produce
+from fencepost.client.transaction import Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.batch import TRANSACTIONAL, BatchHeader, advance_sequence
-from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.records import Record, encode_records
-from fencepost.protocol.transaction_version import TV2
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 TIMEOUT_MS = 300_000
-REQUEST_TIMEOUT_MS = 30_000
-# From version 12 on, a write adds its partition to the transaction.
-PRODUCE_TV2, PRODUCE_TV1 = 13, 11
 
 
 def write_batches(
@@ -37,7 +33,7 @@ def write_batches(
             encoded = encode_records(
                 records, header.codec, TRANSACTIONAL, identity.producer_id, identity.producer_epoch, sequence
             )
-            _produce(client, identity, transaction.version is TV2, topic, partition, encoded)
+            _produce(client, transaction, topic, partition, encoded)
             sequence = advance_sequence(sequence, len(records))
     except BaseException:
         with suppress(ClientError):  # Report the first error, not this one. The timeout also ends the transaction.
@@ -46,30 +42,13 @@ def write_batches(
     transaction.commit()
 
 
-def _produce(
-    client: KafkaClient, identity: ProducerIdentity, is_tv2: bool, topic: str, partition: int, encoded: bytes
-) -> None:
-    data, entry = ProduceRequest.TopicProduceData, ProduceRequest.PartitionProduceData
-
-    def attempt() -> None:
-        request = ProduceRequest(
-            identity.transactional_id,
-            -1,
-            REQUEST_TIMEOUT_MS,
-            [data(topic, client.topic(topic).topic_id, [entry(partition, encoded)])],
-        )
-        try:
-            response = client.send(client.leader(topic, partition), request, PRODUCE_TV2 if is_tv2 else PRODUCE_TV1)
-        except ClientError:
-            client.refresh([topic])
+def _produce(client: KafkaClient, transaction: Transaction, topic: str, partition: int, encoded: bytes) -> None:
+    try:
+        produce(client, topic, partition, encoded, transaction.transactional_id, transaction.version)
+    except BrokerError as e:
+        if e.code != errors.MESSAGE_TOO_LARGE:
             raise
-        answer = response.responses[0].partition_responses[0]
-        if answer.error_code == errors.MESSAGE_TOO_LARGE:
-            raise Failure(
-                f"{topic}-{partition} refuses a batch of {len(encoded)} bytes: it is larger than max.message.bytes",
-                "raise max.message.bytes of the topic, at least for a while",
-            )
-        if answer.error_code:
-            raise BrokerError(answer.error_code, f"Produce to {topic}-{partition}", answer.error_message)
-
-    retry(attempt, DEFAULT_DEADLINE_S)
+        raise Failure(
+            f"{topic}-{partition} refuses a batch of {len(encoded)} bytes: it is larger than max.message.bytes",
+            "raise max.message.bytes of the topic, at least for a while",
+        ) from None

@@ -97,6 +97,11 @@ class Proxy:
     def address(self) -> str:
         return address_text((self._host, self.port))
 
+    @property
+    def opened(self) -> int:
+        """The connections of clients so far."""
+        return self._last_link
+
     # --- its life -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:

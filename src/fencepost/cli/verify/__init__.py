@@ -7,6 +7,7 @@ import click
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.verify.check import check
 from fencepost.cli.verify.cluster import cluster
+from fencepost.cli.verify.pipeline import pipeline
 
 
 @click.group(cls=HelpfulGroup)
@@ -20,8 +21,10 @@ def verify() -> None:
     Example:
         fencepost verify cluster --bootstrap localhost:9092
         fencepost verify check history.jsonl --html report.html
+        fencepost verify pipeline --input orders --output payments --group tills -- python service.py
     """
 
 
 verify.add_command(check)
 verify.add_command(cluster)
+verify.add_command(pipeline)

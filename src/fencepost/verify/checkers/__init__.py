@@ -2,6 +2,7 @@
 
 `arranging.py` reads the history once and makes the index; `kinds.py` has the kinds of anomalies, `anomaly.py` one of
 them with its proof. Each other module has the checkers of one family.
+`pipeline.py` judges the histories of `fencepost verify pipeline`, whose records have other meanings.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from fencepost.verify.checkers.index import Index
 from fencepost.verify.checkers.late_end_txn import name_late_end_txns
 from fencepost.verify.checkers.offsets import check_offsets
 from fencepost.verify.checkers.order import check_offsets_agree, check_send_order
+from fencepost.verify.checkers.pipeline import check_pipeline, is_pipeline
 from fencepost.verify.checkers.polls import check_polls
 from fencepost.verify.checkers.producers import check_epochs, check_fenced, check_last_stable_offsets
 from fencepost.verify.checkers.records import (
@@ -33,6 +35,8 @@ CHECKERS: tuple[Callable[[Index], Iterable[Anomaly]], ...] = (
 
 
 def check_history(index: Index) -> list[Anomaly]:
-    """Everything that is wrong with a history."""
+    """Everything that is wrong with a history. That of a pipeline is judged by what its program made of its inputs."""
+    if is_pipeline(index.header):
+        return check_pipeline(index.header, index.events)
     found = (anomaly for check in CHECKERS for anomaly in check(index))
     return list(name_late_end_txns(index, found))

@@ -44,6 +44,35 @@ _KINDS = (
         "Check `isolation.level` of the reader. If it is right, report a bug.",
     ),
     AnomalyKind(
+        "missing-output",
+        "missing output",
+        "A committed input of a pipeline has no output in any output topic.",
+        "the program's: it took the input for done before its output was safe",
+        "Note what is done in the transaction that writes the outputs. With --group, the report tells skipped inputs "
+        "from inputs that were not reached.",
+    ),
+    AnomalyKind(
+        "torn-output",
+        "output torn over topics",
+        "An input of a pipeline has its output in one output topic and none in another.",
+        "the program's: it writes the outputs of one input without a transaction, or in several",
+        "Write all outputs of an input in one transaction.",
+    ),
+    AnomalyKind(
+        "aborted-input",
+        "output of an aborted input",
+        "A program made outputs of an input whose transaction was aborted.",
+        "the program's: its consumer reads uncommitted",
+        "Set `isolation.level=read_committed` in the program's consumer. librdkafka has it by default, Java has not.",
+    ),
+    AnomalyKind(
+        "unprocessed-input",
+        "unprocessed input",
+        "An input has no output yet, and the group's offset is not past it: a working program would process it.",
+        "the program's, if it hangs or fails at each start; else the time was too short",
+        "Look at the program's log. Give it more time with --settle, or fewer inputs with --rate.",
+    ),
+    AnomalyKind(
         "duplicate",
         "duplicate",
         "A record is in the log twice, or one input was processed in two committed transactions.",

@@ -12,6 +12,7 @@ from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.arranging import arrange
 from fencepost.verify.checkers.index import Index
 from fencepost.verify.checkers.kinds import KINDS
+from fencepost.verify.checkers.pipeline import is_pipeline
 from fencepost.verify.history import (
     NAMES,
     Acked,
@@ -145,6 +146,10 @@ def _found_kind(index: Index, name: str, count: int, some: Sequence[Anomaly], li
 
 
 def _not_judged(index: Index) -> Iterable[str]:
+    if is_pipeline(index.header):
+        if index.rest is None:
+            yield "missing outputs, outputs of aborted inputs, and offsets: the run was interrupted"
+        return
     if index.rest is None:
         yield "lost writes, torn transactions, offsets and the last stable offset: the history ends before its rest"
         return

@@ -1,0 +1,193 @@
+"""Carries the planned disturbances out, one after another, each as soon as the program has worked for a while again.
+
+The owner calls `step` often. A step never waits: what lasts longer ends in a later step.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from fencepost.child import start_whole
+from fencepost.faults.parsing import parse_line
+from fencepost.tap.running import TapThread
+from fencepost.verify.history import Event, Fault
+from fencepost.verify.pipeline.plan import Disturbance, Kind
+from fencepost.verify.pipeline.program import Program, ended_how
+
+NAME = "verifier"
+# Two copies run beside each other for so long after a pause.
+BESIDE_S = 2.0
+
+
+class _Lasting(NamedTuple):
+    """A disturbance that lasts: whether it is over, what ends it, and what to note then."""
+
+    began_s: float
+    is_over: Callable[[float], bool]
+    end: Callable[[], str]
+
+
+class Disturber:
+    """`written` grows when the program writes outputs.
+
+    It also grows by a marker in each output partition when a new start aborts the transaction of the one before.
+    """
+
+    def __init__(
+        self,
+        planned: Iterator[Disturbance],
+        program: Program,
+        tap: TapThread,
+        written: Callable[[], int],
+        note: Callable[[Event], None],
+        say: Callable[[str], None],
+        *,
+        output_partitions: int,
+        longest_pause_s: float,
+        hung_after_s: float,
+        command: str | None = None,
+    ) -> None:
+        self._planned, self._program, self._tap, self._written = planned, program, tap, written
+        self._note, self._say = note, say
+        self._output_partitions, self._longest_pause_s, self._command = output_partitions, longest_pause_s, command
+        self._hung_after_s = hung_after_s
+        self._lasting: _Lasting | None = None
+        self._next = next(planned, None)
+        self._mark = written()  # Outputs beyond it show that the program works again.
+        self._marked_at_s = time.monotonic()
+        self._due_s: float | None = None
+
+    def step(self, now_s: float) -> None:
+        if self._lasting is not None:
+            if self._lasting.is_over(now_s):
+                self._finish(now_s)
+            return
+        if self._next is None:
+            return
+        if self._due_s is None:
+            if self.is_program_working:
+                self._due_s = now_s + self._next.after_s
+            elif now_s > self._marked_at_s + self._hung_after_s:
+                self.restart(f"the program wrote nothing for {self._hung_after_s:g} s")
+        elif now_s >= self._due_s:
+            self._disturb(self._next, now_s)
+            self._next, self._due_s = next(self._planned, None), None
+            self._set_mark()
+
+    def end(self) -> None:
+        """End what lasts, so that the program can finish its work."""
+        self._next = None
+        while self._lasting is not None:  # A pause is followed by two copies beside each other.
+            self._finish(time.monotonic())
+
+    @property
+    def is_program_working(self) -> bool:
+        """It has written outputs since the last disturbance."""
+        return self._works_since(self._mark)
+
+    def restart(self, why: str = "") -> None:
+        """SIGKILL, and a new start."""
+        self._program.kill(self._program.copies)
+        copy = self._program.start()
+        self._tell(f"{why}: kill -9, then start {copy.number}" if why else f"kill -9, then start {copy.number}")
+        self._set_mark()
+
+    def _set_mark(self) -> None:
+        self._mark, self._marked_at_s = self._written(), time.monotonic()
+
+    def _works_since(self, mark: int) -> bool:
+        return self._written() > mark + self._output_partitions
+
+    def _finish(self, now_s: float) -> None:
+        lasting, self._lasting = self._lasting, None
+        assert lasting is not None
+        what = lasting.end()
+        seconds = now_s - lasting.began_s
+        self._note(Fault(time.monotonic_ns() - round(seconds * 1e9), NAME, what, round(seconds, 3)))
+        self._set_mark()
+
+    def _disturb(self, planned: Disturbance, now_s: float) -> None:
+        match planned.kind:
+            case Kind.KILL:
+                self.restart()
+            case Kind.PAUSE:
+                self._pause(now_s)
+            case Kind.CUT:
+                count = self._tap.call(self._cut)
+                self._tell(f"cut {count} connections")
+            case Kind.DELAY | Kind.LOSE:
+                self._fault(planned, now_s)
+            case Kind.COMMAND:
+                self._run_command(now_s)
+
+    def _tell(self, what: str) -> None:
+        self._say(what)
+        self._note(Fault(time.monotonic_ns(), NAME, what))
+
+    def _cut(self) -> int:
+        links = list(self._tap.tap.links)
+        for link in links:
+            link.close()
+        return len(links)
+
+    def _fault(self, planned: Disturbance, now_s: float) -> None:
+        number = self._tap.call(lambda: self._tap.tap.add_fault(parse_line(planned.fault)))
+        self._say(f"{planned.fault}, for {planned.seconds:.1f} s")
+
+        def end() -> str:
+            hits = self._tap.call(lambda: self._tap.tap.faults.hits(number))
+            self._tap.call(lambda: self._tap.tap.remove_fault(number))
+            return f"{planned.fault}: struck {hits} times"
+
+        self._lasting = _Lasting(now_s, lambda now: now >= now_s + planned.seconds, end)
+
+    def _pause(self, now_s: float) -> None:
+        """Pause the program until a second copy works; then both run for a while, and the older one is killed."""
+        old = list(self._program.copies)
+        for copy in old:
+            copy.pause()
+        second = self._program.start()
+        self._say(f"paused the program; start {second.number} is a second copy")
+        mark = self._written()
+
+        def is_over(now: float) -> bool:
+            return self._works_since(mark) or now >= now_s + self._longest_pause_s
+
+        def end() -> str:
+            for copy in old:
+                copy.resume()
+            self._say("resumed the first copy: it is a zombie now, if the second has taken over")
+            began_s = time.monotonic()
+
+            def end_beside() -> str:
+                self._program.kill([copy for copy in old if copy in self._program.copies])
+                return f"two copies beside each other, then kill -9 of the first; start {second.number} continues"
+
+            self._lasting = _Lasting(began_s, lambda now: now >= began_s + BESIDE_S, end_beside)
+            return f"the program was paused, and start {second.number} was a second copy"
+
+        self._lasting = _Lasting(now_s, is_over, end)
+
+    def _run_command(self, now_s: float) -> None:
+        assert self._command is not None
+        command = self._command
+        # Its output goes to stderr: stdout is for the report.
+        process = start_whole(
+            lambda: subprocess.Popen(command, shell=True, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True)
+        )
+        self._say(f"running {command}")
+
+        def end() -> str:
+            code = process.poll()
+            if code is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return f"`{command}` was stopped: the run ended"
+            return f"`{command}` ended with {ended_how(code)}"
+
+        self._lasting = _Lasting(now_s, lambda now: process.poll() is not None, end)

@@ -1,0 +1,97 @@
+"""`fencepost verify pipeline` on one right and one wrong program, and its errors. The gallery has more programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fencepost.client.admin.topics import create_topic
+from fencepost.client.client import KafkaClient
+from fencepost.testing import Broker
+from tests.command_line import run_fencepost, start_fencepost
+from tests.gallery.running import accused_of, program
+
+QUICK = ("--seconds", "2", "--kill-every", "1s", "--faults", "kill", "--group", "tills", "--seed", "7")
+
+
+@pytest.fixture
+def verify(start_broker: Callable[..., Broker]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command on a broker with the topics orders and payments."""
+    servers = start_broker().bootstrap_servers
+    with KafkaClient({"bootstrap.servers": servers}) as client:
+        for topic in ("orders", "payments"):
+            create_topic(client, topic, 1, 1)
+
+    def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return run_fencepost("verify", "pipeline", "--bootstrap", servers, "--input", "orders", *arguments)
+
+    return run
+
+
+def test_a_program_with_outputs_and_offsets_in_one_transaction_is_not_accused(
+    start_broker: Callable[..., Broker],
+) -> None:
+    assert accused_of(start_broker().bootstrap_servers, program("right"), *QUICK) == {}
+
+
+def test_a_program_without_transactions_doubles_outputs_and_its_history_says_so_again(
+    start_broker: Callable[..., Broker], tmp_path: Path
+) -> None:
+    file = tmp_path / "history.jsonl"
+    found = accused_of(start_broker().bootstrap_servers, program("at_least_once"), *QUICK, "--history", file)
+    assert found["duplicate"]
+    again = run_fencepost("verify", "check", file, "--json")
+    assert {kind["kind"]: kind["count"] for kind in json.loads(again.stdout)["kinds"]} == found
+
+
+def test_a_missing_topic_a_wrong_command_and_a_program_that_fails_are_named(
+    verify: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    missing = verify("--output", "refunds", "--", "true")
+    assert (missing.returncode, "topic refunds" in missing.stderr) == (1, True)
+    assert "fencepost topic create refunds" in missing.stderr
+
+    unknown = verify("--output", "payments", "--", "no-such-program")
+    assert unknown.returncode == 1
+    assert "cannot start no-such-program: No such file or directory" in unknown.stderr
+
+    failed = verify("--output", "payments", "--", "sh", "-c", "echo no such broker >&2; exit 3")
+    assert failed.returncode == 1
+    assert "exit code 3 before it wrote anything; its last lines are:\n  no such broker" in failed.stderr
+
+
+def test_a_program_that_never_connects_is_named(
+    verify: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    silent = verify("--output", "payments", "--first-output", "1s", "--", "sleep", "60")
+    assert "no output came in 1 s, and no client has connected to 127.0.0.1:" in silent.stderr
+    assert "hint: does the program use the address in {bootstrap}" in silent.stderr
+
+
+def test_ctrl_c_ends_the_program_and_judges_what_was_seen(start_broker: Callable[..., Broker], tmp_path: Path) -> None:
+    servers = start_broker().bootstrap_servers
+    with KafkaClient({"bootstrap.servers": servers}) as client:
+        for topic in ("orders", "payments", "audit"):
+            create_topic(client, topic, 1, 1)
+    pid_file = tmp_path / "pid"
+    noted = ["sh", "-c", f'echo $$ > {pid_file}; exec "$@"', "sh", *program("right")]
+    ran = start_fencepost(
+        *("verify", "pipeline", "--bootstrap", servers, "--input", "orders", "--output", "payments,audit"),
+        *("--faults", "none", "--seconds", "600", "--", *noted),
+    )
+    assert ran.stderr is not None
+    while "the first output came" not in ran.stderr.readline():
+        assert ran.poll() is None
+    ran.send_signal(signal.SIGINT)
+    stdout, stderr = ran.communicate(timeout=60)
+    assert "interrupted: stopping the program" in stderr
+    assert "the run was interrupted" in stdout
+    assert ran.returncode == 0, stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)

@@ -1,0 +1,30 @@
+"""The job of `fencepost demo refunds`, with our sink (right) or with Spark's (wrong): SINK FOLDER SOURCE TARGET TARGET.
+
+It ends when it has read what was there at its start, and is started again.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from fencepost.demo.refunds.job import Cues, JobPlan, run_job
+
+sink, folder, settlements, refunds, audit = sys.argv[1:]
+os.makedirs(f"{folder}/scratch", exist_ok=True)
+plan = JobPlan(
+    bootstrap_servers=os.environ["FENCEPOST_BOOTSTRAP"],
+    settlements=settlements,
+    refunds=refunds,
+    audit=audit,
+    group_id="tills",
+    transactional_id="tills-1",
+    checkpoint=f"{folder}/checkpoint",
+    scratch=f"{folder}/scratch",
+    offsets_per_batch=40,
+    sink=sink,
+)
+# The job ends when its stdin is closed, and the verifier gives it none.
+reader, writer = os.pipe()
+os.dup2(reader, 0)
+run_job(plan, Cues(plan))

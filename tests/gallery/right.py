@@ -1,0 +1,19 @@
+"""Right: outputs and offsets are in one transaction, and the transactional id is the same at each start.
+
+Any error ends the program. Whatever starts it again lets it continue at the committed offsets.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import Consumer, Producer
+
+from tests.gallery.loop import CONSUMER, PRODUCER, batches, offsets_after, pay
+
+consumer = Consumer(CONSUMER)
+producer = Producer({**PRODUCER, "transactional.id": "tills-1"})
+producer.init_transactions()
+for messages in batches(consumer):
+    producer.begin_transaction()
+    pay(producer, messages)
+    producer.send_offsets_to_transaction(offsets_after(messages), consumer.consumer_group_metadata())
+    producer.commit_transaction()
