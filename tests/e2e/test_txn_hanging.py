@@ -79,7 +79,7 @@ def test_the_commands_lead_from_the_alarm_to_the_cure(
     assert run(*cure.split()[1:], "--yes").exit_code == 0
     assert run("txn", "lso", topic, "--max-age", "1ms").exit_code == 0
     cured = run("txn", "explain", transactional_id, "--json")
-    assert (cured.exit_code, cured.document["cause"], cured.document["hanging"]) == (0, "registered", [])
+    assert (cured.exit_code, cured.document["cause"], cured.document["hanging"]) == (0, "fenced_by_order", [])
     assert read_all(servers, [topic]) == []
 
 

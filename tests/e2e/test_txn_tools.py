@@ -429,7 +429,7 @@ def test_the_monitoring_guide_tells_how_a_hanging_transaction_is_cured_with_the_
 
 def test_every_command_has_an_example_that_is_run() -> None:
     """Except for those that have their own tests: some need several nodes, a file, or Spark."""
-    others = ("cluster", "demo", "salvage", "spark-jar", "tap", "user", "web")
+    others = ("cluster", "demo", "salvage", "spark-jar", "tap", "user", "verify", "web")
     paths = ["-".join(path) for path, _ in leaves(fencepost) if path[0] not in others]
     assert sorted(paths) == sorted(ORDER)
     assert sorted(path.stem for path in FOLDER.iterdir()) == sorted(ORDER)
