@@ -38,6 +38,8 @@ LIVE = ("/", "/txns", "/topics", "/groups", "/partition/orders-0/0")
 # Of CPU time in the workbench, which hardly depends on what else the machine does. The doctor may look meanwhile.
 MOST_CPU_SECONDS = 4.0
 WARM_UPDATES, UPDATES = 20, 120
+# On a busy machine, the answers of some pages take long.
+WARM_UPDATES_OF_OTHERS = 3
 MOST_GROWTH_BYTES = 16 << 20
 
 
@@ -149,9 +151,11 @@ def test_the_memory_of_the_server_stays_over_many_live_updates(servers: str) -> 
             follower.start()
         overview = followers[0]
         overview.wait_for(WARM_UPDATES, 120)
-        before = memory.memory_info().rss
-        overview.wait_for(WARM_UPDATES + UPDATES, 480)
+        for follower in followers:
+            follower.wait_for(WARM_UPDATES_OF_OTHERS, 240)
+        warm, before = overview.documents, memory.memory_info().rss
+        overview.wait_for(warm + UPDATES, 480)
         after = memory.memory_info().rss
         counts = {follower.path: follower.documents for follower in followers}
-        print(f"{before:,} bytes after {WARM_UPDATES} updates, {after:,} after {WARM_UPDATES + UPDATES}: {counts}")
+        print(f"{before:,} bytes after {warm} updates, {after:,} after {warm + UPDATES}: {counts}")
         assert after - before < MOST_GROWTH_BYTES
