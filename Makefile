@@ -56,7 +56,7 @@ run: spark ## set up and run the main job: refunds on Spark, exactly once while 
 test: setup lint fast-tests ## set up and pass the tests (twelve minutes at most on two cores)
 	@$(MAKE) sim START=1 JOBS=2 SECONDS=20
 	@$(BIN)/python -m tests.engines.class_archive
-	@$(PYTEST) -n 4 --dist loadfile -m "not engines" $(SOCKET_TESTS)
+	@$(PYTEST) -n 5 --dist loadfile -m "not engines" $(SOCKET_TESTS)
 
 check: $(STAMPS)/env lint ## lint, types and the fast tests
 	@$(PYTEST) -n 2 -m "not slow and not java" $(FAST_TESTS)

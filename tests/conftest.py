@@ -2,7 +2,7 @@
 
 The tests of a file share what it starts, and some files share more:
 
-- The tests of the sink share one Spark. The refunds demo starts its own and runs beside them.
+- The tests of the sink share two Sparks. The refunds demo starts its own and runs beside them.
 - Most questions to Apache Kafka share one broker, the fixture `oracle`.
 - The tests of the workbench share one browser.
 
@@ -26,6 +26,7 @@ settings.register_profile("search", timeless, derandomize=False, print_blob=True
 settings.load_profile("repeatable")
 
 TOGETHER = {
+    "broken batches": ("tests/e2e/spark/test_broken_batches.py", "tests/e2e/spark/test_cluster.py"),
     "spark": ("tests/e2e/spark/",),
     "operating": ("tests/e2e/operating/",),
     "browser": ("tests/browser/",),
@@ -36,6 +37,7 @@ TOGETHER = {
 }
 LONGEST_FIRST = (
     "spark",
+    "broken batches",
     "tests/e2e/test_crashes.py",
     "tests/conformance/test_against_apache_kafka.py",
     "tests/e2e/test_demos.py",
