@@ -110,7 +110,8 @@ def main() -> int:
 def start_broker(listen: str, data: Path) -> subprocess.Popen[str]:
     command: list[str | Path] = [FENCEPOST, "broker", "--listen", listen, "--data", data, "--topic", f"{TOPIC}:2"]
     command += ["--set", "transaction.partition.verification.enable=false"]
-    return start_whole(lambda: subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    # A group of its own: Ctrl-C in a terminal is for this process, which then ends the broker.
+    return start_whole(lambda: subprocess.Popen(command, stdout=subprocess.PIPE, text=True, process_group=0))
 
 
 def ended(broker: subprocess.Popen[str]) -> int:
@@ -123,7 +124,7 @@ def ended(broker: subprocess.Popen[str]) -> int:
 
 def show_transactions(address: str) -> None:
     """Make the transactions, start the workbench, and print what there is to see."""
-    # A group of its own: Ctrl-C in a terminal is for this process, which then ends the demo.
+    # A group of its own, as for the broker.
     subprocess.run(
         [FENCEPOST, "demo", "brew", "--bootstrap", address], check=True, stderr=subprocess.DEVNULL, process_group=0
     )
