@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 from fencepost.client.client import KafkaClient, TopicInfo
 from fencepost.client.connection import BrokerConnection
+from fencepost.client.isolation import Isolation
 from fencepost.protocol.batch import Buffer
 from fencepost.protocol.messages import FetchRequest
+from fencepost.protocol.records import Record, iter_batches, iter_records
 
 # Both limits are soft: a broker always sends the first batch whole.
 FETCH_BYTES = 4 << 20
@@ -22,6 +24,17 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int
     aborted: tuple[tuple[int, int], ...]  # Producer id and first offset; empty with READ_UNCOMMITTED.
     records: Buffer
+
+    def delivered(self, position: int) -> tuple[list[Record], int]:
+        """The records from a position on that a consumer gives to its application, and where it continues."""
+        isolation = Isolation((first_offset, producer_id) for producer_id, first_offset in self.aborted)
+        records: list[Record] = []
+        next_position = position
+        for header, batch in iter_batches(self.records):
+            if isolation.delivers(header, batch):
+                records += [record for record in iter_records(batch) if record.offset >= position]
+            next_position = max(next_position, header.last_offset + 1)
+        return records, next_position
 
 
 def fetch_partitions(

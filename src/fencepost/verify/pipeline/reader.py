@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fencepost.client.admin.fetching import FetchedPartition, fetch_partitions
+from fencepost.client.admin.partitions import READ_COMMITTED
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, Unreachable
-from fencepost.client.isolation import Isolation
 from fencepost.protocol import errors
-from fencepost.protocol.records import Record, iter_batches, iter_records
+from fencepost.protocol.records import Record
 from fencepost.protocol.topic_partition import TopicPartition
-
-READ_COMMITTED = 1
 
 
 class CommittedReader:
@@ -69,12 +67,7 @@ class CommittedReader:
     def _take(self, where: TopicPartition, fetched: FetchedPartition) -> list[Record]:
         self.high_watermarks[where] = max(self.high_watermarks[where], fetched.high_watermark)
         self.last_stable_offsets[where] = fetched.last_stable_offset
-        isolation = Isolation((first, producer_id) for producer_id, first in fetched.aborted)
-        position, records = self.positions[where], []
-        for header, batch in iter_batches(fetched.records):
-            if isolation.delivers(header, batch):
-                records += [record for record in iter_records(batch) if record.offset >= position]
-            self.positions[where] = max(self.positions[where], header.last_offset + 1)
+        records, self.positions[where] = fetched.delivered(self.positions[where])
         return records
 
     def _meet(self, topic: str, partition: int, code: int) -> None:

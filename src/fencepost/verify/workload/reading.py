@@ -10,8 +10,6 @@ from fencepost.client.admin.fetching import fetch_partitions
 from fencepost.client.admin.partitions import READ_COMMITTED, READ_UNCOMMITTED
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.client.isolation import Isolation
-from fencepost.protocol.records import iter_batches, iter_records
 from fencepost.verify.history import Assign, Poll
 from fencepost.verify.workload.notes import Notes, now
 
@@ -40,15 +38,8 @@ def fetch_once(
     except ClientError:
         _refresh(client, topic)
         return FetchedValues((), offset, has_answer=False)
-    isolation = Isolation((first, producer_id) for producer_id, first in fetched.aborted)
-    records: list[tuple[int, str]] = []
-    next_offset = offset
-    for header, batch in iter_batches(fetched.records):
-        next_offset = max(next_offset, header.last_offset + 1)
-        # Without READ_COMMITTED, the list of aborted transactions is empty.
-        if isolation.delivers(header, batch):
-            records += [(r.offset, (r.value or b"").decode()) for r in iter_records(batch) if r.offset >= offset]
-    return FetchedValues(records, next_offset)
+    records, next_offset = fetched.delivered(offset)
+    return FetchedValues([(record.offset, (record.value or b"").decode()) for record in records], next_offset)
 
 
 def _refresh(client: KafkaClient, topic: str) -> None:
