@@ -18,6 +18,7 @@ from fencepost.verify.history import (
     Init,
     NotAHistory,
     Poll,
+    PowerLoss,
     Rest,
     Send,
     SendOffsets,
@@ -66,6 +67,7 @@ class Arranging:
             Watermarks: self._take_watermarks,
             WholeLog: self._take_log,
             Fault: index.faults.append,
+            PowerLoss: index.power_losses.append,
             Rest: self._take_rest,
         }
 

@@ -1,4 +1,8 @@
-"""The offsets that a group committed in transactions, against the outputs of these transactions. Pure."""
+"""The offsets that a group committed in transactions, against the outputs of these transactions. Pure.
+
+An input without an output may have been filtered. It is accused if a writer made an output of it that is not there, or
+if the header says that its group makes an output of every input.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Iterator
 
 from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.index import GroupWhere, HistoryTxn, Index
-from fencepost.verify.history import Committed, Send, SendOffsets, TxnOutcome
+from fencepost.verify.history import Committed, Event, Send, SendOffsets, TxnOutcome
 
 
 def check_offsets(index: Index) -> Iterator[Anomaly]:
@@ -21,6 +25,7 @@ def check_offsets(index: Index) -> Iterator[Anomaly]:
         if where in sent:
             yield from _compare(index, where, offset, answer, sent[where])
     yield from _skipped_inputs(index, {where: {txn.by for _, txn, _ in found} for where, found in sent.items()})
+    yield from _never_copied(index)
 
 
 def _took_effect(index: Index, txn: HistoryTxn) -> bool | None:
@@ -66,6 +71,8 @@ def _skipped_inputs(index: Index, writers: dict[GroupWhere, set[str]]) -> Iterat
             attempts[topic, partition][offset].append(send)
     for where, (position, answer) in index.committed.items():
         group, topic, partition = where
+        if group in index.header.copies:
+            continue
         for offset, sends in attempts.get((topic, partition), {}).items():
             mine = [send for send in sends if send.by in writers.get(where, ())]
             # An output that was confirmed and is missing is lost, and no fault of the offsets.
@@ -74,3 +81,32 @@ def _skipped_inputs(index: Index, writers: dict[GroupWhere, set[str]]) -> Iterat
                 what = f"group {group} is at {topic}-{partition} offset {position}, the input at {offset} has no output"
                 txn = index.txn_of(mine[-1])
                 yield Anomaly("offsets-ahead", what, (*(txn.proof if txn is not None else ()), mine[-1], answer))
+
+
+def _never_copied(index: Index) -> Iterator[Anomaly]:
+    """Inputs below the offset of a group that makes an output of every input, and of which it has none."""
+    for (group, topic, partition), (position, answer) in index.committed.items():
+        target = index.header.copies.get(group)
+        targets = [(target or "", number) for number in range(index.header.topics.get(target or "", 0))]
+        if target is None or not index.is_read((topic, partition)) or not all(map(index.is_read, targets)):
+            continue
+        attempts: dict[int, list[Send]] = defaultdict(list)
+        for send in index.sends.values():
+            if send.topic == target and send.source is not None and tuple(send.source[:2]) == (topic, partition):
+                attempts[send.source[2]].append(send)
+        for value, offset in index.at_rest[topic, partition].items():
+            mine = attempts.get(offset, [])
+            # An output that was confirmed and is missing is lost, and no fault of the offsets.
+            is_done = any(
+                send.value in index.visible_at_rest or index.outcome_of(send.value) is TxnOutcome.COMMITTED
+                for send in mine
+            )
+            if offset < position and not is_done:
+                what = f"group {group} is at {topic}-{partition} offset {position}, {value} at {offset} has no output"
+                txn = index.txn_of(mine[-1]) if mine else None
+                proof = (*(txn.proof if txn is not None else ()), *mine[-1:])
+                yield Anomaly("offsets-ahead", what, (*_seen(index, value), *proof, answer))
+
+
+def _seen(index: Index, value: str) -> tuple[Event, ...]:
+    return (index.seen[value][0],) if value in index.seen else ()
