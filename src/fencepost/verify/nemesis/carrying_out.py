@@ -14,10 +14,9 @@ from fencepost.child import start_whole
 from fencepost.faults.parsing import parse_line
 from fencepost.tap.running import TapThread
 from fencepost.verify.history import Fault
-from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, KILL, NETWORK, PAUSE, ZOMBIE, FaultAction
+from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, KILL, NEMESIS, NETWORK, PAUSE, ZOMBIE, FaultAction
 from fencepost.verify.workload.notes import now
 
-BY = "nemesis"
 COMMAND_LIMIT_S = 120.0
 
 
@@ -73,13 +72,13 @@ class Nemesis:
         self._running.remove(running)
         what = running.end()
         if what:
-            self._note(Fault(running.began, BY, what, (now() - running.began) / 1e9))
+            self._note(Fault(running.began, NEMESIS, what, (now() - running.began) / 1e9))
 
     def _begin(self, action: FaultAction, at_s: float) -> None:
         began, until_s = now(), at_s + action.seconds
         if action.kind == KILL:
             self._clients.kill(action.what)
-            self._note(Fault(began, BY, f"killed {action.what}"))
+            self._note(Fault(began, NEMESIS, f"killed {action.what}"))
         elif action.kind == PAUSE:
             if self._clients.pause(action.what):
                 self._go_on(action, began, lambda at: at >= until_s, lambda: self._resumed(action.what))
