@@ -135,6 +135,7 @@ class Poll(NamedTuple):
     topic: str
     partition: int
     records: Sequence[Sequence[Any]]
+    position: int = -1  # Where the reader continues; -1 if it does not say, then behind the last record.
 
 
 class Committed(NamedTuple):

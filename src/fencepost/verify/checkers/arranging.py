@@ -129,9 +129,11 @@ class Arranging:
             self.index.last_polls.setdefault((event.topic, event.partition), []).append(event)
 
     def _take_committed(self, event: Committed) -> None:
-        if self.index.rest is not None:
-            for topic, partition, offset in event.offsets:
-                self.index.committed[event.group, topic, partition] = (offset, event)
+        if self.index.rest is None:
+            self.index.answers.append(event)
+            return
+        for topic, partition, offset in event.offsets:
+            self.index.committed[event.group, topic, partition] = (offset, event)
 
     def _take_watermarks(self, event: Watermarks) -> None:
         if self.index.rest is not None:
@@ -141,5 +143,8 @@ class Arranging:
         self.index.logs[event.topic, event.partition].append(event)
 
     def _take_rest(self, event: Rest) -> None:
-        self.index.rest = event
-        self.index.last_polls.clear()
+        """A run may rest several times: what was read at the last one counts."""
+        index = self.index
+        index.rest = event
+        for found in (index.last_polls, index.logs, index.watermarks, index.committed):
+            found.clear()

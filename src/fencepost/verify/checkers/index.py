@@ -114,6 +114,7 @@ class Index:
         self.faults: list[Fault] = []
         self.power_losses: list[PowerLoss] = []
         self.rest: Rest | None = None
+        self.answers: list[Committed] = []  # Before the first Rest.
         # The last answers after Rest.
         self.watermarks: dict[Where, Watermarks] = {}
         self.committed: dict[GroupWhere, tuple[int, Committed]] = {}

@@ -15,17 +15,33 @@ from fencepost.verify.history import Committed, Event, Send, SendOffsets, TxnOut
 
 
 def check_offsets(index: Index) -> Iterator[Anomaly]:
-    """Groups that are behind or ahead of the outputs, at rest."""
+    """Groups that are behind or ahead of the outputs at rest, and those that were at an offset before its commit."""
     sent: dict[GroupWhere, list[tuple[int, HistoryTxn, SendOffsets]]] = defaultdict(list)
     for txn in index.txns.values():
         for event in txn.offsets:
             for topic, partition, offset in event.offsets:
                 sent[event.group, topic, partition].append((offset, txn, event))
+    yield from _pending(index, sent)
     for where, (offset, answer) in index.committed.items():
         if where in sent:
             yield from _compare(index, where, offset, answer, sent[where])
     yield from _skipped_inputs(index, {where: {txn.by for _, txn, _ in found} for where, found in sent.items()})
     yield from _never_copied(index)
+
+
+def _pending(index: Index, sent: dict[GroupWhere, list[tuple[int, HistoryTxn, SendOffsets]]]) -> Iterator[Anomaly]:
+    """Answers with an offset whose transaction was not asked to commit it by then, or was aborted."""
+    for answer in index.answers:
+        for topic, partition, offset in answer.offsets:
+            mine = [txn for found, txn, _ in sent.get((answer.group, topic, partition), ()) if found == offset]
+            if mine and not any(_may_count(txn, answer) for txn in mine):
+                what = f"group {answer.group} was at {topic}-{partition} offset {offset}, which only {mine[-1]} sent"
+                yield Anomaly("offsets-ahead", what, (*mine[-1].proof, answer))
+
+
+def _may_count(txn: HistoryTxn, answer: Committed) -> bool:
+    asked = txn.asked
+    return asked is not None and asked.at < answer.at and txn.outcome is not TxnOutcome.ABORTED
 
 
 def _took_effect(index: Index, txn: HistoryTxn) -> bool | None:

@@ -43,8 +43,8 @@ def check_polls(index: Index) -> Iterator[Anomaly]:
                     what = f"{by} got {topic}-{partition} offset {offset} ({value}), its position was {position}"
                     yield Anomaly("nonmonotonic-poll", what, (*_before(last), event))
                     continue
-                if position is not None and position < offset:
-                    for skipped in offsets[bisect_left(offsets, position) : bisect_left(offsets, offset)]:
+                if position is not None:
+                    for skipped in _between(offsets, position, offset):
                         yield _skipped(
                             index, by, where, (skipped, values[skipped]), offset, got, (*_before(last), event)
                         )
@@ -52,7 +52,16 @@ def check_polls(index: Index) -> Iterator[Anomaly]:
                 send = index.sends.get(value)
                 if send is not None and send.txn is not None:
                     got[send.by, send.txn] = value
+            if position is not None and position < event.position:
+                for skipped in _between(offsets, position, event.position):
+                    found = (skipped, values[skipped])
+                    yield _skipped(index, by, where, found, event.position, got, (*_before(last), event))
+                position = event.position
             last = event
+
+
+def _between(offsets: list[int], first: int, end: int) -> list[int]:
+    return offsets[bisect_left(offsets, first) : bisect_left(offsets, end)] if first < end else []
 
 
 def _before(last: Assign | Poll | None) -> tuple[Assign | Poll, ...]:

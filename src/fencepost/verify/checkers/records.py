@@ -27,7 +27,8 @@ def check_lost(index: Index) -> Iterator[Anomaly]:
     for send in index.sends.values():
         ack = index.acks.get(send.value) if send.txn is None else None
         if ack is not None and index.is_binding(ack) and index.is_missing(send):
-            what = f"{send.value} was acknowledged at {_place(index.places[send.value])}, and is missing at rest"
+            place = index.places.get(send.value, (ack.topic, ack.partition, ack.offset))
+            what = f"{send.value} was acknowledged at {_place(place)}, and is missing at rest"
             yield Anomaly("lost-write", what, (send, ack, *_rest(index)))
     yield from _vanished(index)
 

@@ -89,5 +89,5 @@ class Follower:
             self._positions[topic, partition] = found.next_offset
             if found.records:
                 has_read = True
-                self._notes.note(Poll(now(), self._notes.by, topic, partition, found.records))
+                self._notes.note(Poll(now(), self._notes.by, topic, partition, found.records, found.next_offset))
         return has_read

@@ -3,7 +3,7 @@
 w begin 1             w sends a to tea-0 [of tea-0@4 | key k]   w acked a tea-0@7
 w commits 1                w aborts 1                           w ended 1 committed [ERROR]
 w init ID PID EPOCH VERSION        w offsets 1 g tea-0@5        r assign tea-0@0 read_committed
-r reads tea-0: 7=a 8=b             g is tea-0@5                 tea-0 lso 5 hw 9
+r reads tea-0: 7=a 8=b [to 12]     g is tea-0@5                 tea-0 lso 5 hw 9
 log tea-0: 0=a/1.0 1=commit/1.0    fault delay EndTxn           power loss          rest
 
 Before the first event, `tea keeps compact` and `g copies cup` are lines of the header.
@@ -122,6 +122,8 @@ def _event(at: int, words: list[str], open_txns: dict[str, int]) -> Event:
             return TxnEnded(at, by, int(txn), outcome, *error)
         case [by, "assign", place, isolation]:
             return Assign(at, by, isolation, *_place(place))
+        case [by, "reads", where, *records, "to", position]:
+            return Poll(at, by, *_where(where), [_record(record) for record in records], int(position))
         case [by, "reads", where, *records]:
             return Poll(at, by, *_where(where), [_record(record) for record in records])
     raise AssertionError(f"no event: {' '.join(words)}")

@@ -191,6 +191,11 @@ ACCUSED = [
         ),
     ),
     (
+        "a record at the end that a reader passes over",
+        "poll-skip",
+        A_COMMIT + "r assign tea-0@0 read_committed\nr reads tea-0: to 5\nrest\ns reads tea-0: 3=a",
+    ),
+    (
         "a record in the middle of a transaction",
         "G1b",
         AN_ABORT.replace("abort", "commit")
@@ -213,6 +218,11 @@ ACCUSED = [
         "a group at the offset of an aborted transaction",
         "offsets-ahead",
         A_COPY + "c aborts 1\nc ended 1 aborted\nrest\nr reads cup-0:\ng is tea-0@5",
+    ),
+    (
+        "a group at an offset before its commit is asked for",
+        "offsets-ahead",
+        A_COPY + "g is tea-0@5\nc commits 1\nc ended 1 committed",
     ),
     (
         "an input that was skipped, and others after it",
@@ -385,7 +395,12 @@ NOT_ACCUSED = [
         "a fenced producer that notes late that it was initialised",
         "v init t 1 1 2\nv begin 1\nw init t 1 0 2\nv sends a to tea-0\nv acked a tea-0@0",
     ),
-    ("a group that no transaction commits for", "rest\ng is tea-0@5"),
+    ("a group that no transaction commits for", "g is tea-0@5\nrest\ng is tea-0@5"),
+    ("a group at an offset whose commit is on its way", A_COPY + "c commits 1\ng is tea-0@5\nc ended 1 committed"),
+    (
+        "a reader that stops before a record",
+        A_COMMIT + "r assign tea-0@0 read_committed\nr reads tea-0: to 3\nrest\ns reads tea-0: 3=a",
+    ),
     ("epochs that rise", "rest\nlog tea-0: 0=a/1.0 1=commit/1.1 2=b/1.1 3=commit/1.2 4=c/2.0 5=commit/2.1"),
     (
         "a fenced producer that is refused",
