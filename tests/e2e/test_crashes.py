@@ -29,7 +29,7 @@ from fencepost.protocol.messages import DescribeTransactionsRequest, EndTxnReque
 from fencepost.testing import Broker, BrokerFailed
 from tests.crash.killing import CHOICES, kill_while_it_starts
 from tests.crash.power import DurableDisk, WatchedBroker
-from tests.crash.workload import ALL_TOPICS, SETTINGS, TOPIC_SETTINGS, Workload, started
+from tests.crash.workload import ALL_TOPICS, SETTINGS, TOPIC_SETTINGS, Lost, Workload, started
 from tests.e2e.clients.confluent import initialise, text_of
 from tests.readers.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
 from tests.wire.raw_client import Closed, RawClient
@@ -117,6 +117,20 @@ def test_what_was_committed_with_flush_outlives_every_power_loss(tmp_path: Path)
             disk = DurableDisk(data, syncs)
             broker.start()
             workload.check()
+
+
+def test_records_that_are_gone_are_reported_with_the_names_of_the_verifier(tmp_path: Path) -> None:
+    with Broker(data=tmp_path / "data", settings=SETTINGS) as broker:
+        workload = Workload(broker, tmp_path, SEED)
+        workload.create_topics()
+        with started(workload):
+            time.sleep(1)
+            workload.rest()
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for deleted in admin.delete_records([TopicPartition("payments", 0, -1)]).values():
+            deleted.result(TIMEOUT_S)
+        with pytest.raises(Lost, match=r"torn-transaction|lost-write"):
+            workload.read_all()
 
 
 def test_a_reader_that_is_further_than_the_power_left_the_log_misses_nothing(tmp_path: Path) -> None:

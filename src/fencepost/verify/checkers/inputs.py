@@ -12,7 +12,7 @@ from fencepost.verify.history import Event, Send
 def check_sources(index: Index) -> Iterator[Anomaly]:
     """Outputs of an input that no reader gets: it was aborted, or was never there."""
     there = {where: set(values.values()) for where, values in index.at_rest.items() if index.is_read(where)}
-    for value in index.visible_at_rest:
+    for value in (value for values in index.at_rest.values() for value in values):
         send = index.sends.get(value)
         if send is None or send.source is None or not index.keeps_all(send.source[0]):
             continue

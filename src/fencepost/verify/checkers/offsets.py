@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fencepost.verify.checkers.anomaly import Anomaly
-from fencepost.verify.checkers.index import GroupWhere, HistoryTxn, Index
+from fencepost.verify.checkers.index import GroupWhere, HistoryTxn, Index, Place, Where
 from fencepost.verify.history import Committed, Event, Send, SendOffsets, TxnOutcome
 
 
@@ -101,17 +101,20 @@ def _skipped_inputs(index: Index, writers: dict[GroupWhere, set[str]]) -> Iterat
 
 def _never_copied(index: Index) -> Iterator[Anomaly]:
     """Inputs below the offset of a group that makes an output of every input, and of which it has none."""
+    attempts: dict[tuple[str, Place], list[Send]] = defaultdict(
+        list
+    )  # By topic of the outputs, and place of the input.
+    targets = set(index.header.copies.values())
+    for send in index.sends.values() if targets else ():
+        if send.source is not None and send.topic in targets:
+            topic, partition, offset = send.source
+            attempts[send.topic, (topic, partition, offset)].append(send)
     for (group, topic, partition), (position, answer) in index.committed.items():
         target = index.header.copies.get(group)
-        targets = [(target or "", number) for number in range(index.header.topics.get(target or "", 0))]
-        if target is None or not index.is_read((topic, partition)) or not all(map(index.is_read, targets)):
+        if target is None or not _is_known(index, (topic, partition), target):
             continue
-        attempts: dict[int, list[Send]] = defaultdict(list)
-        for send in index.sends.values():
-            if send.topic == target and send.source is not None and tuple(send.source[:2]) == (topic, partition):
-                attempts[send.source[2]].append(send)
         for value, offset in index.at_rest[topic, partition].items():
-            mine = attempts.get(offset, [])
+            mine = attempts.get((target, (topic, partition, offset)), [])
             # An output that was confirmed and is missing is lost, and no fault of the offsets.
             is_done = any(
                 send.value in index.visible_at_rest or index.outcome_of(send.value) is TxnOutcome.COMMITTED
@@ -122,6 +125,12 @@ def _never_copied(index: Index) -> Iterator[Anomaly]:
                 txn = index.txn_of(mine[-1]) if mine else None
                 proof = (*(txn.proof if txn is not None else ()), *mine[-1:])
                 yield Anomaly("offsets-ahead", what, (*_seen(index, value), *proof, answer))
+
+
+def _is_known(index: Index, source: Where, target: str) -> bool:
+    """Whether the inputs of a partition, and all outputs in a topic, were read at rest."""
+    partitions = range(index.header.topics.get(target, 0))
+    return index.is_read(source) and all(index.is_read((target, partition)) for partition in partitions)
 
 
 def _seen(index: Index, value: str) -> tuple[Event, ...]:
