@@ -2,11 +2,10 @@
 
 Usage: python -m scripts.crash [--rounds N] [--seed N]
 
-Several clients in their own processes write transactions, abort some, and copy from topic to topic; some are killed
-too. The broker dies at random moments and at every named point, sometimes while it recovers. Between two starts the
-ends of logs are torn, indexes and snapshots are spoilt, and sometimes the machine loses power and all data that was not
-synced. The broker's answers to the clients are compared with the records of a read_committed reader: none may be lost,
-doubled, torn, reordered, or read though aborted, and the group's offsets must match the outputs.
+The clients are those of `fencepost verify cluster`; some are killed too. The broker dies at random moments and at every
+named point, sometimes while it recovers. Between two starts the ends of logs are torn, indexes and snapshots are
+spoilt, and sometimes the machine loses power and all data that was not synced. Now and then all clients rest,
+everything is read, and the checkers of `fencepost verify` judge the history.
 
 The seed decides what is done, but not the timing, so two runs of a seed are similar, not equal.
 """
@@ -35,12 +34,14 @@ from tests.crash.carrying_out import carry_out
 from tests.crash.damage import change_a_byte, spoil_derived, tear_tails
 from tests.crash.killing import CHOICES, kill_while_it_starts
 from tests.crash.power import PAGE_BYTES, DurableDisk, WatchedBroker
-from tests.crash.workload import CLIENTS, SETTINGS, Lost, Workload
+from tests.crash.workload import COPIERS, SETTINGS, WRITERS, Lost, Workload
 from tests.readers.reading import IMPATIENT, read_all
 
 # Points that every transaction reaches: there, the Nth time is another moment than the first. Others are rare.
 FREQUENT = ("txn.", "offsets.", "index.")
 POINT_TIMEOUT_S = 20.0
+RESTS = 10  # At most, in a run, beside the last one.
+KILLED_CLIENTS = [client.name for client in (*WRITERS, *COPIERS)]
 CUT = re.compile(r": cut (\d+) bytes of \S+ after offset -?\d+ \(position (\d+)")
 MADE_AGAIN = re.compile(r"^(\S+): .*?(\d{20})\.\w+ is (?:missing|damaged)", re.MULTILINE)
 
@@ -73,7 +74,7 @@ class Tally:
     torn_by_kills: int = 0
     spoilt: int = 0
     clients: int = 0
-    checks: int = 0
+    rests: int = 0
     restarts_s: list[float] = field(default_factory=list)
 
 
@@ -120,11 +121,11 @@ class Run:
         data.mkdir()
         self.broker = WatchedBroker(data=data, settings=SETTINGS, syncs=syncs)
         self.disk = DurableDisk(data, syncs)
-        self.workload = Workload(self.broker, folder, seed, CLIENTS)
+        self.workload = Workload(self.broker, folder, seed)
 
     def go(self) -> None:
         """Raises Lost, with the evidence."""
-        plans = plan_rounds(self.rounds, self.rng, len(CLIENTS))
+        plans = plan_rounds(self.rounds, self.rng, len(KILLED_CLIENTS))
         self._begin_life(plans[0])
         self.broker.start()
         self.workload.create_topics()
@@ -134,15 +135,17 @@ class Run:
             how = self._end_life(plan)
             said_before = len(self.broker.warnings)
             damage, torn = self._damage(plan)
+            self.workload.note_fault(f"the broker: {how}; {damage}")
             restart_s = self._begin_next_life(plan, plans[number % len(plans)])
             self._check_report("\n".join(self.broker.warnings[said_before:]), torn, plan)
-            commits = self.workload.commits()
-            say(f"round {number}/{self.rounds}: {how}; {damage}; back in {restart_s:.2f} s; {commits:,} commits")
-            # A check reads all records, so long runs check only in some rounds.
-            if number % max(1, self.rounds // 25) == 0:
-                self._check(at_rest=False)
-        self.workload.stop()
-        self._check(at_rest=True)
+            self.workload.check()
+            noted = self.workload.noted()
+            say(f"round {number}/{self.rounds}: {how}; {damage}; back in {restart_s:.2f} s; {noted}")
+            # A rest reads all records, so long runs rest only in some rounds.
+            if number % max(5, self.rounds // RESTS) == 0 and number < self.rounds:
+                self._rest()
+                self.workload.start()
+        self._rest()
         self.broker.stop()
         self._check_that_a_changed_byte_is_reported()
 
@@ -162,11 +165,9 @@ class Run:
     def _end_life(self, plan: Plan) -> str:
         if plan.killed_client >= 0:
             self.tally.clients += 1
-            client = self.workload.clients[plan.killed_client]
-            client.kill()
-            client.start()
+            self.workload.fleet.kill(KILLED_CLIENTS[plan.killed_client])
         self.tally.kills += 1
-        also = f", {self.workload.clients[plan.killed_client].name} too" if plan.killed_client >= 0 else ""
+        also = f", {KILLED_CLIENTS[plan.killed_client]} too" if plan.killed_client >= 0 else ""
         if not plan.point:
             time.sleep(plan.after_s)
             if not self.broker.is_running:
@@ -200,7 +201,9 @@ class Run:
         if plan.loses_power:
             self.tally.power_losses += 1
             self.spoilt |= {(path.parent.name, path.stem) for path in self.data.glob("*/*.log")}
-            return self.disk.lose_power(self.rng), []
+            lost = self.disk.lose_power(self.rng)
+            self.workload.note_power_loss()
+            return lost, []
         torn = tear_tails(self.data, self.rng, plan.torn)
         spoilt = spoil_derived(self.data, self.rng, plan.spoilt)
         self.spoilt |= {(path.parent.name, path.stem) for path in spoilt}
@@ -246,9 +249,9 @@ class Run:
         if "Traceback" in said:
             raise Lost(f"the broker has a bug:\n{said}")
 
-    def _check(self, *, at_rest: bool) -> None:
-        self.tally.checks += 1
-        self.workload.check(at_rest=at_rest)
+    def _rest(self) -> None:
+        self.tally.rests += 1
+        self.workload.rest()
 
     def _check_that_a_changed_byte_is_reported(self) -> None:
         """If the disk changes acknowledged data, a reader must get an error, not wrong data."""
@@ -289,7 +292,7 @@ def report(run: Run, took_s: float) -> None:
         missed = f", {tally.missed[point]} times not reached" if tally.missed[point] else ""
         print(f"  {point:22} {tally.points[point]:3} times{missed}")
     print(f"restarts: median {statistics.median(tally.restarts_s):.2f} s, longest {max(tally.restarts_s):.2f} s")
-    print(f"seed {run.seed}, {run.rounds} rounds, {tally.checks} checks of everything, {took_s:.0f} s")
+    print(f"seed {run.seed}, {run.rounds} rounds, {tally.rests} checks of everything, {took_s:.0f} s")
     print("nothing lost")
 
 

@@ -4,9 +4,9 @@ Usage: crash_spark.py [--rounds N] [--seed N] [--settlements N]
 
 Each round brings new settlements, starts the driver and kills it while it works through them. In every second round
 the tasks run in Spark's JVM, in the others in Python workers, one of which may be killed before the driver. The last
-start is left alone. Then a reader that has nothing to
-do with the pipeline (confluent-kafka, read_committed) has to find every settlement once in each output topic, and the
-group's offset at the end.
+start is left alone. Then a reader that has nothing to do with the pipeline (confluent-kafka, read_committed) reads
+settlements and outputs, and the checkers of `fencepost verify pipeline` judge them. The amounts have to be right, and a
+reader that ran throughout has to have seen the same.
 """
 
 from __future__ import annotations
@@ -22,14 +22,20 @@ from typing import NamedTuple
 
 import psutil
 
+from fencepost.cli.output import as_text
 from fencepost.cli.streams import say
-from fencepost.demo.refunds.driver import SILENCE_S, Driver, Event, processes_of_session
-from fencepost.demo.refunds.pipeline import Engines, Pipeline
+from fencepost.cli.verify.judging import blocks_of
+from fencepost.demo.refunds.driver import SILENCE_S, Driver, processes_of_session
+from fencepost.demo.refunds.driver import Event as JobEvent
+from fencepost.demo.refunds.pipeline import PARTITIONS, Engines, Pipeline
 from fencepost.demo.refunds.requirements import check_pyspark, find_java
-from fencepost.demo.refunds.verdict import Verdict, judge
+from fencepost.demo.refunds.verdict import Found, commits_of, differences, wrong_amounts
 from fencepost.demo.refunds.watcher import Watcher
 from fencepost.demo.report import DemoFailed
 from fencepost.testing import Broker
+from fencepost.verify.checkers.pipeline import INPUTS, OUTPUTS, PIPELINE
+from fencepost.verify.history import Committed, Event, Header, Poll, Rest, Send
+from fencepost.verify.report.document import judge
 
 BATCHES_PER_ROUND = 6
 # A moment is a number of micro-batches after the start, and a time into the next. The first takes longer than others.
@@ -38,27 +44,25 @@ FIRST_BATCH_S, BATCH_S = 8.0, 1.5
 PLANES = ("python", "jvm")  # Where tasks run, in turn.
 SHARE_WITH_WORKERS = 0.8  # Of the rounds in which there are any.
 TICK_S = 0.1
+SHOWN = 10
 
 
 def main() -> int:
     options = parse_arguments()
     try:
         check_pyspark()
-        verdict = crash(options.rounds, options.seed, options.settlements)
+        wrong = crash(options.rounds, options.seed, options.settlements)
     except DemoFailed as error:
         print(f"error: {error}\n\nhint: {error.hint}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    if verdict.is_exactly_once:
+    if not wrong:
         print("nothing lost, nothing doubled")
         return 0
-    for check in verdict.checks:
-        if not check.holds:
-            print(f"FAIL {check.claim}: expected {check.expected}, found {check.found}")
-            print("".join(f"     {line}\n" for line in check.evidence), end="")
-    print(f"{verdict}; the same moments again: --seed {options.seed}")
+    print("\n\n".join(wrong))
+    print(f"\nhint: the same moments again: --seed {options.seed}")
     return 1
 
 
@@ -126,20 +130,44 @@ class Crash:
                 said.append(f"kill -9 of the driver {plan.driver}, {where}")
         return "; ".join(said)
 
-    def finish(self, offsets_per_batch: int) -> Verdict:
+    def finish(self, offsets_per_batch: int) -> Found:
         with self._pipeline.start(offsets_per_batch, hear=self._hear) as driver:
             driver.await_end()
-        return judge(self._pipeline.found(self._watcher))
+        return self._pipeline.found(self._watcher)
 
     def __str__(self) -> str:
         committed, due = self._watcher.count(self._pipeline.refunds), len(self._pipeline.due)
         return f"{committed:,} of {due:,} refunds are committed"
 
-    def _hear(self, event: Event) -> None:
+    def _hear(self, event: JobEvent) -> None:
         self.restarts += event["event"] == "restarting"
 
 
-def crash(rounds: int, seed: int, settlements: int) -> Verdict:
+def history_of(pipeline: Pipeline, found: Found, seed: int) -> tuple[Header, list[Event]]:
+    """The history of a run of `fencepost verify pipeline`. A settlement is known by its key."""
+    topics = dict.fromkeys(pipeline.topics, PARTITIONS)
+    what = {"verify": PIPELINE, "input": pipeline.settlements}
+    assert found.committed is not None, "this sink commits offsets"
+    offsets = [(*where, offset) for where, offset in found.committed.items()]
+    events: list[Event] = [
+        *(Send(0, "settlements", None, key, pipeline.settlements) for key in found.due),
+        *(Poll(1, INPUTS, seen.topic, seen.partition, [(seen.offset, seen.key)]) for seen in pipeline.inputs()),
+        *(Poll(2, OUTPUTS, seen.topic, seen.partition, [(seen.offset, seen.key)]) for seen in found.final),
+        Committed(3, "crash", pipeline.group_id, offsets),
+        Rest(4, "crash"),
+    ]
+    return Header(seed, what, topics), events
+
+
+def find_wrong(pipeline: Pipeline, found: Found, seed: int) -> list[str]:
+    """What is wrong with the outputs, in paragraphs."""
+    report = judge(*history_of(pipeline, found, seed))
+    wrong = [as_text(blocks_of(report))] if report.anomalies else []
+    return wrong + [*wrong_amounts(found), *differences(found)][:SHOWN]
+
+
+def crash(rounds: int, seed: int, settlements: int) -> list[str]:
+    """Returns what is wrong in the end, in paragraphs."""
     rng = random.Random(seed)
     say(f"seed {seed}: {rounds} rounds of {settlements:,} settlements")
     with (
@@ -158,13 +186,13 @@ def crash(rounds: int, seed: int, settlements: int) -> Verdict:
                 say(f"round {number}/{rounds}, {PLANES[number % 2]}: {what}; {crash}")
             if not crash.drivers:
                 raise DemoFailed("every job was done before its driver could be killed", "give more --settlements")
-            verdict = crash.finish(pipeline.offsets() // BATCHES_PER_ROUND)
+            found = crash.finish(pipeline.offsets() // BATCHES_PER_ROUND)
             say(f"the last start was left alone; {crash}")
             say(
                 f"{crash.drivers} drivers and {crash.workers} Python workers were killed; queries started again "
-                f"{crash.restarts} times by themselves; {verdict.commits} commits"
+                f"{crash.restarts} times by themselves; {len(commits_of(found.watched, pipeline.refunds))} commits"
             )
-    return verdict
+            return find_wrong(pipeline, found, seed)
 
 
 def follow(driver: Driver, moment: Moment, since: str | None = None) -> str | None:

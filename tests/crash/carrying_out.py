@@ -33,7 +33,9 @@ def carry_out(run: CrashRun, folder: Path, seed: int, how_far: Callable[[], str]
         run.close()
         (folder / "broker.log").write_text(run.broker.log)
         print(f"FAIL {how_far()}, seed {seed}: {type(error).__name__}: {error}")
-        print(f"\nhint: the data folder, the clients' journals and broker.log are in {folder}")
+        print(
+            f"\nhint: the data folder, broker.log and the history are in {folder}; `fencepost verify check` judges it"
+        )
         return 1
     run.close()
     shutil.rmtree(folder, ignore_errors=True)

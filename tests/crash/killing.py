@@ -13,10 +13,10 @@ TOPICS = {"orders": 2, "payments": 2, "shipments": 1}
 INPUT, OUTPUT = "orders", "invoices"
 # Small segments, and a cleaner that is always at work, so that a run of a minute rolls and cleans many segments.
 SETTINGS = {
-    "log.segment.bytes": "262144",
-    "transaction.state.log.segment.bytes": "65536",
-    "offsets.topic.segment.bytes": "65536",
-    "fencepost.state.clean.bytes": "8192",
+    "log.segment.bytes": "65536",
+    "transaction.state.log.segment.bytes": "16384",
+    "offsets.topic.segment.bytes": "16384",
+    "fencepost.state.clean.bytes": "4096",
     "log.cleaner.backoff.ms": "100",
 }
 # Each process gets one value of each.

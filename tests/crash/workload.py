@@ -1,52 +1,60 @@
-"""The load of a crash run: clients in their own processes, their topics, and the check of everything that they wrote.
+"""The load of a crash run: the clients of the verifier on a broker that is killed, and the verdict on their history.
 
-workload = Workload(broker, folder, seed, CLIENTS)
-workload.create_topics()
-workload.start()
-...                                  # Faults, and now and then workload.check(at_rest=False).
-workload.stop()
-workload.check(at_rest=True)
+    workload = Workload(broker, folder, seed)
+    workload.create_topics()
+    workload.start()
+    ...                        # Faults; now and then workload.check(), which raises ClientFailed if a client has ended.
+    workload.rest()            # Stops the clients, reads everything, and raises Lost if there is an anomaly.
+
+The history and the parts of the clients are in `folder`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
-from fencepost.client.admin.offsets import committed_offsets
-from fencepost.client.admin.partitions import end_offset, partitions_of
+from fencepost.cli.output import as_text
+from fencepost.cli.verify.judging import blocks_of, judged
 from fencepost.client.client import KafkaClient
 from fencepost.testing import Broker
+from fencepost.verify.cluster_run import REST_S, client_settings, write_history
+from fencepost.verify.history import Event, Fault, Header, PowerLoss, Rest
+from fencepost.verify.nemesis.schedule import NEMESIS
+from fencepost.verify.report.document import VerifyReport
+from fencepost.verify.workload.fleet import Fleet
+from fencepost.verify.workload.last_reads import BY, await_rest, last_reads
+from fencepost.verify.workload.notes import now
+from fencepost.verify.workload.plan import LIBRDKAFKA, OWN_V2, ClientPlan
 from tests.crash import killing
-from tests.crash.client_process import ClientProcess
-from tests.crash.journal import Journals
 from tests.crash.killing import INPUT, OUTPUT, TOPICS
-from tests.crash.ledger import Anomaly, Checker, Outcome, check_compacted, check_pipeline, check_retained
-from tests.crash.load import Copier
-from tests.readers.reading import IMPATIENT, TIMEOUT_S, read_all
 
 COMPACTED, SHORT = "balances", "audit"
+GROUP = "copiers"
+CLEANUP = {COMPACTED: "compact", SHORT: "delete"}
 TOPIC_SETTINGS = {
-    COMPACTED: {"cleanup.policy": "compact", "segment.bytes": "8192", "min.cleanable.dirty.ratio": "0.01"},
-    SHORT: {"retention.bytes": "65536", "segment.bytes": "16384"},
+    COMPACTED: {"cleanup.policy": "compact", "segment.bytes": "4096", "min.cleanable.dirty.ratio": "0.01"},
+    SHORT: {"retention.bytes": "16384", "segment.bytes": "4096"},
 }
 RETENTION_CHECK_S = 0.2
 SETTINGS = killing.SETTINGS | {"log.retention.check.interval.ms": f"{RETENTION_CHECK_S * 1000:.0f}"}
-SHOWN_ANOMALIES = 20
-# For each client: its class in `load.py`, and its options.
-Clients = Mapping[str, tuple[str, dict[str, Any]]]
-CLIENTS: Clients = {
-    **{
-        f"writer-{i}": ("TxnWriter", {"topics": {**TOPICS, COMPACTED: 1, SHORT: 1}, "keyed": [COMPACTED]})
-        for i in range(3)
-    },
-    "tv2-writer": ("Tv2Writer", {"topics": {**TOPICS, SHORT: 1}}),
-    **{f"copier-{i}": ("Copier", {"source": INPUT, "target": OUTPUT}) for i in range(2)},
-}
+WRITTEN = {**TOPICS, COMPACTED: 1, SHORT: 1}
+ALL_TOPICS = {**WRITTEN, OUTPUT: TOPICS[INPUT]}
+WRITERS = (
+    *(ClientPlan(f"writer-{i}", "writer", LIBRDKAFKA, f"writer-{i}", WRITTEN) for i in range(3)),
+    ClientPlan("tv2-writer", "writer", OWN_V2, "tv2-writer", WRITTEN),
+)
+COPIERS = tuple(
+    ClientPlan(f"copier-{i}", "copier", LIBRDKAFKA, f"copier-{i}", {INPUT: TOPICS[INPUT]}, GROUP, OUTPUT)
+    for i in range(2)
+)
+# A reader of uncommitted records would get some that a power loss takes.
+READER = ClientPlan("reader", "reader", "fencepost", topics=ALL_TOPICS, isolation="read_committed")
+CLIENTS = (*WRITERS, *COPIERS, READER)
+QUESTION_MS = 1000
 
 
 class Lost(Exception):
@@ -54,116 +62,108 @@ class Lost(Exception):
 
 
 class Workload:
-    """`more`: settings of librdkafka for the readers."""
+    """`more_settings` of a client: those of its library that it has beside its own."""
 
     def __init__(
         self,
         broker: Broker,
         folder: Path,
         seed: int,
-        clients: Clients,
-        more: Mapping[str, str | int | float | bool] | None = None,
+        clients: Sequence[ClientPlan] = CLIENTS,
+        more_settings: Callable[[ClientPlan], Mapping[str, Any]] = lambda _: {},
     ) -> None:
-        self.clients: list[ClientProcess] = []
+        self.history = folder / "history.jsonl"
+        self.report: VerifyReport | None = None  # Of the last rest.
         self._broker = broker
         self._folder = folder
         self._seed = seed
-        self._kinds = clients
-        self._more = more or {}
-        self._progress: dict[str, tuple[int, float]] = {}  # The size of each journal, and since when it has it.
-        self._journals = Journals({})
-        self._checker = Checker(self._journals, {COMPACTED, SHORT})
+        self._clients = clients
+        self._more_settings = more_settings
+        self._events: list[Event] = []  # Of this process.
+        self._fleet: Fleet | None = None
+
+    @property
+    def fleet(self) -> Fleet:
+        assert self._fleet is not None, "start comes first"
+        return self._fleet
+
+    @property
+    def faults(self) -> list[Fault]:
+        return [event for event in self._events if isinstance(event, Fault)]
 
     def create_topics(self) -> None:
-        admin = AdminClient(IMPATIENT | {"bootstrap.servers": self._broker.bootstrap_servers})
-        partitions = {**TOPICS, OUTPUT: TOPICS[INPUT], COMPACTED: 1, SHORT: 1}
-        new = [
-            NewTopic(name, num_partitions=count, config=TOPIC_SETTINGS.get(name, {}))
-            for name, count in partitions.items()
-        ]
-        for created in admin.create_topics(new).values():
-            created.result(TIMEOUT_S)
+        for topic, partitions in ALL_TOPICS.items():
+            self._broker.create_topic(topic, partitions, TOPIC_SETTINGS.get(topic))
 
     def start(self) -> None:
-        for name, (kind, options) in self._kinds.items():
-            path = self._folder / f"{name}.journal"
-            self._journals.add(name, path)
-            client = ClientProcess(name, kind, self._broker.bootstrap_servers, self._seed, path, **options)
-            client.start()
-            self.clients.append(client)
+        """Start all clients, or start them again after a rest."""
+        if self._fleet is None:
+            self._fleet = Fleet(self._clients, self._settings_of, self._seed, self._folder, self._events.append)
+        self._fleet.start()
 
-    def restart_hanging(self, after_s: float) -> list[str]:
-        """Kill and start every client that has written nothing for so long; return what they were doing."""
-        hanging = []
-        for client in self.clients:
-            size = client.journal.stat().st_size if client.journal.exists() else 0
-            before, since = self._progress.get(client.name, (-1, 0.0))
-            if size != before:
-                self._progress[client.name] = size, time.monotonic()
-            elif time.monotonic() - since > after_s:
-                hanging.append(client.kill_hanging())
-                client.start()
-                self._progress[client.name] = size, time.monotonic()
-        return hanging
+    def _settings_of(self, plan: ClientPlan) -> dict[str, Any]:
+        servers = self._broker.bootstrap_servers
+        known = client_settings(plan.kind, {"bootstrap.servers": servers}, servers, plan.name)
+        return known | dict(self._more_settings(plan))
 
-    def stop(self, hangs_after_s: float | None = None) -> list[str]:
-        """Stop every client after its transaction, and wait until retention has deleted old segments.
+    def check(self) -> None:
+        """Raises ClientFailed if a client has ended. One that hangs is killed and started again."""
+        self.fleet.check()
 
-        With `hangs_after_s`, a client that does not end by then is killed, and its successor ends its transaction.
-        Returns what such clients were doing.
-        """
-        hanging = []
-        for client in self.clients:
-            client.ask_to_stop()
-        for client in self.clients:
-            if hangs_after_s is not None and not client.ends_within(hangs_after_s):
-                hanging.append(client.kill_hanging())
-                client.start()
-                client.ask_to_stop()
-        for client in self.clients:
-            client.stop()
-        time.sleep(5 * RETENTION_CHECK_S)
-        return hanging
+    def note_fault(self, what: str) -> None:
+        self._events.append(Fault(now(), NEMESIS, what))
+
+    def note_power_loss(self) -> None:
+        """The broker has lost its power, and is not back. A reader begins again behind the last record that it got."""
+        self._events.append(PowerLoss(now(), NEMESIS))
+        for client in self._clients:
+            if client.role == "reader":
+                self.fleet.kill(client.name)
+
+    def rest(self) -> None:
+        """Stop every client after its transaction, read everything and judge it. Raises Lost, with the report."""
+        self.fleet.stop(self.note_fault)
+        self.fleet.check()
+        self.fleet.kill_all()
+        time.sleep(5 * RETENTION_CHECK_S)  # Retention deletes old segments meanwhile.
+        self.read_all()
+
+    def read_all(self) -> None:
+        """Read and judge everything, with no client at work. Raises Lost, with the report."""
+        given = {"bootstrap.servers": self._broker.bootstrap_servers, "request.timeout.ms": QUESTION_MS}
+        with KafkaClient(given) as client:
+            await_rest(client, ALL_TOPICS, REST_S)
+            self._events.append(Rest(now(), BY))
+            last_reads(client, ALL_TOPICS, {GROUP: INPUT}, self._events.append)
+        with self.history.open("wb") as file:
+            header = Header(self._seed, {"verify": "crash"}, ALL_TOPICS, cleanup=CLEANUP, copies={GROUP: OUTPUT})
+            write_history(file, header, self._events, self._folder)
+        self.report = judged(str(self.history))
+        if self.report.anomalies:
+            raise Lost(f"{self.report.anomalies} anomalies:\n\n{as_text(blocks_of(self.report))}")
 
     def kill(self) -> None:
-        for client in self.clients:
-            client.kill()
+        if self._fleet is not None:
+            self._fleet.kill_all()
 
-    def commits(self) -> int:
-        """How many transactions were committed so far. Raises ClientFailed if a client has ended."""
-        for client in self.clients:
-            client.check()
-        self._journals.refresh()
-        return self._journals.count()[Outcome.COMMITTED]
+    def noted(self) -> str:
+        return f"{self.fleet.noted_bytes:,} bytes of history"
 
     def counts(self) -> str:
-        """The transactions by outcome, in words."""
-        # Open transactions were never asked to be committed, and their clients were killed.
-        counts = self._journals.count().items()
-        return ", ".join(f"{count:,} {outcome.value}" for outcome, count in counts if outcome is not Outcome.OPEN)
+        """The transactions by outcome, and the records, in words."""
+        report = self.report
+        assert report is not None, "rest comes first"
+        return (
+            f"{report.committed:,} committed, {report.aborted:,} aborted, {report.unknown:,} in doubt; "
+            f"{report.sent:,} records sent, {report.read:,} read"
+        )
 
-    def check(self, *, at_rest: bool) -> None:
-        """Read everything and compare it with the ledger. Raises Lost, with the evidence."""
-        servers = self._broker.bootstrap_servers
-        with KafkaClient({"bootstrap.servers": servers, "request.timeout.ms": 1000}) as client:
-            inputs_of = [(INPUT, index) for index in range(TOPICS[INPUT])]
-            found_offsets = committed_offsets(client, Copier.group_id, inputs_of)
-            committed = {partition: offset for (_, partition), (offset, _) in found_offsets.items()}
-            self._journals.refresh()
-            over = self._journals.over()
-            topics = [*TOPICS, OUTPUT, COMPACTED, SHORT]
-            ends = {(t, p): end_offset(client, t, p, read_committed=False) for t, p in partitions_of(client, topics)}
-        seen = read_all(servers, topics, until=ends, more=self._more)
-        self._journals.refresh()
-        of = {topic: [record for record in seen if record.topic == topic] for topic in {r.topic for r in seen}}
-        inputs, outputs, compacted, short = (of.get(topic, []) for topic in (INPUT, OUTPUT, COMPACTED, SHORT))
-        found: list[Anomaly] = [
-            *self._checker.check(over, seen),
-            *check_pipeline(inputs, outputs, committed, at_rest=at_rest),
-            *check_compacted(over, COMPACTED, compacted),
-        ]
-        if at_rest:  # Before, records may be deleted during the read.
-            found += check_retained(over, SHORT, short)
-        if found:
-            lines = "\n".join(f"  {anomaly}" for anomaly in found[:SHOWN_ANOMALIES])
-            raise Lost(f"{len(found)} anomalies:\n{lines}")
+
+@contextmanager
+def started(workload: Workload) -> Iterator[Workload]:
+    """The clients at work, on topics that exist; all are killed at the end."""
+    workload.start()
+    try:
+        yield workload
+    finally:
+        workload.kill()

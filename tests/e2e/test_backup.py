@@ -13,9 +13,9 @@ import pytest
 from fencepost.protocol import errors
 from fencepost.testing import Broker
 from tests.command_line import run_fencepost
-from tests.crash.load import Tv2Client
 from tests.e2e.test_recovery import create_topic
 from tests.readers.reading import committed_offsets, read_all
+from tests.wire.tv2_client import Tv2Client
 
 VALUES = [f"value {number}" for number in range(20)]
 

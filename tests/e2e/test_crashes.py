@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -28,13 +27,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from fencepost.protocol import errors
 from fencepost.protocol.messages import DescribeTransactionsRequest, EndTxnRequest
 from fencepost.testing import Broker, BrokerFailed
-from tests.crash.killing import CHOICES, INPUT, OUTPUT, SETTINGS, TOPICS, kill_while_it_starts
-from tests.crash.ledger import Anomaly, Checker, Ledger, check_pipeline
-from tests.crash.load import Client, Copier, Tv2Client, Tv2Writer, TxnWriter, initialise
+from tests.crash.killing import CHOICES, kill_while_it_starts
 from tests.crash.power import DurableDisk, WatchedBroker
-from tests.e2e.clients.confluent import text_of
+from tests.crash.workload import ALL_TOPICS, SETTINGS, TOPIC_SETTINGS, Lost, Workload, started
+from tests.e2e.clients.confluent import initialise, text_of
 from tests.readers.reading import IMPATIENT, TIMEOUT_S, committed_offsets, read_all
 from tests.wire.raw_client import Closed, RawClient
+from tests.wire.tv2_client import Tv2Client
 
 FEW_ROUNDS, MANY_ROUNDS = 8, 40
 SEED = int(os.environ.get("SEED", "0")) or random.SystemRandom().randrange(1, 1 << 31)
@@ -44,7 +43,9 @@ POWER_LOSSES = 6
 
 def create_topics(broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    new = [NewTopic(name, num_partitions=count) for name, count in {**TOPICS, OUTPUT: TOPICS[INPUT]}.items()]
+    new = [
+        NewTopic(name, num_partitions=count, config=TOPIC_SETTINGS.get(name, {})) for name, count in ALL_TOPICS.items()
+    ]
     for created in admin.create_topics(new).values():
         created.result(TIMEOUT_S)
 
@@ -56,40 +57,21 @@ def start_timed(broker: Broker) -> float:
     return float(times.user + times.system)
 
 
-@dataclass
-class Loop:
-    """A broker under load, and the answers that its clients received."""
-
-    broker: Broker
-    clients: list[Client]
-    ledger: Ledger
-    stop: threading.Event
-    checker: Checker
-
-    def check(self, when: str, *, at_rest: bool = False) -> None:
-        for client in self.clients:
-            assert client.failure is None, client.failure
-        found = check(self.broker, self.ledger, self.checker, at_rest=at_rest)
-        assert not found, describe(found, when)
-
-    def end(self) -> None:
-        end(self.clients, self.stop)
-        self.check("the end", at_rest=True)
-        self.broker.stop()
-
-
 @contextmanager
-def under_load(broker: Broker) -> Iterator[Loop]:
-    ledger, stop = Ledger(), threading.Event()
+def under_load(broker: Broker, folder: Path) -> Iterator[Workload]:
+    """The clients at work. At the end, all that they did is judged."""
     broker.start()
     try:
-        create_topics(broker)
-        yield Loop(broker, start_clients(broker, ledger, stop), ledger, stop, Checker(ledger))
+        workload = Workload(broker, folder, SEED)
+        workload.create_topics()
+        with started(workload):
+            yield workload
+            workload.rest()
+        print(f"SEED={SEED}, transactions: {workload.counts()}")
+        broker.stop()
     finally:
-        stop.set()
         broker.kill()
-        counts = {outcome.value: count for outcome, count in ledger.count().items()}
-        print(f"SEED={SEED}, transactions: {counts}\n{broker.log}")
+        print(broker.log)
 
 
 @pytest.mark.slow
@@ -97,20 +79,19 @@ def under_load(broker: Broker) -> Iterator[Loop]:
 @pytest.mark.parametrize("rounds", [FEW_ROUNDS, pytest.param(MANY_ROUNDS, marks=pytest.mark.engines)])
 def test_nothing_acknowledged_is_lost_in_a_loop_of_kills(rounds: int, tmp_path: Path) -> None:
     rng = random.Random(SEED)
-    broker = Broker(data=tmp_path, settings=SETTINGS)
+    broker = Broker(data=tmp_path / "data", settings=SETTINGS)
     restarts_s: list[float] = []
-    with under_load(broker) as loop:
-        for number in range(rounds):
+    with under_load(broker, tmp_path) as workload:
+        for _ in range(rounds):
             time.sleep(rng.uniform(0.05, 1.5))
             broker.kill()
             broker.settings |= {name: rng.choice(values) for name, values in CHOICES.items()}
             for _ in range(rng.choice([0, 0, 1, 2])):
                 kill_while_it_starts(broker, rng.uniform(0.15, 0.4))
             restarts_s.append(start_timed(broker))
-            loop.check(f"round {number}")
-        loop.end()
-        assert "missing" not in broker.log, "a kill damages no file"
-        assert "damaged" not in broker.log, "a kill damages no file"
+            workload.check()
+    assert "missing" not in broker.log, "a kill damages no file"
+    assert "damaged" not in broker.log, "a kill damages no file"
     median_s = statistics.median(restarts_s)
     print(f"{len(restarts_s)} restarts: {median_s:.2f} s of CPU each, {max(restarts_s):.2f} s at most")
     assert median_s < 2
@@ -126,16 +107,30 @@ def test_what_was_committed_with_flush_outlives_every_power_loss(tmp_path: Path)
     broker = WatchedBroker(data=data, syncs=syncs, settings=SETTINGS | {"fencepost.flush.on.commit": "true"})
     broker.is_watched = True
     disk = DurableDisk(data, syncs)
-    with under_load(broker) as loop:
-        for number in range(POWER_LOSSES):
+    with under_load(broker, tmp_path) as workload:
+        for _ in range(POWER_LOSSES):
             broker.settings["fencepost.endtxn.reply"] = rng.choice(CHOICES["fencepost.endtxn.reply"])
             time.sleep(rng.uniform(0.3, 1.5))
             broker.kill()
             print(disk.lose_power(rng))
+            workload.note_power_loss()
             disk = DurableDisk(data, syncs)
             broker.start()
-            loop.check(f"power loss {number}")
-        loop.end()
+            workload.check()
+
+
+def test_records_that_are_gone_are_reported_with_the_names_of_the_verifier(tmp_path: Path) -> None:
+    with Broker(data=tmp_path / "data", settings=SETTINGS) as broker:
+        workload = Workload(broker, tmp_path, SEED)
+        workload.create_topics()
+        with started(workload):
+            time.sleep(1)
+            workload.rest()
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        for deleted in admin.delete_records([TopicPartition("payments", 0, -1)]).values():
+            deleted.result(TIMEOUT_S)
+        with pytest.raises(Lost, match=r"torn-transaction|lost-write"):
+            workload.read_all()
 
 
 def test_a_reader_that_is_further_than_the_power_left_the_log_misses_nothing(tmp_path: Path) -> None:
@@ -173,39 +168,6 @@ def read_until(reader: Consumer, last: str) -> list[str]:
         assert time.monotonic() < deadline, f"{last} never came, but {values}"
         values += [text_of(message) for message in reader.consume(100, 0.1) if not message.error()]
     return values
-
-
-def start_clients(broker: Broker, ledger: Ledger, stop: threading.Event) -> list[Client]:
-    common = (broker.bootstrap_servers, ledger, stop, SEED)
-    clients: list[Client] = [TxnWriter(f"writer-{i}", *common, topics=TOPICS) for i in range(3)]
-    clients.append(Tv2Writer("tv2-writer", *common, topics=TOPICS))
-    clients += [Copier(f"copier-{i}", *common, source=INPUT, target=OUTPUT) for i in range(2)]
-    for client in clients:
-        client.start()
-    return clients
-
-
-def end(clients: list[Client], stop: threading.Event) -> None:
-    """Let every client finish the transaction that it is in."""
-    stop.set()
-    for client in clients:
-        client.join(TIMEOUT_S)
-        assert client.failure is None, client.failure
-        assert not client.is_alive(), f"{client.name} does not end:\n{client.stack()}"
-
-
-def check(broker: Broker, ledger: Ledger, checker: Checker, *, at_rest: bool) -> list[Anomaly]:
-    committed = committed_offsets(broker.bootstrap_servers, Copier.group_id, INPUT)
-    over = ledger.over()
-    seen = read_all(broker.bootstrap_servers, [*TOPICS, OUTPUT])
-    inputs = [record for record in seen if record.topic == INPUT]
-    outputs = [record for record in seen if record.topic == OUTPUT]
-    return checker.check(over, seen) + check_pipeline(inputs, outputs, committed, at_rest=at_rest)
-
-
-def describe(found: list[Anomaly], when: str) -> str:
-    lines = "\n".join(str(anomaly) for anomaly in found[:20])
-    return f"{len(found)} anomalies at {when}, SEED={SEED}:\n{lines}"
 
 
 # --- named points -------------------------------------------------------------------------------------------
@@ -486,17 +448,14 @@ def test_a_process_that_dies_while_it_finishes_a_transaction_leaves_the_rest_to_
 @pytest.mark.parametrize("point", ["segment.roll", "index.write", "snapshot.write", "metadata.save"])
 def test_files_that_were_half_written_do_no_harm(point: str, nth: int, tmp_path: Path) -> None:
     """Small segments under load: the process dies in the middle of the Nth new segment, index, snapshot, document."""
-    ledger, stop = Ledger(), threading.Event()
     settings = {"log.segment.bytes": "4096", "transaction.state.log.segment.bytes": "4096"}
-    with crashing_at(f"{point}:{nth}", tmp_path, **settings) as broker:
-        clients = start_clients(broker, ledger, stop)
-        if point == "metadata.save":
-            threading.Thread(target=make_more_topics, args=[broker.bootstrap_servers, nth], daemon=True).start()
-        start_again(broker)
-        time.sleep(0.3)
-        end(clients, stop)
-        found = check(broker, ledger, Checker(ledger), at_rest=True)
-        assert not found, describe(found, point)
+    with crashing_at(f"{point}:{nth}", tmp_path / "data", **settings) as broker:
+        with started(Workload(broker, tmp_path, SEED)) as workload:
+            if point == "metadata.save":
+                threading.Thread(target=make_more_topics, args=[broker.bootstrap_servers, nth], daemon=True).start()
+            start_again(broker)
+            time.sleep(0.3)
+            workload.rest()
         broker.stop()
 
 

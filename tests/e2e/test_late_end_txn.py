@@ -21,7 +21,7 @@ from fencepost.client.transaction import ProducerIdentity, Transaction
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import EndTxnRequest, EndTxnResponse, ProduceRequest
-from tests.crash.load import initialise
+from tests.e2e.clients.confluent import initialise
 from tests.e2e.conftest import Target
 from tests.readers.reading import IMPATIENT, TIMEOUT_S, read_all
 from tests.wire.proxy import Held, Proxy

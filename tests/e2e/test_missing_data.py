@@ -10,9 +10,9 @@ import pytest
 
 from fencepost.testing import BrokerFailed
 from tests.command_line import run_fencepost
-from tests.crash.load import Tv2Client
 from tests.e2e.test_recovery import COMMITTED, GROUP, OFFSETS_LOG, PROVEN_BY_SEGMENTS, TXN_ID, TXN_LOG, Left, leave
 from tests.readers.reading import committed_offsets, connect, end_offsets, read_all
+from tests.wire.tv2_client import Tv2Client
 
 ACCEPT = {"fencepost.recovery.missing": "accept"}
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,9 +30,9 @@ from fencepost.protocol.messages import (
 )
 from fencepost.server.storage.checkpoints import RECOVERY_POINTS_NAME, decode_offsets, read_file
 from fencepost.testing import Broker, BrokerFailed
-from tests.crash.ledger import Checker, Ledger
-from tests.crash.load import Tv2Client, TxnWriter
+from tests.crash.workload import WRITERS, Workload
 from tests.readers.reading import READ_COMMITTED, TIMEOUT_S, committed_offsets, connect, end_offsets, read_all
+from tests.wire.tv2_client import Tv2Client
 
 TXN_ID = "t1"
 GROUP = "group"
@@ -552,23 +551,17 @@ def snapshot_of(data: Path) -> dict[str, bytes]:
 
 
 def test_with_flush_on_commit_many_producers_share_a_sync(tmp_path: Path) -> None:
-    ledger, stop = Ledger(), threading.Event()
-    with Broker(data=tmp_path, settings={"fencepost.flush.on.commit": "true"}) as broker:
-        create_topic(broker, "orders", 2)
-        common = (broker.bootstrap_servers, ledger, stop, 1)
-        writers = [TxnWriter(f"writer-{number}", *common, topics={"orders": 2}) for number in range(8)]
-        for writer in writers:
-            writer.start()
-        deadline = time.monotonic() + TIMEOUT_S
-        while len(ledger.over()) < len(writers):
-            assert time.monotonic() < deadline, "they do not get on"
-            time.sleep(0.05)
-        stop.set()
-        for writer in writers:
-            writer.join(30)
-            assert writer.failure is None, writer.failure
-        over = ledger.over()
-        broker.kill()
-        broker.start()
-        assert Checker(ledger).check(over, read_all(broker.bootstrap_servers, ["orders"])) == []
-        assert len(over) >= len(writers)
+    with Broker(data=tmp_path / "data", settings={"fencepost.flush.on.commit": "true"}) as broker:
+        workload = Workload(broker, tmp_path, 1, WRITERS)
+        workload.create_topics()
+        workload.start()
+        try:
+            time.sleep(1)
+            workload.rest()
+            broker.kill()
+            broker.start()
+            workload.read_all()
+        finally:
+            workload.kill()
+        assert workload.report is not None
+        assert workload.report.committed >= len(WRITERS)

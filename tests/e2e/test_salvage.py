@@ -14,9 +14,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from fencepost.protocol.batch import decode_header
 from fencepost.testing import Broker
 from tests.command_line import run_fencepost
-from tests.crash.load import Tv2Client
 from tests.e2e.conftest import Target
 from tests.readers.reading import TIMEOUT_S, read_all
+from tests.wire.tv2_client import Tv2Client
 
 FIRST = "00000000000000000000.log"
 WHEN_MS = time.time_ns() // 1_000_000 - 60_000  # Not so long ago that retention removes the records.

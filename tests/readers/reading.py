@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ListOffsetsRequest, MetadataRequest, OffsetFetchRequest
-from tests.crash.ledger import Seen
 from tests.wire.raw_client import RawClient
 
 TIMEOUT_S = 30.0
@@ -28,6 +27,15 @@ IMPATIENT: dict[str, str | int | float | bool] = {
     "metadata.recovery.strategy": "none",
     "log_level": 0,
 }
+
+
+class Seen(NamedTuple):
+    """One record that a reader got."""
+
+    topic: str
+    partition: int
+    offset: int
+    value: str
 
 
 def seen_of(message: Any) -> Seen:

@@ -1,16 +1,17 @@
 """The promises that must hold after every seed. The checks run when all faults are over; each raises Violation.
 
-- A transaction is read whole or not at all; an aborted one is never read.
-- No acknowledged record is lost, doubled or out of order.
+What clients saw is a history, which the verifier's checkers judge. Here are the rules that only a simulation can check,
+because it looks into the broker and knows when the broker gave out an epoch:
+
 - A fenced epoch writes nothing.
-- The group's offsets match the outputs.
 - Every transaction has ended, and the last stable offset of each partition is at its end.
-- A reader that followed from the beginning has delivered exactly the records that are in the log now.
+- Every transactional id can be used again.
+- Several recoveries of one disk end in the same state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.cluster import Cluster
@@ -21,8 +22,12 @@ from fencepost.protocol.messages import InitProducerIdRequest
 from fencepost.protocol.records import iter_batches
 from fencepost.protocol.schema import Message
 from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.verify.checkers import check_history
+from fencepost.verify.checkers.arranging import arrange
+from fencepost.verify.checkers.kinds import KINDS
+from fencepost.verify.history import Header
 from tests.pure_broker import PureConnection
-from tests.simulation.history import INPUTS, PLACES, Attempt, Follower, Grant, History, Read, Violation
+from tests.simulation.history import INPUTS, PLACES, TOPICS, Grant, Violation
 from tests.simulation.reading import (
     FETCH_VERSION,
     fetch_request,
@@ -39,33 +44,23 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 24
 
-Reads = dict[TopicPartition, list[Read]]
-
 
 def check_all(world: World) -> None:
     history = world.history
     for cluster in world.broker.nodes.clusters.values():
         check_nothing_is_open(cluster)
-    committed, _ = read_all(world, read_committed=True)
-    everything, headers = read_all(world, read_committed=False)
+    history.rest()
+    read_all(world, read_committed=True)
+    headers = read_all(world, read_committed=False)
     for where in PLACES:
         check_epochs(where, headers[where], history.grants)
     check_ids_can_go_on(world)
     if history.is_forgetful:
         return
-    for follower in history.followers:
-        check_follower(follower, committed if follower.read_committed else everything)
-    seen: dict[str, list[TopicPartition]] = {}
-    for where, reads in committed.items():
-        check_order(where, reads)
-        for each in reads:
-            seen.setdefault(each.value, []).append(where)
-    for attempt in history.attempts.values():
-        check_attempt(attempt, seen)
-    check_plain(history, committed)
-    offsets = group_offsets(world)
-    for where, offset in offsets.items():
-        check_pipeline(where, committed[where], offset, _outputs(committed, where))
+    history.note_offsets(world.group, group_offsets(world))
+    for anomaly in check_history(arrange(Header(world.seed, {}, TOPICS, copies={world.group: "out"}), history.events)):
+        if not KINDS[anomaly.kind].is_allowed:
+            raise Violation(anomaly.kind, anomaly.what)
 
 
 # --- asking the broker ------------------------------------------------------------------------------------------
@@ -78,25 +73,27 @@ def call(world: World, request: Message, version: int) -> Any:
     return decode_reply(request, version, connection.frames[0]) if connection.frames else None
 
 
-def read_all(world: World, read_committed: bool) -> tuple[Reads, dict[TopicPartition, list[BatchHeader]]]:
-    """Everything from the first offset on, and the headers of its batches."""
+def read_all(world: World, read_committed: bool) -> dict[TopicPartition, list[BatchHeader]]:
+    """Note everything from the first offset on; return the headers of its batches."""
+    reader, history = f"checker of {'' if read_committed else 'un'}committed", world.history
     positions = dict.fromkeys(PLACES, 0)
-    reads: Reads = {where: [] for where in PLACES}
     headers: dict[TopicPartition, list[BatchHeader]] = {where: [] for where in PLACES}
+    for where in PLACES:
+        history.assign(reader, read_committed, where, 0)
     while True:
         before = dict(positions)
         response = call(world, fetch_request(positions, read_committed, MAX_BYTES), FETCH_VERSION)
         for where, fetched in partitions_of(response):
             if fetched.error_code:
                 raise Violation("fetch", f"{where}: {errors.name_of(fetched.error_code)}")
-            more, positions[where] = read(where, fetched, positions[where], read_committed)
-            reads[where] += more
+            reads, positions[where] = read(where, fetched, positions[where], read_committed)
+            history.poll(reader, where, reads, positions[where])
             headers[where] += [header for header, _ in iter_batches(fetched.records or b"")]
             end = fetched.high_watermark
             if positions[where] == before[where] != end:
                 raise Violation("LSO", f"{where}: a reader stops at {before[where]}, the log ends at {end}")
         if positions == before:
-            return reads, headers
+            return headers
 
 
 def group_offsets(world: World) -> dict[TopicPartition, int]:
@@ -145,72 +142,6 @@ def check_epochs(where: TopicPartition, headers: Iterable[BatchHeader], grants: 
 
 def _who(header: BatchHeader) -> str:
     return f"offset {header.base_offset}, producer {header.producer_id} epoch {header.producer_epoch}"
-
-
-def check_follower(follower: Follower, there: Mapping[TopicPartition, list[Read]]) -> None:
-    for where, position in follower.positions.items():
-        expected = [each for each in there[where] if each.offset < position]
-        delivered = follower.delivered.get(where, [])
-        if delivered != expected:
-            same = (i for i, (a, b) in enumerate(zip(delivered, expected)) if a != b)
-            at = next(same, min(len(delivered), len(expected)))
-            raise Violation(
-                "reader",
-                f"{follower.name} (read_{'' if follower.read_committed else 'un'}committed) of {where}: "
-                f"delivered {delivered[at : at + 2]}, the log has {expected[at : at + 2]}",
-            )
-
-
-def check_order(where: TopicPartition, reads: list[Read]) -> None:
-    """The transactions of a client instance, and the records in them, are in the order in which it sent them."""
-    last: dict[str, tuple[int, int]] = {}
-    for each in reads:
-        key, number, *_ = each.value.split(":")
-        instance, _, txn = key.rpartition("-")
-        place = (int(txn) if instance else 0, int(number))
-        if place <= last.get(instance or key, (-1, -1)):
-            raise Violation("doubled or out of order", f"{where}: {each} comes after {last[instance or key]}")
-        last[instance or key] = place
-
-
-def check_attempt(attempt: Attempt, seen: Mapping[str, list[TopicPartition]]) -> None:
-    there = [value for value in attempt.sent if value in seen]
-    for value in there:
-        if seen[value] != [attempt.sent[value]]:
-            raise Violation("doubled", f"{value} was sent to {attempt.sent[value]}, and is in {seen[value]}")
-    if there and not attempt.may_be_there:
-        raise Violation("aborted read", f"{attempt.key} ({attempt.outcome or 'never ended'}) was read: {there}")
-    if there and len(there) != len(attempt.sent):
-        raise Violation("torn", f"{attempt.key}: {len(there)} of {len(attempt.sent)} records were read: {there}")
-    if not there and attempt.sent and attempt.must_be_there:
-        raise Violation("commit lost", f"{attempt.key} was committed, but was not read")
-
-
-def check_plain(history: History, there: Mapping[TopicPartition, list[Read]]) -> None:
-    for where, acknowledged in history.plain.items():
-        values = {each.value for each in there[where]}
-        for value in acknowledged:
-            if value not in values:
-                raise Violation("lost", f"{where}: {value} was acknowledged, but was not read")
-
-
-def _outputs(committed: Mapping[TopicPartition, list[Read]], where: TopicPartition) -> list[int]:
-    """The offsets of the input partition `where` that have an output, in order."""
-    return sorted(
-        int(words[3])
-        for place, reads in committed.items()
-        if place[0] == "out"
-        for each in reads
-        if len(words := each.value.split(":")) == 4 and int(words[2]) == where[1]
-    )
-
-
-def check_pipeline(where: TopicPartition, inputs: list[Read], offset: int, outputs: list[int]) -> None:
-    expected = [each.offset for each in inputs if each.offset < offset]
-    if outputs != expected:
-        raise Violation(
-            "exactly once", f"{where}: the group is at {offset}; inputs before it: {expected}; outputs for: {outputs}"
-        )
 
 
 def check_ids_can_go_on(world: World) -> None:

@@ -1,15 +1,31 @@
-"""The clients' own record of what they sent and what the broker answered. The checks rely on nothing else.
+"""The clients' own record of what they sent and what the broker answered, as a history of the verifier.
 
 A client opens an `Attempt` for each transaction. It notes each record before it sends it, and the broker's answer to
-the end of the transaction. Every record's value is unique and begins with the key of its attempt.
+the end of the transaction. Every record's value is unique. An event's time is its number: the simulation does one thing
+at a time. What the verifier's checkers do not know of, the epochs that the broker gives out, is noted beside it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fencepost.protocol.topic_partition import TopicPartition
+from fencepost.verify.history import (
+    Acked,
+    Assign,
+    Begin,
+    Committed,
+    End,
+    Event,
+    Poll,
+    PowerLoss,
+    Rest,
+    Send,
+    SendOffsets,
+    TxnEnded,
+    TxnOutcome,
+)
 
 TOPICS = {"in": 2, "out": 2, "other": 2}
 INPUTS = [("in", 0), ("in", 1)]
@@ -37,20 +53,9 @@ class Violation(Exception):
 class Attempt:
     """One transaction of one client."""
 
-    key: str
-    sent: dict[str, TopicPartition] = field(default_factory=dict)  # Each value and its partition.
-    offsets: dict[TopicPartition, int] = field(default_factory=dict)  # The group's offsets in this transaction.
-    asked_to_commit: bool = False  # The outcome is the broker's decision from here on.
-    was_doubted: bool = False  # The answer to a request to commit is missing.
-    outcome: str = ""  # In the broker's last answer: "committed", "aborted" or "refused"; empty without one.
-
-    @property
-    def must_be_there(self) -> bool:
-        return self.outcome == "committed"
-
-    @property
-    def may_be_there(self) -> bool:
-        return self.must_be_there or (self.asked_to_commit and (self.outcome == "" or self.was_doubted))
+    by: str
+    txn: int
+    sent: int = 0  # Records.
 
 
 @dataclass(slots=True)
@@ -64,28 +69,73 @@ class Grant:
 
 @dataclass(slots=True)
 class Follower:
-    """A reader of some partitions: its positions, and all records that it has delivered."""
+    """A reader of some partitions, and its positions."""
 
     name: str
     read_committed: bool
     positions: dict[TopicPartition, int] = field(default_factory=dict)
-    delivered: dict[TopicPartition, list[Read]] = field(default_factory=dict)
 
 
 class History:
     def __init__(self) -> None:
-        self.attempts: dict[str, Attempt] = {}
+        self.events: list[Event] = []
         self.grants: list[Grant] = []
         self.followers: list[Follower] = []
         # Power was lost and commits are not synced, so the broker may have lost acknowledged records.
         self.is_forgetful = False
-        self.plain: dict[TopicPartition, list[str]] = {}  # Acknowledged records without a transaction, in order.
         self._id_of: dict[int, str] = {}  # Producer id -> transactional id, or the name of a client without one.
         self._owner_of: dict[tuple[int, int], str] = {}  # Producer id and epoch -> client instance.
 
-    def begin(self, key: str) -> Attempt:
-        attempt = self.attempts[key] = Attempt(key)
-        return attempt
+    def note(self, kind: type[Any], by: str, *fields: Any) -> None:
+        self.events.append(kind(len(self.events), by, *fields))
+
+    # --- writers ----------------------------------------------------------------------------------------------
+
+    def begin(self, by: str, txn: int) -> Attempt:
+        self.note(Begin, by, txn)
+        return Attempt(by, txn)
+
+    def send(self, attempt: Attempt, where: TopicPartition, source: tuple[str, int, int] | None = None) -> str:
+        """Note that a record is about to be sent; return its value."""
+        value = f"{attempt.by}-{attempt.txn}:{attempt.sent}"
+        attempt.sent += 1
+        self.note(Send, attempt.by, attempt.txn, value, *where, source)
+        return value
+
+    def send_offsets(self, attempt: Attempt, group: str, offsets: dict[TopicPartition, int]) -> None:
+        found = [(*where, offset) for where, offset in offsets.items()]
+        self.note(SendOffsets, attempt.by, attempt.txn, group, found)
+
+    def ask(self, attempt: Attempt, commit: bool) -> None:
+        """The outcome is the broker's decision from here on."""
+        self.note(End, attempt.by, attempt.txn, commit)
+
+    def end(self, attempt: Attempt, outcome: TxnOutcome) -> None:
+        self.note(TxnEnded, attempt.by, attempt.txn, outcome.value)
+
+    def send_plain(self, by: str, value: str, where: TopicPartition) -> None:
+        self.note(Send, by, None, value, *where)
+
+    def acknowledge(self, by: str, value: str, where: TopicPartition) -> None:
+        self.note(Acked, by, value, *where, -1)
+
+    # --- readers ----------------------------------------------------------------------------------------------
+
+    def follow(self, follower: Follower) -> None:
+        self.followers.append(follower)
+        for where, position in follower.positions.items():
+            self.assign(follower.name, follower.read_committed, where, position)
+
+    def assign(self, by: str, read_committed: bool, where: TopicPartition, position: int) -> None:
+        self.note(Assign, by, "read_committed" if read_committed else "read_uncommitted", *where, position)
+
+    def poll(self, by: str, where: TopicPartition, reads: list[Read], position: int) -> None:
+        self.note(Poll, by, *where, reads, position)
+
+    def rest(self) -> None:
+        self.note(Rest, "world")
+
+    # --- answers of the broker --------------------------------------------------------------------------------
 
     def note_grant(
         self, whose: str, instance: str, producer_id: int, epoch: int, ends: dict[TopicPartition, int]
@@ -101,27 +151,18 @@ class History:
             )
         self.grants.append(Grant(producer_id, epoch, ends))
 
-    def note_offset(self, group: str, where: TopicPartition, offset: int) -> None:
-        """The broker answered with this offset of the group, so a client must have asked to commit it."""
-        if offset < 0:
-            return
-        for attempt in self.attempts.values():
-            if attempt.offsets.get(where) == offset and attempt.may_be_there:
-                return
-        if not self.is_forgetful:
-            raise Violation("pending offset read", f"{group} is at {offset} of {where}, which no client committed")
+    def note_offsets(self, group: str, offsets: dict[TopicPartition, int]) -> None:
+        """The broker answered with these offsets of the group."""
+        found = [(*where, offset) for where, offset in offsets.items() if offset >= 0]
+        self.note(Committed, "world", group, found)
 
     def power_was_lost(self, kept: dict[TopicPartition, int]) -> None:
         """Each partition has lost its records from the offset in `kept` on."""
+        self.note(PowerLoss, "world")
         for grant in self.grants:
             for where, end in grant.ends.items():
                 grant.ends[where] = min(end, kept[where])
         for follower in self.followers:
             for where, position in follower.positions.items():
                 follower.positions[where] = min(position, kept[where])
-                delivered = follower.delivered.setdefault(where, [])
-                while delivered and delivered[-1].offset >= kept[where]:
-                    lost = delivered.pop()
-                    is_promised = lost.value.partition(":")[0] in self.attempts and not self.is_forgetful
-                    if follower.read_committed and is_promised:
-                        raise Violation("commit lost", f"{follower.name} had read {lost.value} before the power loss")
+                self.assign(follower.name, follower.read_committed, where, follower.positions[where])

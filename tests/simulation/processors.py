@@ -70,8 +70,8 @@ class Processor(Producer):
         commit = rng.random() < 0.85
         try:
             for where, reads in taken.items():
-                payloads = [f":{where[1]}:{r.offset}" for r in reads]
-                yield from self.produce(attempt, rng.choice(self._outputs), payloads)
+                sources = [(*where, each.offset) for each in reads]
+                yield from self.produce(attempt, rng.choice(self._outputs), sources)
             offsets = {where: reads[-1].offset + 1 for where, reads in taken.items()}
             yield from self.commit_offsets(attempt, self.world.group, offsets, self.generation_id, self.member_id)
         except MustAbort:

@@ -5,6 +5,7 @@ They behave as Apache Kafka's producer does (KIP-98, 360, 890).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from fencepost.protocol import errors
@@ -20,6 +21,7 @@ from fencepost.protocol.messages import (
 from fencepost.protocol.schema import Message
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV2, TransactionVersion
+from fencepost.verify.history import TxnOutcome
 from tests.simulation.clients import ABORTABLE, ErrorOf, Instance, MustAbort, Over, Role, Steps, error_code
 from tests.simulation.history import Attempt
 
@@ -56,13 +58,11 @@ class Producer(Instance):
         self.txn += 1
         self._added = set()
         self._is_in_doubt = False
-        return self.world.history.begin(f"{self.name}-{self.txn}")
+        return self.world.history.begin(self.name, self.txn)
 
-    def produce(self, attempt: Attempt, where: TopicPartition, payloads: list[str]) -> Steps:
-        values = []
-        for payload in payloads:
-            values.append(f"{attempt.key}:{len(attempt.sent)}{payload}")
-            attempt.sent[values[-1]] = where
+    def produce(self, attempt: Attempt, where: TopicPartition, sources: Sequence[tuple[str, int, int] | None]) -> Steps:
+        """One record for each source, which is the place of its input, if it has one."""
+        values = [self.world.history.send(attempt, where, source) for source in sources]
         if self.transaction_version is not TV2 and where not in self._added:
             yield from self._add(where)
         self._added.add(where)
@@ -104,7 +104,7 @@ class Producer(Instance):
         generation_id: int = -1,
         member_id: str = "",
     ) -> Steps:
-        attempt.offsets = dict(offsets)
+        self.world.history.send_offsets(attempt, group, offsets)
         if self.transaction_version is not TV2:
             request: Message = AddOffsetsToTxnRequest(self.transactional_id, self.producer_id, self.epoch, group)
             yield from self._must(request, 3, error_code)
@@ -125,18 +125,23 @@ class Producer(Instance):
         yield from self._must(request, 5 if self.transaction_version is TV2 else 3, offset_commit_error)
 
     def end(self, attempt: Attempt, commit: bool) -> Steps:
+        history = self.world.history
         if not self._added and not self._is_in_doubt:
-            attempt.outcome = "aborted"
+            history.end(attempt, TxnOutcome.ABORTED)
             return
-        attempt.asked_to_commit = commit
+        history.ask(attempt, commit)
         request = EndTxnRequest(self.transactional_id, self.producer_id, self.epoch, commit)
-        response, error, attempt.was_doubted = yield from self.ask(
+        response, error, was_doubted = yield from self.ask(
             request, 5 if self.transaction_version is TV2 else 4, error_code, 60
         )
         if response is None:
             raise Over("EndTxn was never answered")
-        attempt.outcome = "refused" if error else "committed" if commit else "aborted"
-        self.world.note(self.name, "%s is %s", attempt.key, attempt.outcome)
+        if error and commit and was_doubted:
+            outcome = TxnOutcome.UNKNOWN  # An earlier request may have been carried out.
+        else:
+            outcome = TxnOutcome.COMMITTED if commit and not error else TxnOutcome.ABORTED
+        history.end(attempt, outcome)
+        self.world.note(self.name, "transaction %s is %s", attempt.txn, outcome)
         if error:
             raise Over(f"EndTxn {errors.name_of(error)}")
         if self.transaction_version is TV2:
@@ -181,7 +186,7 @@ class Writer(Producer):
             commit = rng.random() < 0.75
             try:
                 for _ in range(rng.randint(1, 4)):
-                    yield from self.produce(attempt, rng.choice(self._places), [""] * rng.choice((1, 1, 1, 2, 4)))
+                    yield from self.produce(attempt, rng.choice(self._places), [None] * rng.choice((1, 1, 1, 2, 4)))
                     if rng.random() < self.world.dawdling:
                         yield rng.randint(100, 2 * self.world.txn_timeout_ms)
             except MustAbort:
@@ -202,11 +207,12 @@ class PlainProducer(Instance):
         response, error, _ = yield from self.ask(InitProducerIdRequest(None, 1000), 4, error_code, 40)
         if error:
             raise Over(errors.name_of(error))
-        acknowledged = self.world.history.plain.setdefault(self._place, [])
+        history = self.world.history
         sequence = 0
         while not self.world.is_calm:
             yield self.rng.randint(20, 200)
             value = f"{self.name}:{sequence}"
+            history.send_plain(self.name, value, self._place)
             batch = encode_batch(
                 [(None, value.encode())],
                 self.world.clock.now_ms,
@@ -219,5 +225,5 @@ class PlainProducer(Instance):
             _, error, _ = yield from self.ask(ProduceRequest(None, -1, 1000, [topic]), 11, produce_error, 60)
             if error:
                 raise Over(errors.name_of(error))
-            acknowledged.append(value)
+            history.acknowledge(self.name, value, self._place)
             sequence += 1

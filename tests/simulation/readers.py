@@ -18,7 +18,7 @@ class Reader(Instance):
     def __init__(self, role: Role, name: str, places: list[TopicPartition], read_committed: bool) -> None:
         super().__init__(role, name)
         self.follower = Follower(name, read_committed, dict.fromkeys(places, 0))
-        self.world.history.followers.append(self.follower)
+        self.world.history.follow(self.follower)
 
     def steps(self) -> Steps:
         rng, follower = self.rng, self.follower
@@ -39,7 +39,8 @@ class Reader(Instance):
                 reads, follower.positions[where] = read(
                     where, fetched, follower.positions[where], follower.read_committed
                 )
-                follower.delivered.setdefault(where, []).extend(reads)
+                if follower.positions[where] != before[where]:
+                    self.world.history.poll(self.name, where, reads, follower.positions[where])
             if self.world.is_settled and before == follower.positions:
                 return
 

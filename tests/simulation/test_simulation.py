@@ -13,7 +13,6 @@ import pytest
 
 from fencepost.machines.log.interface import LogConfig
 from fencepost.protocol.batch import BatchHeader, decode_header, encode_batch
-from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.server.storage import DataFolder
 from tests.simulation import checker
 from tests.simulation.bugs import BUGS
@@ -21,7 +20,7 @@ from tests.simulation.disk.content import ROOT
 from tests.simulation.disk.disk import Disk
 from tests.simulation.disk.faults import Killed
 from tests.simulation.disk.mounting import mounted
-from tests.simulation.history import Attempt, Follower, Grant, History, Read, Violation
+from tests.simulation.history import Grant, History, Violation
 from tests.simulation.world import World
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -146,39 +145,6 @@ def test_the_real_storage_runs_on_the_simulated_disk_and_on_nothing_else(tmp_pat
 # --- the checks: each can fail --------------------------------------------------------------------------------------
 
 
-def attempt(outcome: str, asked: bool = True, doubted: bool = False) -> Attempt:
-    return Attempt("w.1-1", {"a": WHERE, "b": ("in", 1)}, {}, asked, doubted, outcome)
-
-
-@pytest.mark.parametrize(
-    ("made", "there", "kind"),
-    [
-        (attempt("committed"), ["a", "b"], None),
-        (attempt("committed"), [], "commit lost"),
-        (attempt("committed"), ["a"], "torn"),
-        (attempt("aborted", asked=False), [], None),
-        (attempt("aborted", asked=False), ["a", "b"], "aborted read"),
-        (attempt("", asked=False), ["a", "b"], "aborted read"),
-        (attempt(""), ["a", "b"], None),
-        (attempt(""), [], None),
-        (attempt(""), ["b"], "torn"),
-        (attempt("refused"), ["a", "b"], "aborted read"),
-        (attempt("refused", doubted=True), ["a", "b"], None),
-        (attempt("committed"), ["a", "a", "b"], "doubled"),
-    ],
-)
-def test_the_answers_to_a_client_decide_what_may_be_read(made: Attempt, there: list[str], kind: str | None) -> None:
-    seen: dict[str, list[TopicPartition]] = {}
-    for value in there:
-        seen.setdefault(value, []).append(made.sent[value])
-    if kind is None:
-        checker.check_attempt(made, seen)
-        return
-    with pytest.raises(Violation) as caught:
-        checker.check_attempt(made, seen)
-    assert caught.value.kind == kind
-
-
 def header(offset: int, producer_id: int, epoch: int) -> BatchHeader:
     return decode_header(encode_batch([(None, b"v")], 1, producer_id, epoch, 0, True))._replace(base_offset=offset)
 
@@ -191,29 +157,6 @@ def test_a_write_of_an_earlier_epoch_is_noticed_after_the_later_one_wrote_or_was
         checker.check_epochs(WHERE, [header(0, 7, 0), header(1, 7, 0)], [Grant(7, 1, {WHERE: 1})])
 
 
-def test_a_reader_must_have_seen_what_is_there() -> None:
-    there = {WHERE: [Read(0, "a"), Read(2, "b")]}
-    checker.check_follower(Follower("r", True, {WHERE: 2}, {WHERE: [Read(0, "a")]}), there)
-    for delivered in ([], [Read(0, "x")], [Read(0, "a"), Read(1, "y")]):
-        with pytest.raises(Violation, match="reader"):
-            checker.check_follower(Follower("r", True, {WHERE: 2}, {WHERE: delivered}), there)
-
-
-def test_order_is_that_of_each_instance() -> None:
-    checker.check_order(WHERE, [Read(0, "w.1-1:0"), Read(1, "v.1-1:0"), Read(2, "w.1-1:1"), Read(3, "w.1-2:0")])
-    for wrong in (["w.1-1:0", "w.1-1:0"], ["w.1-2:0", "w.1-1:0"], ["i.1:3", "i.1:2"]):
-        with pytest.raises(Violation, match="out of order"):
-            checker.check_order(WHERE, [Read(offset, value) for offset, value in enumerate(wrong)])
-
-
-def test_offsets_and_outputs_must_say_the_same() -> None:
-    inputs = [Read(0, "a"), Read(2, "b"), Read(5, "c")]
-    checker.check_pipeline(WHERE, inputs, 3, [0, 2])
-    for offset, outputs in ((3, [0]), (3, [0, 2, 2]), (2, [0, 2]), (6, [0, 2])):
-        with pytest.raises(Violation, match="exactly once"):
-            checker.check_pipeline(WHERE, inputs, offset, outputs)
-
-
 def test_a_producer_id_belongs_to_one_and_an_epoch_to_one_instance() -> None:
     history = History()
     history.note_grant("w", "w.1", 7, 0, {})
@@ -223,16 +166,3 @@ def test_a_producer_id_belongs_to_one_and_an_epoch_to_one_instance() -> None:
         history.note_grant("w", "w.2", 7, 0, {})
     with pytest.raises(Violation, match="producer id reused"):
         history.note_grant("v", "v.1", 7, 2, {})
-
-
-def test_an_offset_counts_only_if_its_client_asked_to_commit_it() -> None:
-    history = History()
-    mine = history.begin("p.1-1")
-    mine.offsets = {WHERE: 5}
-    with pytest.raises(Violation, match="pending offset"):
-        history.note_offset("g", WHERE, 5)
-    mine.asked_to_commit = True
-    history.note_offset("g", WHERE, 5)
-    mine.outcome = "refused"
-    with pytest.raises(Violation, match="pending offset"):
-        history.note_offset("g", WHERE, 5)

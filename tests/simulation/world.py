@@ -208,8 +208,7 @@ class World:
                 whose = request.transactional_id or call.who
                 self.history.note_grant(whose, call.who, response.producer_id, response.producer_epoch, ends)
         elif isinstance(request, OffsetFetchRequest):
-            for where, offset in fetched_offsets(response).items():
-                self.history.note_offset(self.group, where, offset)
+            self.history.note_offsets(self.group, fetched_offsets(response))
 
     def note(self, who: str, what: str, *args: Any) -> None:
         self.trace.append((self.clock.now_ms - START_MS, who, what, args))

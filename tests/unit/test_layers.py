@@ -52,7 +52,7 @@ ROOMS: dict[str, set[str]] = {
     "broker.coordinator": {"broker.cluster", "broker.config", "broker.internal_topics", "broker.leaders"},
     # Checkers know of a run only its history, and of a cluster nothing.
     "verify.checkers": {"verify.history"},
-    "verify.pipeline": {"verify.history", "verify.checkers"},
+    "verify.pipeline": {"verify.history", "verify.checkers", "verify.nemesis"},
     "verify.report": {"verify.history", "verify.checkers"},
 }
 

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition
-from fencepost.client.admin.partitions import (
-    EARLIEST,
-    FETCH_BYTES,
-    NAMES_IN_FETCH,
-    READ_COMMITTED,
-    list_offsets,
-    partitions_of,
-)
+from fencepost.client.admin.fetching import fetch_partitions
+from fencepost.client.admin.partitions import EARLIEST, READ_COMMITTED, list_offsets, partitions_of
 from fencepost.client.admin.transactions import describe_transactions, list_transactions
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
-from fencepost.client.isolation import Isolation
 from fencepost.protocol import errors
-from fencepost.protocol.messages import CreateTopicsRequest, FetchRequest
-from fencepost.protocol.records import iter_batches, iter_records
+from fencepost.protocol.messages import CreateTopicsRequest
 from fencepost.testing.faults import OrderRefused
 
 
@@ -65,34 +57,19 @@ def read_committed(client: KafkaClient, topic: str) -> Iterator[CommittedRecord]
 def _read_partition(client: KafkaClient, where: NamedPartition, start: int, end: int) -> Iterator[CommittedRecord]:
     position = start
     while position < end:
-        found = _fetch(client, where, position)
-        isolation = Isolation((a.first_offset, a.producer_id) for a in found.aborted_transactions or ())
-        before = position
-        for header, batch in iter_batches(found.records or b""):
-            if isolation.delivers(header, batch):
-                for record in iter_records(batch):
-                    if position <= record.offset < end:
-                        yield CommittedRecord(
-                            *where, record.offset, record.key, record.value, record.headers, record.timestamp
-                        )
-            position = max(position, header.last_offset + 1)
-        if position == before:
+        topic, leader = client.topic(where.topic), client.leader(*where)
+        fetched = fetch_partitions(client, leader, topic, {where.partition: position}, READ_COMMITTED, 0)[
+            where.partition
+        ]
+        if fetched.error_code:
+            raise BrokerError(fetched.error_code, f"reading {where}")
+        records, following = fetched.delivered(position)
+        for record in records:
+            if record.offset < end:
+                yield CommittedRecord(*where, record.offset, record.key, record.value, record.headers, record.timestamp)
+        if following == position:
             return  # Everything behind it was deleted.
-
-
-def _fetch(client: KafkaClient, where: NamedPartition, position: int) -> Any:
-    part = FetchRequest.FetchPartition(where.partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)
-    request = FetchRequest(
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=FETCH_BYTES,
-        isolation_level=READ_COMMITTED,
-        topics=[FetchRequest.FetchTopic(where.topic, partitions=[part])],
-    )
-    found = client.send(client.leader(*where), request, NAMES_IN_FETCH).responses[0].partitions[0]
-    if found.error_code:
-        raise BrokerError(found.error_code, f"reading {where}")
-    return found
+        position = following
 
 
 def transactions(client: KafkaClient) -> list[DescribedTxn]:

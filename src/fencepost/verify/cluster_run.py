@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,21 +20,14 @@ from fencepost.tap.proxy import Proxy
 from fencepost.tap.running import TapThread
 from fencepost.verify.history import Event, Fault, Header, Rest, encode, encode_header
 from fencepost.verify.merging import merge
-from fencepost.verify.nemesis.carrying_out import BY as NEMESIS
 from fencepost.verify.nemesis.carrying_out import Nemesis
-from fencepost.verify.nemesis.schedule import schedule
+from fencepost.verify.nemesis.schedule import NEMESIS, schedule
+from fencepost.verify.workload.fleet import TICK_S, Fleet
 from fencepost.verify.workload.last_reads import BY, await_rest, last_reads
 from fencepost.verify.workload.notes import now
-from fencepost.verify.workload.plan import LIBRDKAFKA, ClientPlan, Plan, make_plan, successor_of
-from fencepost.verify.workload.process import ClientProcess
+from fencepost.verify.workload.plan import LIBRDKAFKA, Plan, make_plan
 
-TICK_S = 0.05
 REPORT_EVERY_S = 10.0
-# A client that notes nothing for so long hangs: it is killed, and its successor ends its transaction.
-HANGS_AFTER_S = 25.0
-START_S = 30.0
-STOP_S = 30.0
-SECOND_STOP_S = 60.0
 # For transactions that only their timeout can end, and the coordinator's pauses between two looks at them.
 REST_S = 30.0
 REQUEST_TIMEOUT_MS = 3000
@@ -79,7 +72,13 @@ class ClusterRun:
         Raises ClientError if the cluster does not answer, ClientFailed if a client of the run fails.
         """
         with self._topics(client), self._tap() as tap:
-            self.clients = Fleet(self.plan, self.options, tap.tap.address, self.folder, self._note)
+            self.clients = Fleet(
+                self.plan.clients,
+                lambda plan: client_settings(plan.kind, self.options.settings, tap.tap.address, plan.name),
+                self.options.seed,
+                self.folder,
+                self._note,
+            )
             try:
                 self._work(tap)
                 self._read_all(client)
@@ -178,137 +177,29 @@ class ClusterRun:
             "faults": ", ".join([*options.faults, *options.tap_faults]) or "none",
             "nemesis": options.command or "none",
         }
-        file.write(encode_header(Header(options.seed, what, dict(self.plan.topics))).encode())
-        own = [encode(event).encode() for event in sorted(self._events, key=lambda event: event.at)]
-        parts = [part.open("rb") for part in sorted(self.folder.glob("*.part"))]
-        try:
-            file.writelines(merge([own, *parts]))
-        finally:
-            for part in parts:
-                part.close()
+        write_history(
+            file,
+            Header(options.seed, what, dict(self.plan.topics), copies=copies_of(self.plan)),
+            self._events,
+            self.folder,
+        )
 
 
-class Fleet:
-    """The processes of all clients, by the names of the plan."""
+def write_history(file: IO[bytes], header: Header, events: Iterable[Event], folder: Path) -> None:
+    """Write the history of a run: its header, the events of this process, and the parts of the clients in a folder."""
+    file.write(encode_header(header).encode())
+    own = [encode(event).encode() for event in sorted(events, key=lambda event: event.at)]
+    parts = [part.open("rb") for part in sorted(folder.glob("*.part"))]
+    try:
+        file.writelines(merge([own, *parts]))
+    finally:
+        for part in parts:
+            part.close()
 
-    def __init__(
-        self, plan: Plan, options: RunOptions, address: str, folder: Path, note: Callable[[Fault], None]
-    ) -> None:
-        self._options = options
-        self._address = address
-        self._folder = folder
-        self._note = note
-        self._by_name = {each.name: self._process(each) for each in plan.clients}
-        self._zombies: dict[str, ClientProcess] = {}
-        self._retired: list[ClientProcess] = []
-        self._successors = 0
-        self._progress: dict[str, tuple[int, float]] = {}  # The size of each part, and since when it has it.
 
-    def _process(self, plan: ClientPlan) -> ClientProcess:
-        settings = client_settings(plan.kind, self._options.settings, self._address, plan.name)
-        return ClientProcess(plan, settings, self._options.seed, self._folder)
-
-    @property
-    def noted_bytes(self) -> int:
-        return sum(each.noted_bytes for each in self._all())
-
-    def _all(self) -> list[ClientProcess]:
-        return [*self._by_name.values(), *self._zombies.values(), *self._retired]
-
-    def start(self) -> None:
-        """Start all, and wait until each has begun; one that cannot begin goes on to try it."""
-        for client in self._by_name.values():
-            client.start()
-        deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline and not all(each.noted_bytes for each in self._by_name.values()):
-            self.check()
-            time.sleep(TICK_S)
-
-    def check(self) -> None:
-        """Raises ClientFailed if one has ended by itself. One that hangs is killed and started again."""
-        for client in self._all():
-            client.check()
-        for name, client in self._by_name.items():
-            size, at = client.noted_bytes, time.monotonic()
-            before, since = self._progress.get(client.name, (-1, at))
-            if size != before or client.is_paused:
-                self._progress[client.name] = size, at
-            elif at - since > HANGS_AFTER_S and client.plan.role != "reader":
-                del self._progress[client.name]
-                self.kill(name)
-                what = f"killed {client.name}, which noted nothing for {HANGS_AFTER_S:g} s"
-                self._note(Fault(now(), NEMESIS, what))
-
-    def kill(self, name: str) -> None:
-        client = self._by_name[name]
-        if not client.is_paused:
-            client.kill()
-            client.start()
-
-    def pause(self, name: str) -> bool:
-        client = self._by_name[name]
-        if client.is_paused or not client.is_running:
-            return False
-        client.pause()
-        return True
-
-    def resume(self, name: str) -> None:
-        self._by_name[name].resume()
-
-    def replace(self, name: str) -> Callable[[], bool] | None:
-        zombie = self._by_name[name]
-        if zombie.is_paused or not zombie.is_running or name in self._zombies:
-            return None
-        zombie.pause()
-        self._zombies[name] = zombie
-        self._successors += 1
-        successor = self._process(successor_of(zombie.plan, self._successors))
-        self._by_name[name] = successor
-        successor.start()
-        # The first thing that a client notes is that it was initialised.
-        return lambda: successor.noted_bytes > 0
-
-    def let_zombie_go(self, name: str) -> None:
-        zombie = self._zombies.pop(name)
-        zombie.retire()
-        zombie.resume()
-        self._retired.append(zombie)
-
-    def stop(self, say: Callable[[str], None]) -> None:
-        """Stop every client after its transaction. One that hangs is killed, and its successor ends its transaction."""
-        for name in list(self._zombies):
-            self._await_successor(name)
-            self.let_zombie_go(name)
-        started = [client for client in self._all() if client.is_running]
-        for client in started:
-            client.ask_to_stop()
-        self._await(started, STOP_S)
-        hanging = [client for client in started if client.is_running]
-        for client in hanging:
-            say(f"{client.name} does not end, and is killed")
-            client.kill()
-            if client not in self._retired:
-                client.start()
-                client.ask_to_stop()
-        self._await(hanging, SECOND_STOP_S)
-
-    def kill_all(self) -> None:
-        for client in self._all():
-            client.kill()
-
-    def _await_successor(self, name: str) -> None:
-        """A zombie whose successor is not initialised could still commit: it is killed, and its outcome stays open."""
-        deadline = time.monotonic() + STOP_S
-        while not self._by_name[name].noted_bytes:
-            if time.monotonic() > deadline:
-                self._zombies[name].kill()
-                return
-            time.sleep(TICK_S)
-
-    def _await(self, clients: Sequence[ClientProcess], seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        for client in clients:
-            client.ends_within(deadline - time.monotonic())
+def copies_of(plan: Plan) -> dict[str, str]:
+    """The groups of the copiers, each with the topic of its outputs."""
+    return {client.group_id: client.target for client in plan.clients if client.group_id}
 
 
 def client_settings(kind: str, given: Mapping[str, str], address: str, name: str) -> dict[str, Any]:

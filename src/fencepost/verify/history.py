@@ -17,7 +17,7 @@ its number.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -31,12 +31,19 @@ class TxnOutcome(StrEnum):
 
 
 class Header(NamedTuple):
-    """`what` says what was run, for the report; `topics` has the number of partitions of each topic."""
+    """`what` says what was run, for the report; `topics` has the number of partitions of each topic.
+
+    `cleanup` has the topics that do not keep every record, with their policy: a "compact" one keeps the newest record
+    of each key, a "delete" one loses its oldest records. `copies` has the groups whose programs make one output of
+    every input, in the order of the inputs, each with the topic of its outputs.
+    """
 
     seed: int
     what: dict[str, Any]
     topics: dict[str, int]
     format: int = FORMAT
+    cleanup: Mapping[str, str] = {}
+    copies: Mapping[str, str] = {}
 
 
 class Init(NamedTuple):
@@ -66,6 +73,7 @@ class Send(NamedTuple):
     topic: str
     partition: int = -1  # -1 if the client chooses it.
     source: Sequence[Any] | None = None  # Topic, partition and offset of the input that it was made from.
+    key: str | None = None  # Needed for topics that are compacted.
 
 
 class Acked(NamedTuple):
@@ -127,6 +135,7 @@ class Poll(NamedTuple):
     topic: str
     partition: int
     records: Sequence[Sequence[Any]]
+    position: int = -1  # Where the reader continues; -1 if it does not say, then behind the last record.
 
 
 class Committed(NamedTuple):
@@ -169,6 +178,15 @@ class Fault(NamedTuple):
     seconds: float = 0.0
 
 
+class PowerLoss(NamedTuple):
+    """The machine of a broker lost its power. A record that is in no committed transaction may be gone, acknowledged or
+    not, and its offset may be used again. A reader that goes on is assigned again, behind the last record that it got.
+    """
+
+    at: int
+    by: str
+
+
 class Rest(NamedTuple):
     """All writers have ended, and every transaction is over or has timed out: reads from here on are the last ones.
 
@@ -194,6 +212,7 @@ Event = (
     | Watermarks
     | WholeLog
     | Fault
+    | PowerLoss
     | Rest
 )
 EVENTS: dict[str, type[Any]] = {
@@ -210,6 +229,7 @@ EVENTS: dict[str, type[Any]] = {
     "watermarks": Watermarks,
     "log": WholeLog,
     "fault": Fault,
+    "power-loss": PowerLoss,
     "rest": Rest,
 }
 NAMES = {kind: name for name, kind in EVENTS.items()}

@@ -40,6 +40,18 @@ def transactional(broker: Broker, transactional_id: str, **config: Any) -> Produ
     return producer
 
 
+def initialise(producer: Producer) -> None:
+    """Initialise its transactions, as often as an answer is missing."""
+    while True:
+        try:
+            producer.init_transactions(TIMEOUT_S)
+        except KafkaException as e:
+            if not e.args[0].retriable():
+                raise
+        else:
+            return
+
+
 @contextmanager
 def consumer_of(broker: Broker, group_id: str, **config: Any) -> Iterator[Consumer]:
     defaults = {

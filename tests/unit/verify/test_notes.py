@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fencepost.verify.history import Header as HistoryHeader
-from fencepost.verify.history import TxnOutcome, decode, encode_header
-from fencepost.verify.workload.notes import Notes, Unfinished
+from fencepost.verify.history import Poll, TxnOutcome, decode, encode_header
+from fencepost.verify.workload.notes import Notes, Unfinished, now
+from fencepost.verify.workload.producer import key_of
 
 
 def test_a_successor_finds_the_transaction_that_was_left_unfinished(tmp_path: Path) -> None:
@@ -49,3 +50,16 @@ def test_a_successor_continues_after_a_line_that_was_cut_off(tmp_path: Path) -> 
     header = encode_header(HistoryHeader(1, {}, {})).encode()
     _, events = decode([header, *path.read_bytes().splitlines(keepends=True)])
     assert [event.txn for event in events] == [0, 1]  # type: ignore[union-attr]
+
+
+def test_a_reader_that_was_killed_is_continued_behind_its_last_record(tmp_path: Path) -> None:
+    reader = Notes(tmp_path / "part", "r")
+    for offset in (4, 7):
+        reader.note(Poll(now(), "r", "tea", 1, [(offset, "w:0:0"), (offset + 1, "w:0:1")]))
+    reader.note(Poll(now(), "r", "cup", 0, []))
+    assert Notes(tmp_path / "part", "r").last_read == {("tea", 1): 9}
+
+
+def test_each_writer_has_keys_of_its_own() -> None:
+    assert [key_of(f"w:7:{place}") for place in (0, 5, 6)] == ["w/0", "w/5", "w/0"]
+    assert key_of("v:7:0") != key_of("w:7:0")

@@ -25,7 +25,7 @@ def judge_file(file: str, html: str | None, as_json: bool) -> None:
     """Write the report on a history to stdout, and with `html` to a file. Fails if there are anomalies."""
     from fencepost.cli.output import write
 
-    report = _judged(file)
+    report = judged(file)
     if html is not None:
         _write_page(report, html)
     write(report, blocks_of, as_json)
@@ -37,7 +37,8 @@ def judge_file(file: str, html: str | None, as_json: bool) -> None:
     say(f"no anomaly: {_size(report)}")
 
 
-def _judged(file: str) -> VerifyReport:
+def judged(file: str) -> VerifyReport:
+    """The report on the history in a file. Raises Failure."""
     from fencepost.verify.history import NotAHistory, decode
     from fencepost.verify.report.document import judge
 

@@ -17,7 +17,7 @@ from fencepost.demo.refunds.settlements import Settlement, due, plan_transaction
 from fencepost.demo.refunds.verdict import Found
 from fencepost.demo.refunds.watcher import Watcher
 from fencepost.demo.report import DemoFailed
-from fencepost.demo.topics import QUIET, SEE_LOG, Offsets, Topics
+from fencepost.demo.topics import QUIET, SEE_LOG, Offsets, Seen, Topics
 
 PARTITIONS = 3
 LOCAL_MASTER = "local[2]"
@@ -109,6 +109,10 @@ class Pipeline:
         """The number of refunds in the log that read_committed readers do not see yet."""
         ends, stable = self._outputs.ends(), self._outputs.ends(committed=True)
         return sum(ends[where] - stable[where] for where in ends if where[0] == self.refunds)
+
+    def inputs(self) -> list[Seen]:
+        """The committed settlements, as a reader finds them."""
+        return self._inputs.read(dict.fromkeys(self._inputs.await_stable(), 0), committed=True)
 
     def found(self, watcher: Watcher) -> Found:
         """The results, after the job has ended."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fencepost.verify.checkers.anomaly import Anomaly
+from fencepost.verify.checkers.cleanup import check_compacted, check_retained
 from fencepost.verify.checkers.cycles import check_read_cycles, check_write_cycles
 from fencepost.verify.checkers.index import Index
+from fencepost.verify.checkers.inputs import check_output_order, check_sources
 from fencepost.verify.checkers.late_end_txn import name_late_end_txns
 from fencepost.verify.checkers.offsets import check_offsets
 from fencepost.verify.checkers.order import check_offsets_agree, check_send_order
@@ -29,7 +31,8 @@ from fencepost.verify.checkers.records import (
 
 CHECKERS: tuple[Callable[[Index], Iterable[Anomaly]], ...] = (
     *(check_lost, check_torn, check_aborted_reads, check_precommitted_reads, check_duplicates, check_invented),
-    *(check_send_order, check_offsets_agree, check_polls, check_offsets),
+    *(check_compacted, check_retained, check_sources),
+    *(check_send_order, check_output_order, check_offsets_agree, check_polls, check_offsets),
     *(check_epochs, check_fenced, check_last_stable_offsets, check_read_cycles, check_write_cycles),
 )
 

@@ -18,6 +18,7 @@ from fencepost.verify.history import (
     Init,
     NotAHistory,
     Poll,
+    PowerLoss,
     Rest,
     Send,
     SendOffsets,
@@ -66,6 +67,7 @@ class Arranging:
             Watermarks: self._take_watermarks,
             WholeLog: self._take_log,
             Fault: index.faults.append,
+            PowerLoss: index.power_losses.append,
             Rest: self._take_rest,
         }
 
@@ -127,9 +129,11 @@ class Arranging:
             self.index.last_polls.setdefault((event.topic, event.partition), []).append(event)
 
     def _take_committed(self, event: Committed) -> None:
-        if self.index.rest is not None:
-            for topic, partition, offset in event.offsets:
-                self.index.committed[event.group, topic, partition] = (offset, event)
+        if self.index.rest is None:
+            self.index.answers.append(event)
+            return
+        for topic, partition, offset in event.offsets:
+            self.index.committed[event.group, topic, partition] = (offset, event)
 
     def _take_watermarks(self, event: Watermarks) -> None:
         if self.index.rest is not None:
@@ -139,5 +143,8 @@ class Arranging:
         self.index.logs[event.topic, event.partition].append(event)
 
     def _take_rest(self, event: Rest) -> None:
-        self.index.rest = event
-        self.index.last_polls.clear()
+        """A run may rest several times: what was read at the last one counts."""
+        index = self.index
+        index.rest = event
+        for found in (index.last_polls, index.logs, index.watermarks, index.committed):
+            found.clear()

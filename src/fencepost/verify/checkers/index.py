@@ -23,6 +23,7 @@ from fencepost.verify.history import (
     Header,
     Init,
     Poll,
+    PowerLoss,
     Rest,
     Send,
     SendOffsets,
@@ -111,7 +112,9 @@ class Index:
         self.seen: dict[str, tuple[Poll, int]] = {}
         self.logs: dict[Where, list[WholeLog]] = defaultdict(list)
         self.faults: list[Fault] = []
+        self.power_losses: list[PowerLoss] = []
         self.rest: Rest | None = None
+        self.answers: list[Committed] = []  # Before the first Rest.
         # The last answers after Rest.
         self.watermarks: dict[Where, Watermarks] = {}
         self.committed: dict[GroupWhere, tuple[int, Committed]] = {}
@@ -128,6 +131,18 @@ class Index:
             return txn.outcome
         return TxnOutcome.COMMITTED if value in self.acks else TxnOutcome.UNKNOWN
 
+    def is_binding(self, ack: Acked) -> bool:
+        """Whether the broker must keep a record that it acknowledged. A power loss excuses it before the commit."""
+        if not self.power_losses:
+            return True
+        send = self.sends.get(ack.value)
+        txn = self.txn_of(send) if send is not None else None
+        return txn is not None and txn.outcome is TxnOutcome.COMMITTED
+
+    def keeps_all(self, topic: str) -> bool:
+        """Whether a topic has every committed record for ever."""
+        return topic not in self.header.cleanup
+
     def entries(self, where: Where) -> Iterator[tuple[int, str, str, int, int]]:
         """The log of a partition: offset, kind, value, producer id and epoch."""
         for event in self.logs.get(where, ()):
@@ -136,7 +151,11 @@ class Index:
     @cached_property
     def places(self) -> dict[str, Place]:
         """Where each record is: as the log says, or a read_committed reader, or the acknowledgement."""
-        found = {value: (ack.topic, ack.partition, ack.offset) for value, ack in self.acks.items() if ack.offset >= 0}
+        found = {
+            value: (ack.topic, ack.partition, ack.offset)
+            for value, ack in self.acks.items()
+            if ack.offset >= 0 and self.is_binding(ack)
+        }
         for value, (poll, offset) in self.seen.items():
             found[value] = (poll.topic, poll.partition, offset)
         for value, fate in self.fates.items():
@@ -182,7 +201,7 @@ class Index:
 
     def is_missing(self, send: Send) -> bool:
         """Whether every place where a record may be was read at rest, and it was not there."""
-        if send.value in self.visible_at_rest:
+        if send.value in self.visible_at_rest or not self.keeps_all(send.topic):
             return False
         place = self.places.get(send.value)
         if place is None:
@@ -190,12 +209,16 @@ class Index:
         stuck = self.stuck(place[:2])
         return place[:2] in self.at_rest and (stuck is None or place[2] < stuck)
 
+    def is_read(self, where: Where) -> bool:
+        """Whether a partition was read at rest, up to its end."""
+        return where in self.at_rest and self.stuck(where) is None
+
     def _are_read(self, send: Send) -> bool:
         """Whether all partitions that a record without a known place can be in were read, up to their ends."""
         count = self.header.topics.get(send.topic, 0)
         partitions = [send.partition] if send.partition >= 0 else range(count)
         wanted = [(send.topic, partition) for partition in partitions]
-        return bool(wanted) and all(where in self.at_rest and self.stuck(where) is None for where in wanted)
+        return bool(wanted) and all(map(self.is_read, wanted))
 
     def stuck(self, where: Where) -> int | None:
         """The last stable offset of a partition, if it is below the high watermark at rest."""

@@ -25,7 +25,8 @@ _KINDS = (
     AnomalyKind(
         "lost-write",
         "lost write",
-        "The broker confirmed a record, or a reader got it, and in the end it is not in the log.",
+        "The broker confirmed a record, or a reader got it, and in the end it is not in the log. In a compacted topic, "
+        "neither is a newer one of its key.",
         "the broker's; with acks=1 or an unclean leader election also the settings'",
         "Compare `acks`, `min.insync.replicas` and `unclean.leader.election.enable`. If they are safe, report a bug.",
     ),
@@ -82,7 +83,8 @@ _KINDS = (
     AnomalyKind(
         "offsets-ahead",
         "offsets ahead of outputs",
-        "A group's committed offset is past an input whose output is not there: the input is skipped for ever.",
+        "A group's committed offset is past an input whose output is not there: the input is skipped for ever. Or a "
+        "group was at an offset before the transaction that sent it was asked to commit.",
         "the program's, if it commits offsets outside of its transaction; else the broker's",
         "Send offsets with `send_offsets_to_transaction` only, and turn `enable.auto.commit` off.",
     ),
@@ -145,7 +147,8 @@ _KINDS = (
     AnomalyKind(
         "nonmonotonic-send",
         "out of order",
-        "Records are in the log in another order than the one in which they were sent and acknowledged.",
+        "Records are in the log in another order than the one in which they were sent and acknowledged, or outputs in "
+        "another order than their inputs.",
         "the broker's; without idempotence also the producer's, which may have several requests on their way",
         "Check `enable.idempotence` of the producer. If it is on, report a bug.",
     ),
@@ -159,7 +162,8 @@ _KINDS = (
     AnomalyKind(
         "invented",
         "invented record",
-        "A reader got a record that no writer of this run sent, or got it from another topic or partition.",
+        "A reader got a record that no writer of this run sent, or got it from another topic or partition; or an "
+        "output was made from an input that no reader gets.",
         "usually another program that writes to the topic",
         "Give the run topics of its own. If it has them, report a bug.",
     ),

@@ -1,4 +1,8 @@
-"""The offsets that a group committed in transactions, against the outputs of these transactions. Pure."""
+"""The offsets that a group committed in transactions, against the outputs of these transactions. Pure.
+
+An input without an output may have been filtered. It is accused if a writer made an output of it that is not there, or
+if the header says that its group makes an output of every input.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,38 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fencepost.verify.checkers.anomaly import Anomaly
-from fencepost.verify.checkers.index import GroupWhere, HistoryTxn, Index
-from fencepost.verify.history import Committed, Send, SendOffsets, TxnOutcome
+from fencepost.verify.checkers.index import GroupWhere, HistoryTxn, Index, Place, Where
+from fencepost.verify.history import Committed, Event, Send, SendOffsets, TxnOutcome
 
 
 def check_offsets(index: Index) -> Iterator[Anomaly]:
-    """Groups that are behind or ahead of the outputs, at rest."""
+    """Groups that are behind or ahead of the outputs at rest, and those that were at an offset before its commit."""
     sent: dict[GroupWhere, list[tuple[int, HistoryTxn, SendOffsets]]] = defaultdict(list)
     for txn in index.txns.values():
         for event in txn.offsets:
             for topic, partition, offset in event.offsets:
                 sent[event.group, topic, partition].append((offset, txn, event))
+    yield from _pending(index, sent)
     for where, (offset, answer) in index.committed.items():
         if where in sent:
             yield from _compare(index, where, offset, answer, sent[where])
     yield from _skipped_inputs(index, {where: {txn.by for _, txn, _ in found} for where, found in sent.items()})
+    yield from _never_copied(index)
+
+
+def _pending(index: Index, sent: dict[GroupWhere, list[tuple[int, HistoryTxn, SendOffsets]]]) -> Iterator[Anomaly]:
+    """Answers with an offset whose transaction was not asked to commit it by then, or was aborted."""
+    for answer in index.answers:
+        for topic, partition, offset in answer.offsets:
+            mine = [txn for found, txn, _ in sent.get((answer.group, topic, partition), ()) if found == offset]
+            if mine and not any(_may_count(txn, answer) for txn in mine):
+                what = f"group {answer.group} was at {topic}-{partition} offset {offset}, which only {mine[-1]} sent"
+                yield Anomaly("offsets-ahead", what, (*mine[-1].proof, answer))
+
+
+def _may_count(txn: HistoryTxn, answer: Committed) -> bool:
+    asked = txn.asked
+    return asked is not None and asked.at < answer.at and txn.outcome is not TxnOutcome.ABORTED
 
 
 def _took_effect(index: Index, txn: HistoryTxn) -> bool | None:
@@ -66,6 +87,8 @@ def _skipped_inputs(index: Index, writers: dict[GroupWhere, set[str]]) -> Iterat
             attempts[topic, partition][offset].append(send)
     for where, (position, answer) in index.committed.items():
         group, topic, partition = where
+        if group in index.header.copies:
+            continue
         for offset, sends in attempts.get((topic, partition), {}).items():
             mine = [send for send in sends if send.by in writers.get(where, ())]
             # An output that was confirmed and is missing is lost, and no fault of the offsets.
@@ -74,3 +97,41 @@ def _skipped_inputs(index: Index, writers: dict[GroupWhere, set[str]]) -> Iterat
                 what = f"group {group} is at {topic}-{partition} offset {position}, the input at {offset} has no output"
                 txn = index.txn_of(mine[-1])
                 yield Anomaly("offsets-ahead", what, (*(txn.proof if txn is not None else ()), mine[-1], answer))
+
+
+def _never_copied(index: Index) -> Iterator[Anomaly]:
+    """Inputs below the offset of a group that makes an output of every input, and of which it has none."""
+    attempts: dict[tuple[str, Place], list[Send]] = defaultdict(
+        list
+    )  # By topic of the outputs, and place of the input.
+    targets = set(index.header.copies.values())
+    for send in index.sends.values() if targets else ():
+        if send.source is not None and send.topic in targets:
+            topic, partition, offset = send.source
+            attempts[send.topic, (topic, partition, offset)].append(send)
+    for (group, topic, partition), (position, answer) in index.committed.items():
+        target = index.header.copies.get(group)
+        if target is None or not _is_known(index, (topic, partition), target):
+            continue
+        for value, offset in index.at_rest[topic, partition].items():
+            mine = attempts.get((target, (topic, partition, offset)), [])
+            # An output that was confirmed and is missing is lost, and no fault of the offsets.
+            is_done = any(
+                send.value in index.visible_at_rest or index.outcome_of(send.value) is TxnOutcome.COMMITTED
+                for send in mine
+            )
+            if offset < position and not is_done:
+                what = f"group {group} is at {topic}-{partition} offset {position}, {value} at {offset} has no output"
+                txn = index.txn_of(mine[-1]) if mine else None
+                proof = (*(txn.proof if txn is not None else ()), *mine[-1:])
+                yield Anomaly("offsets-ahead", what, (*_seen(index, value), *proof, answer))
+
+
+def _is_known(index: Index, source: Where, target: str) -> bool:
+    """Whether the inputs of a partition, and all outputs in a topic, were read at rest."""
+    partitions = range(index.header.topics.get(target, 0))
+    return index.is_read(source) and all(index.is_read((target, partition)) for partition in partitions)
+
+
+def _seen(index: Index, value: str) -> tuple[Event, ...]:
+    return (index.seen[value][0],) if value in index.seen else ()

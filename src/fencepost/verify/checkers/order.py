@@ -21,7 +21,7 @@ def check_send_order(index: Index) -> Iterator[Anomaly]:
     for event in index.events:
         if isinstance(event, Acked):
             where = (event.topic, event.partition)
-            if where not in acked or acked[where].offset < event.offset:
+            if index.is_binding(event) and (where not in acked or acked[where].offset < event.offset):
                 acked[where] = event
         elif isinstance(event, Send) and (place := index.places.get(event.value)) is not None:
             where, offset = place[:2], place[2]
@@ -51,12 +51,13 @@ def _out_of_order(
 def check_offsets_agree(index: Index) -> Iterator[Anomaly]:
     """Offsets for which acknowledgements, reads and the log have different records."""
     records: dict[Where, dict[int, tuple[str, Event]]] = {}
+    passing = _passing_polls(index)
     for event in index.events:
         if isinstance(event, Acked):
-            if event.offset < 0:  # The client does not know it.
+            if event.offset < 0 or not index.is_binding(event):  # Below 0, the client does not know it.
                 continue
             found = [(event.offset, event.value)]
-        elif isinstance(event, Poll):
+        elif isinstance(event, Poll) and id(event) not in passing:
             found = event.records  # type: ignore[assignment]
         else:
             continue
@@ -71,6 +72,15 @@ def check_offsets_agree(index: Index) -> Iterator[Anomaly]:
             for offset, kind, value, _, _ in log.entries:
                 if kind == "data" and offset in known and known[offset][0] != value:
                     yield _disagree(where, offset, known[offset], (value, log))
+
+
+def _passing_polls(index: Index) -> set[int]:
+    """The polls, by their identities, whose records a power loss may have taken: those that read uncommitted ones."""
+    if not index.power_losses:
+        return set()
+    committed = {id(poll) for poll in index.committed_polls}
+    polls = {id(event) for events in index.readings.values() for event in events if isinstance(event, Poll)}
+    return polls - committed
 
 
 def _disagree(where: Where, offset: int, first: tuple[str, Event], second: tuple[str, Event]) -> Anomaly:

@@ -1,7 +1,8 @@
 """What a reader gets, one poll after the other: no offset twice, and no record left out. Pure.
 
 The records of a partition are those that any read of the same isolation returned. A record that no reader got is lost,
-and not skipped.
+and not skipped. After a power loss, read_uncommitted readers need not get more than the committed records. A topic that
+does not keep every record may have had fewer of them at a later read.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def check_polls(index: Index) -> Iterator[Anomaly]:
                     what = f"{by} got {topic}-{partition} offset {offset} ({value}), its position was {position}"
                     yield Anomaly("nonmonotonic-poll", what, (*_before(last), event))
                     continue
-                if position is not None and position < offset:
-                    for skipped in offsets[bisect_left(offsets, position) : bisect_left(offsets, offset)]:
+                if position is not None:
+                    for skipped in _between(offsets, position, offset):
                         yield _skipped(
                             index, by, where, (skipped, values[skipped]), offset, got, (*_before(last), event)
                         )
@@ -51,7 +52,16 @@ def check_polls(index: Index) -> Iterator[Anomaly]:
                 send = index.sends.get(value)
                 if send is not None and send.txn is not None:
                     got[send.by, send.txn] = value
+            if position is not None and position < event.position:
+                for skipped in _between(offsets, position, event.position):
+                    found = (skipped, values[skipped])
+                    yield _skipped(index, by, where, found, event.position, got, (*_before(last), event))
+                position = event.position
             last = event
+
+
+def _between(offsets: list[int], first: int, end: int) -> list[int]:
+    return offsets[bisect_left(offsets, first) : bisect_left(offsets, end)] if first < end else []
 
 
 def _before(last: Assign | Poll | None) -> tuple[Assign | Poll, ...]:
@@ -62,16 +72,21 @@ def _known_records(index: Index) -> tuple[dict[Where, Known], dict[Where, Known]
     """The records that read_committed readers should get, and those that are there for read_uncommitted ones."""
     committed: dict[Where, dict[int, str]] = defaultdict(dict)
     for poll in index.committed_polls:
+        if not index.keeps_all(poll.topic):
+            continue
         found = committed[poll.topic, poll.partition]
         for offset, value in poll.records:
             if offset not in found and _may_be_read(index, value):
                 found[offset] = value
+    in_order = _sorted(committed)
+    if index.power_losses:
+        return in_order, in_order
     everything: dict[Where, dict[int, str]] = defaultdict(dict)
     for (_, topic, partition), events in index.readings.items():
         for event in events:
-            if isinstance(event, Poll):
+            if isinstance(event, Poll) and index.keeps_all(topic):
                 everything[topic, partition].update(event.records)  # type: ignore[arg-type]
-    return _sorted(committed), _sorted(everything)
+    return in_order, _sorted(everything)
 
 
 def _may_be_read(index: Index, value: str) -> bool:

@@ -20,13 +20,16 @@ def check_lost(index: Index) -> Iterator[Anomaly]:
     """Records that the broker confirmed, or that a reader got, and that are not there at rest."""
     for txn in index.txns.values():
         missing = [send for send in txn.sends if index.is_missing(send)]
-        if missing and txn.outcome is TxnOutcome.COMMITTED and len(missing) == len(txn.sends):
-            what = f"all records of {txn} are missing at rest: {_values(missing)}"
+        # If others of its records are there, it is torn, which is another checker's.
+        if missing and txn.outcome is TxnOutcome.COMMITTED and not _is_there(index, txn):
+            what = f"no record of {txn} is there at rest: {_values(missing)}"
             yield Anomaly("lost-write", what, _proof(index, txn, missing))
     for send in index.sends.values():
-        if send.txn is None and send.value in index.acks and index.is_missing(send):
-            what = f"{send.value} was acknowledged at {_place(index.places[send.value])}, and is missing at rest"
-            yield Anomaly("lost-write", what, (send, index.acks[send.value], *_rest(index)))
+        ack = index.acks.get(send.value) if send.txn is None else None
+        if ack is not None and index.is_binding(ack) and index.is_missing(send):
+            place = index.places.get(send.value, (ack.topic, ack.partition, ack.offset))
+            what = f"{send.value} was acknowledged at {_place(place)}, and is missing at rest"
+            yield Anomaly("lost-write", what, (send, ack, *_rest(index)))
     yield from _vanished(index)
 
 
@@ -36,11 +39,14 @@ def _vanished(index: Index) -> Iterator[Anomaly]:
         if send is None or index.outcome_of(value) is not TxnOutcome.UNKNOWN or not index.is_missing(send):
             continue
         txn = index.txn_of(send)
-        # If others of its records are still there, it is torn, which is another checker's.
-        if txn is None or all(index.is_missing(other) for other in txn.sends):
+        if txn is None or not _is_there(index, txn):
             of = f" of {txn}" if txn is not None else ""
             what = f"{value}{of} was read at {_place((poll.topic, poll.partition, offset))}, and is missing at rest"
             yield Anomaly("lost-write", what, (send, poll, *_rest(index)))
+
+
+def _is_there(index: Index, txn: HistoryTxn) -> bool:
+    return any(send.value in index.visible_at_rest for send in txn.sends)
 
 
 def check_torn(index: Index) -> Iterator[Anomaly]:

@@ -5,19 +5,16 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from fencepost.child import start_whole
-from fencepost.faults.parsing import parse_line
 from fencepost.tap.running import TapThread
 from fencepost.verify.history import Fault
-from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, KILL, NETWORK, PAUSE, ZOMBIE, FaultAction
+from fencepost.verify.nemesis.means import TapFault, UserCommand
+from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, KILL, NEMESIS, NETWORK, PAUSE, ZOMBIE, FaultAction
 from fencepost.verify.workload.notes import now
 
-BY = "nemesis"
 COMMAND_LIMIT_S = 120.0
 
 
@@ -73,13 +70,13 @@ class Nemesis:
         self._running.remove(running)
         what = running.end()
         if what:
-            self._note(Fault(running.began, BY, what, (now() - running.began) / 1e9))
+            self._note(Fault(running.began, NEMESIS, what, (now() - running.began) / 1e9))
 
     def _begin(self, action: FaultAction, at_s: float) -> None:
         began, until_s = now(), at_s + action.seconds
         if action.kind == KILL:
             self._clients.kill(action.what)
-            self._note(Fault(began, BY, f"killed {action.what}"))
+            self._note(Fault(began, NEMESIS, f"killed {action.what}"))
         elif action.kind == PAUSE:
             if self._clients.pause(action.what):
                 self._go_on(action, began, lambda at: at >= until_s, lambda: self._resumed(action.what))
@@ -89,8 +86,8 @@ class Nemesis:
             if is_replaced is not None:
                 self._go_on(action, began, lambda at: at >= until_s and is_replaced(), lambda: self._let_go(name))
         elif action.kind in (NETWORK, ERRORS):
-            number = self._tap.call(lambda: self._tap.tap.add_fault(parse_line(action.what)))
-            self._go_on(action, began, lambda at: at >= until_s, lambda: self._cleared(number, action.what))
+            fault = TapFault(self._tap, action.what)
+            self._go_on(action, began, lambda at: at >= until_s, lambda: self._cleared(fault, action.what))
         else:
             assert action.kind == COMMAND, action
             self._run(action, began)
@@ -106,29 +103,11 @@ class Nemesis:
         self._clients.let_zombie_go(name)
         return f"replaced {name} while it was paused"
 
-    def _cleared(self, number: int, words: str) -> str:
-        hits = self._tap.call(lambda: self._tap.tap.faults.hits(number))
-        self._tap.call(lambda: self._tap.tap.remove_fault(number))
+    def _cleared(self, fault: TapFault, words: str) -> str:
+        hits = fault.end()
         return f"{words} ({hits} times)" if hits else ""
 
     def _run(self, action: FaultAction, began: int) -> None:
-        process = start_whole(
-            lambda: subprocess.Popen(
-                action.what,
-                shell=True,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                process_group=0,
-            )
-        )
+        command = UserCommand(action.what)
         limit = time.monotonic() + COMMAND_LIMIT_S
-
-        def end() -> str:
-            if process.poll() is None:
-                process.kill()
-            _, said = process.communicate()
-            last = said.decode(errors="replace").strip().splitlines()[-1:] if process.returncode else []
-            return f"{action.what} (exit code {process.returncode}{''.join(f': {line}' for line in last)})"
-
-        self._go_on(action, began, lambda _: process.poll() is not None or time.monotonic() > limit, end)
+        self._go_on(action, began, lambda _: command.is_over or time.monotonic() > limit, command.end)

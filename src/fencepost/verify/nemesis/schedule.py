@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 NETWORK, ERRORS, KILL, PAUSE, ZOMBIE = FAULTS = ("network", "errors", "kill", "pause", "zombie")
 COMMAND = "command"
+NEMESIS = "nemesis"  # Who notes a fault in the history.
 # Between two faults, and before the first one.
 GAP_S = (0.5, 2.5)
 NETWORK_S = (0.5, 3.0)

@@ -5,19 +5,15 @@ The owner calls `step` often. A step never waits: what lasts longer ends in a la
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from fencepost.child import start_whole
-from fencepost.faults.parsing import parse_line
 from fencepost.tap.running import TapThread
 from fencepost.verify.history import Event, Fault
+from fencepost.verify.nemesis.means import TapFault, UserCommand
 from fencepost.verify.pipeline.plan import Disturbance, Kind
-from fencepost.verify.pipeline.program import Program, ended_how
+from fencepost.verify.pipeline.program import Program
 
 NAME = "verifier"
 # Two copies run beside each other for so long after a pause.
@@ -136,15 +132,10 @@ class Disturber:
         return len(links)
 
     def _fault(self, planned: Disturbance, now_s: float) -> None:
-        number = self._tap.call(lambda: self._tap.tap.add_fault(parse_line(planned.fault)))
+        fault = TapFault(self._tap, planned.fault)
         self._say(f"{planned.fault}, for {planned.seconds:.1f} s")
-
-        def end() -> str:
-            hits = self._tap.call(lambda: self._tap.tap.faults.hits(number))
-            self._tap.call(lambda: self._tap.tap.remove_fault(number))
-            return f"{planned.fault}: struck {hits} times"
-
-        self._lasting = _Lasting(now_s, lambda now: now >= now_s + planned.seconds, end)
+        until_s = now_s + planned.seconds
+        self._lasting = _Lasting(now_s, lambda now: now >= until_s, lambda: f"{planned.fault} ({fault.end()} times)")
 
     def _pause(self, now_s: float) -> None:
         """Pause the program until a second copy works; then both run for a while, and the older one is killed."""
@@ -175,19 +166,6 @@ class Disturber:
 
     def _run_command(self, now_s: float) -> None:
         assert self._command is not None
-        command = self._command
-        # Its output goes to stderr: stdout is for the report.
-        process = start_whole(
-            lambda: subprocess.Popen(command, shell=True, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True)
-        )
-        self._say(f"running {command}")
-
-        def end() -> str:
-            code = process.poll()
-            if code is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                return f"`{command}` was stopped: the run ended"
-            return f"`{command}` ended with {ended_how(code)}"
-
-        self._lasting = _Lasting(now_s, lambda now: process.poll() is not None, end)
+        command = UserCommand(self._command)
+        self._say(f"running {self._command}")
+        self._lasting = _Lasting(now_s, lambda now: command.is_over, command.end)

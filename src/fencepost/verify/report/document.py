@@ -25,6 +25,7 @@ from fencepost.verify.history import (
     Header,
     Init,
     Poll,
+    PowerLoss,
     Rest,
     Send,
     SendOffsets,
@@ -231,6 +232,8 @@ def describe(event: Event) -> str:
             return event.what
         case Begin():
             return f"begin transaction {event.txn}"
+        case PowerLoss():
+            return "power was lost"
         case Rest():
             return "all is at rest"
 

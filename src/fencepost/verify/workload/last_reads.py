@@ -14,7 +14,7 @@ from fencepost.protocol.batch import decode_marker
 from fencepost.protocol.records import iter_records
 from fencepost.verify.history import Assign, Committed, Event, Poll, Watermarks, WholeLog
 from fencepost.verify.workload.notes import now
-from fencepost.verify.workload.reading import PAUSE_S, fetch_once
+from fencepost.verify.workload.reading import PAUSE_S, fetch_once, start_of
 
 BY = "last-reader"
 ENTRIES_PER_EVENT = 1000
@@ -57,7 +57,7 @@ def _watermarks(client: KafkaClient, topics: Mapping[str, int]) -> Iterator[tupl
 
 
 def _log(client: KafkaClient, where: NamedPartition, end: int) -> Iterator[Entry]:
-    for header, batch in read_batches(client, where, 0, end):
+    for header, batch in read_batches(client, where, start_of(client, *where), end):
         who = header.producer_id, header.producer_epoch
         if header.is_control:
             marker = decode_marker(batch)

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from fencepost.verify.history import Acked, Init
 from fencepost.verify.workload.notes import Notes, now
-from fencepost.verify.workload.producer import Abortable, Broken, InputPlace
+from fencepost.verify.workload.producer import Abortable, Broken, InputPlace, key_of
 
 REQUEST_MS = 3000
 TXN_TIMEOUT_MS = 15_000
@@ -54,9 +54,8 @@ class RdkafkaProducer:
         self._call(self.producer.begin_transaction)
 
     def send(self, topic: str, partition: int, value: str) -> None:
-        self._call(
-            lambda: self.producer.produce(topic, value.encode(), partition=partition, on_delivery=self._delivered)
-        )
+        key = key_of(value).encode()
+        self._call(lambda: self.producer.produce(topic, value.encode(), key, partition, on_delivery=self._delivered))
 
     def _delivered(self, error: KafkaError | None, message: Any) -> None:
         if error is None:

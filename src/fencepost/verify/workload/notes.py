@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fencepost.verify.history import Begin, End, Event, Send, TxnEnded, TxnOutcome, encode
+from fencepost.verify.workload.producer import key_of
 
 
 class Unfinished(NamedTuple):
@@ -30,7 +31,9 @@ class Notes:
         lines = whole_lines(path.read_bytes())
         # A kill may have cut off the last line.
         os.truncate(self._fd, sum(map(len, lines)))
-        self._last_txn, self.left_behind = find_unfinished(json.loads(line) for line in lines)
+        events = [json.loads(line) for line in lines]
+        self._last_txn, self.left_behind = find_unfinished(events)
+        self.last_read = find_last_read(events)
         self._place = 0
 
     def note(self, event: Event) -> None:
@@ -46,7 +49,7 @@ class Notes:
         """Note that a record is about to be sent; return its value."""
         value = f"{self.by}:{txn}:{self._place}"
         self._place += 1
-        self.note(Send(now(), self.by, txn, value, topic, partition, source))
+        self.note(Send(now(), self.by, txn, value, topic, partition, source, key_of(value)))
         return value
 
     def end(self, txn: int, commit: bool) -> None:
@@ -62,6 +65,15 @@ def now() -> int:
 
 def whole_lines(content: bytes) -> list[bytes]:
     return [line for line in content.splitlines(keepends=True) if line.endswith(b"\n")]
+
+
+def find_last_read(events: Any) -> dict[tuple[str, int], int]:
+    """The offset behind the last record that a reader got of each partition. `events` are JSON objects."""
+    return {
+        (event["topic"], event["partition"]): event["records"][-1][0] + 1
+        for event in events
+        if event["event"] == "poll" and event["records"]
+    }
 
 
 def find_unfinished(events: Any) -> tuple[int, Unfinished | None]:

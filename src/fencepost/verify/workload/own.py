@@ -21,7 +21,7 @@ from fencepost.protocol.messages import ProduceRequest
 from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
 from fencepost.verify.history import Acked, Init
 from fencepost.verify.workload.notes import Notes, now
-from fencepost.verify.workload.producer import Abortable, Broken, InputPlace
+from fencepost.verify.workload.producer import Abortable, Broken, InputPlace, key_of
 from fencepost.verify.workload.reading import fetch_once
 
 TXN_TIMEOUT_MS = 15_000
@@ -94,7 +94,7 @@ class OwnProducer:
         sequence = self._sequences.get(where, 0)
         self._sequences[where] = sequence + len(values)
         batch = encode_batch(
-            [(None, value.encode()) for value in values],
+            [(key_of(value).encode(), value.encode()) for value in values],
             time.time_ns() // 1_000_000,
             identity.producer_id,
             identity.producer_epoch,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+KEYS = 6
+
 
 class Abortable(Exception):
     """The transaction was refused, and this producer can abort it. `error` is Kafka's name."""
@@ -27,8 +29,14 @@ class InputPlace(NamedTuple):
     offset: int
 
 
+def key_of(value: str) -> str:
+    """The key of a record in the workload: each client has a few of its own."""
+    by, _, place = value.split(":")
+    return f"{by}/{int(place) % KEYS}"
+
+
 class TxnProducer(Protocol):
-    """Every method raises Abortable or Broken."""
+    """Every method raises Abortable or Broken. A record has the key that `key_of` finds in its value."""
 
     def init(self) -> None: ...
 

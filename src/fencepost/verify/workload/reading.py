@@ -6,10 +6,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.fetching import fetch_partitions
-from fencepost.client.admin.partitions import READ_COMMITTED, READ_UNCOMMITTED
+from fencepost.client.admin.partitions import EARLIEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.protocol import errors
 from fencepost.verify.history import Assign, Poll
 from fencepost.verify.workload.notes import Notes, now
 
@@ -34,12 +36,20 @@ def fetch_once(
         fetched = found[partition]
         if fetched.error_code:
             client.topic(topic, fresh=True)
-            return FetchedValues((), offset, has_answer=False)
+            # Records that a retention has deleted are passed over, as auto.offset.reset=earliest does.
+            start = start_of(client, topic, partition) if fetched.error_code == errors.OFFSET_OUT_OF_RANGE else 0
+            return FetchedValues((), max(start, offset), has_answer=start > offset)
     except ClientError:
         _refresh(client, topic)
         return FetchedValues((), offset, has_answer=False)
     records, next_offset = fetched.delivered(offset)
     return FetchedValues([(record.offset, (record.value or b"").decode()) for record in records], next_offset)
+
+
+def start_of(client: KafkaClient, topic: str, partition: int) -> int:
+    """The first offset that a partition has."""
+    where = NamedPartition(topic, partition)
+    return list_offsets(client, [where], timestamp=EARLIEST).found.get(where, 0)
 
 
 def _refresh(client: KafkaClient, topic: str) -> None:
@@ -50,13 +60,17 @@ def _refresh(client: KafkaClient, topic: str) -> None:
 
 
 class Follower:
-    """Reads every partition from its beginning on, until it is told to stop."""
+    """Reads every partition from its beginning on, until it is told to stop.
+
+    One that takes the place of another continues behind the last record that the other noted.
+    """
 
     def __init__(self, notes: Notes, settings: Mapping[str, object], isolation: str, topics: Mapping[str, int]) -> None:
         self._notes = notes
         self._client = KafkaClient(settings)
         self._isolation = isolation
-        self._positions = {(topic, index): 0 for topic, count in topics.items() for index in range(count)}
+        places = [(topic, index) for topic, count in topics.items() for index in range(count)]
+        self._positions = {where: notes.last_read.get(where, 0) for where in places}
 
     def run(self, stop: threading.Event) -> None:
         for (topic, partition), offset in self._positions.items():
@@ -75,5 +89,5 @@ class Follower:
             self._positions[topic, partition] = found.next_offset
             if found.records:
                 has_read = True
-                self._notes.note(Poll(now(), self._notes.by, topic, partition, found.records))
+                self._notes.note(Poll(now(), self._notes.by, topic, partition, found.records, found.next_offset))
         return has_read

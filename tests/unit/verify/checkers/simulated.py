@@ -204,7 +204,7 @@ class Run:
 
     @property
     def header(self) -> Header:
-        return Header(self.seed, {"run": "simulated"}, TOPICS)
+        return Header(self.seed, {"run": "simulated"}, TOPICS, copies={GROUP: "cup"})
 
 
 def main() -> None:

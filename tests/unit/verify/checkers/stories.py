@@ -1,10 +1,12 @@
 """Histories as short stories: one line for each event, `CLIENT WORD …`, in the order of time.
 
-w begin 1                  w sends a to tea-0 [of tea-0@4]      w acked a tea-0@7
+w begin 1             w sends a to tea-0 [of tea-0@4 | key k]   w acked a tea-0@7
 w commits 1                w aborts 1                           w ended 1 committed [ERROR]
 w init ID PID EPOCH VERSION        w offsets 1 g tea-0@5        r assign tea-0@0 read_committed
-r reads tea-0: 7=a 8=b             g is tea-0@5                 tea-0 lso 5 hw 9
-log tea-0: 0=a/1.0 1=commit/1.0    fault delay EndTxn           rest
+r reads tea-0: 7=a 8=b [to 12]     g is tea-0@5                 tea-0 lso 5 hw 9
+log tea-0: 0=a/1.0 1=commit/1.0    fault delay EndTxn           power loss          rest
+
+Before the first event, `tea keeps compact` and `g copies cup` are lines of the header.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from fencepost.verify.history import (
     Header,
     Init,
     Poll,
+    PowerLoss,
     Rest,
     Send,
     SendOffsets,
@@ -39,11 +42,22 @@ TOPICS = {"tea": 2, "cup": 2}
 def told(story: str) -> list[Event]:
     """The events of a story. A record that is sent after `begin` is in that transaction."""
     open_txns: dict[str, int] = {}
-    return [_event(at, line.split(), open_txns) for at, line in enumerate(story.strip().splitlines(), 1)]
+    lines = [line.split() for line in story.strip().splitlines()]
+    return [_event(at, words, open_txns) for at, words in enumerate(lines, 1) if not _is_of_header(words)]
+
+
+def header_of(story: str) -> Header:
+    lines = [words for line in story.strip().splitlines() if _is_of_header(words := line.split())]
+    found = {verb: {who: what for who, said, what in lines if said == verb} for verb in ("keeps", "copies")}
+    return Header(1, {}, TOPICS, cleanup=found["keeps"], copies=found["copies"])
+
+
+def _is_of_header(words: list[str]) -> bool:
+    return len(words) == 3 and words[1] in ("keeps", "copies")
 
 
 def found_in(story: str) -> list[Anomaly]:
-    return check_history(arrange(Header(1, {}, TOPICS), told(story)))
+    return check_history(arrange(header_of(story), told(story)))
 
 
 def kinds_in(story: str) -> list[str]:
@@ -77,6 +91,8 @@ def _event(at: int, words: list[str], open_txns: dict[str, int]) -> Event:
     match words:
         case ["rest"]:
             return Rest(at, "main")
+        case ["power", "loss"]:
+            return PowerLoss(at, "main")
         case ["fault", *what]:
             return Fault(at, "main", " ".join(what))
         case ["log", where, *entries]:
@@ -90,6 +106,8 @@ def _event(at: int, words: list[str], open_txns: dict[str, int]) -> Event:
         case [by, "begin", txn]:
             open_txns[by] = int(txn)
             return Begin(at, by, int(txn))
+        case [by, "sends", value, "to", where, "key", key]:
+            return Send(at, by, open_txns.get(by), value, *_where(where), None, key)
         case [by, "sends", value, "to", where, *source]:
             made_from = _place(source[1]) if source else None
             return Send(at, by, open_txns.get(by), value, *_where(where), made_from)
@@ -104,6 +122,8 @@ def _event(at: int, words: list[str], open_txns: dict[str, int]) -> Event:
             return TxnEnded(at, by, int(txn), outcome, *error)
         case [by, "assign", place, isolation]:
             return Assign(at, by, isolation, *_place(place))
+        case [by, "reads", where, *records, "to", position]:
+            return Poll(at, by, *_where(where), [_record(record) for record in records], int(position))
         case [by, "reads", where, *records]:
             return Poll(at, by, *_where(where), [_record(record) for record in records])
     raise AssertionError(f"no event: {' '.join(words)}")

@@ -53,6 +53,25 @@ c sends out-1 to cup-0 of tea-0@4
 c offsets 1 g tea-0@5
 """
 
+COPIED = "g copies cup" + A_COPY + "c commits 1\nc ended 1 committed\n"
+TWO_OF_A_KEY = """
+cup keeps compact
+w begin 1
+w sends a to cup-0 key k
+w sends b to cup-0 key k
+w commits 1
+w ended 1 committed
+"""
+RETAINED = """
+cup keeps delete
+w sends a to cup-0
+w acked a cup-0@0
+w sends b to cup-0
+w acked b cup-0@1
+w sends c to cup-0
+w acked c cup-0@2
+"""
+
 ACCUSED = [
     # Records.
     ("a commit of which nothing is there", "lost-write", A_COMMIT + "rest\nr reads tea-0:\nr reads tea-1:"),
@@ -94,6 +113,51 @@ ACCUSED = [
     ),
     ("a record that no writer sent", "invented", A_COMMIT + "r reads tea-0: 0=a 5=z"),
     ("a record in another partition", "invented", A_COMMIT + "r reads tea-1: 0=a"),
+    (
+        "a commit in doubt that appears after a reader has passed it",
+        "poll-skip",
+        (
+            "w begin 1\nw sends a to tea-0\nw commits 1\nw ended 1 unknown\nv sends b to tea-0\n"
+            "r assign tea-0@0 read_committed\nr reads tea-0: 3=b\nrest\ns reads tea-0: 0=a 3=b"
+        ),
+    ),
+    (
+        "a commit of which only a topic with a retention could have the rest",
+        "lost-write",
+        "cup keeps delete" + A_COMMIT.replace("tea-1", "cup-0") + "rest\nr reads tea-0:\nr reads cup-0:",
+    ),
+    # Topics that do not keep every record.
+    ("a key without its newest record", "lost-write", TWO_OF_A_KEY + "rest\nr reads cup-0: 0=a"),
+    ("a key without any record", "lost-write", TWO_OF_A_KEY + "rest\nr reads cup-0:"),
+    ("a record that is newer than others that are left", "lost-write", RETAINED + "rest\nr reads cup-0: 0=a 2=c"),
+    # Inputs.
+    (
+        "an output of an input that is not there",
+        "invented",
+        A_COPY + "c commits 1\nc ended 1 committed\nrest\nr reads cup-0: 0=out-1\nr reads tea-0: 3=x",
+    ),
+    (
+        "an input that was never copied",
+        "offsets-ahead",
+        COPIED + "rest\nr reads tea-0: 3=x 4=y\nr reads cup-0: 0=out-1\nr reads cup-1:\ng is tea-0@5",
+    ),
+    (
+        "outputs in another order than their inputs",
+        "nonmonotonic-send",
+        COPIED + "d begin 1\nd sends out-2 to cup-0 of tea-0@3\nd commits 1\nd ended 1 committed\n"
+        "rest\nr reads cup-0: 0=out-1 2=out-2",
+    ),
+    # After a power loss.
+    (
+        "a commit that a power loss took",
+        "lost-write",
+        A_COMMIT + "power loss\nrest\nr reads tea-0:\nr reads tea-1:",
+    ),
+    (
+        "an offset of a commit that was used again after a power loss",
+        "inconsistent-offsets",
+        A_COMMIT + "w acked a tea-0@0\npower loss\nv sends c to tea-0\nr reads tea-0: 0=c",
+    ),
     # Order.
     (
         "a record before one that was acknowledged earlier",
@@ -127,6 +191,11 @@ ACCUSED = [
         ),
     ),
     (
+        "a record at the end that a reader passes over",
+        "poll-skip",
+        A_COMMIT + "r assign tea-0@0 read_committed\nr reads tea-0: to 5\nrest\ns reads tea-0: 3=a",
+    ),
+    (
         "a record in the middle of a transaction",
         "G1b",
         AN_ABORT.replace("abort", "commit")
@@ -149,6 +218,11 @@ ACCUSED = [
         "a group at the offset of an aborted transaction",
         "offsets-ahead",
         A_COPY + "c aborts 1\nc ended 1 aborted\nrest\nr reads cup-0:\ng is tea-0@5",
+    ),
+    (
+        "a group at an offset before its commit is asked for",
+        "offsets-ahead",
+        A_COPY + "g is tea-0@5\nc commits 1\nc ended 1 committed",
     ),
     (
         "an input that was skipped, and others after it",
@@ -263,6 +337,43 @@ NOT_ACCUSED = [
         "c offsets 2 g tea-0@5\nc commits 2\nc ended 2 committed\nrest\nr reads cup-0: 2=out-2\n"
         "g is tea-0@5",
     ),
+    ("a key with its newest record", TWO_OF_A_KEY + "rest\nr reads cup-0: 1=b"),
+    (
+        "a key with a newer record of unknown outcome",
+        TWO_OF_A_KEY + "w begin 2\nw sends c to cup-0 key k\nw commits 2\nrest\nr reads cup-0: 3=c",
+    ),
+    ("a topic that has lost its oldest records", RETAINED + "rest\nr reads cup-0: 2=c"),
+    ("a topic that has lost all its records", RETAINED + "rest\nr reads cup-0:"),
+    (
+        "a record that was there for one reader, and not for a later one",
+        RETAINED + "r assign cup-0@0 read_committed\nr reads cup-0: 0=a 1=b 2=c\n"
+        "s assign cup-0@0 read_committed\ns reads cup-0: 1=b 2=c",
+    ),
+    (
+        "inputs that were copied in order, and one that is still to come",
+        COPIED
+        + "d begin 1\nd sends out-2 to cup-0 of tea-0@6\nd offsets 1 g tea-0@7\nd commits 1\nd ended 1 committed\n"
+        "rest\nr reads tea-0: 4=y 6=x 8=z\nr reads cup-0: 0=out-1 2=out-2\nr reads cup-1:\ng is tea-0@7",
+    ),
+    (
+        "outputs of one transaction in any order",
+        "g copies cup" + A_COPY + "c sends out-2 to cup-0 of tea-0@3\nc commits 1\nc ended 1 committed\n"
+        "rest\nr reads cup-0: 0=out-1 1=out-2",
+    ),
+    (
+        "an acknowledged record that a power loss took",
+        "w sends a to tea-0\nw acked a tea-0@3\npower loss\nrest\nr reads tea-0:",
+    ),
+    (
+        "an offset that is used again after a power loss",
+        AN_ABORT + "w acked a tea-0@0\npower loss\nv begin 1\nv sends c to tea-0\nv acked c tea-0@0\nv commits 1\n"
+        "v ended 1 committed\nr reads tea-0: 0=c",
+    ),
+    (
+        "a record that only a read_uncommitted reader got before a power loss",
+        AN_ABORT + "u assign tea-0@0 read_uncommitted\nu reads tea-0: 0=a\npower loss\nv begin 1\nv sends c to tea-0\n"
+        "v commits 1\nv ended 1 committed\nu assign tea-0@0 read_uncommitted\nu reads tea-0: 1=c",
+    ),
     ("records of a topic that the history does not write", "r reads cup-0: 0=x 1=x"),
     (
         "records that are on their way at the same time",
@@ -284,7 +395,12 @@ NOT_ACCUSED = [
         "a fenced producer that notes late that it was initialised",
         "v init t 1 1 2\nv begin 1\nw init t 1 0 2\nv sends a to tea-0\nv acked a tea-0@0",
     ),
-    ("a group that no transaction commits for", "rest\ng is tea-0@5"),
+    ("a group that no transaction commits for", "g is tea-0@5\nrest\ng is tea-0@5"),
+    ("a group at an offset whose commit is on its way", A_COPY + "c commits 1\ng is tea-0@5\nc ended 1 committed"),
+    (
+        "a reader that stops before a record",
+        A_COMMIT + "r assign tea-0@0 read_committed\nr reads tea-0: to 3\nrest\ns reads tea-0: 3=a",
+    ),
     ("epochs that rise", "rest\nlog tea-0: 0=a/1.0 1=commit/1.1 2=b/1.1 3=commit/1.2 4=c/2.0 5=commit/2.1"),
     (
         "a fenced producer that is refused",

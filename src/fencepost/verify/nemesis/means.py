@@ -1,0 +1,61 @@
+"""What a nemesis works with, for a cluster and for a pipeline: faults on the tap, and commands of the user's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+
+from fencepost.child import start_whole
+from fencepost.faults.parsing import parse_line
+from fencepost.tap.running import TapThread
+
+
+class TapFault:
+    """A fault in the words of `fencepost tap`, from now on."""
+
+    def __init__(self, tap: TapThread, words: str) -> None:
+        self._tap = tap
+        self._number: int = tap.call(lambda: tap.tap.add_fault(parse_line(words)))
+
+    def end(self) -> int:
+        """Returns how often it struck."""
+        hits: int = self._tap.call(lambda: self._tap.tap.faults.hits(self._number))
+        self._tap.call(lambda: self._tap.tap.remove_fault(self._number))
+        return hits
+
+
+class UserCommand:
+    """A command in a shell, in a session of its own: Ctrl-C in a terminal does not reach it."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._stderr = tempfile.TemporaryFile(prefix="fencepost-command-")  # noqa: SIM115
+        self._process = start_whole(
+            lambda: subprocess.Popen(
+                command,
+                shell=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._stderr,
+                start_new_session=True,
+            )
+        )
+
+    @property
+    def is_over(self) -> bool:
+        return self._process.poll() is not None
+
+    def end(self) -> str:
+        """How it ended, with its last line if it failed. One that still runs is killed, with all that it started."""
+        if not self.is_over:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._stderr.seek(0)
+        said = self._stderr.read().decode(errors="replace").strip().splitlines()
+        self._stderr.close()
+        last = said[-1:] if self._process.returncode else []
+        return f"{self._command} (exit code {self._process.returncode}{''.join(f': {line}' for line in last)})"
