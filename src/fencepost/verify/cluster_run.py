@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import IO, Any
+from typing import IO
 
 from fencepost.client.admin.topics import create_topic, delete_topic
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.client.settings import ClientSettings, parse_settings
+from fencepost.client.settings import parse_settings
 from fencepost.faults.fault import Fault as TapFault
 from fencepost.faults.parsing import parse_line
 from fencepost.tap.proxy import Proxy
@@ -24,8 +24,9 @@ from fencepost.verify.nemesis.carrying_out import BY as NEMESIS
 from fencepost.verify.nemesis.carrying_out import Nemesis
 from fencepost.verify.nemesis.schedule import schedule
 from fencepost.verify.workload.last_reads import BY, await_rest, last_reads
+from fencepost.verify.workload.logins import client_settings
 from fencepost.verify.workload.notes import now
-from fencepost.verify.workload.plan import LIBRDKAFKA, ClientPlan, Plan, make_plan, successor_of
+from fencepost.verify.workload.plan import JAVA, ClientPlan, Plan, make_plan, successor_of
 from fencepost.verify.workload.process import ClientProcess
 
 TICK_S = 0.05
@@ -37,7 +38,6 @@ STOP_S = 30.0
 SECOND_STOP_S = 60.0
 # For transactions that only their timeout can end, and the coordinator's pauses between two looks at them.
 REST_S = 30.0
-REQUEST_TIMEOUT_MS = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,8 @@ class RunOptions:
     command_every_s: float = 10.0
     replication_factor: int = -1
     keep: bool = False
+    transaction_version: int = 1  # Of the cluster.
+    java: Sequence[str] = ()  # The command of a Java client.
 
 
 @dataclass(slots=True)
@@ -205,7 +207,11 @@ class Fleet:
         self._progress: dict[str, tuple[int, float]] = {}  # The size of each part, and since when it has it.
 
     def _process(self, plan: ClientPlan) -> ClientProcess:
-        settings = client_settings(plan.kind, self._options.settings, self._address, plan.name)
+        options = self._options
+        settings = client_settings(plan.kind, options.settings, self._address, plan.name)
+        if plan.kind == JAVA:
+            version = options.transaction_version
+            settings = {"command": list(options.java), "library": settings, "transaction_version": version}
         return ClientProcess(plan, settings, self._options.seed, self._folder)
 
     @property
@@ -309,32 +315,3 @@ class Fleet:
         deadline = time.monotonic() + seconds
         for client in clients:
             client.ends_within(deadline - time.monotonic())
-
-
-def client_settings(kind: str, given: Mapping[str, str], address: str, name: str) -> dict[str, Any]:
-    """The settings of a client that connects to the tap, which speaks TLS with the cluster; logins pass through."""
-    parsed = parse_settings(given)
-    if kind == LIBRDKAFKA:
-        return _of_librdkafka(parsed, address, name)
-    kept = {key: value for key, value in given.items() if not key.startswith("ssl.")}
-    kept |= {"bootstrap.servers": address, "client.id": name, "security.protocol": _without_tls(parsed.protocol)}
-    return kept | {"request.timeout.ms": str(REQUEST_TIMEOUT_MS)}
-
-
-def _of_librdkafka(parsed: ClientSettings, address: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "bootstrap.servers": address,
-        "client.id": name,
-        "security.protocol": _without_tls(parsed.protocol),
-    }
-    if parsed.sasl_mechanism is not None:
-        found |= {
-            "sasl.mechanism": parsed.sasl_mechanism,
-            "sasl.username": parsed.username,
-            "sasl.password": parsed.password,
-        }
-    return found
-
-
-def _without_tls(protocol: str) -> str:
-    return "SASL_PLAINTEXT" if protocol.startswith("SASL") else "PLAINTEXT"
