@@ -21,12 +21,13 @@ from fencepost.cli.output import as_text
 from fencepost.cli.verify.judging import blocks_of, judged
 from fencepost.client.client import KafkaClient
 from fencepost.testing import Broker
-from fencepost.verify.cluster_run import REST_S, client_settings, write_history
+from fencepost.verify.cluster_run import REST_S, write_history
 from fencepost.verify.history import Event, Fault, Header, PowerLoss, Rest
 from fencepost.verify.nemesis.schedule import NEMESIS
 from fencepost.verify.report.document import VerifyReport
 from fencepost.verify.workload.fleet import Fleet
 from fencepost.verify.workload.last_reads import BY, await_rest, last_reads
+from fencepost.verify.workload.logins import client_settings
 from fencepost.verify.workload.notes import now
 from fencepost.verify.workload.plan import LIBRDKAFKA, OWN_V2, ClientPlan
 from tests.crash import killing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
@@ -12,7 +13,11 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 SOURCE, *TARGETS = sys.argv[1:]
 GROUP = "tills"
-BOOTSTRAP = {"bootstrap.servers": os.environ["FENCEPOST_BOOTSTRAP"]}
+# A test sets $GALLERY_SETTINGS for a cluster that wants a login.
+BOOTSTRAP = {
+    "bootstrap.servers": os.environ["FENCEPOST_BOOTSTRAP"],
+    **json.loads(os.environ.get("GALLERY_SETTINGS", "{}")),
+}
 CONSUMER = {
     **BOOTSTRAP,
     "group.id": GROUP,

@@ -14,6 +14,7 @@ import click
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Unanswered, cluster_options, with_hint
 from fencepost.cli.streams import say
+from fencepost.cli.tap_certificate import certificate_options
 from fencepost.diagnose.words import counted
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ COLOURS = {"ok": "green", "committed": "green", "aborted": "red", "error": "red"
 @click.option("--fetches", is_flag=True, help="Also show the fetches of read_committed readers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @click.option("--output", metavar="FILE", help="Append the lines to FILE instead of stdout.")
-@click.option("--certificate", metavar="FILE", help="Speak TLS with clients, with this certificate chain (PEM).")
-@click.option("--key", metavar="FILE", help="The private key of --certificate (PEM), if it is in a file of its own.")
+@certificate_options
 @cluster_options
 def tap(
     listen: str,
@@ -54,8 +54,7 @@ def tap(
     fetches: bool,
     as_json: bool,
     output: str | None,
-    certificate: str | None,
-    key: str | None,
+    client_tls: ssl.SSLContext | None,
     cluster: ClusterOptions,
 ) -> None:
     """Show the transactions of any clients on the wire, and cause faults
@@ -86,7 +85,6 @@ def tap(
 
     address = parse_address(listen)
     set_faults = [(line, _parsed(line)) for line in faults]
-    client_tls = _client_tls(certificate, key)
     try:
         settings = parse_settings(cluster.settings())
         with _lines_to(output) as stream, _shown(stream, as_json) as show:
@@ -128,19 +126,6 @@ def _parsed(line: str) -> Fault:
     except BadFault as e:
         problem, hint = with_hint(str(e), EXAMPLE)
         raise WrongUse(f"--fault: {problem}", hint) from None
-
-
-def _client_tls(certificate: str | None, key: str | None) -> ssl.SSLContext | None:
-    if certificate is None:
-        if key is not None:
-            raise WrongUse("--key without --certificate", "name the certificate with --certificate FILE")
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as e:
-        raise WrongUse(f"--certificate {certificate} cannot be used: {e}", "both files have to be PEM") from None
-    return context
 
 
 @contextmanager

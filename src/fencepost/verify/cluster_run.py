@@ -13,7 +13,7 @@ from typing import IO, Any
 from fencepost.client.admin.topics import create_topic, delete_topic
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.client.settings import ClientSettings, parse_settings
+from fencepost.client.settings import parse_settings
 from fencepost.faults.fault import Fault as TapFault
 from fencepost.faults.parsing import parse_line
 from fencepost.tap.proxy import Proxy
@@ -24,13 +24,13 @@ from fencepost.verify.nemesis.carrying_out import Nemesis
 from fencepost.verify.nemesis.schedule import NEMESIS, schedule
 from fencepost.verify.workload.fleet import TICK_S, Fleet
 from fencepost.verify.workload.last_reads import BY, await_rest, last_reads
+from fencepost.verify.workload.logins import client_settings
 from fencepost.verify.workload.notes import now
-from fencepost.verify.workload.plan import LIBRDKAFKA, Plan, make_plan
+from fencepost.verify.workload.plan import JAVA, ClientPlan, Plan, make_plan
 
 REPORT_EVERY_S = 10.0
 # For transactions that only their timeout can end, and the coordinator's pauses between two looks at them.
 REST_S = 30.0
-REQUEST_TIMEOUT_MS = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,8 @@ class RunOptions:
     command_every_s: float = 10.0
     replication_factor: int = -1
     keep: bool = False
+    transaction_version: int = 1  # Of the cluster.
+    java: Sequence[str] = ()  # The command of a Java client.
 
 
 @dataclass(slots=True)
@@ -74,7 +76,7 @@ class ClusterRun:
         with self._topics(client), self._tap() as tap:
             self.clients = Fleet(
                 self.plan.clients,
-                lambda plan: client_settings(plan.kind, self.options.settings, tap.tap.address, plan.name),
+                lambda plan: self._settings_of(plan, tap.tap.address),
                 self.options.seed,
                 self.folder,
                 self._note,
@@ -84,6 +86,17 @@ class ClusterRun:
                 self._read_all(client)
             finally:
                 self.clients.kill_all()
+
+    def _settings_of(self, plan: ClientPlan, address: str) -> Mapping[str, Any]:
+        options = self.options
+        settings = client_settings(plan.kind, options.settings, address, plan.name)
+        if plan.kind != JAVA:
+            return settings
+        return {
+            "command": list(options.java),
+            "library": settings,
+            "transaction_version": options.transaction_version,
+        }
 
     def _work(self, tap: TapThread) -> None:
         began = now()
@@ -200,32 +213,3 @@ def write_history(file: IO[bytes], header: Header, events: Iterable[Event], fold
 def copies_of(plan: Plan) -> dict[str, str]:
     """The groups of the copiers, each with the topic of its outputs."""
     return {client.group_id: client.target for client in plan.clients if client.group_id}
-
-
-def client_settings(kind: str, given: Mapping[str, str], address: str, name: str) -> dict[str, Any]:
-    """The settings of a client that connects to the tap, which speaks TLS with the cluster; logins pass through."""
-    parsed = parse_settings(given)
-    if kind == LIBRDKAFKA:
-        return _of_librdkafka(parsed, address, name)
-    kept = {key: value for key, value in given.items() if not key.startswith("ssl.")}
-    kept |= {"bootstrap.servers": address, "client.id": name, "security.protocol": _without_tls(parsed.protocol)}
-    return kept | {"request.timeout.ms": str(REQUEST_TIMEOUT_MS)}
-
-
-def _of_librdkafka(parsed: ClientSettings, address: str, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "bootstrap.servers": address,
-        "client.id": name,
-        "security.protocol": _without_tls(parsed.protocol),
-    }
-    if parsed.sasl_mechanism is not None:
-        found |= {
-            "sasl.mechanism": parsed.sasl_mechanism,
-            "sasl.username": parsed.username,
-            "sasl.password": parsed.password,
-        }
-    return found
-
-
-def _without_tls(protocol: str) -> str:
-    return "SASL_PLAINTEXT" if protocol.startswith("SASL") else "PLAINTEXT"

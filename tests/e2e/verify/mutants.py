@@ -19,7 +19,9 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from fencepost.broker.coordinator.two_phase_commit import TwoPhaseCommit  # noqa: E402
-from fencepost.machines.partition.partition import Partition  # noqa: E402
+from fencepost.machines.partition import partition  # noqa: E402
+from fencepost.machines.partition.partition import AppendResult, Partition  # noqa: E402
+from fencepost.machines.partition.producers import SentBatch, decide_batch  # noqa: E402
 from fencepost.protocol import errors  # noqa: E402
 from fencepost.protocol.batch import decode_header  # noqa: E402
 from fencepost.testing import Broker  # noqa: E402
@@ -60,12 +62,87 @@ def marker_before_data() -> list[Patch]:
     return [(Partition, "append", append_late)]
 
 
+def _every(method: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a partition that goes wrong now and then, except for the broker's own topics."""
+    numbers = itertools.count(1)
+
+    def sometimes(self: Partition, *args: Any, **given: Any) -> Any:
+        is_internal = self.topic.startswith("__")
+        return (instead if not is_internal and next(numbers) % EVERY == 0 else method)(self, *args, **given)
+
+    return sometimes
+
+
+def batch_lost() -> list[Patch]:
+    """A record batch is acknowledged, and is not in the log. Jepsen: Bufstream 0.1.0, Redpanda 21.10.1."""
+    append = Partition.append
+
+    def lose(self: Partition, records: Any, now_ms: int, **given: Any) -> Any:
+        header = decode_header(records)
+        producer = self.producers.by_id.get(header.producer_id)
+        if producer is None or producer.txn_first_offset < 0 or producer.epoch != header.producer_epoch:
+            return append(self, records, now_ms, **given)
+        end = self.log.end_offset
+        sent = SentBatch(header.base_sequence, header.last_sequence, end, header.max_timestamp)
+        self.producers.apply_batch(
+            header.producer_id, header.producer_epoch, sent, True, end, self.log.end_address, len(records)
+        )
+        return AppendResult(errors.NONE, end, -1, self.log.start_offset)
+
+    return [(Partition, "append", _every(append, lose))]
+
+
+def zero_offsets() -> list[Patch]:
+    """A record batch is acknowledged with offset 0. Jepsen: Bufstream 0.1.0."""
+    append = Partition.append
+
+    def acknowledge_wrongly(self: Partition, *args: Any, **given: Any) -> Any:
+        return append(self, *args, **given)._replace(base_offset=0)
+
+    return [(Partition, "append", _every(append, acknowledge_wrongly))]
+
+
+def duplicates_kept() -> list[Patch]:
+    """A record batch that is sent again is appended again. Jepsen: Redpanda 21.10.1 (its issue 3039)."""
+
+    def decide(producer: Any, epoch: int, first_sequence: int, *rest: Any) -> int:
+        error = decide_batch(producer, epoch, first_sequence, *rest)
+        is_again = producer is not None and producer.epoch == epoch and bool(producer.batches)
+        if error == errors.OUT_OF_ORDER_SEQUENCE_NUMBER and is_again:
+            return errors.NONE if first_sequence <= producer.batches[-1].last_sequence else error
+        return error
+
+    return [(partition, "decide_batch", decide)]
+
+
+def aborted_visible() -> list[Patch]:
+    """Readers are not told which transactions were aborted. Jepsen: Redpanda 21.10.1 (its issue 3036)."""
+    return [(Partition, "_aborted_in", lambda self, offset, records: [])]
+
+
+def fetch_skips() -> list[Patch]:
+    """A fetch begins behind the first batch that it was asked for. Jepsen: Redpanda 21.10.1 (stale messages)."""
+    fetch = Partition.fetch
+
+    def skip(self: Partition, offset: int, *rest: Any) -> Any:
+        found = fetch(self, offset, *rest)
+        following = decode_header(found.records).last_offset + 1 if found.records else self.last_stable_offset
+        return fetch(self, following, *rest) if following < self.last_stable_offset else found
+
+    return [(Partition, "fetch", _every(fetch, skip))]
+
+
 MUTANTS: dict[str, Callable[[], list[Patch]]] = {
     "marker-lost": marker_lost,
     "marker-before-data": marker_before_data,
     "fence-forgotten": bugs.no_epoch_check,
     "lso-too-far": bugs.lso_off_by_one,
     "offsets-without-outputs": bugs.pending_offsets_visible,
+    "batch-lost": batch_lost,
+    "zero-offsets": zero_offsets,
+    "duplicates-kept": duplicates_kept,
+    "aborted-visible": aborted_visible,
+    "fetch-skips": fetch_skips,
 }
 
 

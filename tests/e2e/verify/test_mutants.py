@@ -20,7 +20,14 @@ CAUGHT_AS = {
     "fence-forgotten": {"fenced-write"},
     "lso-too-far": {"precommitted-read", "G1a"},
     "offsets-without-outputs": {"offsets-ahead"},
+    "batch-lost": {"lost-write", "torn-transaction"},
+    "zero-offsets": {"inconsistent-offsets"},
+    "duplicates-kept": {"duplicate"},
+    "aborted-visible": {"G1a"},
+    "fetch-skips": {"poll-skip", "G1b"},
 }
+# Some bugs need more than clients that are replaced.
+WITH = {"duplicates-kept": ("--fault", "duplicate Produce times=20 skip=20")}
 
 
 @pytest.mark.engines
@@ -34,7 +41,7 @@ def test_a_broken_broker_is_caught(mutant: str, tmp_path: Path) -> None:
                 broker.bootstrap_servers,
                 tmp_path / f"{seed}.jsonl",
                 *("--clients", "librdkafka=1,fencepost-v2=1", "--faults", "zombie", "--seconds", SECONDS),
-                *("--seed", str(seed)),
+                *("--seed", str(seed), *WITH.get(mutant, ())),
             )
         took_s = time.monotonic() - began
         if verdict.kinds & CAUGHT_AS[mutant]:

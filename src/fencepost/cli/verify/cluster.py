@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from fencepost.cli.streams import say
 from fencepost.cli.verify.judging import html_option, judge_file
 
 if TYPE_CHECKING:
-    from fencepost.client.client import KafkaClient
+    from fencepost.protocol.transaction_version import TransactionVersion
     from fencepost.verify.cluster_run import ClusterRun, RunOptions
 
 LEAST_SECONDS, MOST_SECONDS = 1.0, 86_400.0
@@ -38,8 +39,15 @@ NONE = "none"
 @click.option(
     "--clients",
     metavar="KIND=N,...",
-    help="The number of writers of each kind: librdkafka (confluent-kafka, transaction version 1), fencepost-v1 and "
-    "fencepost-v2. Each kind has copiers too. Default: all that the cluster and this installation have.",
+    help="The number of writers of each kind: librdkafka (confluent-kafka, transaction version 1), java (Kafka's own "
+    "client), fencepost-v1 and fencepost-v2. Each kind has copiers too. Default: all that the cluster and this "
+    "installation have.",
+)
+@click.option(
+    "--java-clients",
+    metavar="PATH",
+    help="kafka-clients for `java` clients: the libs folder of Apache Kafka, or a class path. Default: "
+    "$KAFKA_HOME/libs. Needs a JDK, in $JAVA_HOME or on the PATH.",
 )
 @click.option(
     "--faults",
@@ -75,6 +83,7 @@ def cluster(
     seconds: float,
     seed: int | None,
     clients: str | None,
+    java_clients: str | None,
     faults: str | None,
     tap_faults: tuple[str, ...],
     nemesis: str | None,
@@ -103,7 +112,9 @@ def cluster(
     """
     from fencepost.cli.demo import stopped_once
     from fencepost.cli.progress import progress_bar
+    from fencepost.client.client import retry
     from fencepost.verify.cluster_run import ClusterRun
+    from fencepost.verify.workload.plan import JAVA
 
     chosen = secrets.randbelow(MOST_SEED) if seed is None else seed
     for line in tap_faults:
@@ -115,10 +126,13 @@ def cluster(
         _write(history, lambda file: None)
     with tempfile.TemporaryDirectory(prefix="fencepost-verify-") as folder:
         with stopped_once(), progress_bar("verify") as (print_line, count), cluster.connect() as client:
+            version = retry(lambda: client.transaction_version, 10.0)
+            reasons = _reasons_against(version, java_clients)
+            writers = _available(reasons) if kinds is None else _possible(reasons, kinds)
             options = _options(
                 cluster,
                 prefix=f"fencepost-verify-{secrets.token_hex(4)}",
-                writers=_available(client, cluster) if kinds is None else _possible(client, cluster, kinds),
+                writers=writers,
                 seconds=seconds,
                 seed=chosen,
                 faults=chosen_faults,
@@ -127,6 +141,8 @@ def cluster(
                 command_every_s=nemesis_every / 1000,
                 replication_factor=-1 if replication_factor is None else replication_factor,
                 keep=keep,
+                transaction_version=int(version),
+                java=_java_command(java_clients, Path(folder)) if JAVA in writers else (),
             )
             run = ClusterRun(options, Path(folder), print_line, lambda at_s: count(int(at_s), int(seconds)))
             print_line(_beginning(options))
@@ -223,42 +239,50 @@ def parse_clients(text: str) -> dict[str, int]:
     return found
 
 
-def _available(client: KafkaClient, cluster: ClusterOptions) -> Mapping[str, int]:
+def _available(reasons: Mapping[str, tuple[str, str]]) -> Mapping[str, int]:
     """The usual number of each kind of client that can work here."""
     from fencepost.verify.workload.plan import WRITERS
 
-    reasons = _reasons_against(client, cluster)
-    for kind, (reason, _) in reasons.items():
-        say(f"without {kind} clients: {reason}")
+    for kind, (reason, hint) in reasons.items():
+        say(f"without {kind} clients: {reason}; {hint}")
     return {kind: count for kind, count in WRITERS.items() if kind not in reasons}
 
 
-def _possible(client: KafkaClient, cluster: ClusterOptions, kinds: Mapping[str, int]) -> Mapping[str, int]:
-    for kind, (reason, hint) in _reasons_against(client, cluster).items():
+def _possible(reasons: Mapping[str, tuple[str, str]], kinds: Mapping[str, int]) -> Mapping[str, int]:
+    for kind, (reason, hint) in reasons.items():
         if kind in kinds:
             raise Failure(f"--clients {kind}: {reason}", hint)
     return kinds
 
 
-def _reasons_against(client: KafkaClient, cluster: ClusterOptions) -> dict[str, tuple[str, str]]:
+def _reasons_against(version: TransactionVersion, java_clients: str | None) -> dict[str, tuple[str, str]]:
     """The kinds of clients that cannot work here, each with the reason and what to do."""
-    from fencepost.client.client import retry
-    from fencepost.client.sasl import OAUTHBEARER
-    from fencepost.client.settings import parse_settings
-    from fencepost.verify.workload.plan import LIBRDKAFKA, OWN_V2
+    from fencepost.verify.workload.java.finding import NoJava, find_java, find_library
+    from fencepost.verify.workload.plan import JAVA, LIBRDKAFKA, OWN_V2
 
     found = {}
     if find_spec("confluent_kafka") is None:
         found[LIBRDKAFKA] = ("not installed: confluent-kafka", "pip install 'fencepost[verify]'")
-    elif parse_settings(cluster.settings()).sasl_mechanism == OAUTHBEARER:
-        found[LIBRDKAFKA] = ("they cannot use the tokens of this login", "name fencepost-v1 or fencepost-v2")
-    version = retry(lambda: client.transaction_version, 10.0)
+    try:
+        find_library(java_clients, os.environ)
+        find_java(os.environ)
+    except NoJava as e:
+        found[JAVA] = (e.problem, e.hint)
     if not version.bumps_epoch:
         found[OWN_V2] = (
             f"the cluster has transaction.version {int(version)}, and they need 2",
             "name other kinds, or upgrade the feature transaction.version",
         )
     return found
+
+
+def _java_command(java_clients: str | None, folder: Path) -> list[str]:
+    from fencepost.verify.workload.java.finding import NoJava, compiled, find_java, find_library
+
+    try:
+        return compiled(find_library(java_clients, os.environ), find_java(os.environ), folder)
+    except NoJava as e:
+        raise Failure(e.problem, e.hint) from None
 
 
 def _check_fault(line: str) -> None:

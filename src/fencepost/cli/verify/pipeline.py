@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import signal
+import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import click
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Duration, Unanswered, as_json_option, cluster_options
 from fencepost.cli.streams import say
+from fencepost.cli.tap_certificate import certificate_options
 from fencepost.cli.verify.judging import html_option, judge_file
 
 if TYPE_CHECKING:
@@ -108,6 +110,7 @@ SECONDS = Duration(1, 100)
 @html_option
 @as_json_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@certificate_options
 @cluster_options
 def pipeline(
     command: tuple[str, ...],
@@ -116,15 +119,17 @@ def pipeline(
     log: str | None,
     html: str | None,
     as_json: bool,
+    client_tls: ssl.SSLContext | None,
     **given: Any,
 ) -> None:
     """Disturb a program that makes outputs of inputs, and count what came out
 
     COMMAND is any program that reads --input and writes to each --output: a service, Kafka Streams, Flink, Spark. It
     connects to the address that replaces {bootstrap} in COMMAND, which $FENCEPOST_BOOTSTRAP has too: a tap in front of
-    the cluster. The verifier feeds numbered inputs, kills the program and starts it again, pauses it while a second
-    copy runs, cuts its connections, and delays and loses replies. Then it waits for the last outputs, stops the
-    program, and reads as a read_committed consumer does.
+    the cluster. The program's login passes through, and with --certificate the program has to speak TLS. The verifier
+    feeds numbered inputs, kills the program and starts it again, pauses it while a second copy runs, cuts its
+    connections, and delays and loses replies. Then it waits for the last outputs, stops the program, and reads as a
+    read_committed consumer does.
 
     Each committed input must have exactly one output in each output topic, an aborted input none, and the offsets of
     --group must be those of the inputs that have outputs. Exit codes: 0 this holds, 1 it does not. The topics must
@@ -149,7 +154,7 @@ def pipeline(
     try:
         with cluster.connect() as client, _signals_as_interrupts():
             _check_topics(client, (options.input, *options.outputs))
-            play_pipeline(client, options, command, where, log_file, say)
+            play_pipeline(client, options, command, where, log_file, say, client_tls)
         is_played = True
         judge_file(str(where), html, as_json)
         is_right = True

@@ -15,6 +15,7 @@ from fencepost.verify.checkers.cycles import check_read_cycles, check_write_cycl
 from fencepost.verify.checkers.index import Index
 from fencepost.verify.checkers.inputs import check_output_order, check_sources
 from fencepost.verify.checkers.late_end_txn import name_late_end_txns
+from fencepost.verify.checkers.late_produce import name_late_produces
 from fencepost.verify.checkers.offsets import check_offsets
 from fencepost.verify.checkers.order import check_offsets_agree, check_send_order
 from fencepost.verify.checkers.pipeline import check_pipeline, is_pipeline
@@ -42,4 +43,4 @@ def check_history(index: Index) -> list[Anomaly]:
     if is_pipeline(index.header):
         return check_pipeline(index.header, index.events)
     found = (anomaly for check in CHECKERS for anomaly in check(index))
-    return list(name_late_end_txns(index, found))
+    return list(name_late_end_txns(index, name_late_produces(index, found)))

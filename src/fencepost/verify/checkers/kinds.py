@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fencepost.verify.checkers.anomaly import Anomaly
+
 
 @dataclass(frozen=True, slots=True)
 class AnomalyKind:
@@ -177,6 +179,16 @@ _KINDS = (
         "Use a cluster with transaction.version=2 (Apache Kafka 4.0 or later), and a client that supports it.",
     ),
     AnomalyKind(
+        "late-Produce",
+        "late Produce (KIP-890)",
+        "A record of an aborted transaction arrived late and became part of a later transaction of the same producer, "
+        "which committed it. With transaction version 1 both have the same producer epoch, so no broker can tell them "
+        "apart.",
+        "the protocol's, and neither the broker's nor the program's; transaction version 2 (KIP-890) cures it with an "
+        "epoch for each transaction",
+        "Use a cluster with transaction.version=2 (Apache Kafka 4.0 or later), and a client that supports it.",
+    ),
+    AnomalyKind(
         "G0",
         "write cycle",
         "The records of two transactions that overlap are in different order in different partitions.",
@@ -186,3 +198,8 @@ _KINDS = (
     ),
 )
 KINDS = {kind.name: kind for kind in _KINDS}
+
+
+def title_of(anomaly: Anomaly) -> str:
+    """With its name in Jepsen's reports, such as `aborted read (G1a)`."""
+    return f"{KINDS[anomaly.kind].title} ({anomaly.kind})"

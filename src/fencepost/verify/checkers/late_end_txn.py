@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.index import HistoryTxn, Index
+from fencepost.verify.checkers.kinds import title_of
 from fencepost.verify.history import Send, TxnOutcome
 
 # The answers to an EndTxn whose transaction was ended by another one: Kafka's, and what librdkafka makes of it.
@@ -26,7 +27,7 @@ def name_late_end_txns(index: Index, anomalies: Iterable[Anomaly]) -> Iterator[A
     """The anomalies; those that a late EndTxn explains have its name, once for each transaction."""
     named: set[tuple[str, int]] = set()
     for anomaly in anomalies:
-        txn = _accused(index, anomaly) if anomaly.kind in EXCUSED else None
+        txn = accused_txn(index, anomaly) if anomaly.kind in EXCUSED else None
         ended_by = _late_end(index, txn) if txn is not None else None
         if txn is None or ended_by is None:
             yield anomaly
@@ -37,10 +38,10 @@ def name_late_end_txns(index: Index, anomalies: Iterable[Anomaly]) -> Iterator[A
                 f"a late {word} of transaction {before.number} ended transaction {txn.number} of {txn.by}, which has "
             )
             proof = (*((txn.init,) if txn.init is not None else ()), *before.proof, *anomaly.proof)
-            yield Anomaly("late-EndTxn", f"{what}the same producer epoch; {anomaly.what}", proof)
+            yield Anomaly("late-EndTxn", f"{what}the same producer epoch; {title_of(anomaly)}: {anomaly.what}", proof)
 
 
-def _accused(index: Index, anomaly: Anomaly) -> HistoryTxn | None:
+def accused_txn(index: Index, anomaly: Anomaly) -> HistoryTxn | None:
     """The transaction of the first record in the proof."""
     send = next((event for event in anomaly.proof if isinstance(event, Send)), None)
     return index.txn_of(send) if send is not None else None

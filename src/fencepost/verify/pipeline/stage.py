@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,10 +26,14 @@ def play_pipeline(
     history: Path,
     log: Path,
     say: Callable[[str], None],
+    client_tls: ssl.SSLContext | None = None,
 ) -> SeenOutputs:
-    """One run, whose history is in the file then. Raises PipelineFailed, NotStarted, ClientError and OSError."""
+    """One run, whose history is in the file then. Raises PipelineFailed, NotStarted, ClientError and OSError.
+
+    With `client_tls`, the program has to speak TLS.
+    """
     topics = {name: len(client.topic(name, fresh=True).leaders) for name in (options.input, *options.outputs)}
-    with open(history, "w", encoding="utf-8") as file, _tap(client, say) as tap:
+    with open(history, "w", encoding="utf-8") as file, _tap(client, say, client_tls) as tap:
         address = tap.tap.address
         words = [word.replace("{bootstrap}", address) for word in command]
         program = Program(words, {BOOTSTRAP: address}, log)
@@ -62,8 +67,9 @@ def _what(options: PipelineOptions, command: Sequence[str]) -> dict[str, object]
 
 
 @contextmanager
-def _tap(client: KafkaClient, say: Callable[[str], None]) -> Iterator[TapThread]:
-    tap = TapThread(Proxy(client.settings, ("127.0.0.1", 0), show=lambda event: None, say=say))
+def _tap(client: KafkaClient, say: Callable[[str], None], client_tls: ssl.SSLContext | None) -> Iterator[TapThread]:
+    proxy = Proxy(client.settings, ("127.0.0.1", 0), show=lambda event: None, say=say, client_tls=client_tls)
+    tap = TapThread(proxy)
     tap.start()
     try:
         yield tap

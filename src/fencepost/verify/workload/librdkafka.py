@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from fencepost.verify.history import Acked, Init
+from fencepost.verify.workload.logins import take_tokens
 from fencepost.verify.workload.notes import Notes, now
 from fencepost.verify.workload.producer import Abortable, Broken, InputPlace, key_of
 
@@ -37,7 +38,7 @@ class RdkafkaProducer:
         self._notes = notes
         self._transactional_id = transactional_id
         own = {"transactional.id": transactional_id, "transaction.timeout.ms": TXN_TIMEOUT_MS, "linger.ms": 0}
-        self.producer = Producer(SETTINGS | dict(settings) | own)
+        self.producer = Producer(SETTINGS | _for_librdkafka(settings) | own)
 
     def init(self) -> None:
         while True:
@@ -116,7 +117,7 @@ class RdkafkaSource:
             "heartbeat.interval.ms": 500,
             "session.timeout.ms": 6000,  # For this long, a killed client delays the others.
         }
-        self._consumer = Consumer(SETTINGS | dict(settings) | own)
+        self._consumer = Consumer(SETTINGS | _for_librdkafka(settings) | own)
         self._consumer.subscribe([topic])
 
     def poll(self, most: int) -> list[InputPlace]:
@@ -153,6 +154,18 @@ class RdkafkaSource:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def _for_librdkafka(settings: Mapping[str, Any]) -> dict[str, Any]:
+    found, source = take_tokens(settings)
+    if source is None:
+        return found
+
+    def new_token(_: str) -> tuple[str, float, str, dict[str, str]]:
+        token = source.token()
+        return token.value, token.expires_at_s, "", dict(token.extensions)
+
+    return found | {"oauth_cb": new_token}
 
 
 def unmasked(call: Callable[[], object]) -> None:

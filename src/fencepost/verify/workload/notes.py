@@ -27,6 +27,7 @@ class Unfinished(NamedTuple):
 class Notes:
     def __init__(self, path: Path, by: str) -> None:
         self.by = by
+        self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         lines = whole_lines(path.read_bytes())
         # A kill may have cut off the last line.

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-LIBRDKAFKA, OWN_V1, OWN_V2 = KINDS = ("librdkafka", "fencepost-v1", "fencepost-v2")
+LIBRDKAFKA, JAVA, OWN_V1, OWN_V2 = KINDS = ("librdkafka", "java", "fencepost-v1", "fencepost-v2")
 PARTITIONS = 2
 # Consumers of a group; the group of our own client has no members, so only one may use it.
-COPIERS = {LIBRDKAFKA: 2, OWN_V1: 1, OWN_V2: 1}
-WRITERS = {LIBRDKAFKA: 2, OWN_V1: 1, OWN_V2: 2}
+COPIERS = {LIBRDKAFKA: 2, JAVA: 1, OWN_V1: 1, OWN_V2: 1}
+WRITERS = {LIBRDKAFKA: 2, JAVA: 1, OWN_V1: 1, OWN_V2: 2}
 ISOLATIONS = ("read_committed", "read_uncommitted")
 
 

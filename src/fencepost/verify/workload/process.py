@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import tempfile
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fencepost.child import child_environment, python_module, start_whole
-from fencepost.verify.workload.child import RETIRE
+from fencepost.verify.workload.child import RETIRE, STOP
 from fencepost.verify.workload.plan import ClientPlan
 
 MODULE = "fencepost.verify.workload.child"
@@ -74,7 +75,7 @@ class ClientProcess:
     def kill(self) -> None:
         """SIGKILL, also if it is paused. `start` then starts the next one, which continues its part."""
         if self._process is not None:
-            self._process.kill()
+            self._signal(signal.SIGKILL)
             self._process.wait()
             with suppress(OSError):
                 if self._process.stdin is not None:
@@ -98,9 +99,8 @@ class ClientProcess:
     def ask_to_stop(self) -> None:
         if self.is_paused:
             self.resume()
-        if self._process is not None and self._process.stdin is not None:
-            with suppress(OSError):
-                self._process.stdin.close()
+        if self._process is not None:
+            self._tell(STOP)
 
     def ends_within(self, seconds: float) -> bool:
         if self._process is None:
@@ -117,9 +117,11 @@ class ClientProcess:
             self._process.stdin.flush()
 
     def _signal(self, number: signal.Signals) -> None:
+        """To its process group: a Java client has two processes."""
         if self.is_running:
             assert self._process is not None
-            self._process.send_signal(number)
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
 
     def _said(self) -> str:
         self._stderr.seek(0)
