@@ -73,6 +73,12 @@ class Work:
     planned: Planned | None  # None: a plain frame belongs to no query, so there is no commit note.
     token: TokenNote | None = None  # For a plain frame that is written once.
 
+    def jobs_before(self) -> MicroBatchJobs | None:
+        planned = self.planned
+        if planned is None:
+            return None
+        return MicroBatchJobs(planned.run_id, self.batch_id, planned.offsets.timestamp_ms)
+
     def connect_shuffles(self) -> ConnectShuffles:
         planned = self.planned
         return ConnectShuffles(
@@ -124,7 +130,7 @@ class Attempts:
             transaction_timeout_ms=self._settings.timeout_ms,
         )
         status = self._spark_status(session)
-        stream = MicroBatchJobs(work.planned.run_id, work.batch_id) if work.planned is not None else None
+        stream = work.jobs_before()
         jobs = Jobs(session, status, work.connect_shuffles(), stream)
         is_noted = note is not None
 
