@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -91,7 +91,7 @@ def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
     values = {name: str(value) for name, value in pairs.items() if value is not None}
     for name in values:
         if name not in KNOWN:
-            raise BadClientSetting(_unknown(name))
+            raise BadClientSetting(describe_unknown(name))
     if not values.get("bootstrap.servers"):
         raise BadClientSetting("bootstrap.servers is missing\n\nhint: set it to HOST:PORT of any broker")
     protocol = values.get("security.protocol", "PLAINTEXT").upper()
@@ -118,11 +118,12 @@ def parse_settings(pairs: Mapping[str, object]) -> ClientSettings:
     )
 
 
-def _unknown(name: str) -> str:
+def describe_unknown(name: str, known: Iterable[str] = KNOWN) -> str:
+    """The message about a setting that is none of `known`."""
     instead = next((instead for prefixes, instead in INSTEAD_OF.items() if name.startswith(prefixes)), None)
     if instead is not None:
         return f"{name} is a setting of Java clients, which this client cannot use\n\nhint: {instead}"
-    near = difflib.get_close_matches(name, KNOWN, n=1)
+    near = difflib.get_close_matches(name, list(known), n=1)
     return f"unknown setting {name}" + (f"\n\nhint: did you mean {near[0]}?" if near else "")
 
 

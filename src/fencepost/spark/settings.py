@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fencepost.client.failures import BadClientSetting
-from fencepost.client.settings import KNOWN, parse_settings
+from fencepost.client.settings import KNOWN, describe_unknown, parse_settings
 from fencepost.client.transaction import VERIFICATION
 from fencepost.protocol.batch import CODECS
 from fencepost.spark.encode.record_batches import DEFAULT_MAX_RECORD_BATCH_BYTES
@@ -94,6 +93,10 @@ def parse_sink_settings(pairs: Mapping[str, object]) -> SinkSettings:
             raise BadClientSetting(f"{SOURCE_PREFIX}*: {e}") from None
     if not own.get("transactional.id"):
         raise BadClientSetting("transactional.id is missing\n\nhint: a name that this pipeline keeps over restarts")
+    if own.get("topic") == "":
+        raise BadClientSetting(
+            "topic is empty\n\nhint: name the output topic, or leave the setting out and give a column `topic`"
+        )
     compression = own.get("compression.type", "none")
     if compression not in CODECS:
         raise BadClientSetting(f"compression.type={compression} is none of {', '.join(CODECS)}")
@@ -153,8 +156,8 @@ def _is_true(values: Mapping[str, str], name: str) -> bool:
 
 def _check_known(name: str) -> None:
     if name not in KNOWN:
-        near = difflib.get_close_matches(name, [*KNOWN, *SINK_SETTINGS, f"{SOURCE_PREFIX}bootstrap.servers"], n=1)
-        raise BadClientSetting(f"unknown setting {name}" + (f"\n\nhint: did you mean {near[0]}?" if near else ""))
+        known = [*KNOWN, *SINK_SETTINGS, f"{SOURCE_PREFIX}bootstrap.servers"]
+        raise BadClientSetting(describe_unknown(name, known))
 
 
 def _whole_number(values: Mapping[str, str], name: str, default: int) -> int:

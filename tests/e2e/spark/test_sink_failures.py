@@ -104,7 +104,8 @@ def test_an_unknown_topic_is_named(spark: Any, broker: Broker, unique: Unique) -
     frame = spark.range(5).selectExpr("'x' AS value", "'no-such-topic' AS topic")
     sink = ExactlyOnceSink(settings(broker.bootstrap_servers, unique("unknown")))
     try:
-        with pytest.raises(BrokerError, match=r"no-such-topic: UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist"):
+        said = r"no-such-topic: UNKNOWN_TOPIC_OR_PARTITION \(3\): it does not exist\n\nhint: create it"
+        with pytest.raises(BrokerError, match=said):
             sink.write(frame, topic="no-such-topic")
         with pytest.raises(SinkError, match="no-such-topic: UNKNOWN_TOPIC_OR_PARTITION"):
             sink.write(frame)

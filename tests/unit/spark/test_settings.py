@@ -52,6 +52,12 @@ def test_the_cluster_of_the_sources_takes_any_client_setting_behind_its_prefix()
         ("transactional.id", "", r"transactional\.id is missing"),
         ("transactional.di", "x", r"unknown setting transactional\.di\n\nhint: did you mean transactional\.id\?"),
         ("fencepost.lease.prot", "x", r"did you mean fencepost\.lease\.port\?"),
+        (
+            "sasl.kerberos.service.name",
+            "kafka",
+            "a setting of Java clients, which this client cannot use\n\nhint: leave",
+        ),
+        ("topic", "", "topic is empty\n\nhint: name the output topic"),
         ("compression.type", "rar", "compression.type=rar is none of none, gzip"),
         ("transaction.timeout.ms", "soon", r"transaction\.timeout\.ms=soon is not a whole number above 0"),
         ("delivery.timeout.ms", "0", r"delivery\.timeout\.ms=0 is not"),

@@ -8,6 +8,7 @@ from typing import Any
 
 from fencepost.spark.checkpoint.files import CheckpointFiles, files_of, java_class
 from fencepost.spark.checkpoint.offsets import BadCheckpoint, read_query_id
+from fencepost.spark.failures import SinkError
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
@@ -23,12 +24,27 @@ class RunningQuery:
     kafka_servers: frozenset[str] = frozenset()  # bootstrap.servers of the Kafka sources, as far as Spark shows them.
 
 
+def check_threads(session: Any) -> None:
+    """Raises SinkError if calls of one Python thread may run in any thread of Spark's JVM.
+
+    Then neither the query that calls the sink can be found, nor the jobs of a write: Spark knows both by the thread.
+    """
+    from py4j.clientserver import ClientServer
+
+    if not isinstance(session.sparkContext._gateway, ClientServer):
+        raise SinkError(
+            "PYSPARK_PIN_THREAD is false, so Spark does not show which jobs are those of a write, and whether it ran a "
+            "stage of them again\n\nhint: leave PYSPARK_PIN_THREAD out of the environment; it is true by default"
+        )
+
+
 def running_query(session: Any, known: RunningQuery | None = None) -> RunningQuery | None:
     """The streaming query whose foreachBatch function calls this, given `frame.sparkSession`. None if there is none.
 
     That session is a clone with an empty list of queries, so the lookup uses the state that all sessions share.
     known: the query of the call before, which is probably the same. Then there is little to ask.
     """
+    check_threads(session)
     context = session.sparkContext
     query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
     batch_id = context.getLocalProperty(BATCH_ID_PROPERTY)

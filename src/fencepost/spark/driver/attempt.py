@@ -14,12 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import Fenced
+from fencepost.client.failures import BrokerError, Fenced
 from fencepost.client.transaction import ProducerIdentity
+from fencepost.protocol import errors
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.protocol.transaction_version import TV2
 from fencepost.spark.checkpoint.files import has_gateway
 from fencepost.spark.checkpoint.offsets import MicroBatchOffsets
+from fencepost.spark.checkpoint.query import check_threads
 from fencepost.spark.driver.access import Access
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.cached_rows import CachedRows
@@ -73,6 +75,12 @@ class Work:
     planned: Planned | None  # None: a plain frame belongs to no query, so there is no commit note.
     token: TokenNote | None = None  # For a plain frame that is written once.
 
+    def jobs_before(self) -> MicroBatchJobs | None:
+        planned = self.planned
+        if planned is None:
+            return None
+        return MicroBatchJobs(planned.run_id, self.batch_id, planned.offsets.timestamp_ms)
+
     def connect_shuffles(self) -> ConnectShuffles:
         planned = self.planned
         return ConnectShuffles(
@@ -124,7 +132,7 @@ class Attempts:
             transaction_timeout_ms=self._settings.timeout_ms,
         )
         status = self._spark_status(session)
-        stream = MicroBatchJobs(work.planned.run_id, work.batch_id) if work.planned is not None else None
+        stream = work.jobs_before()
         jobs = Jobs(session, status, work.connect_shuffles(), stream)
         is_noted = note is not None
 
@@ -135,7 +143,12 @@ class Attempts:
 
         def pin_allowed(topic: str) -> PinnedTopic:
             self._access.require(to_write([topic], is_noted=is_noted))
-            return pin(self._client, topic)
+            try:
+                return pin(self._client, topic)
+            except BrokerError as e:
+                if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                raise BrokerError(e.code, e.about, "it does not exist\n\nhint: create it: the sink does not") from None
 
         tokens = self._client.tokens
         address = leases.open(table, touch, lambda must_abort: jobs.cancel_soon(), tokens)
@@ -233,6 +246,7 @@ class Attempts:
         if not has_gateway(session):
             return None
         if self._status is None or self._status.context is not session.sparkContext:
+            check_threads(session)
             self._status = SparkStatus(session.sparkContext)
         return self._status
 

@@ -41,6 +41,7 @@ class BatchTransaction:
         self._pinned: dict[str, PinnedTopic] = {}
         self._found: dict[str, set[PinnedTopic]] = {}
         self._computed: list[Any] = []
+        self._has_ended = False
 
     def write(self, frame: Any, topic: str | None = None) -> int:
         """Write a DataFrame into the transaction. Returns the number of records, which are visible after the commit.
@@ -49,6 +50,7 @@ class BatchTransaction:
         if your function catches them.
         A frame that is written twice is computed twice: see `compute_once`.
         """
+        self._check_open()
         with self._around_write(frame):
             return self._write(frame, topic)
 
@@ -58,6 +60,7 @@ class BatchTransaction:
         The rows stay on the executors until the transaction ends. If some of them are lost, Spark fails the next write
         instead of computing them again, and the sink runs the whole micro-batch again.
         """
+        self._check_open()
         with self._around_write(frame):
             _check_speculation(frame.sparkSession)
             self._computed.append(frame.localCheckpoint())
@@ -65,10 +68,18 @@ class BatchTransaction:
 
     def free(self) -> None:
         """The transaction has ended: free the rows of `compute_once`."""
+        self._has_ended = True
         for frame in self._computed:
             if has_gateway(frame.sparkSession):  # With Spark Connect the rows live as long as the frame.
                 frame._jdf.queryExecution().logical().rdd().unpersist(False)
         self._computed.clear()
+
+    def _check_open(self) -> None:
+        if self._has_ended:
+            raise SinkError(
+                f"the transaction of micro-batch {self.batch_id} has ended: nothing can be written to it any more"
+                "\n\nhint: write with the transaction that your function gets, and do not keep it for later"
+            )
 
     def _write(self, frame: Any, topic: str | None) -> int:
         topic = topic or self._default_topic

@@ -5,6 +5,7 @@ The messages are worded like Spark's, so that a search for them finds the same a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 COLUMNS = ("topic", "partition", "key", "value", "headers", "timestamp")
@@ -37,7 +38,16 @@ def check_frame(columns: dict[str, str], topic: str | None) -> list[str]:
     return [name for name in COLUMNS if name in columns and not (name == "topic" and topic is not None)]
 
 
+def check_names(columns: Sequence[str], names: Sequence[str]) -> None:
+    """Raises UnwritableFrame if a column to write is there twice: it is not known which one is meant."""
+    twice = next((column for column in columns if names.count(column) > 1), None)
+    if twice is not None:
+        raise UnwritableFrame(f"the DataFrame has {names.count(twice)} columns with the name '{twice}'")
+
+
 def select_columns(frame: Any, topic: str | None) -> Any:
-    types = {f.name: f.dataType.simpleString() for f in frame.schema.fields}
-    columns = check_frame(types, topic)
-    return frame if columns == list(types) else frame.select(*columns)
+    fields = frame.schema.fields
+    names = [f.name for f in fields]
+    columns = check_frame({f.name: f.dataType.simpleString() for f in fields}, topic)
+    check_names(columns, names)
+    return frame if columns == names else frame.select(*columns)

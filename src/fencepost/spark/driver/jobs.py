@@ -40,8 +40,9 @@ class Jobs:
         self._stream = stream
         self._tag = f"fencepost-{uuid.uuid4().hex}"
         self._is_over = False
-        self._next_job_id = 0  # The first job that was not checked yet.
+        self._first_job_id = self._next_job_id = 0  # The first job that was not checked yet.
         self._before = range(0)  # The jobs between the last micro-batch and this one, of whatever query.
+        self._others: list[int] = []  # Jobs of other threads and queries, which may compute the same rows.
         self._looked_at: set[int] = set()
         self._written = WrittenShuffles(status)
         self._thread = threading.current_thread()
@@ -49,7 +50,7 @@ class Jobs:
     def __enter__(self) -> Jobs:
         self._thread = threading.current_thread()
         if self._status is not None:
-            self._next_job_id = self._status.jobs_so_far()
+            self._first_job_id = self._next_job_id = self._status.jobs_so_far()
             self._before = range(self._status.looked_until, self._next_job_id)
             self._status.context.addJobTag(self._tag)
         else:
@@ -103,13 +104,39 @@ class Jobs:
         if problem is not None:
             raise BatchBroken(problem)
         if self._stream is not None:
-            for job_id in self._stream.among(self._status, self._before):
+            among = self._stream.among(self._status, self._before)
+            for job_id in among:
                 self._written.add(job_id, stages_that_ran_once(self._status, job_id, may_be_forgotten=True))
+            self._others += sorted(set(self._before).difference(among))
         self._next_job_id, self._before = until, range(0)
+        self._others += sorted(set(new) - ours)
         for job_id in sorted(ours - self._looked_at):
             self._looked_at.add(job_id)
             self._written.add(job_id, stages_that_ran_once(self._status, job_id))
+        if self._written.has_shuffle:
+            self._others = self._look_at_others(self._status, self._others)
         self._written.check()
+
+    def _look_at_others(self, status: SparkStatus, job_ids: Sequence[int]) -> list[int]:
+        """Look at jobs without the tag, which the user's function may have started in another thread, with the frame
+        of the micro-batch. Returns those that still run, to be looked at again."""
+        running = []
+        for job_id in reversed(job_ids):
+            is_before = job_id < self._first_job_id
+            if is_before and self._stream is not None and self._stream.is_younger_than(status, job_id):
+                break  # This job, and all earlier ones, ran before Spark planned the micro-batch.
+            job = status.getJobInfo(job_id)
+            if job is None and not is_before:
+                raise BatchBroken(_forgotten_job(job_id))
+            if job is None:
+                continue
+            if job.status == "RUNNING":
+                running.append(job_id)
+            stage_ids = job.stageIds
+            if is_before:
+                stage_ids = [stage_id for stage_id in stage_ids if status.getStageInfo(stage_id) is not None]
+            self._written.add_other(job_id, stage_ids)
+        return running[::-1]
 
 
 class MicroBatchJobs(NamedTuple):
@@ -121,6 +148,12 @@ class MicroBatchJobs(NamedTuple):
 
     run_id: str
     batch_id: int
+    planned_ms: int | None = None  # When Spark planned the micro-batch; None: not known.
+
+    def is_younger_than(self, status: SparkStatus, job_id: int) -> bool:
+        """Was the micro-batch planned after this job had been submitted? Then the job cannot have its rows."""
+        submitted_ms = status.submitted_ms(job_id)
+        return submitted_ms is None or (self.planned_ms is not None and submitted_ms < self.planned_ms)
 
     def among(self, status: SparkStatus, job_ids: range) -> list[int]:
         """Those that Spark still shows. The newest come last."""
@@ -161,9 +194,7 @@ def stages_that_ran_once(
     if job is None and may_be_forgotten:
         return []
     if job is None:
-        raise BatchBroken(
-            f"Spark does not show job {job_id} any more, so it is not known whether it ran a stage of it again"
-        )
+        raise BatchBroken(_forgotten_job(job_id))
     if job.status == "RUNNING":
         raise BatchBroken(f"Spark's status lags behind its jobs: it does not show the end of job {job_id}")
     stage_ids = []
@@ -181,6 +212,10 @@ def stages_that_ran_once(
     return stage_ids
 
 
+def _forgotten_job(job_id: int) -> str:
+    return f"Spark does not show job {job_id} any more, so it is not known whether it ran a stage of it again"
+
+
 def _forgotten(job_id: int, stage_id: int) -> str:
     return (
         f"Spark does not show stage {stage_id} of job {job_id} any more, so it is not known whether it ran again"
@@ -189,45 +224,78 @@ def _forgotten(job_id: int, stage_id: int) -> str:
 
 
 class WrittenShuffles:
-    """The shuffles that the jobs of a micro-batch wrote, each asked for once.
+    """The shuffles that a micro-batch reads, and who wrote them. Each stage is asked for once.
 
-    If two jobs wrote the same shuffle, its files were lost in between, all or some. What was computed from the first
-    files, be it another shuffle or cached rows, does not fit what was computed from the second ones.
+    If two stages wrote the same shuffle, its files were lost in between, all or some. What was computed from the first
+    files, be it another shuffle or cached rows, does not fit what was computed from the second ones. The same is true
+    of a stage that another job ran twice: its files come from two computations.
     """
 
     def __init__(self, status: Any) -> None:
         self._status = status
         self._stages: dict[int, Sequence[int]] = {}  # Of jobs whose stages were not asked for.
+        self._other_stages: dict[int, Sequence[int]] = {}
         self._jobs = 0
-        self._has_shuffle = False
-        self._writers: dict[int, tuple[int, int]] = {}  # By the RDD that was written: job and stage.
+        self.has_shuffle = False
+        self._read: set[int] = set()  # The RDDs of our stages, also of those that were skipped.
+        self._writers: dict[int, dict[int, int]] = {}  # By the RDD that was written: stages, with their jobs.
+        self._repeated: dict[int, tuple[int, int]] = {}  # By the RDD: stage and job.
 
     def add(self, job_id: int, stage_ids: Sequence[int]) -> None:
+        """A job of the micro-batch, whose stages ran once."""
         self._stages[job_id] = stage_ids
         self._jobs += 1
-        self._has_shuffle = self._has_shuffle or len(stage_ids) > 1
+        self.has_shuffle = self.has_shuffle or len(stage_ids) > 1
+
+    def add_other(self, job_id: int, stage_ids: Sequence[int]) -> None:
+        """A job that may have nothing to do with the micro-batch."""
+        self._other_stages[job_id] = stage_ids
+        self._jobs += 1
 
     def check(self) -> None:
-        """Raises BatchBroken if two jobs wrote the same shuffle, or may have."""
-        if self._jobs < 2 or not self._has_shuffle:
+        """Raises BatchBroken if a shuffle of the micro-batch was written twice, or may have been."""
+        if self._jobs < 2 or not self.has_shuffle:
             return
         asked, self._stages = self._stages, {}
         for job_id, stage_ids in asked.items():
             for stage_id in stage_ids:
-                self._note(job_id, stage_id)
+                self._read.add(self._note(job_id, stage_id))
+        asked, self._other_stages = self._other_stages, {}
+        for job_id, stage_ids in asked.items():
+            for stage_id in stage_ids:
+                self._note_other(job_id, stage_id)
+        for rdd_id in sorted(self._read & (self._writers.keys() | self._repeated.keys())):
+            self._check_writers(rdd_id)
 
-    def _note(self, job_id: int, stage_id: int) -> None:
+    def _note(self, job_id: int, stage_id: int) -> int:
         try:
-            rdd_id = self._status.rdd_of_shuffle(stage_id)
+            rdd_id, has_written = self._status.rdd_of_stage(stage_id)
         except LookupError:
             raise BatchBroken(_forgotten(job_id, stage_id)) from None
-        if rdd_id is None:
-            return
-        first_job, first_stage = self._writers.setdefault(rdd_id, (job_id, stage_id))
-        if first_stage != stage_id:
+        if has_written:
+            self._writers.setdefault(rdd_id, {}).setdefault(stage_id, job_id)
+        return int(rdd_id)
+
+    def _note_other(self, job_id: int, stage_id: int) -> None:
+        stage = self._status.getStageInfo(stage_id)
+        if stage is None:
+            raise BatchBroken(_forgotten(job_id, stage_id))
+        rdd_id = self._note(job_id, stage_id)
+        if stage.currentAttemptId > 0:
+            self._repeated[rdd_id] = (stage_id, job_id)
+
+    def _check_writers(self, rdd_id: int) -> None:
+        (first_stage, first_job), *more = sorted(self._writers.get(rdd_id, {}).items()) or [self._repeated[rdd_id]]
+        if more:
+            stage_id, job_id = more[0]
             raise BatchBroken(
                 f"Spark lost shuffle files that stage {first_stage} of job {first_job} wrote, and computed them again "
                 f"in stage {stage_id} of job {job_id}, which may give other rows than the first time"
+            )
+        if rdd_id in self._repeated:
+            raise BatchBroken(
+                f"Spark ran stage {first_stage} of job {first_job} again, whose shuffle files the micro-batch reads: "
+                "they may come from two computations"
             )
 
 

@@ -70,11 +70,17 @@ class SparkStatus:
         text = str(self._arrays.toString(self._tags.getJobIdsForGroup(group)))
         return [int(number) for number in text.strip("[]").split(", ") if number]
 
-    def rdd_of_shuffle(self, stage_id: int) -> int | None:
-        """The RDD whose rows the stage wrote to a shuffle; None if it wrote none or was skipped. Raises LookupError."""
+    def rdd_of_stage(self, stage_id: int) -> tuple[int, bool]:
+        """The RDD that the stage computes, and whether the stage wrote its rows to a shuffle. Raises LookupError."""
         with _forgotten(f"stage {stage_id}"):
             stage = self._store.lastStageAttempt(stage_id)
-        return int(stage.rddIds().head()) if stage.shuffleWriteRecords() else None
+        return int(stage.rddIds().head()), bool(stage.shuffleWriteRecords())
+
+    def submitted_ms(self, job_id: int) -> int | None:
+        """When the job was submitted, by the clock of this machine. None: Spark has forgotten the job."""
+        with suppress(LookupError), _forgotten(f"job {job_id}"):
+            return int(self._store.job(job_id).submissionTime().get().getTime())
+        return None
 
     def description(self, job_id: int) -> str:
         """The text that Spark shows with the job; empty if there is none, or Spark has forgotten the job."""

@@ -24,6 +24,7 @@ MOST_BATCHES = 2**63 - 1
 ONLY = {
     "acks": ("all", "-1"),
     "enable.idempotence": ("true",),
+    "transaction.two.phase.commit.enable": ("false",),
 }
 # Producer settings that would change the records or their partitions, and what to do instead.
 REFUSED = {
@@ -32,6 +33,8 @@ REFUSED = {
     "key.serializer": "leave it out, and give the column `key` as STRING or BINARY",
     "value.serializer": "leave it out, and give the column `value` as STRING or BINARY",
 }
+# How Spark passes on what was said in other ways than by an option.
+PARTITION_BY, PATH = "__partition_columns", "path"
 # Producer settings that have no effect on this sink, and do no harm.
 WITHOUT_EFFECT = frozenset(
     (
@@ -44,6 +47,10 @@ WITHOUT_EFFECT = frozenset(
         ),
         *("reconnect.backoff.max.ms", "reconnect.backoff.ms", "retries", "retry.backoff.max.ms", "retry.backoff.ms"),
         *("send.buffer.bytes", "partitioner.adaptive.partitioning.enable", "partitioner.ignore.keys"),
+        *("client.dns.lookup", "partitioner.availability.timeout.ms", "socket.connection.setup.timeout.max.ms"),
+        *("compression.gzip.level", "compression.lz4.level", "compression.zstd.level", "enable.metrics.push"),
+        *("metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy", "metric.reporters"),
+        *("metrics.num.samples", "metrics.recording.level", "metrics.sample.window.ms"),
     )
 )
 
@@ -66,6 +73,14 @@ def parse_options(options: Mapping[str, str], *, is_stream: bool) -> FormatOptio
         name = given.lower()
         if name in OF_SPARK:
             continue
+        if name == PARTITION_BY:
+            raise BadClientSetting(
+                "partitionBy has no meaning for Kafka\n\nhint: the key chooses the partition, or a column `partition`"
+            )
+        if name == PATH:
+            raise BadClientSetting(
+                f'path {value} has no meaning for Kafka\n\nhint: .option("topic", ...) names the topic'
+            )
         if name in ANSWERS:
             if not is_stream:
                 raise BadClientSetting(f"option {name} is for a streaming query, but this is a plain write")

@@ -1,13 +1,16 @@
-"""With Spark Connect: whether a checkpoint is that of the query that calls the sink."""
+"""Whether the query that calls the sink can be known, and with Spark Connect, whether a checkpoint is its own."""
 
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from fencepost.spark.checkpoint.offsets import BadCheckpoint
-from fencepost.spark.checkpoint.query import check_position
+from fencepost.spark.checkpoint.query import check_position, check_threads, running_query
+from fencepost.spark.failures import SinkError
 
 
 class Files:
@@ -39,3 +42,13 @@ def test_a_query_in_the_middle_of_the_micro_batch_is_the_one_that_calls() -> Non
 def test_a_query_at_another_micro_batch_is_another_query(paths: list[str], said: str) -> None:
     with pytest.raises(BadCheckpoint, match=re.escape(said) + r".* the checkpoint of another query\n\nhint: "):
         check_position(Files(*paths), 7)
+
+
+def test_a_pyspark_whose_threads_are_not_those_of_the_jvm_is_refused_with_its_setting() -> None:
+    clientserver = pytest.importorskip("py4j.clientserver", reason="no PySpark")
+    pinned, free = (object.__new__(kind) for kind in (clientserver.ClientServer, clientserver.JavaGateway))
+    check_threads(SimpleNamespace(sparkContext=SimpleNamespace(_gateway=pinned)))
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=free))
+    for ask in (check_threads, running_query):
+        with pytest.raises(SinkError, match="PYSPARK_PIN_THREAD is false"):
+            ask(session)

@@ -24,3 +24,12 @@ def test_with_spark_connect_rows_are_not_computed_once_where_copies_of_tasks_may
     with pytest.raises(SinkError, match=r"needs spark\.speculation=false, but it is true"):
         transaction.compute_once(frame_with("true"))
     assert transaction.compute_once(frame_with("false")) == "computed"
+
+
+def test_a_transaction_that_was_kept_until_after_its_end_takes_nothing_more() -> None:
+    nothing: Any = None
+    transaction = BatchTransaction(7, "orders", nothing, nothing, nothing, lambda frame: nullcontext())
+    transaction.free()
+    for use in (transaction.write, transaction.compute_once):
+        with pytest.raises(SinkError, match="the transaction of micro-batch 7 has ended"):
+            use(frame_with("false"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.spark.driver.dataframes import HEADERS_TYPE, UnwritableFrame, check_frame
+from fencepost.spark.driver.dataframes import HEADERS_TYPE, UnwritableFrame, check_frame, check_names
 
 ALL = {
     "value": "binary",
@@ -64,3 +64,9 @@ def test_a_wrong_column_is_named_with_the_type_it_has(columns: dict[str, str], m
 def test_a_frame_without_a_topic_is_refused() -> None:
     with pytest.raises(UnwritableFrame, match="topic option required"):
         check_frame({"value": "string"}, None)
+
+
+def test_a_column_to_write_is_there_once() -> None:
+    with pytest.raises(UnwritableFrame, match="the DataFrame has 2 columns with the name 'value'"):
+        check_names(["key", "value"], ["key", "value", "value"])
+    check_names(["key", "value"], ["topic", "key", "note", "value", "topic", "note"])

@@ -83,17 +83,30 @@ def test_a_job_whose_end_spark_does_not_show_may_have_run_a_stage_again() -> Non
 
 
 class Shuffles:
-    """The RDD whose rows a stage wrote to a shuffle. A stage that is not here was skipped, or wrote none."""
+    """The RDD whose rows a stage wrote to a shuffle. A stage that is not here was skipped, or wrote none.
 
-    def __init__(self, rdds: dict[int, int], forgotten: int | None = None) -> None:
+    skipped: the RDDs of stages that were skipped. repeated: stages that ran twice.
+    """
+
+    def __init__(
+        self,
+        rdds: dict[int, int],
+        forgotten: int | None = None,
+        skipped: dict[int, int] | None = None,
+        repeated: tuple[int, ...] = (),
+    ) -> None:
         self._rdds, self._forgotten = rdds, forgotten
+        self._skipped, self._repeated = skipped or {}, repeated
         self.questions: list[int] = []
 
-    def rdd_of_shuffle(self, stage_id: int) -> int | None:
+    def rdd_of_stage(self, stage_id: int) -> tuple[int, bool]:
         self.questions.append(stage_id)
         if stage_id == self._forgotten:
             raise LookupError(stage_id)
-        return self._rdds.get(stage_id)
+        return self._rdds.get(stage_id, self._skipped.get(stage_id, -stage_id)), stage_id in self._rdds
+
+    def getStageInfo(self, stage_id: int) -> Stage | None:  # noqa: N802
+        return None if stage_id == self._forgotten else Stage(int(stage_id in self._repeated))
 
 
 ADAPTIVE_JOBS = {1: [10], 2: [11, 12], 3: [13, 14, 15]}  # Two shuffles, each a job of its own, and the write.
@@ -138,6 +151,44 @@ def test_a_transaction_with_one_job_or_without_shuffles_asks_nothing(jobs: dict[
     shuffles = Shuffles({})
     check(shuffles, jobs)
     assert shuffles.questions == []
+
+
+# --- jobs of other threads --------------------------------------------------------------------------------------
+
+
+def check_beside(shuffles: Shuffles, other: list[int], ours: list[int]) -> None:
+    written = WrittenShuffles(shuffles)
+    written.add(2, ours)
+    written.add_other(1, other)
+    written.check()
+
+
+def test_a_shuffle_that_a_job_of_another_thread_wrote_and_ours_computed_again_is_named() -> None:
+    with pytest.raises(BatchBroken, match=r"stage 10 of job 1 wrote, and computed them again in stage 12 of job 2"):
+        check_beside(Shuffles({10: 100, 12: 100}), [10, 11], [12, 13])
+
+
+def test_shuffle_files_that_a_job_of_another_thread_computed_in_two_runs_are_not_read() -> None:
+    shuffles = Shuffles({10: 100}, skipped={12: 100}, repeated=(10,))
+    with pytest.raises(BatchBroken, match="Spark ran stage 10 of job 1 again, whose shuffle files"):
+        check_beside(shuffles, [10, 11], [12, 13])
+
+
+def test_a_stage_of_another_thread_that_spark_has_forgotten_may_have_run_again() -> None:
+    with pytest.raises(BatchBroken, match="Spark does not show stage 10 of job 1 any more"):
+        check_beside(Shuffles({}, forgotten=10), [10], [12, 13])
+
+
+def test_jobs_of_another_query_may_run_their_own_stages_as_often_as_they_like() -> None:
+    check_beside(Shuffles({10: 100, 11: 100, 12: 200}, repeated=(10, 11)), [10, 11], [12, 13])
+
+
+def test_files_of_another_thread_that_are_whole_may_be_read() -> None:
+    check_beside(Shuffles({10: 100}, skipped={12: 100}), [10, 11], [12, 13])
+
+
+def test_a_stage_that_two_jobs_wait_for_is_written_once() -> None:
+    check_beside(Shuffles({10: 100}), [10, 11], [10, 12])
 
 
 # --- jobs that run before the sink is called ------------------------------------------------------------------------
