@@ -42,7 +42,7 @@ COLOURS = {"ok": "green", "committed": "green", "aborted": "red", "error": "red"
     help="A fault, such as 'delay EndTxn 2s', 'drop EndTxn reply', 'duplicate Produce', 'disconnect InitProducerId' or "
     "'error AddPartitionsToTxn COORDINATOR_NOT_AVAILABLE times=3'. Repeatable.",
 )
-@click.option("--fetches", is_flag=True, help="Also show the fetches of read_committed readers.")
+@click.option("--fetches", is_flag=True, help="Also show the fetches of readers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @click.option("--output", metavar="FILE", help="Append the lines to FILE instead of stdout.")
 @click.option("--certificate", metavar="FILE", help="Speak TLS with clients, with this certificate chain (PEM).")

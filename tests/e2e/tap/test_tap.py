@@ -143,7 +143,7 @@ def test_what_a_delay_holds_goes_on_when_the_fault_is_removed(tap: Tap, at: str)
             assert client._read(struct.unpack(">i", client._read(4))[0])
 
 
-def test_fetches_of_committed_data_are_shown_if_wanted(broker: Broker, unique: Unique) -> None:
+def test_fetches_are_shown_with_their_isolation_level_if_wanted(broker: Broker, unique: Unique) -> None:
     topic = unique("topic")
     broker.create_topic(topic)
     with Tap(broker.bootstrap_servers, fetches=True) as tap, connect(tap.bootstrap_servers) as client:
@@ -152,9 +152,12 @@ def test_fetches_of_committed_data_are_shown_if_wanted(broker: Broker, unique: U
             request = fetch(topic)
             request.isolation_level = isolation_level
             client.call(request, 12)
-        asked, answered = tap.events
-        assert (asked.api, asked.about) == ("Fetch", {"offsets": {f"{topic}-0": 0}})
-        assert answered.about["partitions"][f"{topic}-0"]["last_stable_offset"] == 1
+        asked, answered = tap.events[0::2], tap.events[1::2]
+        assert [(event.api, event.about) for event in asked] == [
+            ("Fetch", {"isolation": isolation, "offsets": {f"{topic}-0": 0}})
+            for isolation in ("read_uncommitted", "read_committed")
+        ]
+        assert answered[1].about["partitions"][f"{topic}-0"]["last_stable_offset"] == 1
 
 
 # --- bad input, and a broker that goes away -------------------------------------------------------------------
