@@ -463,7 +463,8 @@ def start_tap(*arguments: str | Path, **given: int):  # type: ignore[no-untyped-
 
 def test_the_command_prints_a_line_for_each_request_and_reply(broker: Broker, unique: Unique) -> None:
     txn = unique("txn")
-    process, address = start_tap("--bootstrap", broker.bootstrap_servers, "--fault", "delay EndTxn 10ms")
+    faults = ("--fault", "delay EndTxn 10ms", "--fault", "drop WriteTxnMarkers reply")
+    process, address = start_tap("--bootstrap", broker.bootstrap_servers, *faults)
     with process:
         commit_one(address, txn, unique("topic"))
         process.send_signal(signal.SIGINT)
@@ -476,7 +477,24 @@ def test_the_command_prints_a_line_for_each_request_and_reply(broker: Broker, un
     assert "  <-  " in ends[1]
     assert "  NONE  " in ends[1]
     assert ends[1].endswith("  [delay 10 ms]")
-    assert err == "the fault 'delay EndTxn 10ms' struck 1 times\n"
+    assert err.splitlines() == [
+        "the fault 'delay EndTxn 10ms' struck 1 time",
+        "the fault 'drop WriteTxnMarkers reply' struck nothing",
+    ]
+
+
+def test_clients_are_given_the_host_that_the_tap_advertises() -> None:
+    with Broker(brokers=2) as nodes:
+        process, address = start_tap("--bootstrap", nodes.bootstrap_servers, "--advertise", "localhost")
+        with process:
+            with connect(address) as client:
+                found = client.call(MetadataRequest([]), 12).brokers
+            assert {broker.host for broker in found} == {"localhost"}
+            ports = {broker.port for broker in found}
+            assert len(ports) == 2
+            assert not ports & {nodes.port, nodes.port + 1}
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=TIMEOUT_S)
 
 
 def test_the_command_writes_json_lines_to_a_file_with_tls_for_clients(
@@ -531,6 +549,8 @@ def test_lines_that_are_not_read_hold_no_client_up(broker: Broker, unique: Uniqu
         (["--listen", "9093"], 2, "9093 is not an address"),
         (["--certificate", "nosuch.pem"], 2, "--certificate nosuch.pem cannot be used"),
         (["--key", "nosuch.pem"], 2, "--key without --certificate"),
+        (["--advertise", "tap.example.com:9093"], 2, "--advertise 'tap.example.com:9093' is not a host"),
+        (["--advertise", ""], 2, "--advertise '' is not a host"),
         (["--output", "/nosuch/file"], 1, "cannot write to /nosuch/file"),
         (["--set", "security.protocol=nonsense"], 2, "security.protocol=NONSENSE is none of"),
         ([], 3, "cannot connect to 127.0.0.1:1: Connection refused"),
