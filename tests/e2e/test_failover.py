@@ -198,7 +198,7 @@ def test_orders_that_cannot_be_carried_out_say_why() -> None:
         broker.nodes.stop(2)
         nodes = broker.nodes
         refused: list[tuple[Callable[[], None], str]] = [
-            (lambda: nodes.stop(1), "node 1 is the last one that is up"),
+            (lambda: nodes.stop(1), "node 1 is the last one that is up\n\nhint: start or resume another one first"),
             (lambda: nodes.stop(2), "node 2 is stopped, it would have to be up or paused"),
             (lambda: nodes.start(7), "there is no node 7\n\nhint: the nodes are 1, 2"),
             (lambda: nodes.start(1), "node 1 is up, it would have to be stopped"),
@@ -264,7 +264,48 @@ def test_the_commands_give_the_same_orders(capsys: pytest.CaptureFixture[str]) -
             assert next(node.leaders for node in broker.nodes.describe() if node.node_id == node_id) == 2
         code, out, err = run(capsys, broker, "move-leader", "orders:7", "1")
         assert (code, out) == (1, "")
-        assert err == "error: there is no partition orders:7\n\nhint: write TOPIC:PARTITION\n"
+        assert err == "error: there is no partition orders:7\n\nhint: the last one is orders:1\n"
+        code, _, err = run(capsys, broker, "move-leader", "none:0", "1")
+        assert (code, err) == (
+            1,
+            "error: there is no partition none:0\n\nhint: `fencepost topic list` shows the topics\n",
+        )
+        code, _, err = run(capsys, broker, "move-coordinator", "", "1")
+        assert (code, err.splitlines()[0]) == (2, "error: the transactional id is empty")
+
+
+def test_a_command_at_a_paused_node_says_that_another_node_takes_orders(capsys: pytest.CaptureFixture[str]) -> None:
+    with Broker(brokers=2, settings=FEW) as broker:
+        first, second = broker.bootstrap_servers.split(",")
+        broker.nodes.pause(1)
+        assert main(["cluster", "resume-node", "1", "--bootstrap", first]) == 3
+        assert "hint: is this node paused or stopped? Name another one" in capsys.readouterr().err
+        assert main(["cluster", "resume-node", "1", "--bootstrap", second]) == 0
+        assert [node.state for node in broker.nodes.describe()] == ["up", "up"]
+
+
+def test_the_log_has_a_line_for_each_order_that_was_carried_out(capsys: pytest.CaptureFixture[str]) -> None:
+    with Broker(brokers=2, topics={"orders": 1}, settings=FEW) as broker:
+        for words in (
+            ("nodes",),
+            ("stop-node", "2"),
+            ("stop-node", "2"),
+            ("start-node", "2"),
+            ("pause-node", "2"),
+            ("resume-node", "2"),
+            ("move-leader", "orders:0", "2"),
+            ("move-coordinator", "new\nline", "2"),
+        ):
+            run(capsys, broker, *words)
+        lines = [line.split(" INFO    ", 1)[1] for line in broker.log.splitlines() if " INFO    node " in line]
+        assert lines == [
+            "node 2 was stopped: others lead its partitions",
+            "node 2 was started",
+            "node 2 was paused: others lead its partitions",
+            "node 2 was resumed",
+            "node 2 leads orders-0",
+            "node 2 coordinates the transactional id new\\nline",
+        ]
 
 
 @pytest.mark.engines

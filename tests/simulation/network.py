@@ -69,8 +69,8 @@ class Call:
     host = "127.0.0.1"
     principal = ANONYMOUS
 
-    __slots__ = ("_answer", "_closer", "_is_stale", "_reply_is_lost", "_target", "_world", "is_answered", "is_over",
-                 "request", "version", "who")  # fmt: skip
+    __slots__ = ("_answer", "_closer", "_is_broken", "_is_stale", "_reply_is_lost", "_world", "is_answered", "is_over",
+                 "request", "target", "version", "who")  # fmt: skip
 
     def __init__(
         self,
@@ -88,12 +88,13 @@ class Call:
         self._closer: Callable[[], None] | None = None
         self._is_stale = is_stale
         self._reply_is_lost = False
+        self._is_broken = False  # The broker's end is closed.
         self.who = who
         self.request = request
         self.version = version
         self.is_answered = False  # The broker has answered.
         self.is_over = False  # The client has an answer or has given up.
-        self._target = world.broker.target_of(request)  # As the client knows it now; it may move meanwhile.
+        self.target = world.broker.target_of(request)  # As the client knows it now; it may move meanwhile.
         clock, rng, weather = world.clock, world.rng, world.weather
         fate = rng.random()
         delay_ms = rng.randint(1, 4)
@@ -119,7 +120,7 @@ class Call:
             self._lose_soon()
             return
         world.note(self.who, "late: %s v%s" if self.is_over else "%s v%s", self.request, self.version)
-        world.broker.deliver(self._target, self.request, self.version, self.who, self)
+        world.broker.deliver(self.target, self.request, self.version, self.who, self)
 
     def _is_late_no_more(self) -> None:
         self._world.late -= 1
@@ -144,7 +145,7 @@ class Call:
     def break_off(self) -> None:
         """The broker's end of the connection is closed."""
         self._closer = None
-        self.is_answered = True
+        self._is_broken = self.is_answered = True
         self._lose_soon()
 
     # Called by the broker; see `fencepost.broker.node.Connection`.
@@ -156,6 +157,8 @@ class Call:
         raise AssertionError("the simulated listener asks for no login")
 
     def reply(self, parts: list[bytes]) -> None:
+        if self._is_broken:
+            return
         assert not self.is_answered, f"{self.request} is answered twice"
         self.is_answered = True
         self._closer = None

@@ -80,13 +80,17 @@ class Nodes:
         self._by_id = {cluster.node_id: Node(cluster.node_id, cluster) for cluster in clusters}
         self._lateness = random.Random(world.seed + 3).choice(LATENESS)
         self._held: dict[int, list[Callable[[], None]]] = {}  # What waits for a paused node.
+        self._stopped: set[int] = set()
+        # What other nodes have asked each node and it has not answered: tells them that it will not.
+        self._asked: dict[int, dict[object, Callable[[], None]]] = {node_id: {} for node_id in self.clusters}
         if len(clusters) > 1:
             for cluster in clusters:
                 cluster.peers = SimulatedPeers(self, cluster.node_id)
 
     @property
     def awake(self) -> list[Cluster]:
-        return [cluster for node_id, cluster in self.clusters.items() if node_id not in self._held]
+        asleep = self._held.keys() | self._stopped
+        return [cluster for node_id, cluster in self.clusters.items() if node_id not in asleep]
 
     # --- where requests go ----------------------------------------------------------------------------------
 
@@ -119,6 +123,9 @@ class Nodes:
         """Hand a client's request to a node; a paused node takes it later."""
         if isinstance(request, FetchRequest) and len(self.clusters) > 1:
             self._fetch(request, version, call)
+            return
+        if target in self._stopped:
+            self._process.break_off(call)
             return
         frame = encode_frame(request, version, 1, who)
         handle = partial(self._by_id[target].handle, frame, call)
@@ -157,13 +164,17 @@ class Nodes:
 
     def send(self, source: int, target: int, request: Message, version: int, then: Answered) -> None:
         world, rng = self._world, self._world.rng
+        asked_by = self.clusters[source]
+        underway = self._asked[target]
         is_answered = False
 
         def answer(response: Any) -> None:
             nonlocal is_answered
             if not is_answered:
                 is_answered = True
-                self._run(source, lambda: then(response, world.clock.now_ms))
+                del underway[answer]
+                if self.clusters[source] is asked_by:  # Else it was stopped, and another process has its id.
+                    self._run(source, lambda: then(response, world.clock.now_ms))
 
         def answered(frame: bytes) -> None:
             response = decode_reply(request, version, frame)
@@ -173,8 +184,13 @@ class Nodes:
             delay_ms = rng.randint(REQUEST_TIMEOUT_MS, LATEST_MS) if is_late else rng.randint(1, 6)
             self._later(delay_ms, lambda: answer(response))
 
+        underway[answer] = partial(answer, None)
+
         def arrive() -> None:
             if is_answered:
+                return
+            if target in self._stopped:
+                answer(None)
                 return
             world.note(f"node {source}", "-> node %s: %s", target, request)
             handle = partial(self._by_id[target].handle, encode_frame(request, version), PeerEnd(answered))
@@ -203,6 +219,8 @@ class Nodes:
             self._later(delay_ms + rng.randint(0, 3), arrive)
 
     def _execute_unanswered(self, target: int, request: Message, version: int) -> None:
+        if target in self._stopped:
+            return
         handle = partial(self._by_id[target].handle, encode_frame(request, version), PeerEnd(lambda frame: None))
         self._run(target, lambda: handle(self._world.clock.now_ms))
 
@@ -212,13 +230,14 @@ class Nodes:
     # --- nodes come and go ------------------------------------------------------------------------------------
 
     def strike(self) -> None:
-        """Pause a node for a while, or move a leader."""
+        """Pause or stop a node for a while, or move a leader."""
         rng = self._world.rng
         now_ms = self._world.clock.now_ms
         node_id = rng.choice(sorted(self.clusters))
         try:
-            if rng.random() < 0.5:
-                self._pause(node_id)
+            fate = rng.random()
+            if fate < 0.5:
+                (self._pause if fate < 0.3 else self._stop)(node_id)
                 return
             places = [*PLACES, *((TXN_TOPIC, index) for index in range(2)), *((OFFSETS_TOPIC, i) for i in range(2))]
             topic, index = rng.choice(places)
@@ -237,13 +256,43 @@ class Nodes:
                     self._controller.move_leader(topic, index, others[0], self._world.clock.now_ms)
 
     def _pause(self, node_id: int) -> None:
-        if node_id in self._held or len(self.awake) == 1:
+        if not self._can_go(node_id):
             return
         self._world.note("nodes", "node %s pauses", node_id)
         self.clusters[node_id].housekeeping.stop()
         self._controller.expire(node_id, self._world.clock.now_ms)
         self._held[node_id] = []
         self._later(self._world.rng.randint(20, 900), lambda: self._resume(node_id))
+
+    def _can_go(self, node_id: int) -> bool:
+        return len(self.awake) > 1 and any(cluster.node_id == node_id for cluster in self.awake)
+
+    def _stop(self, node_id: int) -> None:
+        """Let a node give up what it leads, and end; or let it end without a word. Its memory is gone."""
+        if not self._can_go(node_id):
+            return
+        if self._world.rng.random() < 0.5:
+            self._world.note("nodes", "node %s is stopped", node_id)
+            self._controller.leave(node_id, self._world.clock.now_ms)
+        else:
+            self._world.note("nodes", "node %s dies", node_id)
+            self.clusters[node_id].housekeeping.stop()
+            self._controller.expire(node_id, self._world.clock.now_ms)
+        self._stopped.add(node_id)
+        self._process.break_off_all(node_id)
+        for tell in list(self._asked[node_id].values()):
+            self._later(self._world.rng.randint(1, 5), tell)
+        self._later(self._world.rng.randint(20, 900), lambda: self._start(node_id))
+
+    def _start(self, node_id: int) -> None:
+        self._world.note("nodes", "node %s starts", node_id)
+        now_ms = self._world.clock.now_ms
+        cluster = self._process.make_cluster(self._controller, node_id)
+        cluster.peers = SimulatedPeers(self, node_id)
+        self.clusters[node_id], self._by_id[node_id] = cluster, Node(node_id, cluster)
+        self._stopped.discard(node_id)
+        self._controller.rejoin(cluster, now_ms)
+        cluster.begin_timers(now_ms)
 
     def _resume(self, node_id: int) -> None:
         self._world.note("nodes", "node %s goes on", node_id)

@@ -96,15 +96,7 @@ class BrokerProcess:
         controller.addresses = [BrokerAddress(n, "127.0.0.1", 9091 + n) for n in range(1, node_count + 1)]
         clusters = []
         for node_id in range(1, node_count + 1):
-            cluster = Cluster(
-                folder,
-                self._world.config,
-                rng,
-                lambda line: self._world.note("broker", line),
-                self._reach,
-                node_id=node_id,
-                controller=controller,
-            )
+            cluster = self.make_cluster(controller, node_id)
             # Requests of a start, before there is a network: no answer, and they are sent again.
             cluster.peers = Unconnected(cluster.timers, self._world.clock)
             controller.join(cluster)
@@ -113,6 +105,17 @@ class BrokerProcess:
         folder.note_cluster(controller.metadata.cluster_id)
         folder.delete_strays()
         return clusters
+
+    def make_cluster(self, controller: Controller, node_id: int) -> Cluster:
+        return Cluster(
+            controller.storage,
+            self._world.config,
+            controller.rng,
+            lambda line: self._world.note("broker", line),
+            self._reach,
+            node_id=node_id,
+            controller=controller,
+        )
 
     def enter(self, work: Callable[[], None]) -> None:
         """Run code of the broker, and handle its death."""
@@ -134,6 +137,15 @@ class BrokerProcess:
     def deliver(self, target: int, request: Message, version: int, who: str, call: Call) -> None:
         self._calls[call] = None
         self.enter(lambda: self.nodes.deliver(target, request, version, who, call))
+
+    def break_off(self, call: Call) -> None:
+        """The node of this connection has ended."""
+        self._calls.pop(call, None)
+        call.break_off()
+
+    def break_off_all(self, node_id: int) -> None:
+        for call in [call for call in self._calls if call.target == node_id]:
+            self.break_off(call)
 
     def enter_if_same(self, nodes: Nodes, work: Callable[[], None]) -> None:
         """Run code of these nodes, unless their process has ended."""

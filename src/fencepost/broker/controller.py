@@ -146,7 +146,10 @@ class Controller:
     def _move_all_from(self, node_id: int, now_ms: int) -> None:
         others = [other for other in self._members if other != node_id]
         if not others:
-            raise NodeOrderRefused(f"node {node_id} is the last one that is up\n\nhint: start another one first")
+            hint = "start or resume another one first"
+            if len(self.addresses) == 1:
+                hint = "this broker has one node; `fencepost broker --brokers 3` has three"
+            raise NodeOrderRefused(f"node {node_id} is the last one that is up\n\nhint: {hint}")
         self._move({where: spread(*where, others) for where in self.led_by(node_id)}, now_ms)
 
     def is_alive(self, node_id: int) -> bool:
@@ -334,7 +337,9 @@ class Controller:
     def move_leader(self, topic: str, index: int, node_id: int, now_ms: int) -> None:
         """Have a node lead a partition. Raises StorageFailed, NodeOrderRefused."""
         if self.leader_of(topic, index) == NO_LEADER:
-            raise NodeOrderRefused(f"there is no partition {topic}:{index}\n\nhint: write TOPIC:PARTITION")
+            last = len(self._leaders.get(topic, ())) - 1
+            hint = f"the last one is {topic}:{last}" if last >= 0 else "`fencepost topic list` shows the topics"
+            raise NodeOrderRefused(f"there is no partition {topic}:{index}\n\nhint: {hint}")
         if node_id not in self._members:
             living = ", ".join(map(str, sorted(self._members)))
             raise NodeOrderRefused(f"node {node_id} is not up\n\nhint: choose one of {living}")

@@ -9,13 +9,14 @@ import click
 
 from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
-from fencepost.cli.options import ClusterOptions, as_json_option, cluster_options, with_hint
+from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cluster_options, with_hint
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
     from fencepost.diagnose.nodes import NodeList
 
 NODES_HINT = "`fencepost cluster nodes` shows all nodes"
+AWAY_HINT = "is this node paused or stopped? Name another one, or several separated by commas, with --bootstrap"
 
 
 @click.group(cls=HelpfulGroup)
@@ -34,6 +35,7 @@ def cluster() -> None:
 def _give(options: ClusterOptions, as_json: bool, order: str, node_id: int = -1, **given: str | int) -> None:
     from fencepost.cli.output import write
     from fencepost.client.admin.nodes import OrderDeclined, order_nodes
+    from fencepost.client.failures import DeadlinePassed, Unreachable
     from fencepost.client.session import Unsupported
     from fencepost.diagnose.nodes import node_list
 
@@ -42,6 +44,9 @@ def _give(options: ClusterOptions, as_json: bool, order: str, node_id: int = -1,
             nodes = order_nodes(client, order, node_id, **given)  # type: ignore[arg-type]
         except OrderDeclined as e:
             raise Failure(*with_hint(str(e), NODES_HINT)) from None
+        except (DeadlinePassed, Unreachable) as e:
+            problem, hint = with_hint(str(e), "")
+            raise Unanswered(problem, f"{AWAY_HINT}; {hint}" if hint else AWAY_HINT) from None
         except Unsupported:
             raise Failure(
                 "the brokers of this cluster take no orders about nodes",
@@ -160,4 +165,6 @@ def move_coordinator(transactional_id: str, node_id: int, cluster: ClusterOption
     Example:
         fencepost cluster move-coordinator orders-sink-3 2 --bootstrap localhost:9092
     """
+    if not transactional_id:
+        raise WrongUse("the transactional id is empty", "`fencepost txn list` shows those of the cluster")
     _give(cluster, as_json, "move-coordinator", node_id, transactional_id=transactional_id)

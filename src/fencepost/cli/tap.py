@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import ssl
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TextIO
 
 import click
@@ -36,6 +37,12 @@ COLOURS = {"ok": "green", "committed": "green", "aborted": "red", "error": "red"
     "picks free ports.",
 )
 @click.option(
+    "--advertise",
+    metavar="HOST",
+    help="The host for clients that cannot use the one of --listen: behind a port mapping or NAT. The ports stay the "
+    "same.",
+)
+@click.option(
     "--fault",
     "faults",
     metavar="FAULT",
@@ -43,13 +50,14 @@ COLOURS = {"ok": "green", "committed": "green", "aborted": "red", "error": "red"
     help="A fault, such as 'delay EndTxn 2s', 'drop EndTxn reply', 'duplicate Produce', 'disconnect InitProducerId' or "
     "'error AddPartitionsToTxn COORDINATOR_NOT_AVAILABLE times=3'. Repeatable.",
 )
-@click.option("--fetches", is_flag=True, help="Also show the fetches of read_committed readers.")
+@click.option("--fetches", is_flag=True, help="Also show the fetches of readers.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document per line.")
 @click.option("--output", metavar="FILE", help="Append the lines to FILE instead of stdout.")
 @certificate_options
 @cluster_options
 def tap(
     listen: str,
+    advertise: str | None,
     faults: tuple[str, ...],
     fetches: bool,
     as_json: bool,
@@ -84,7 +92,16 @@ def tap(
     from fencepost.tap.running import run
 
     address = parse_address(listen)
+    if advertise is not None:
+        _check_host(advertise)
     set_faults = [(line, _parsed(line)) for line in faults]
+    is_ready = False
+
+    def ready() -> None:
+        nonlocal is_ready
+        is_ready = True
+        say(f"ready {running.address}")
+
     try:
         settings = parse_settings(cluster.settings())
         with _lines_to(output) as stream, _shown(stream, as_json) as show:
@@ -95,10 +112,11 @@ def tap(
                 say=lambda text: say(f"warning: {text.replace(HINT, '; ')}"),
                 shows_fetches=fetches,
                 client_tls=client_tls,
+                advertised_host=advertise,
             )
             for _, fault in set_faults:
                 running.add_fault(fault)
-            run(running, lambda: say(f"ready {running.address}"))
+            run(running, ready)
     except BadClientSetting as e:
         raise WrongUse(*with_hint(str(e), "the settings are those of Kafka's clients")) from None
     except PortUnusable as e:
@@ -112,9 +130,8 @@ def tap(
             raise  # Of stdout.
         raise Failure(f"cannot write to {output}: {e.strerror}", "is its disk full?") from None
     finally:
-        for line, fault in set_faults:
-            if fault.hits:
-                say(f"the fault '{line}' struck {fault.hits} times")
+        for line, fault in set_faults if is_ready else ():
+            say(f"the fault '{line}' struck {counted(fault.hits, 'time') if fault.hits else 'nothing'}")
 
 
 def _parsed(line: str) -> Fault:
@@ -126,6 +143,15 @@ def _parsed(line: str) -> Fault:
     except BadFault as e:
         problem, hint = with_hint(str(e), EXAMPLE)
         raise WrongUse(f"--fault: {problem}", hint) from None
+
+
+def _check_host(host: str) -> None:
+    """Raises WrongUse for what clients cannot connect to, such as an address with a port."""
+    with suppress(ValueError):
+        ipaddress.ip_address(host)
+        return
+    if not host or not host.isprintable() or set(host) & set(":/[] "):
+        raise WrongUse(f"--advertise {host!r} is not a host", "write a name or an IP address, without a port")
 
 
 @contextmanager

@@ -18,17 +18,19 @@ class EndCount(NamedTuple):
     seconds: float | None
     commits: int = 0
     aborts: int = 0
+    is_estimate: bool = False  # Counted in a part of the records only.
 
 
 class Rates(NamedTuple):
     samples: tuple[EndCount, ...]
 
-    def document(self) -> dict[str, list[float | None]]:
-        """As columns, which a plot takes."""
+    def document(self) -> dict[str, list[float | None] | bool]:
+        """As columns, which a plot takes, and whether a number among them is an estimate."""
         return {
             "times_ms": [sample.at_ms for sample in self.samples],
             "commits": [_per_second(sample.commits, sample.seconds) for sample in self.samples],
             "aborts": [_per_second(sample.aborts, sample.seconds) for sample in self.samples],
+            "has_estimates": any(sample.is_estimate for sample in self.samples),
         }
 
 

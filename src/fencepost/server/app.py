@@ -143,6 +143,7 @@ class App:
             lambda node_id: [door.bind_again(node_id) for door in self.doors],
             self._serve,
             self._work_failed,
+            self.log.info,
         )
         if self.settings.metrics is not None:
             await self._serve_metrics(*self.settings.metrics)

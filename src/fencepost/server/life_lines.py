@@ -34,7 +34,7 @@ def settings_line(config: Config) -> str:
 
 
 def ready_text(doors: Sequence[Door], clusters: Sequence[Cluster], took_ms: int) -> str:
-    text = " and ".join(_listens_on(door) for door in doors)
+    text = f"listens on {' and '.join(_addresses_of(door) for door in doors)}"
     topics = _count(len(clusters[0].topics), "topic")
     return f"{text}; ready after {took_ms} ms with {topics} and {_open_txns(clusters)}"
 
@@ -51,8 +51,8 @@ def stopped_text(data: str | None, clusters: Sequence[Cluster], connections: int
     return f"stopped cleanly after {took_ms} ms: {closed}, {saved} saved; {_open_txns(clusters)}"
 
 
-def _listens_on(door: Door) -> str:
-    text = f"listens on {_addresses(door.listens_on)}"
+def _addresses_of(door: Door) -> str:
+    text = _addresses(door.listens_on)
     labels = dict.fromkeys((door.endpoint.name, door.endpoint.protocol))
     if list(labels) != [PLAINTEXT]:
         text += f" ({', '.join(labels)})"

@@ -13,17 +13,36 @@ from contextlib import suppress
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.controller import Controller, NodeOrderRefused
 from fencepost.broker.internal_topics import INTERNAL_TOPICS, TXN_TOPIC
-from fencepost.broker.node_orders import NodeDescription, NodeOrder
+from fencepost.broker.node_orders import DESCRIBE, NodeDescription, NodeOrder
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.server.addresses import CannotListen
+from fencepost.server.complaints import printable
 from fencepost.server.live_node import PAUSED, STOPPED, UP, LiveNode, NodeState
 
 MakeCluster = Callable[[int], Cluster]
 Serve = Callable[[LiveNode, Sequence[socket.socket]], Awaitable[None]]
 
 
+# What an order has done, for the broker's log.
+_DONE = {
+    "stop": "node {0.node_id} was stopped: others lead its partitions",
+    "start": "node {0.node_id} was started",
+    "pause": "node {0.node_id} was paused: others lead its partitions",
+    "resume": "node {0.node_id} was resumed",
+    "move-leader": "node {0.node_id} leads {0.topic}-{0.partition}",
+    "move-coordinator": "node {0.node_id} coordinates the transactional id {0.transactional_id}",
+}
+
+
+def _in_words(order: NodeOrder) -> str:
+    return _DONE[order.order].format(order)
+
+
 class NodeOrders:
-    """`bind` gives the sockets of a node that has stopped; `serve` accepts connections on them. `failed` gets bugs."""
+    """`bind` gives the sockets of a node that has stopped; `serve` accepts connections on them.
+
+    `failed` gets bugs, `log` a line for each order that was carried out.
+    """
 
     def __init__(
         self,
@@ -34,6 +53,7 @@ class NodeOrders:
         bind: Callable[[int], list[socket.socket]],
         serve: Serve,
         failed: Callable[[Exception], None],
+        log: Callable[[str], None],
     ) -> None:
         self._nodes = {node.node_id: node for node in nodes}
         self._controller = controller
@@ -42,6 +62,7 @@ class NodeOrders:
         self._bind = bind
         self._serve = serve
         self._failed = failed
+        self._log = log
         self._tasks: set[asyncio.Task[None]] = set()
 
     def carry_out(self, order: NodeOrder, then: Callable[[str | None, list[NodeDescription]], None]) -> None:
@@ -56,6 +77,9 @@ class NodeOrders:
             except Exception as e:  # A bug. The client that gave the order waits for the answer.
                 self._failed(e)
                 refusal = f"the order failed: {type(e).__name__}: {e}"
+            else:
+                if order.order != DESCRIBE:
+                    self._log(printable(_in_words(order)))
             then(refusal, self.describe())
 
         task = asyncio.get_running_loop().create_task(run())

@@ -20,7 +20,7 @@ PRODUCE, FETCH, METADATA, FIND_COORDINATOR = 0, 1, 3, 10
 INIT, ADD_PARTITIONS, ADD_OFFSETS, END, MARKERS, COMMIT_OFFSETS = 22, 24, 25, 26, 27, 28
 DECODED = frozenset({PRODUCE, FIND_COORDINATOR, INIT, ADD_PARTITIONS, ADD_OFFSETS, END, MARKERS, COMMIT_OFFSETS})
 TRANSACTION_KEY = 1  # Of FindCoordinator.
-READ_COMMITTED = 1
+ISOLATION = ("read_uncommitted", "read_committed")
 TOPIC_IDS_SINCE = {PRODUCE: 13, FETCH: 13}
 METADATA_WITH_IDS = 10
 NO_PRODUCER = -1
@@ -222,15 +222,13 @@ def _find_coordinator(request: Any, _: TopicNames) -> Decoded | None:
     return Decoded(keys[0], about={} if len(keys) == 1 else {"transactional_ids": keys})
 
 
-def _fetch(request: Any, names: TopicNames) -> Decoded | None:
-    if request.isolation_level != READ_COMMITTED:
-        return None
+def _fetch(request: Any, names: TopicNames) -> Decoded:
     offsets = {
         f"{topic.topic or names(topic.topic_id)}-{partition.partition}": partition.fetch_offset
         for topic in request.topics
         for partition in topic.partitions
     }
-    return Decoded(about={"offsets": offsets})
+    return Decoded(about={"isolation": ISOLATION[bool(request.isolation_level)], "offsets": offsets})
 
 
 _REQUESTS: dict[int, Callable[[Any, TopicNames], Decoded | None]] = {

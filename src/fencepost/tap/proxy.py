@@ -67,6 +67,7 @@ class Proxy:
         say: Callable[[str], None],
         shows_fetches: bool = False,
         client_tls: ssl.SSLContext | None = None,
+        advertised_host: str | None = None,
     ) -> None:
         self.show = show
         self.shows_fetches = shows_fetches
@@ -75,6 +76,7 @@ class Proxy:
         self._say = say
         self._settings = settings
         self._host, self._port = listen
+        self._advertised_host = advertised_host
         self._next_port = self._port + 1 if self._port else 0  # For brokers; 0: any.
         self._client_tls = client_tls
         self._broker_tls = tls_context(settings.tls) if settings.uses_tls else None
@@ -202,7 +204,8 @@ class Proxy:
         # New clients come to the first port, and get any broker if this one does not answer.
         more = self._settings.bootstrap if listener is self._listeners[0] else ()
         listener.targets = tuple(dict.fromkeys([(host, port), *more]))
-        return (own_host if _is_wildcard(self._host) else self._host), listener.port
+        own = own_host if _is_wildcard(self._host) else self._host
+        return self._advertised_host or own, listener.port
 
     def _first_as(self, host: str, port: int) -> TapPort | None:
         """The first listener, if it leads to this broker and no other: one bootstrap server, which is this broker."""

@@ -78,12 +78,14 @@ def _words(about: dict[str, Any], style: Style) -> Iterable[str]:
     for marker in about.get("markers", ()):
         outcome = style("commit", "committed") if marker["committed"] else style("abort", "aborted")
         yield f"{outcome} {marker['producer_id']}/{marker['producer_epoch']} {_few(marker['partitions'])}"
+    if "isolation" in about:
+        yield about["isolation"]
     errors = about.get("errors", {})
     offsets = about.get("offsets") or about.get("base_offsets")
     if offsets:
         yield _few([f"{where}@{offset}" for where, offset in offsets.items()])
     elif isinstance(about.get("partitions"), dict):
-        yield _few([f"{where} lso {p['last_stable_offset']}" for where, p in about["partitions"].items()])
+        yield _few([f"{where} {_limit(p)}" for where, p in about["partitions"].items()])
     elif about.get("partitions"):
         yield _few(about["partitions"]) + (" ..." if about.get("has_more_partitions") else "")
     if "records" in about:
@@ -92,6 +94,12 @@ def _words(about: dict[str, Any], style: Style) -> Iterable[str]:
         yield _few([f"{where} {name}" for where, name in errors.items()])
     if "malformed" in about:
         yield style(shown(about["malformed"]), "error")
+
+
+def _limit(fetched: dict[str, Any]) -> str:
+    """How far a reader gets. Apache Kafka tells read_uncommitted readers no last stable offset."""
+    lso = fetched["last_stable_offset"]
+    return f"lso {lso}" if lso >= 0 else f"high watermark {fetched['high_watermark']}"
 
 
 def _few(names: list[str]) -> str:

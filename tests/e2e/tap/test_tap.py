@@ -143,7 +143,7 @@ def test_what_a_delay_holds_goes_on_when_the_fault_is_removed(tap: Tap, at: str)
             assert client._read(struct.unpack(">i", client._read(4))[0])
 
 
-def test_fetches_of_committed_data_are_shown_if_wanted(broker: Broker, unique: Unique) -> None:
+def test_fetches_are_shown_with_their_isolation_level_if_wanted(broker: Broker, unique: Unique) -> None:
     topic = unique("topic")
     broker.create_topic(topic)
     with Tap(broker.bootstrap_servers, fetches=True) as tap, connect(tap.bootstrap_servers) as client:
@@ -152,9 +152,12 @@ def test_fetches_of_committed_data_are_shown_if_wanted(broker: Broker, unique: U
             request = fetch(topic)
             request.isolation_level = isolation_level
             client.call(request, 12)
-        asked, answered = tap.events
-        assert (asked.api, asked.about) == ("Fetch", {"offsets": {f"{topic}-0": 0}})
-        assert answered.about["partitions"][f"{topic}-0"]["last_stable_offset"] == 1
+        asked, answered = tap.events[0::2], tap.events[1::2]
+        assert [(event.api, event.about) for event in asked] == [
+            ("Fetch", {"isolation": isolation, "offsets": {f"{topic}-0": 0}})
+            for isolation in ("read_uncommitted", "read_committed")
+        ]
+        assert answered[1].about["partitions"][f"{topic}-0"]["last_stable_offset"] == 1
 
 
 # --- bad input, and a broker that goes away -------------------------------------------------------------------
@@ -460,7 +463,8 @@ def start_tap(*arguments: str | Path, **given: int):  # type: ignore[no-untyped-
 
 def test_the_command_prints_a_line_for_each_request_and_reply(broker: Broker, unique: Unique) -> None:
     txn = unique("txn")
-    process, address = start_tap("--bootstrap", broker.bootstrap_servers, "--fault", "delay EndTxn 10ms")
+    faults = ("--fault", "delay EndTxn 10ms", "--fault", "drop WriteTxnMarkers reply")
+    process, address = start_tap("--bootstrap", broker.bootstrap_servers, *faults)
     with process:
         commit_one(address, txn, unique("topic"))
         process.send_signal(signal.SIGINT)
@@ -473,7 +477,24 @@ def test_the_command_prints_a_line_for_each_request_and_reply(broker: Broker, un
     assert "  <-  " in ends[1]
     assert "  NONE  " in ends[1]
     assert ends[1].endswith("  [delay 10 ms]")
-    assert err == "the fault 'delay EndTxn 10ms' struck 1 times\n"
+    assert err.splitlines() == [
+        "the fault 'delay EndTxn 10ms' struck 1 time",
+        "the fault 'drop WriteTxnMarkers reply' struck nothing",
+    ]
+
+
+def test_clients_are_given_the_host_that_the_tap_advertises() -> None:
+    with Broker(brokers=2) as nodes:
+        process, address = start_tap("--bootstrap", nodes.bootstrap_servers, "--advertise", "localhost")
+        with process:
+            with connect(address) as client:
+                found = client.call(MetadataRequest([]), 12).brokers
+            assert {broker.host for broker in found} == {"localhost"}
+            ports = {broker.port for broker in found}
+            assert len(ports) == 2
+            assert not ports & {nodes.port, nodes.port + 1}
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=TIMEOUT_S)
 
 
 def test_the_command_writes_json_lines_to_a_file_with_tls_for_clients(
@@ -528,6 +549,8 @@ def test_lines_that_are_not_read_hold_no_client_up(broker: Broker, unique: Uniqu
         (["--listen", "9093"], 2, "9093 is not an address"),
         (["--certificate", "nosuch.pem"], 2, "--certificate nosuch.pem cannot be used"),
         (["--key", "nosuch.pem"], 2, "--key without --certificate"),
+        (["--advertise", "tap.example.com:9093"], 2, "--advertise 'tap.example.com:9093' is not a host"),
+        (["--advertise", ""], 2, "--advertise '' is not a host"),
         (["--output", "/nosuch/file"], 1, "cannot write to /nosuch/file"),
         (["--set", "security.protocol=nonsense"], 2, "security.protocol=NONSENSE is none of"),
         ([], 3, "cannot connect to 127.0.0.1:1: Connection refused"),

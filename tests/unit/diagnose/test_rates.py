@@ -34,4 +34,11 @@ def test_only_records_of_an_end_are_counted() -> None:
 
 def test_the_first_look_has_no_rate() -> None:
     rates = Rates((EndCount(1000, None), EndCount(1500, 0.5, 3, 0)))
-    assert rates.document() == {"times_ms": [1000, 1500], "commits": [None, 6.0], "aborts": [None, 0.0]}
+    assert rates.document() == {
+        "times_ms": [1000, 1500], "commits": [None, 6.0], "aborts": [None, 0.0], "has_estimates": False
+    }  # fmt: skip
+
+
+def test_a_rate_from_a_part_of_the_records_is_called_an_estimate() -> None:
+    rates = Rates((EndCount(1000, None), EndCount(2000, 1.0, 9, 0, is_estimate=True), EndCount(3000, 1.0, 2, 0)))
+    assert rates.document()["has_estimates"] is True

@@ -103,9 +103,9 @@ TO_ADD = [ADD.AddPartitionsToTxnTopic("orders", [0, 1])]
                 FetchRequest.FetchTopic("orders", partitions=[FetchRequest.FetchPartition(0, fetch_offset=7)])
             ]),
             11,
-            Decoded(about={"offsets": {"orders-0": 7}}),
+            Decoded(about={"isolation": "read_committed", "offsets": {"orders-0": 7}}),
         ),
-        (FetchRequest(isolation_level=0), 11, None),
+        (FetchRequest(isolation_level=0), 11, Decoded(about={"isolation": "read_uncommitted", "offsets": {}})),
         (
             written(("orders", TOPIC_ID)),
             8,

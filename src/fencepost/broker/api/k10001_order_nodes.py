@@ -21,7 +21,10 @@ def handle(ctx: Context, req: OrderNodesRequest) -> None:
 
     operation = Operation.DESCRIBE if req.order == DESCRIBE else Operation.ALTER
     if not ctx.may(operation, ResourceType.CLUSTER):
-        message = f"{operation.name} on the cluster is not allowed to {ctx.connection.principal}"
+        message = (
+            f"{operation.name} on the cluster is not allowed to {ctx.connection.principal}\n\n"
+            "hint: an administrator can allow it with an ACL, or a super user can give the order"
+        )
         ctx.reply(OrderNodesResponse(0, errors.CLUSTER_AUTHORIZATION_FAILED, message, []))
         return
     order = NodeOrder(req.order, req.node_id, req.topic, req.partition, req.transactional_id)

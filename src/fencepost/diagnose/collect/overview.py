@@ -75,4 +75,4 @@ class EndsWatch:
             for _, batch in read_batches(client, where, first, end):
                 committed, aborted = count_ends(batch, first, end)
                 commits, aborts = commits + committed, aborts + aborted
-        return EndCount(now_ms(), took_s, round(commits / share), round(aborts / share))
+        return EndCount(now_ms(), took_s, round(commits / share), round(aborts / share), is_estimate=share < 1)

@@ -89,10 +89,11 @@ def _read(run: DemoRun) -> Report:
         run.step(
             f"{ATTEMPTS} orders were written, each in a transaction; {sum(a.commit for a in tosses)} were committed."
         )
-        play_read(servers, TOPICS, False, READ_COUNT, IDLE_S, lambda line: run.step(f"read_uncommitted gets {line}"))
-        return play_read(
-            servers, TOPICS, True, READ_COUNT, IDLE_S, lambda line: run.step(f"read_committed gets {line}")
-        )
+        with run.tapped(broker) as tapped:
+            play_read(tapped, TOPICS, False, READ_COUNT, IDLE_S, lambda line: run.step(f"read_uncommitted gets {line}"))
+            return play_read(
+                tapped, TOPICS, True, READ_COUNT, IDLE_S, lambda line: run.step(f"read_committed gets {line}")
+            )
 
 
 def _refunds(run: DemoRun) -> Report:

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 from fencepost.demo.report import DemoFailed
 from fencepost.demo.stage import Stage
-from fencepost.testing import Broker, BrokerFailed
+from fencepost.testing import Broker, BrokerFailed, Tap
 from fencepost.web.learn.demos import Demo
-from fencepost.web.learn.watching import BrokerWatcher, Document, Observation
+from fencepost.web.learn.watching import BrokerWatcher, Document, Observation, fetches_in
 
 PACE_S = 1.5
 CLOSE_S = 2.0
@@ -46,6 +46,8 @@ class DemoRun(Stage):
         self._report: Document | None = None
         self._failure: Document | None = None
         self._broker: Broker | None = None
+        self._tap: Tap | None = None  # Between the demo's readers and the broker.
+        self._fetch_count = 0  # Of those that a step has shown.
         self._watcher = BrokerWatcher()
         self._thread = threading.Thread(target=self._perform, name=f"learn-{demo.name}", daemon=True)
         self._thread.start()
@@ -125,6 +127,16 @@ class DemoRun(Stage):
             with broker:
                 yield broker
 
+    @contextmanager
+    def tapped(self, broker: Broker) -> Iterator[str]:
+        """An address for readers. The steps show their fetches, which the broker does not remember."""
+        with Tap(broker.bootstrap_servers, fetches=True) as tap:
+            self._tap, self._fetch_count = tap, 0
+            try:
+                yield tap.bootstrap_servers
+            finally:
+                self._tap = None
+
     def enter(self, broker: Broker) -> None:
         with self._changed:
             if self._is_closed:
@@ -151,8 +163,15 @@ class DemoRun(Stage):
         if broker is None:
             return Observation()
         if broker.is_running:
-            return self._watcher.look(broker.bootstrap_servers)
+            return self._with_fetches(self._watcher.look(broker.bootstrap_servers))
         return self._watcher.look_at_disk(broker.data) if broker.data is not None else Observation()
+
+    def _with_fetches(self, look: Observation) -> Observation:
+        if self._tap is None:
+            return look
+        fetches = fetches_in(self._tap.events)
+        new, self._fetch_count = fetches[self._fetch_count :], len(fetches)
+        return look._replace(fetches=new)
 
     def _draw(self, look: Observation) -> Document | None:
         """The transaction that the step changed last; None if it changed none."""

@@ -20,12 +20,17 @@ from fencepost.diagnose.plain import plain
 from fencepost.diagnose.snapshot import TXN_TOPIC, LogEntry
 from fencepost.diagnose.timeline.timeline import TimelineSnapshot, diagnose_timeline
 from fencepost.machines.txn.records import decode_key, decode_value
+from fencepost.protocol import errors
 from fencepost.protocol.records import iter_records
+from fencepost.tap.decoding import WireEvent
+from fencepost.tap.text import said_by
 from fencepost.web.machine import machine_document
 
 Document = dict[str, Any]
 # How many records of an id are remembered, beside the new ones.
 MOST_ENTRIES = 50
+NO_RPCS = "No request of a transaction was sent."
+NO_FETCHES = "No request was sent: the record came with an earlier Fetch."
 
 
 class StateRecord(NamedTuple):
@@ -44,6 +49,7 @@ class Observation(NamedTuple):
     txns: tuple[DescribedTxn, ...] = ()
     states_on_disk: Mapping[str, str] | None = None  # While the broker does not run.
     problem: str | None = None
+    fetches: tuple[tuple[str, Rpc], ...] | None = None  # With the name of their client, if readers are watched.
 
     def document(self, history: Mapping[str, Iterable[LogEntry]]) -> Document:
         """`history`: all records of each transactional id so far, from which the cause of each new one follows."""
@@ -53,7 +59,9 @@ class Observation(NamedTuple):
             for transition in transitions_of(tuple(entries))
         }
         return {
-            "rpcs": [{"transactional_id": id_, **asdict(rpc_row(rpc))} for id_, rpc in self.rpcs],
+            "rpcs": [
+                {"transactional_id": id_, **asdict(rpc_row(rpc))} for id_, rpc in (*self.rpcs, *(self.fetches or ()))
+            ],
             "records": [
                 {
                     "topic_partition": f"{TXN_TOPIC}-{record.partition}",
@@ -65,7 +73,42 @@ class Observation(NamedTuple):
             "txns": [txn_document(txn) for txn in self.txns],
             "states_on_disk": self.states_on_disk,
             "problem": self.problem,
+            "without_rpcs": NO_RPCS if self.fetches is None else NO_FETCHES,
         }
+
+
+def fetches_in(events: Iterable[WireEvent]) -> tuple[tuple[str, Rpc], ...]:
+    """The fetches that brought records, with the name of their client. A reader repeats the others all the time."""
+    asked: dict[tuple[int, int], WireEvent] = {}
+    found = []
+    for event in events:
+        key = event.connection, event.correlation_id
+        if event.api != "Fetch":
+            continue
+        if event.kind == "request":
+            asked[key] = event
+        elif event.kind == "reply" and (request := asked.pop(key, None)) is not None:
+            size = sum(partition["bytes"] for partition in event.about.get("partitions", {}).values())
+            if size:
+                found.append((event.client_id, _fetch(request, event, size)))
+    return tuple(found)
+
+
+def _fetch(request: WireEvent, reply: WireEvent, size: int) -> Rpc:
+    host, _, port = reply.client.rpartition(":")
+    return Rpc(
+        request.at_us // 1000,
+        reply.api,
+        reply.version,
+        reply.client_id,
+        host,
+        int(port),
+        -1,
+        -1,
+        f"{said_by(request)}: {size} bytes",
+        getattr(errors, reply.error or "", errors.NONE),
+        reply.duration_us or 0,
+    )
 
 
 def drawing_of(snapshot: TimelineSnapshot) -> Document:

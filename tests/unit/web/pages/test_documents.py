@@ -89,7 +89,7 @@ def test_rates_are_columns_per_second() -> None:
     samples = (EndCount(1000, None), EndCount(2000, 2.0, 10, 1), EndCount(3000, 1.0, 0, 0))
     document = overview_document(overview_snapshot(), None, Rates(samples))
     assert document["rates"] == {
-        "times_ms": [1000, 2000, 3000], "commits": [None, 5.0, 0.0], "aborts": [None, 0.5, 0.0]
+        "times_ms": [1000, 2000, 3000], "commits": [None, 5.0, 0.0], "aborts": [None, 0.5, 0.0], "has_estimates": False
     }  # fmt: skip
 
 

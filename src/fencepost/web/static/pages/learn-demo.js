@@ -123,7 +123,7 @@ function Step({ step }) {
             </p>
           `
         : html`
-            <${Rpcs} rpcs=${step.rpcs} />
+            <${Rpcs} rpcs=${step.rpcs} without=${step.without_rpcs} />
             <${Records} records=${step.records} />
             <${Txns} txns=${step.txns} />
           `}

@@ -29,8 +29,8 @@ const number = (value) => (value === null || value === undefined || value < 0 ? 
 // A registration carries no producer id yet.
 const identity = (rpc) => (rpc.producer_id === null ? "–" : `id ${rpc.producer_id}, epoch ${number(rpc.producer_epoch)}`);
 
-export function Rpcs({ rpcs }) {
-  if (!rpcs.length) return html`<p class="learn-muted">No request of a transaction was sent.</p>`;
+export function Rpcs({ rpcs, without = "No request of a transaction was sent." }) {
+  if (!rpcs.length) return html`<p class="learn-muted">${without}</p>`;
   return html`
     <h3>Requests</h3>
     <${Scroll} kind="learn-scroll" label="Requests">

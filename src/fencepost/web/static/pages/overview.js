@@ -134,7 +134,8 @@ function RatePlot({ data }) {
       label="commits and aborts per second, of the last two minutes"
       series=${SERIES}
       columns=${[rates.times_ms.map((ms) => ms / 1000), rates.commits, rates.aborts]}
-    />`;
+    />
+    ${rates.has_estimates && html`<p class="hint">Some of these are estimates: so many transactions end that only a part is counted.</p>`}`;
 }
 
 export default function Overview({ data }) {
