@@ -29,9 +29,9 @@ from fencepost.verify.workload.fleet import Fleet
 from fencepost.verify.workload.last_reads import BY, await_rest, last_reads
 from fencepost.verify.workload.notes import now
 from fencepost.verify.workload.plan import LIBRDKAFKA, OWN_V2, ClientPlan
-from tests.crash import killing
-from tests.crash.killing import INPUT, OUTPUT, TOPICS
 
+TOPICS = {"orders": 2, "payments": 2, "shipments": 1}
+INPUT, OUTPUT = "orders", "invoices"
 COMPACTED, SHORT = "balances", "audit"
 GROUP = "copiers"
 CLEANUP = {COMPACTED: "compact", SHORT: "delete"}
@@ -40,7 +40,15 @@ TOPIC_SETTINGS = {
     SHORT: {"retention.bytes": "16384", "segment.bytes": "4096"},
 }
 RETENTION_CHECK_S = 0.2
-SETTINGS = killing.SETTINGS | {"log.retention.check.interval.ms": f"{RETENTION_CHECK_S * 1000:.0f}"}
+# Small segments, and a cleaner that is always at work, so that a run of a minute rolls and cleans many segments.
+SETTINGS = {
+    "log.segment.bytes": "65536",
+    "transaction.state.log.segment.bytes": "16384",
+    "offsets.topic.segment.bytes": "16384",
+    "fencepost.state.clean.bytes": "4096",
+    "log.cleaner.backoff.ms": "100",
+    "log.retention.check.interval.ms": f"{RETENTION_CHECK_S * 1000:.0f}",
+}
 WRITTEN = {**TOPICS, COMPACTED: 1, SHORT: 1}
 ALL_TOPICS = {**WRITTEN, OUTPUT: TOPICS[INPUT]}
 WRITERS = (
