@@ -23,8 +23,7 @@ from fencepost.cli.streams import say
 from fencepost.testing import Broker
 from fencepost.verify.workload.plan import LIBRDKAFKA, ClientPlan
 from tests.crash.carrying_out import carry_out
-from tests.crash.killing import TOPICS
-from tests.crash.workload import CLIENTS, READER, SETTINGS, Lost, Workload
+from tests.crash.workload import CLIENTS, READER, SETTINGS, TOPICS, Lost, Workload
 
 EVERY_S = 1.0
 REPORT_EVERY_S = 60.0

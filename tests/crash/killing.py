@@ -1,4 +1,4 @@
-"""Shared by all tests that kill brokers: topics and settings, and kill -9 for a broker that is still starting."""
+"""Shared by all tests that kill brokers: settings that differ from life to life, and kill -9 while a broker starts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,6 @@ import time
 
 from fencepost.testing import Broker, BrokerFailed
 
-TOPICS = {"orders": 2, "payments": 2, "shipments": 1}
-INPUT, OUTPUT = "orders", "invoices"
-# Small segments, and a cleaner that is always at work, so that a run of a minute rolls and cleans many segments.
-SETTINGS = {
-    "log.segment.bytes": "65536",
-    "transaction.state.log.segment.bytes": "16384",
-    "offsets.topic.segment.bytes": "16384",
-    "fencepost.state.clean.bytes": "4096",
-    "log.cleaner.backoff.ms": "100",
-}
 # Each process gets one value of each.
 CHOICES = {
     "fencepost.endtxn.reply": ["complete", "prepare"],

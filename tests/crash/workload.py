@@ -30,9 +30,9 @@ from fencepost.verify.workload.last_reads import BY, await_rest, last_reads
 from fencepost.verify.workload.logins import client_settings
 from fencepost.verify.workload.notes import now
 from fencepost.verify.workload.plan import LIBRDKAFKA, OWN_V2, ClientPlan
-from tests.crash import killing
-from tests.crash.killing import INPUT, OUTPUT, TOPICS
 
+TOPICS = {"orders": 2, "payments": 2, "shipments": 1}
+INPUT, OUTPUT = "orders", "invoices"
 COMPACTED, SHORT = "balances", "audit"
 GROUP = "copiers"
 CLEANUP = {COMPACTED: "compact", SHORT: "delete"}
@@ -41,7 +41,15 @@ TOPIC_SETTINGS = {
     SHORT: {"retention.bytes": "16384", "segment.bytes": "4096"},
 }
 RETENTION_CHECK_S = 0.2
-SETTINGS = killing.SETTINGS | {"log.retention.check.interval.ms": f"{RETENTION_CHECK_S * 1000:.0f}"}
+# Small segments, and a cleaner that is always at work, so that a run of a minute rolls and cleans many segments.
+SETTINGS = {
+    "log.segment.bytes": "65536",
+    "transaction.state.log.segment.bytes": "16384",
+    "offsets.topic.segment.bytes": "16384",
+    "fencepost.state.clean.bytes": "4096",
+    "log.cleaner.backoff.ms": "100",
+    "log.retention.check.interval.ms": f"{RETENTION_CHECK_S * 1000:.0f}",
+}
 WRITTEN = {**TOPICS, COMPACTED: 1, SHORT: 1}
 ALL_TOPICS = {**WRITTEN, OUTPUT: TOPICS[INPUT]}
 WRITERS = (
@@ -54,7 +62,8 @@ COPIERS = tuple(
 )
 # A reader of uncommitted records would get some that a power loss takes.
 READER = ClientPlan("reader", "reader", "fencepost", topics=ALL_TOPICS, isolation="read_committed")
-CLIENTS = (*WRITERS, *COPIERS, READER)
+# More load than the verifier's own: a life of the broker is short.
+CLIENTS = tuple(client._replace(pause_s=0.01) for client in (*WRITERS, *COPIERS, READER))
 QUESTION_MS = 1000
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.index import Index, Where
-from fencepost.verify.history import Event, Send
+from fencepost.verify.history import Event, Send, TxnOutcome
 
 
 def check_sources(index: Index) -> Iterator[Anomaly]:
@@ -31,9 +31,11 @@ def check_output_order(index: Index) -> Iterator[Anomaly]:
         for partition in range(index.header.topics.get(topic, 0)):
             where = (topic, partition)
             last: dict[Where, Send] = {}  # By partition of the inputs: the last output.
-            for value in sorted(index.at_rest.get(where, {}), key=index.at_rest.get(where, {}).__getitem__):
+            there = index.at_rest.get(where, {})
+            for value in sorted(there, key=there.__getitem__):
                 send = index.sends.get(value)
-                if send is None or send.source is None:
+                # A record of an aborted transaction must not be there at all, which is another checker's.
+                if send is None or send.source is None or index.outcome_of(value) is TxnOutcome.ABORTED:
                     continue
                 source = (send.source[0], send.source[1])
                 before = last.get(source)

@@ -168,4 +168,10 @@ class Disturber:
         assert self._command is not None
         command = UserCommand(self._command)
         self._say(f"running {self._command}")
-        self._lasting = _Lasting(now_s, lambda now: command.is_over, command.end)
+
+        def end() -> str:
+            how = command.end()
+            self._say(f"ended {how}")
+            return how
+
+        self._lasting = _Lasting(now_s, lambda now: command.is_over, end)

@@ -32,7 +32,7 @@ def main() -> int:
     given = json.loads(sys.stdin.readline())
     plan = ClientPlan(**given["client"])
     notes = Notes(Path(given["part"]), plan.name)
-    orders = ClientOrders()
+    orders = ClientOrders(plan.pause_s)
     threading.Thread(target=_hear, args=(orders,), daemon=True).start()
     settings: dict[str, Any] = given["settings"]
     if plan.role == "reader":

@@ -28,6 +28,7 @@ class ClientPlan(NamedTuple):
     group_id: str = ""
     target: str = ""
     isolation: str = ""
+    pause_s: float = 0.04  # Between two transactions, at most: the subject is order, not speed.
 
     def document(self) -> dict[str, Any]:
         return self._asdict()

@@ -20,8 +20,6 @@ COMMIT_PROBABILITY = 0.75
 FLUSH_PROBABILITY = 0.5
 ROUNDS = (1, 1, 2, 3)
 RECORDS_PER_TOPIC = (1, 1, 2)
-# Between two transactions, at most: the subject is order, not speed.
-PAUSE_S = 0.04
 RETRY_PAUSE_S = 0.2
 
 
@@ -32,9 +30,13 @@ class GaveUp(Exception):
 
 
 class ClientOrders:
-    """Orders to a client: `stop` after the current transaction; `retire`: another client has taken over its id."""
+    """Orders to a client: `stop` after the current transaction; `retire`: another client has taken over its id.
 
-    def __init__(self) -> None:
+    It pauses between two transactions, `pause_s` at most.
+    """
+
+    def __init__(self, pause_s: float) -> None:
+        self.pause_s = pause_s
         self.stop = threading.Event()
         self.retire = threading.Event()
 
@@ -76,7 +78,7 @@ class TxnWriter:
                 unfinished = None
             self.begin_life(producer)
             while not self.orders.stop.is_set():
-                time.sleep(self.rng.random() * PAUSE_S)
+                time.sleep(self.rng.random() * self.orders.pause_s)
                 self.transact(producer)
                 if self.orders.retire.is_set():
                     break
