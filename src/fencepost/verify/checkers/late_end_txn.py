@@ -51,19 +51,26 @@ def _late_end(index: Index, txn: HistoryTxn) -> tuple[HistoryTxn, str] | None:
     """The transaction whose late EndTxn ended this one, and how; None if nothing proves that there was one."""
     if txn.init is None or txn.init.version > 1:
         return None
-    if (before := _last_with_end(txn, commit=True)) is not None and _ended_by_commit(index, txn):
+    if (before := _slowest_end(txn, commit=True)) is not None and _ended_by_commit(index, txn):
         return before, "commit"
-    if (before := _last_with_end(txn, commit=False)) is not None and _ended_by_abort(index, txn):
+    if (before := _slowest_end(txn, commit=False)) is not None and _ended_by_abort(index, txn):
         return before, "abort"
     return None
 
 
-def _last_with_end(txn: HistoryTxn, commit: bool) -> HistoryTxn | None:
-    """The last transaction before this one, of the same producer, that asked to commit, or to abort."""
+def _slowest_end(txn: HistoryTxn, commit: bool) -> HistoryTxn | None:
+    """The earlier transaction of the same producer whose commit, or abort, took longest: its client has repeated it."""
+    found = []
     before = txn.before
-    while before is not None and all(end.commit != commit for end in before.ends):
+    while before is not None:
+        if any(end.commit == commit for end in before.ends):
+            found.append(before)
         before = before.before
-    return before
+    return max(found, key=_end_took, default=None)
+
+
+def _end_took(txn: HistoryTxn) -> float:
+    return txn.ended.at - txn.ends[0].at if txn.ended is not None else 0.0
 
 
 def _ended_by_commit(index: Index, txn: HistoryTxn) -> bool:
