@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
@@ -196,6 +196,46 @@ def test_a_query_that_is_stopped_during_the_last_check_has_not_failed(
         query.restart()
         assert query.run(sink, 0, ["a"]) == "committed"
     assert values(broker) == ["a"]
+
+
+# --- Ctrl-C, and again ------------------------------------------------------------------------------------------
+
+
+def interrupt(*_: object, **__: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("version", [2, 1])
+@pytest.mark.parametrize("moment", ["before the abort", "while the abort is on its way"])
+def test_a_second_ctrl_c_during_the_abort_costs_no_row_and_leaves_a_sink_that_goes_on(
+    broker: Broker, query: Query, monkeypatch: pytest.MonkeyPatch, version: int, moment: str
+) -> None:
+    if version == 1:
+        use_transaction_version_1(broker)
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        write_values(frame, transaction)
+        assert sink._runner is not None
+        attempts = sink._runner.attempts
+        if moment == "before the abort":
+            monkeypatch.setattr(attempts.leases, "break_transaction", interrupt)
+        else:
+            broker.faults.delay_on("EndTxn", 500, at="request")
+            submit = attempts._thread.submit
+            impatient = SimpleNamespace(submit=lambda work: submit(work) and SimpleNamespace(result=interrupt))
+            monkeypatch.setattr(attempts, "_thread", impatient)
+        interrupt()
+
+    with closing(sink):
+        assert query.run(sink, 0, ["a", "b"]) == "committed"
+        with pytest.raises(KeyboardInterrupt):
+            query.run(sink, 1, ["c", "d"], write)
+        monkeypatch.undo()
+        query.restart()
+        assert query.run(sink, 1, ["c", "d"]) == "committed"
+        assert query.run(sink, 2, ["e"]) == "committed"
+    assert values(broker) == ["a", "b", "c", "d", "e"]
 
 
 # --- an id that the cluster has forgotten -------------------------------------------------------------------
