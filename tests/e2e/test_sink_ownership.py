@@ -176,10 +176,12 @@ def test_a_check_that_fails_while_the_offsets_are_on_their_way_keeps_the_commit_
 
 def interrupted() -> None:
     """Raise what py4j raises when Spark interrupts the thread of a stopped query."""
-    java = SimpleNamespace(
-        getClass=lambda: SimpleNamespace(getName=lambda: "java.lang.InterruptedException"), getMessage=lambda: None
-    )
-    error: Any = RuntimeError("as py4j raises it")
+    raise_java("java.lang.InterruptedException", None)
+
+
+def raise_java(name: str, message: str | None) -> NoReturn:
+    java = SimpleNamespace(getClass=lambda: SimpleNamespace(getName=lambda: name), getMessage=lambda: message)
+    error: Any = RuntimeError(f"as py4j raises it: {message}")
     error.java_exception = java
     raise error
 
@@ -236,6 +238,30 @@ def test_a_second_ctrl_c_during_the_abort_costs_no_row_and_leaves_a_sink_that_go
         assert query.run(sink, 1, ["c", "d"]) == "committed"
         assert query.run(sink, 2, ["e"]) == "committed"
     assert values(broker) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_write_whose_job_ctrl_c_cancelled_is_not_run_again_though_its_tasks_were_lost_first(
+    broker: Broker, query: Query
+) -> None:
+    """At Ctrl-C PySpark cancels all jobs. With format("fencepost") another thread than the interrupted one writes."""
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    attempts: list[BatchTransaction] = []
+
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        attempts.append(transaction)
+        write_values(frame, transaction)
+        assert sink._runner is not None
+        assert sink._runner.attempts.leases is not None
+        leases = sink._runner.attempts.leases
+        leases.break_transaction("task 1 was lost after it had begun to write: its connection was lost")
+        message = "[SPARK_JOB_CANCELLED] Job 7 cancelled as part of cancellation of all jobs SQLSTATE: XXKDA"
+        raise_java("org.apache.spark.SparkException", message)
+
+    with closing(sink):
+        with pytest.raises(RuntimeError, match="cancellation of all jobs"):
+            query.run(sink, 0, ["a"], write)
+        assert len(attempts) == 1
+        assert values(broker) == []
 
 
 # --- an id that the cluster has forgotten -------------------------------------------------------------------
