@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
@@ -176,10 +176,12 @@ def test_a_check_that_fails_while_the_offsets_are_on_their_way_keeps_the_commit_
 
 def interrupted() -> None:
     """Raise what py4j raises when Spark interrupts the thread of a stopped query."""
-    java = SimpleNamespace(
-        getClass=lambda: SimpleNamespace(getName=lambda: "java.lang.InterruptedException"), getMessage=lambda: None
-    )
-    error: Any = RuntimeError("as py4j raises it")
+    raise_java("java.lang.InterruptedException", None)
+
+
+def raise_java(name: str, message: str | None) -> NoReturn:
+    java = SimpleNamespace(getClass=lambda: SimpleNamespace(getName=lambda: name), getMessage=lambda: message)
+    error: Any = RuntimeError(f"as py4j raises it: {message}")
     error.java_exception = java
     raise error
 
@@ -196,6 +198,70 @@ def test_a_query_that_is_stopped_during_the_last_check_has_not_failed(
         query.restart()
         assert query.run(sink, 0, ["a"]) == "committed"
     assert values(broker) == ["a"]
+
+
+# --- Ctrl-C, and again ------------------------------------------------------------------------------------------
+
+
+def interrupt(*_: object, **__: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("version", [2, 1])
+@pytest.mark.parametrize("moment", ["before the abort", "while the abort is on its way"])
+def test_a_second_ctrl_c_during_the_abort_costs_no_row_and_leaves_a_sink_that_goes_on(
+    broker: Broker, query: Query, monkeypatch: pytest.MonkeyPatch, version: int, moment: str
+) -> None:
+    if version == 1:
+        use_transaction_version_1(broker)
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        write_values(frame, transaction)
+        assert sink._runner is not None
+        attempts = sink._runner.attempts
+        if moment == "before the abort":
+            monkeypatch.setattr(attempts.leases, "break_transaction", interrupt)
+        else:
+            broker.faults.delay_on("EndTxn", 500, at="request")
+            submit = attempts._thread.submit
+            impatient = SimpleNamespace(submit=lambda work: submit(work) and SimpleNamespace(result=interrupt))
+            monkeypatch.setattr(attempts, "_thread", impatient)
+        interrupt()
+
+    with closing(sink):
+        assert query.run(sink, 0, ["a", "b"]) == "committed"
+        with pytest.raises(KeyboardInterrupt):
+            query.run(sink, 1, ["c", "d"], write)
+        monkeypatch.undo()
+        query.restart()
+        assert query.run(sink, 1, ["c", "d"]) == "committed"
+        assert query.run(sink, 2, ["e"]) == "committed"
+    assert values(broker) == ["a", "b", "c", "d", "e"]
+
+
+def test_a_write_whose_job_ctrl_c_cancelled_is_not_run_again_though_its_tasks_were_lost_first(
+    broker: Broker, query: Query
+) -> None:
+    """At Ctrl-C PySpark cancels all jobs. With format("fencepost") another thread than the interrupted one writes."""
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    attempts: list[BatchTransaction] = []
+
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        attempts.append(transaction)
+        write_values(frame, transaction)
+        assert sink._runner is not None
+        assert sink._runner.attempts.leases is not None
+        leases = sink._runner.attempts.leases
+        leases.break_transaction("task 1 was lost after it had begun to write: its connection was lost")
+        message = "[SPARK_JOB_CANCELLED] Job 7 cancelled as part of cancellation of all jobs SQLSTATE: XXKDA"
+        raise_java("org.apache.spark.SparkException", message)
+
+    with closing(sink):
+        with pytest.raises(RuntimeError, match="cancellation of all jobs"):
+            query.run(sink, 0, ["a"], write)
+        assert len(attempts) == 1
+        assert values(broker) == []
 
 
 # --- an id that the cluster has forgotten -------------------------------------------------------------------

@@ -36,7 +36,7 @@ from fencepost.spark.driver.owner import TransactionOwner
 from fencepost.spark.driver.permissions import denied_topics, to_write
 from fencepost.spark.driver.planes import Plane, choose_plane
 from fencepost.spark.driver.progress import COMMITTED, EMPTY, BatchProgress
-from fencepost.spark.driver.query_stop import stopped_by_sigterm, was_stopped
+from fencepost.spark.driver.query_stop import stopped_by_sigterm, was_cancelled
 from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.driver.timeout_alarm import TimeoutAlarm
 from fencepost.spark.driver.write_watch import WriteWatch
@@ -115,6 +115,11 @@ class Attempts:
         self._thread.shutdown()
         if self.leases is not None:
             self.leases.stop()
+
+    def settle(self) -> None:
+        """Before the first attempt at something: how did the last transaction end? See `TransactionOwner.settle`."""
+        # In the thread: after a second Ctrl-C the abort of the last attempt may still be on its way there.
+        self._thread.submit(self._owner.settle).result()
 
     def make(
         self, work: Work, identity: ProducerIdentity, note: CommitNote | TokenNote | None, number: int
@@ -272,7 +277,7 @@ def _write(work: Work, transaction: BatchTransaction, watch: WriteWatch, leases:
 
 def _cause_of(error: Exception, leases: LeaseServer, access: Access) -> Exception:
     """The cause of an exception from the user's function, which is mostly the exception of a Spark job."""
-    if was_stopped(error):
+    if was_cancelled(error):
         return error
     broken = leases.broken
     if broken is None:

@@ -48,7 +48,7 @@ class TransactionOwner:
     ) -> None:
         self._client = client
         self._transaction = Transaction(client, transactional_id, timeout_ms, is_verified=is_verified)
-        self._is_settled = False  # True: it is known how the last transaction ended, and none is open.
+        self._is_settled = False  # True: it is known how the last transaction ended.
         self._last_number = 0
         self.was_registered_anew = False  # True: the id may have had another owner since this one started.
         self.note: CommitNote | UnreadableNote | None = None
@@ -109,8 +109,11 @@ class TransactionOwner:
         return CommitNote(query_id, batch_id, digest, self._last_number + 1)
 
     def settle(self) -> None:
-        """If it is unclear how the last transaction ended: take a new epoch, and read the note."""
-        if not self._is_settled:
+        """If it is unclear whether and how the last transaction ended: take a new epoch, and read the note.
+
+        A second Ctrl-C may keep the driver from aborting a transaction.
+        """
+        if not self._is_settled or self._transaction.is_open:
             self._renew()
 
     def _renew(self) -> list[CommitNote | UnreadableNote]:

@@ -19,6 +19,8 @@ STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling foreachB
 INTERRUPTIONS = ("InterruptedException", "InterruptedIOException", "ClosedByInterruptException")
 # The job of a query that was stopped, and a job of a group that was cancelled otherwise.
 CANCELLED = re.compile(r"cancelled job group|cancelled .*\bQuery .*\[id = .*, runId = .*\] was stopped")
+# PySpark does so at Ctrl-C, also for a write that runs in another thread than the one that is interrupted.
+ALL_CANCELLED = "cancelled as part of cancellation of all jobs"
 IN_THE_MIDDLE = "the query or job was stopped in the middle of a transaction, which is aborted"
 
 
@@ -26,6 +28,11 @@ def was_stopped(error: BaseException) -> bool:
     """Stopping a query interrupts its thread and cancels its job group. Either may be noticed first."""
     name, message = java_exception_of(error)
     return name.endswith(INTERRUPTIONS) or CANCELLED.search(message) is not None
+
+
+def was_cancelled(error: BaseException) -> bool:
+    """Somebody has cancelled the job on purpose. It is not run again, although its query may not have been stopped."""
+    return was_stopped(error) or ALL_CANCELLED in java_exception_of(error)[1]
 
 
 @contextmanager

@@ -147,7 +147,7 @@ class MicroBatchRunner:
                 f"the sink was called for micro-batch {batch_id} before: a micro-batch is one transaction, and one "
                 "call\n\nhint: write several frames inside one function, with @sink.batch and transaction.write"
             )
-        self.owner.settle()
+        self.attempts.settle()
         if self.group is not None:
             self.group.check_sources(query.kafka_servers)
         files = files_of(session, query.checkpoint)
@@ -169,7 +169,7 @@ class MicroBatchRunner:
     def write_frame(self, frame: Any, topic: str | None, token: str | None) -> BatchProgress:
         """A plain frame, in a transaction without a query: no commit note, no source offsets. With a token: once."""
         self._require(is_query=False, token=token)
-        self.owner.settle()
+        self.attempts.settle()
         note = None if token is None else TokenNote(token, topic or self._settings.topic)
 
         def write(frame: Any, transaction: BatchTransaction) -> object:

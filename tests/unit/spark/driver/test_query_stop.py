@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.spark.driver.query_stop import was_stopped
+from fencepost.spark.driver.query_stop import was_cancelled, was_stopped
 
 CANCELLED = "[SPARK_JOB_CANCELLED] Job 7 cancelled "
 
@@ -59,3 +59,10 @@ def test_an_interruption_and_a_cancelled_job_group_are_a_stopped_query(name: str
 def test_other_failures_are_not(message: str) -> None:
     assert not was_stopped(error("org.apache.spark.SparkException", message))
     assert not was_stopped(ValueError(message))
+
+
+def test_a_job_that_is_cancelled_with_all_others_is_not_run_again_and_one_that_the_sink_cancels_is() -> None:
+    cancelled = (CANCELLED + "as part of cancellation of all jobs", CANCELLED + "part of cancelled job group 81f6")
+    for message in cancelled:
+        assert was_cancelled(error("org.apache.spark.SparkException", message))
+    assert not was_cancelled(error("org.apache.spark.SparkException", CANCELLED + "part of cancelled job tags f-1"))
