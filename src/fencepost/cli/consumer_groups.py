@@ -62,7 +62,7 @@ def list_(waiting: bool, every_ms: int | None, cluster: ClusterOptions, as_json:
     require_answers(found.problems)
     if not found.groups:
         none = f"none of {counted(found.total, 'consumer group')} waits"
-        say(none if found.total else "the cluster has no consumer groups")
+        say(none if found.total else "no consumer groups that this user can see")
 
 
 @group.command()

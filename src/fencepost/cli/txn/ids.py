@@ -101,7 +101,12 @@ def list_(
                     f"none of {counted(len(known.found), 'transactional id')} matches --id {pattern}",
                     _pattern_hint(pattern) or where_all_ids_are(cluster),
                 )
-    say(f"none of {found.total} transactional ids")
+    # Brokers leave out what ACLs hide from this user, and do not say so.
+    say(
+        f"none of {counted(found.total, 'transactional id')}"
+        if found.total
+        else "no transactional ids that this user can see"
+    )
 
 
 def _regular_expression(pattern: str | None) -> re.Pattern[str] | None:
