@@ -48,13 +48,13 @@ def measure(
     """The figures of each contender, one value a repetition."""
     found: dict[str, dict[str, list[float]]] = {each.kind: {} for each in contenders}
     for each in contenders:
-        if case.warms_up and case.name != "start":
+        if case.counted in ("transaction", "record"):
             warm_up(each)
         case.prepare(each)
     count = min(repetitions, case.most_repetitions)
     for repetition in range(0 if case.warms_up else 1, count + 1):
         for each in contenders:
-            figures = undisturbed(case, each, seconds) if repetition else case.run(each, seconds)
+            figures = undisturbed(case, each, seconds) if repetition else case.run(each, seconds / 2)
             if case.record_bytes:
                 figures["broker_cpu_us_mb"] = figures["broker_cpu_us"] / case.record_bytes * 1e6
             shown = ", ".join(f"{name} {value:,.3g}" for name, value in figures.items() if name in SHOWN)

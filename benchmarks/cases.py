@@ -60,7 +60,7 @@ class Case(NamedTuple):
     clean_up: Callable[[Contender], None] = lambda _: None
     contenders: Sequence[str] = ALL
     most_repetitions: int = 99
-    warms_up: bool = True  # The first repetition is dropped, and Java's compiler has had work before.
+    warms_up: bool = True  # The first repetition is dropped.
     record_bytes: int = 0
 
 
@@ -234,7 +234,7 @@ def growing(name: str, title: str, prepare: Callable[[Contender], None], **optio
         create(contender, THREE_TOPICS, 1)
         prepare(contender)
 
-    return Case(name, title, "transaction", run, prepare_all, close_held, BROKERS, most_repetitions=2)
+    return Case(name, title, "transaction", run, prepare_all, close_held, BROKERS, 2, warms_up=False)
 
 
 def close_held(contender: Contender) -> None:
@@ -294,7 +294,9 @@ def size_cases() -> list[Case]:
             100,
             flush_every=records,
         )
-        found += [each._replace(contenders=BROKERS, most_repetitions=2) for each in (transactional, plain)]
+        found += [
+            each._replace(contenders=BROKERS, most_repetitions=2, warms_up=False) for each in (transactional, plain)
+        ]
     return found
 
 

@@ -16,11 +16,11 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import psutil
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from benchmarks.figures import spread
 
@@ -246,7 +246,13 @@ def load(
     return meter.stop(committed)
 
 
-def _reader(bootstrap: str, topics: list[str], partitions: int) -> tuple[Consumer, Callable[[], None]]:
+# With its defaults librdkafka pauses for a second when its queue is full, and for half a second at the end of a topic.
+NO_PAUSES = {"fetch.queue.backoff.ms": 1, "fetch.wait.max.ms": 5}
+
+
+def _reader(
+    bootstrap: str, topics: list[str], partitions: int, more: Mapping[str, int]
+) -> tuple[Consumer, Callable[[], None]]:
     """A read_committed consumer of everything, and how to let it begin again."""
     group = f"bench-{uuid.uuid4().hex[:8]}"
     consumer = Consumer(
@@ -256,10 +262,11 @@ def _reader(bootstrap: str, topics: list[str], partitions: int) -> tuple[Consume
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            **more,
         }
         | DEFAULTS
     )
-    places = [TopicPartition(t, p, OFFSET_BEGINNING) for t in topics for p in range(partitions)]
+    places = [TopicPartition(t, p, 0) for t in topics for p in range(partitions)]
     return consumer, lambda: consumer.assign(places)
 
 
@@ -274,7 +281,7 @@ def _read(consumer: Consumer, most: int) -> list[Message]:
 
 def fetch(bootstrap: str, meter: Meter, seconds: float, topics: list[str], partitions: int, records: int) -> Answer:
     """A read_committed consumer reads all the records that `load` wrote, again and again."""
-    consumer, begin_again = _reader(bootstrap, topics, partitions)
+    consumer, begin_again = _reader(bootstrap, topics, partitions, NO_PAUSES)
 
     def read_all() -> int:
         begin_again()
@@ -292,7 +299,7 @@ def consume_process_produce(
     bootstrap: str, meter: Meter, seconds: float, topics: list[str], partitions: int, records: int, to: str
 ) -> Answer:
     """Transactions of a thousand records that were read, and the offsets of those."""
-    consumer, begin_again = _reader(bootstrap, topics, partitions)
+    consumer, begin_again = _reader(bootstrap, topics, partitions, NO_PAUSES)
     producer = _bulk_producer(bootstrap, transactional=True)
     left = 0
 
@@ -323,7 +330,7 @@ def consume_process_produce(
 
 def commit_to_consumer(bootstrap: str, meter: Meter, seconds: float, topic: str) -> Answer:
     """The time from the call of commit_transaction, with the record delivered, until a waiting consumer has it."""
-    consumer, _ = _reader(bootstrap, [topic], 1)
+    consumer, _ = _reader(bootstrap, [topic], 1, {})
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": f"bench-{uuid.uuid4().hex[:8]}", "linger.ms": 0, **QUIET}
     )
