@@ -26,6 +26,8 @@ from fencepost.cli.streams import say
 
 # The share of the machine that others may use.
 DISTURBED = 0.1
+# What a line of progress has.
+SHOWN = ("per_s", "p50", "p99", "broker_cpu_us", "broker_cores", "client_cores", "others_share", "seconds", "memory_mb")
 FLUSHED: dict[str, dict[str, object]] = {
     FENCEPOST: {"fencepost.flush.on.commit": "true"},
     AGAINST: {"fencepost.flush.on.commit": "true"},
@@ -66,9 +68,6 @@ def measure(
     for each in contenders:
         case.clean_up(each)
     return found
-
-
-SHOWN = ("per_s", "p50", "p99", "broker_cpu_us", "broker_cores", "client_cores", "others_share", "seconds", "memory_mb")
 
 
 def run(

@@ -37,13 +37,13 @@ def derived(answer: Mapping[str, float], cores: int) -> Figures:
     }
 
 
-def medians(repetitions: Repetitions) -> Figures:
-    return {name: statistics.median(values) for name, values in repetitions.items() if values}
+def median(repetitions: Repetitions | None, figure: str) -> float | None:
+    """None if it was not measured."""
+    values = repetitions.get(figure) if repetitions else None
+    return statistics.median(values) if values else None
 
 
 def ratio(ours: Repetitions | None, theirs: Repetitions | None, figure: str) -> float | None:
     """Our median divided by theirs; None if one of them has no such figure."""
-    if not ours or not theirs or not ours.get(figure) or not theirs.get(figure):
-        return None
-    other = statistics.median(theirs[figure])
-    return statistics.median(ours[figure]) / other if other else None
+    own, other = median(ours, figure), median(theirs, figure)
+    return own / other if own is not None and other else None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
 from typing import NamedTuple
 
 from benchmarks.contenders import FENCEPOST, KAFKA, MOCK
-from benchmarks.figures import ratio
+from benchmarks.figures import median, ratio
 from benchmarks.results import Results
 
 
@@ -24,7 +23,7 @@ class Goal(NamedTuple):
         ours = results.of(self.case, FENCEPOST)
         if self.against is not None:
             return ratio(ours, results.of(self.case, self.against), self.figure)
-        return statistics.median(ours[self.figure]) if ours and ours.get(self.figure) else None
+        return median(ours, self.figure)
 
     def is_met(self, value: float) -> bool:
         return value >= self.bound if self.is_minimum else value <= self.bound

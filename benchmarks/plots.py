@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
 from benchmarks.cases import CASES, GROWTH, THROUGHPUT
 from benchmarks.contenders import FENCEPOST, KAFKA, MOCK, TITLES
-from benchmarks.figures import SHARES, Repetitions, ratio
+from benchmarks.figures import SHARES, median, ratio
 from benchmarks.goals import GOALS
 from benchmarks.results import ROOT, Results
 
@@ -23,6 +22,7 @@ STYLE = ROOT / "src/fencepost/web/static/style.css"
 COLOUR_OF = {FENCEPOST: "marker", KAFKA: "muted", MOCK: "open"}
 SHAPE_OF = {FENCEPOST: "circle", KAFKA: "square", MOCK: "circle"}
 WIDTH = 860
+NOT_MEASURED = "not measured"
 FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
 
 
@@ -80,10 +80,6 @@ def ticks(most: float, about: int = 5) -> list[float]:
     return [n * step for n in range(math.ceil(most / step - 1e-9) + 1)]
 
 
-def _median(figures: Repetitions | None, figure: str) -> float | None:
-    return statistics.median(figures[figure]) if figures and figures.get(figure) else None
-
-
 # --- bars -------------------------------------------------------------------------------------------------
 
 
@@ -112,6 +108,8 @@ def legend(kinds: Sequence[str], has_goals: bool) -> Iterator[str]:
 
 def bar_plot(title: str, rows: Sequence[Bars], one: float | None = None) -> str:
     """`one` is where a dashed line is drawn: the contender that the others are compared with."""
+    if not rows:
+        return picture(title, TOP, [text(16, 48, NOT_MEASURED)])
     kinds = list(dict.fromkeys(kind for row in rows for kind in row.values))
     most = max(max([*row.values.values(), row.goal or 0]) for row in rows)
     scale = ticks(most)
@@ -155,7 +153,7 @@ def throughput(results: Results) -> str:
 def cpu(results: Results) -> str:
     rows = []
     for case in (*THROUGHPUT, "commit-to-consumer"):
-        values = {kind: _median(results.of(case, kind), "broker_cpu_us") for kind in (KAFKA, FENCEPOST)}
+        values = {kind: median(results.of(case, kind), "broker_cpu_us") for kind in (KAFKA, FENCEPOST)}
         theirs = values[KAFKA]
         if theirs:
             there = {kind: value / theirs for kind, value in values.items() if value is not None}
@@ -180,6 +178,8 @@ PANEL_WIDTH, PANEL_HEIGHT, ACROSS = 400, 210, 2
 
 
 def panels(title: str, those: Sequence[Panel]) -> str:
+    if not those:
+        return picture(title, TOP, [text(16, 48, NOT_MEASURED)])
     parts = list(legend(list(dict.fromkeys(kind for each in those for kind in each.lines)), has_goals=False))
     for number, each in enumerate(those):
         left = 16 + number % ACROSS * (PANEL_WIDTH + 26)
@@ -225,7 +225,7 @@ def latency(results: Results) -> str:
     those = []
     for case in ("transactions-1", "transactions-8", "commit-to-consumer"):
         lines = {
-            kind: [_median(figures, share) for share in SHARES]
+            kind: [median(figures, share) for share in SHARES]
             for kind in (KAFKA, FENCEPOST, MOCK)
             if (figures := results.of(case, kind))
         }
@@ -238,7 +238,7 @@ def growth(results: Results) -> str:
     those = []
     for what, (case, points) in GROWTH.items():
         lines = {
-            kind: [_median(results.of(f"{case}-{point}", kind), "broker_cpu_us") for point in points]
+            kind: [median(results.of(f"{case}-{point}", kind), "broker_cpu_us") for point in points]
             for kind in (KAFKA, FENCEPOST)
         }
         there = {kind: own for kind, own in lines.items() if any(value is not None for value in own)}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from benchmarks.cases import CASES, GROWTH, THROUGHPUT, TRANSACTION_SIZES
 from benchmarks.contenders import FENCEPOST, KAFKA, MOCK, TITLES
-from benchmarks.figures import Repetitions, ratio
+from benchmarks.figures import median, ratio
 from benchmarks.goals import GOALS, Goal
 from benchmarks.plots import PLOTS
 from benchmarks.results import ROOT, Results, read
@@ -71,10 +71,6 @@ def number(value: float | None) -> str:
 
 def times(value: float | None) -> str:
     return MISSING if value is None else f"{value:.2f}"
-
-
-def median(figures: Repetitions | None, figure: str) -> float | None:
-    return statistics.median(figures[figure]) if figures and figures.get(figure) else None
 
 
 def name_of(case: str, figure: str) -> str:
@@ -245,10 +241,11 @@ def setting(results: Results) -> Iterator[str]:
     dates = sorted({case.date for case in cases})
     yield f"- **Machine:** {machine}."
     yield f"- **Commit:** {commits}, on {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
-    yield (
-        f"- **Other work** took {statistics.median(shares) * 100:.0f} % of the machine's CPU time (median of all "
-        f"repetitions; at most {max(shares) * 100:.0f} %)."
-    )
+    if shares:
+        yield (
+            f"- **Other work** took {statistics.median(shares) * 100:.0f} % of the machine's CPU time (median of all "
+            f"repetitions; at most {max(shares) * 100:.0f} %)."
+        )
 
 
 BLOCKS: dict[str, Callable[[Results], Iterator[str]]] = {

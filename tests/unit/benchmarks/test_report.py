@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import plots, report
 from benchmarks.cases import CASES, GROWTH, THROUGHPUT, chosen
-from benchmarks.figures import derived, medians, percentile, ratio, spread
+from benchmarks.figures import derived, median, percentile, ratio, spread
 from benchmarks.goals import GOALS, Goal
 from benchmarks.report import comparison, number
 from benchmarks.results import CaseResult, Results, merge, read, write
@@ -59,7 +59,13 @@ def test_figures_are_per_piece_of_work_and_per_second() -> None:
 
 def test_a_ratio_is_that_of_the_medians() -> None:
     assert ratio({"per_s": [10, 30, 20]}, {"per_s": [5, 4, 1000]}, "per_s") == 4.0
-    assert medians({"per_s": [1, 9, 2], "p50": []}) == {"per_s": 2}
+
+
+def test_a_figure_that_was_not_measured_has_no_median() -> None:
+    assert median({"per_s": [1, 9, 2], "p50": []}, "per_s") == 2
+    assert median({"per_s": [1, 9, 2], "p50": []}, "p50") is None
+    assert median({"per_s": [1]}, "p99") is None
+    assert median(None, "per_s") is None
 
 
 @pytest.mark.parametrize("theirs", [None, {}, {"per_s": []}, {"per_s": [0.0]}])
@@ -155,6 +161,15 @@ def test_round_steps_reach_the_largest_value() -> None:
 
 def test_the_colours_are_those_of_the_workbench() -> None:
     assert re.fullmatch("#[0-9a-f]{6}", plots.colour("marker"))
+
+
+def test_results_of_one_case_of_one_contender_make_every_table_and_plot() -> None:
+    few = results(start={"fencepost": {"seconds": [0.2]}})
+    for name, block in report.BLOCKS.items():
+        assert list(block(few)), name
+    for picture in report.plots(few).values():
+        assert plots.NOT_MEASURED in picture
+        ElementTree.fromstring(picture)
 
 
 # --- cases --------------------------------------------------------------------------------------------------------
