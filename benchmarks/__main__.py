@@ -1,140 +1,129 @@
-"""Fencepost beside Apache Kafka, in one run on one machine: start, memory, small transactions.
+"""Fencepost beside Apache Kafka and librdkafka's mock cluster, in one run on one machine.
 
-    python -m benchmarks [--repetitions N] [--seconds S] [--flush] [--json]
+    python -m benchmarks [--only NAMES] [--contenders NAMES] [--repetitions N] [--seconds S] [--results FILE]
+    python -m benchmarks --only fetch-1KiB,produce --against ../other --contenders fencepost,against
 
-Compare the ratios of one run; the absolute figures depend on the machine. The brokers take turns, so that noise affects
-both. The output shows medians without the first repetition, which warms up the JVM. Without Java, Fencepost runs alone.
+The contenders take turns, so that noise affects all of them; the figures are medians of the repetitions after one that
+warms up. Compare the ratios of one run: absolute figures depend on the machine. `--against` names the folder of another
+version of the repository. `--results` keeps the figures in a file, beside those of other cases that are in it already;
+`python -m benchmarks.report` makes the tables and plots of the documents from it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Protocol
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
 
-import psutil
-
+from benchmarks.cases import CASES, Case, chosen, raise_file_limit, warm_up
+from benchmarks.contenders import AGAINST, FENCEPOST, KAFKA, MOCK, Contender, contender, end_tidily, why_not
+from benchmarks.figures import Figures
+from benchmarks.report import comparison
+from benchmarks.results import CaseResult, Results, commit_of, keep, machine, now
 from fencepost.cli.streams import say
-from fencepost.testing import Broker
-from tests.engines.apache_kafka import SERVER_JVM, ApacheKafka, apache_kafka, gives_metadata
-from tests.engines.java import why_no_java
 
-PRODUCERS = (1, 8)
-Figures = dict[str, list[float]]
-
-
-class Running(Protocol):
-    port: int
-
-    @property
-    def pid(self) -> int: ...
-
-    @property
-    def bootstrap_servers(self) -> str: ...
+# The share of the machine that others may use.
+DISTURBED = 0.1
+# What a line of progress has.
+SHOWN = ("per_s", "p50", "p99", "broker_cpu_us", "broker_cores", "client_cores", "others_share", "seconds", "memory_mb")
+FLUSHED: dict[str, dict[str, object]] = {
+    FENCEPOST: {"fencepost.flush.on.commit": "true"},
+    AGAINST: {"fencepost.flush.on.commit": "true"},
+    KAFKA: {"log.flush.interval.messages": 1},
+}
 
 
-@contextmanager
-def fencepost(flush: bool, figures: Figures) -> Iterator[Broker]:
-    with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as data:
-        began = time.perf_counter()
-        with Broker(data=data, settings={"fencepost.flush.on.commit": str(flush).lower()}) as broker:
-            while not gives_metadata(broker.port):
-                time.sleep(0.005)
-            figures.setdefault("start, s", []).append(time.perf_counter() - began)
-            yield broker
+def undisturbed(case: Case, contender: Contender, seconds: float) -> Figures:
+    """A run of a case. If others took much of the machine meanwhile, there is a second one: the quieter counts."""
+    first = case.run(contender, seconds)
+    if first.get("others_share", 0.0) <= DISTURBED:
+        return first
+    say(f"{case.name}, {contender.kind}: others took {first['others_share'] * 100:.0f} % of the machine; once more")
+    return min(first, case.run(contender, seconds), key=lambda figures: figures["others_share"])
 
 
-@contextmanager
-def kafka(flush: bool, figures: Figures) -> Iterator[ApacheKafka]:
-    settings = {"log.flush.interval.messages": 1} if flush else {}
-    with apache_kafka(settings, jvm=SERVER_JVM) as broker:
-        # Formatting the folder is done once in its life; only the start is compared.
-        broker.stop()
-        began = time.perf_counter()
-        broker.start()
-        figures.setdefault("start, s", []).append(time.perf_counter() - began)
-        yield broker
-
-
-def memory_mb(broker: Running) -> float:
-    return float(psutil.Process(broker.pid).memory_info().rss) / 1e6
-
-
-def cpu_s(broker: Running) -> float:
-    times = psutil.Process(broker.pid).cpu_times()
-    return float(times.user + times.system)
-
-
-def run_small_transactions(broker: Running, producers: int, seconds: float, figures: Figures) -> None:
-    before = cpu_s(broker)
-    command = [sys.executable, "-m", "benchmarks.small_transactions"]
-    arguments = [broker.bootstrap_servers, str(producers), str(seconds)]
-    result = json.loads(subprocess.check_output([*command, *arguments]))
-    name = f"small transactions/s, {producers} producer{'s' if producers > 1 else ''}"
-    figures.setdefault(name, []).append(result["transactions_per_s"])
-    figures.setdefault(f"  p99, ms, {producers}", []).append(result["p99_ms"])
-    # The broker also works during the second in which the client warms up.
-    done = result["transactions_per_s"] * (seconds + 1)
-    cpu_us = (cpu_s(broker) - before) / done * 1e6
-    figures.setdefault(f"  broker CPU per transaction, us, {producers}", []).append(cpu_us)
-
-
-def run(repetitions: int, seconds: float, flush: bool) -> dict[str, Figures]:
-    found: dict[str, Figures] = {"Fencepost": {}}
-    with ExitStack() as stack:
-        brokers: dict[str, Running] = {"Fencepost": stack.enter_context(fencepost(flush, found["Fencepost"]))}
-        problem = why_no_java()
-        if problem:
-            say(f"Apache Kafka is left out: {problem}")
-        else:
-            found["Apache Kafka"] = {}
-            brokers["Apache Kafka"] = stack.enter_context(kafka(flush, found["Apache Kafka"]))
-        for name, broker in brokers.items():
-            found[name]["memory idle, MB"] = [memory_mb(broker)]
-        for repetition in range(repetitions + 1):
-            for producers in PRODUCERS:
-                for name, broker in brokers.items():
-                    say(f"{name}: {producers} producer(s), repetition {repetition} of {repetitions}")
-                    throw_away: Figures = {}
-                    figures = found[name] if repetition else throw_away
-                    run_small_transactions(broker, producers, seconds, figures)
-        for name, broker in brokers.items():
-            found[name]["memory after load, MB"] = [memory_mb(broker)]
+def measure(
+    case: Case, contenders: Sequence[Contender], repetitions: int, seconds: float
+) -> dict[str, dict[str, list[float]]]:
+    """The figures of each contender, one value a repetition."""
+    found: dict[str, dict[str, list[float]]] = {each.kind: {} for each in contenders}
+    for each in contenders:
+        if case.counted in ("transaction", "record"):
+            warm_up(each)
+        case.prepare(each)
+    count = min(repetitions, case.most_repetitions)
+    for repetition in range(0 if case.warms_up else 1, count + 1):
+        for each in contenders:
+            figures = undisturbed(case, each, seconds) if repetition else case.run(each, seconds / 2)
+            if case.record_bytes:
+                figures["broker_cpu_us_mb"] = figures["broker_cpu_us"] / case.record_bytes * 1e6
+            shown = ", ".join(f"{name} {value:,.3g}" for name, value in figures.items() if name in SHOWN)
+            turn = f"repetition {repetition} of {count}" if repetition else "warm-up"
+            say(f"{case.name}, {each.kind}, {turn}: {shown}")
+            if repetition:
+                for name, value in figures.items():
+                    found[each.kind].setdefault(name, []).append(value)
+    for each in contenders:
+        case.clean_up(each)
     return found
 
 
-def show(found: dict[str, Figures]) -> None:
-    ours, theirs = found["Fencepost"], found.get("Apache Kafka")
-    print("| | Fencepost | Apache Kafka | ratio |")
-    print("|---|---|---|---|")
-    for name, values in ours.items():
-        own = statistics.median(values)
-        if theirs is None:
-            print(f"| {name} | {own:,.2f} | - | - |")
-        else:
-            other = statistics.median(theirs[name])
-            print(f"| {name} | {own:,.2f} | {other:,.2f} | {own / other:.2f} |")
+def run(
+    cases: Sequence[Case], kinds: Sequence[str], repetitions: int, seconds: float, flush: bool, other: Path | None
+) -> Generator[tuple[str, CaseResult], None, None]:
+    """Each case by its name, as soon as it is measured."""
+    with ExitStack() as stack:
+        running = []
+        for kind in kinds:
+            if problem := why_not(kind):
+                say(f"{kind} is left out: {problem}")
+                continue
+            settings = FLUSHED.get(kind) if flush else None
+            running.append(stack.enter_context(contender(kind, other=other, settings=settings)))
+        for number, case in enumerate(cases, 1):
+            say(f"case {number} of {len(cases)}: {case.title}")
+            those = [each for each in running if each.kind in case.contenders]
+            began = time.perf_counter()
+            found = measure(case, those, repetitions, seconds)
+            yield case.name, CaseResult(commit_of(), now(), time.perf_counter() - began, found)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--flush", action="store_true", help="sync every commit to disk (fsync), on both brokers")
-    parser.add_argument("--json", action="store_true")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"The cases: {', '.join(CASES)}. A name also stands for all that begin with it and a hyphen.",
+    )
+    parser.add_argument("--only", metavar="NAMES", help="cases, with commas")
+    parser.add_argument("--contenders", metavar="NAMES", help=f"of {KAFKA},{FENCEPOST},{AGAINST},{MOCK}")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="the folder of another version of the repository")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each repetition")
+    parser.add_argument("--flush", action="store_true", help="sync every commit to disk (fsync), on all brokers")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="keep the figures in this file")
     options = parser.parse_args()
-    found = run(options.repetitions, options.seconds, options.flush)
-    if options.json:
-        print(json.dumps(found, indent=1))
-    else:
-        show(found)
+    kinds = [KAFKA, FENCEPOST, *([AGAINST] if options.against else []), MOCK]
+    if options.contenders:
+        if unknown := set(options.contenders.split(",")) - {KAFKA, FENCEPOST, AGAINST, MOCK}:
+            parser.error(f"no contender {', '.join(sorted(unknown))}")
+        kinds = options.contenders.split(",")
+    if AGAINST in kinds and not options.against:
+        parser.error("the contender `against` needs --against DIR")
+    end_tidily()
+    raise_file_limit()
+    other = options.against.resolve() if options.against else None
+    found = Results(machine(), {})
+    measured = run(chosen(options.only), kinds, options.repetitions, options.seconds, options.flush, other)
+    # Closing it ends the brokers.
+    with closing(measured):
+        for name, case in measured:
+            found.cases[name] = case
+            if options.results:
+                keep(options.results, found)
+    print("\n".join(comparison(found)))
 
 
 if __name__ == "__main__":

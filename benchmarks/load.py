@@ -1,15 +1,11 @@
-"""Many clients for a long time, and many ids and partitions: does the broker leak anything, and what does it use?
+"""Many clients for a long time: does the broker leak anything, and what does it use?
 
     python -m benchmarks.load [--seconds 600] [--connections 2000] [--producers 200]
-    python -m benchmarks.load --ids 10000 --partitions 1000
 
-The first command holds that many connections open. Some are transactional producers (aiokafka), each with one
+It holds that many connections open. Some are transactional producers (aiokafka), each with one
 transaction of three records a second. A hundred readers wait for their records; the other readers wait for a topic that
 gets none. Once a minute it prints how long transactions took, and the broker's memory, files and share of a core. At
 the end all clients disconnect. The exit code is 1 if the broker's memory grew or it kept files open.
-
-The second command runs one transaction for each transactional id and creates the partitions. Then it measures the idle
-broker, and its start after a clean stop and after kill -9.
 """
 
 from __future__ import annotations
@@ -20,22 +16,15 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 from aiokafka import AIOKafkaProducer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from fencepost.protocol.messages import (
-    AddPartitionsToTxnRequest,
-    EndTxnRequest,
-    FetchRequest,
-    InitProducerIdRequest,
-    MetadataRequest,
-)
+from benchmarks.figures import percentile
+from fencepost.protocol.messages import FetchRequest
 from fencepost.testing import Broker
-from tests.wire.raw_client import RawClient, decode_reply, encode_frame
+from tests.wire.raw_client import decode_reply, encode_frame
 
 BUSY, QUIET = "busy", "quiet"
 BUSY_READERS = 100
@@ -45,7 +34,6 @@ LONG_POLL_MS = 20_000
 READ_COMMITTED = 1
 FETCH_VERSION = 12
 SETTLE_S = 15.0
-IDLE_S = 20.0
 # Memory may grow by this much from the second minute to the last.
 FLAT_MB = 24.0
 _LENGTH = struct.Struct(">i")
@@ -151,10 +139,6 @@ class Crowd:
             return
 
 
-def percentile(sorted_values: list[float], share: float) -> float:
-    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * share))]
-
-
 def create_topics(servers: str, **partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     topics = [NewTopic(name, count, 1) for name, count in partitions.items()]
@@ -215,73 +199,14 @@ async def until_gone(health: Health, files_before: int) -> int:
     return max(health.files() - allowed, health.connections())
 
 
-def many(ids: int, partitions: int, data: Path) -> None:
-    with Broker(data=data) as broker:
-        began = time.perf_counter()
-        create_topics(broker.bootstrap_servers, **{f"wide-{n}": 100 for n in range(partitions // 100)})
-        say(f"{partitions // 100 * 100:,} partitions created in {time.perf_counter() - began:.1f} s")
-        began = time.perf_counter()
-        with RawClient(broker.host, broker.port) as client:
-            for n in range(ids):
-                one_transaction(client, f"id-{n}", f"wide-{n % (partitions // 100)}", n % 100)
-        took_s = time.perf_counter() - began
-        say(f"{ids:,} ids with a transaction each in {took_s:.1f} s: {ids / took_s:,.0f} a second, on one connection")
-        idle(broker)
-        for name, end in (("a clean stop", broker.stop), ("kill -9", broker.kill)):
-            say(f"start after {name}: {restart(broker, end):.2f} s")
-        idle(broker)
-
-
-def one_transaction(client: RawClient, transactional_id: str, topic: str, partition: int) -> None:
-    made = client.call(InitProducerIdRequest(transactional_id, 60_000), version=2)
-    assert made.error_code == 0, made
-    add = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(topic, [partition])
-    who = (transactional_id, made.producer_id, made.producer_epoch)
-    added = client.call(
-        AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=who[0],
-            v3_and_below_producer_id=who[1],
-            v3_and_below_producer_epoch=who[2],
-            v3_and_below_topics=[add],
-        ),
-        version=3,
-    )
-    codes = {p.partition_error_code for t in added.results_by_topic_v3_and_below for p in t.results_by_partition}
-    assert codes == {0}, added
-    assert client.call(EndTxnRequest(*who, True), version=3).error_code == 0
-
-
-def idle(broker: Broker) -> None:
-    health = Health(broker.pid)
-    time.sleep(IDLE_S)
-    share = health.core_share()
-    say(f"idle: {health.memory_mb():.0f} MB, {health.files()} files, {share * 100:.1f} % of a core over {IDLE_S:.0f} s")
-
-
-def restart(broker: Broker, end: Callable[[], None]) -> float:
-    """The time until a client has its metadata."""
-    end()
-    began = time.perf_counter()
-    broker.start()
-    with RawClient(broker.host, broker.port) as client:
-        assert client.call(MetadataRequest(None), version=9).topics
-    return time.perf_counter() - began
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--connections", type=int, default=2000)
     parser.add_argument("--producers", type=int, default=200)
-    parser.add_argument("--ids", type=int, help="run the second command, with this many transactional ids")
-    parser.add_argument("--partitions", type=int, default=1000, help="with --ids; in hundreds")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fencepost-load-") as data:
-        if given.ids is not None:
-            many(given.ids, given.partitions, Path(data))
-            return 0
-        with Broker(data=data) as broker:
-            return 0 if asyncio.run(hold(broker, given.connections, given.producers, given.seconds)) else 1
+    with tempfile.TemporaryDirectory(prefix="fencepost-load-") as data, Broker(data=data) as broker:
+        return 0 if asyncio.run(hold(broker, given.connections, given.producers, given.seconds)) else 1
 
 
 if __name__ == "__main__":

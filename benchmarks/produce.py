@@ -15,17 +15,11 @@ import os
 import socket
 import statistics
 import struct
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
+from benchmarks.contenders import AGAINST, FENCEPOST, contender
 from fencepost.cli.streams import say
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import ProduceRequest
@@ -108,55 +102,24 @@ class Client:
         return bytes(found)
 
 
-class Running(NamedTuple):
-    pid: int
-    port: int
-
-
-@contextmanager
-def broker_of(source: Path | None) -> Iterator[Running]:
-    """A broker of this repository, or of the one in another folder."""
-    with tempfile.TemporaryDirectory(prefix="fencepost-bench-") as data:
-        command = [sys.executable, "-P", "-m", "fencepost", "broker", "--listen", "127.0.0.1:0", "--data", data]
-        command += ["--topic", f"{TOPIC}:{PARTITIONS}"]
-        root = source or Path(__file__).resolve().parents[1]
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(root / "src")},
-        )
-        try:
-            assert process.stdout is not None
-            ready = process.stdout.readline()
-            if not ready.startswith("ready "):
-                raise SystemExit(f"error: the broker of {root} did not start\n\nhint: {' '.join(command)}")
-            yield Running(process.pid, int(ready.rpartition(":")[2]))
-        finally:
-            process.terminate()
-            process.wait()
-
-
 def measure(source: Path | None, shape: Shape, megabytes: int) -> float:
     """CPU time of the broker in microseconds per megabyte."""
-    with broker_of(source) as broker:
+    kind = FENCEPOST if source is None else AGAINST
+    with contender(kind, other=source, topics={TOPIC: PARTITIONS}) as broker:
         clients = [Client(broker.port, n * PARTITIONS // CONNECTIONS, shape) for n in range(CONNECTIONS)]
         for client in clients:
             client.send()
-        process = psutil.Process(broker.pid)
         rounds = max(1, megabytes * 1_000_000 // sum(len(client.bytes) for client in clients))
         # Small requests cost as much in far fewer bytes.
         rounds = min(rounds, 20_000)
-        before = process.cpu_times()
+        before_s = broker.cpu_s()
         for _ in range(rounds):
             for client in clients:
                 client.send()
         for client in clients:
             client.close()
-        after = process.cpu_times()
-        used = after.user + after.system - before.user - before.system
-        return float(used * 1e12 / (rounds * sum(len(client.bytes) for client in clients)))
+        used_s = broker.cpu_s() - before_s
+        return used_s * 1e12 / (rounds * sum(len(client.bytes) for client in clients))
 
 
 def main() -> None:

@@ -13,7 +13,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,8 @@ from contextlib import contextmanager
 
 import psutil
 
+from benchmarks.cases import THREE_TOPICS
+from benchmarks.client import run_client
 from fencepost.child import child_environment, python_module
 from fencepost.cli.streams import say
 from fencepost.protocol.batch import encode_batch
@@ -82,12 +83,11 @@ def large_requests(servers: str, seconds: float, figures: Figures) -> None:
 
 def small_transactions(servers: str, seconds: float, figures: Figures) -> None:
     for producers in PRODUCERS:
-        command = [sys.executable, "-m", "benchmarks.small_transactions", servers, str(producers), str(seconds)]
-        result = json.loads(subprocess.check_output(command))
+        found = run_client("transactions", servers, None, seconds=seconds, producers=producers, topics=THREE_TOPICS)
         many = f"{producers} producer{'s' if producers > 1 else ''}"
-        figures.setdefault(f"transactions/s, {many}", []).append(result["transactions_per_s"])
-        figures.setdefault(f"  p50, ms, {many}", []).append(result["p50_ms"])
-        figures.setdefault(f"  p99, ms, {many}", []).append(result["p99_ms"])
+        figures.setdefault(f"transactions/s, {many}", []).append(found["count"] / found["seconds"])
+        figures.setdefault(f"  p50, ms, {many}", []).append(found["p50"])
+        figures.setdefault(f"  p99, ms, {many}", []).append(found["p99"])
 
 
 WORKLOADS: tuple[Callable[[str, float, Figures], None], ...] = (round_trips, large_requests, small_transactions)
