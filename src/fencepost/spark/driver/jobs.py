@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from fencepost.spark.driver.connect_shuffles import ConnectShuffles
+from fencepost.spark.driver.spark_facts import JobSeen, JobsSeen
 from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.failures import BatchBroken, SinkError
 
@@ -22,6 +23,7 @@ from fencepost.spark.failures import BatchBroken, SinkError
 CANCEL_AFTER_S = 1.0
 STATUS_LAG_S = 10.0
 PAUSE_S = 0.005
+T = TypeVar("T")
 
 
 class Jobs:
@@ -42,16 +44,14 @@ class Jobs:
         self._is_over = False
         self._next_job_id = 0  # The first job that was not checked yet.
         self._before = range(0)  # The jobs between the last micro-batch and this one, of whatever query.
-        self._looked_at: set[int] = set()
         self._written = WrittenShuffles(status)
         self._thread = threading.current_thread()
 
     def __enter__(self) -> Jobs:
         self._thread = threading.current_thread()
         if self._status is not None:
-            self._next_job_id = self._status.jobs_so_far()
+            self._next_job_id = self._status.tag_jobs(self._tag)
             self._before = range(self._status.looked_until, self._next_job_id)
-            self._status.context.addJobTag(self._tag)
         else:
             self._session.addTag(self._tag)
         return self
@@ -61,7 +61,9 @@ class Jobs:
         if self._status is not None:
             self._status.context.removeJobTag(self._tag)
             # The jobs of a broken attempt do not concern the next attempt.
-            self._status.looked_until = self._next_job_id if kind is None else self._status.jobs_so_far()
+            if kind is not None:
+                self._next_job_id = self._status.jobs_since(self._next_job_id, self._tag).so_far
+            self._status.looked_until = self._next_job_id
         else:
             self._session.removeTag(self._tag)
 
@@ -92,23 +94,21 @@ class Jobs:
         """Raises BatchBroken if Spark ran a stage of these jobs again, or does not know any more whether it did."""
         if self._status is None:
             return
-        until = self._status.jobs_so_far()
-        if until == self._next_job_id:
-            return  # All jobs were looked at.
-        new = range(self._next_job_id, until)
-        problem = find_unknown_job(self._status, new)
-        ours = set(self._status.job_ids(self._tag)) if problem is None else set()
-        # The others may have been ours, if Spark has forgotten them in the meantime.
-        problem = problem or find_unknown_job(self._status, sorted(set(new) - ours), lag_s=0)
-        if problem is not None:
+        status, first = self._status, self._next_job_id
+        seen = status.jobs_since(first, self._tag)
+        new = range(first, seen.so_far)  # A job that another query starts during this check is checked the next time.
+        if not new:
+            return
+        seen = when_settled(seen, lambda: status.jobs_since(first, self._tag), lambda seen: is_settled(seen, new))
+        if problem := find_unknown_job(seen, new):
             raise BatchBroken(problem)
-        if self._stream is not None:
-            for job_id in self._stream.among(self._status, self._before):
-                self._written.add(job_id, stages_that_ran_once(self._status, job_id, may_be_forgotten=True))
-        self._next_job_id, self._before = until, range(0)
-        for job_id in sorted(ours - self._looked_at):
-            self._looked_at.add(job_id)
-            self._written.add(job_id, stages_that_ran_once(self._status, job_id))
+        if self._stream is not None and (ids := self._stream.among(status, self._before)):
+            before = when_settled(status.jobs(ids), lambda: status.jobs(ids), have_ended)
+            for job_id in ids:
+                self._written.add(job_id, stages_that_ran_once(job_id, before.get(job_id), may_be_forgotten=True))
+        self._next_job_id, self._before = new.stop, range(0)
+        for job_id in sorted(seen.ours.keys() & set(new)):
+            self._written.add(job_id, stages_that_ran_once(job_id, seen.ours[job_id]))
         self._written.check()
 
 
@@ -133,47 +133,56 @@ class MicroBatchJobs(NamedTuple):
         return found[::-1]
 
 
-def find_unknown_job(tracker: Any, job_ids: Iterable[int], lag_s: float = STATUS_LAG_S) -> str | None:
-    """The first of these jobs that Spark does not show. It shows a job a moment after its start.
-
-    All jobs are asked for, because a job that is not shown does not say whether it is one of ours.
-    """
+def when_settled(seen: T, look: Callable[[], T], is_settled: Callable[[T], bool], lag_s: float = STATUS_LAG_S) -> T:
+    """Looks again until all is settled. Spark shows a job a moment after its start, and its end a moment late too."""
     deadline = time.monotonic() + lag_s
+    while not is_settled(seen) and time.monotonic() <= deadline:
+        time.sleep(PAUSE_S)
+        seen = look()
+    return seen
+
+
+def is_settled(seen: JobsSeen, job_ids: range) -> bool:
+    """Does Spark show all of these jobs, and the end of ours?"""
+    ours = {job_id: job for job_id, job in seen.ours.items() if job_id in job_ids}
+    return find_unknown_job(seen, job_ids) is None and have_ended(ours)
+
+
+def have_ended(jobs: Mapping[int, JobSeen]) -> bool:
+    return not any(job.is_running for job in jobs.values())
+
+
+def find_unknown_job(seen: JobsSeen, job_ids: range) -> str | None:
+    """The first of these jobs that Spark does not show. It may be one of ours."""
     for job_id in job_ids:
-        while tracker.getJobInfo(job_id) is None:
-            if time.monotonic() > deadline:
-                return (
-                    f"Spark does not show job {job_id}, so it is not known whether it ran a stage of it again"
-                    "\n\nhint: spark.ui.retainedJobs has to be larger than the number of jobs during one write"
-                )
-            time.sleep(PAUSE_S)
+        if job_id not in seen.shown:
+            return (
+                f"Spark does not show job {job_id}, so it is not known whether it ran a stage of it again"
+                "\n\nhint: spark.ui.retainedJobs has to be larger than the number of jobs during one write"
+            )
     return None
 
 
-def stages_that_ran_once(
-    tracker: Any, job_id: int, lag_s: float = STATUS_LAG_S, *, may_be_forgotten: bool = False
-) -> list[int]:
+def stages_that_ran_once(job_id: int, job: JobSeen | None, *, may_be_forgotten: bool = False) -> list[int]:
     """The stages of a job. Raises BatchBroken if Spark ran one of them again, or may have.
 
-    may_be_forgotten: a stage that Spark does not show any more is left out.
+    job: None if Spark does not show it. may_be_forgotten: what Spark does not show any more is left out.
     """
-    job = _ended_job(tracker, job_id, lag_s)
     if job is None and may_be_forgotten:
         return []
     if job is None:
         raise BatchBroken(
             f"Spark does not show job {job_id} any more, so it is not known whether it ran a stage of it again"
         )
-    if job.status == "RUNNING":
+    if job.is_running:
         raise BatchBroken(f"Spark's status lags behind its jobs: it does not show the end of job {job_id}")
     stage_ids = []
-    for stage_id in job.stageIds:
-        stage = tracker.getStageInfo(stage_id)
-        if stage is None and may_be_forgotten:
+    for stage_id, attempt in job.attempts.items():
+        if attempt is None and may_be_forgotten:
             continue
-        if stage is None:
+        if attempt is None:
             raise BatchBroken(_forgotten(job_id, stage_id))
-        if stage.currentAttemptId > 0:
+        if attempt > 0:
             raise BatchBroken(
                 f"Spark ran stage {stage_id} of the micro-batch again, which may give other rows than the first time"
             )
@@ -229,13 +238,3 @@ class WrittenShuffles:
                 f"Spark lost shuffle files that stage {first_stage} of job {first_job} wrote, and computed them again "
                 f"in stage {stage_id} of job {job_id}, which may give other rows than the first time"
             )
-
-
-def _ended_job(tracker: Any, job_id: int, lag_s: float) -> Any:
-    """The status of a job that has ended. Spark updates it a moment later, and that of the stages before."""
-    deadline = time.monotonic() + lag_s
-    while True:
-        job = tracker.getJobInfo(job_id)
-        if job is None or job.status != "RUNNING" or time.monotonic() > deadline:
-            return job
-        time.sleep(PAUSE_S)
