@@ -21,8 +21,6 @@ from confluent_kafka.admin import AdminClient
 from fencepost.client.failures import BadClientSetting
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ProduceRequest, ProduceResponse
-from fencepost.spark.driver.cached_rows import CachedRows
-from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.sink import BatchBroken, BatchTransaction, ExactlyOnceSink
 from fencepost.testing import Broker
 from tests.e2e.conftest import StartBroker, Target
@@ -505,30 +503,6 @@ def lose_cached_rows(spark: Any) -> None:
     java = spark._jvm.org.apache.spark
     rdd_id = max(spark.sparkContext._jsc.getPersistentRDDs())
     java.SparkEnv.get().blockManager().removeBlock(java.storage.RDDBlockId(rdd_id, 0), True)
-
-
-def test_a_look_at_cached_rows_takes_few_calls_of_sparks_jvm(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    client = spark.sparkContext._gateway._gateway_client
-    calls: list[str] = []
-
-    def counted(command: str, *more: Any, _send: Any = client.send_command, **named: Any) -> Any:
-        calls.append(command)
-        return _send(command, *more, **named)
-
-    frames = [spark.range(number).persist() for number in (10, 20)]
-    try:
-        for frame in frames:
-            frame.count()
-        cached = CachedRows(SparkStatus(spark.sparkContext), began_ms=0)
-        monkeypatch.setattr(client, "send_command", counted)
-        cached.finish()
-        monkeypatch.undo()
-        assert len(cached._seen) == 2
-    finally:
-        for frame in frames:
-            frame.unpersist()
-    # Without those in which Python's garbage collector gives objects back.
-    assert len([call for call in calls if not call.startswith("m\n")]) < 50
 
 
 @pytest.mark.parametrize("way", ["persist", "compute_once"])

@@ -129,12 +129,15 @@ public final class Encoder {
         }
     }
 
-    /** So that record batches are sent while the task encodes the next rows, and not all at the end. */
+    /**
+     * So that record batches are sent while the task encodes the next rows, and not all at the end. Those that are half as
+     * large go with the first that is worth it: a broker adds all partitions of a request to the transaction at once, and
+     * those of several requests one after another.
+     */
     private void passWorthy() {
-        for (Builder builder : open()) {
-            if (builder.size() >= WORTH_SENDING_BYTES) {
-                pass(builder);
-            }
+        List<Builder> open = open();
+        if (open.stream().anyMatch(builder -> builder.size() >= WORTH_SENDING_BYTES)) {
+            open.stream().filter(builder -> builder.size() >= WORTH_SENDING_BYTES / 2).forEach(this::pass);
         }
     }
 

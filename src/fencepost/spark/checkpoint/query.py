@@ -46,12 +46,12 @@ def running_query(session: Any, known: RunningQuery | None = None) -> RunningQue
     """
     check_threads(session)
     context = session.sparkContext
+    if known is not None and context.getLocalProperty(RUN_ID_PROPERTY) == known.run_id:
+        return known
     query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
     batch_id = context.getLocalProperty(BATCH_ID_PROPERTY)
     if not query_id or not batch_id:
         return None
-    if known is not None and (query_id, context.getLocalProperty(RUN_ID_PROPERTY)) == (known.query_id, known.run_id):
-        return known
     query = _active_query(session, query_id)
     if query is None:
         return None

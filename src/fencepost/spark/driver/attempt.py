@@ -127,8 +127,7 @@ class Attempts:
         """Raises BatchBroken if the transaction was aborted and another attempt may succeed."""
         session = work.frame.sparkSession
         leases = self._lease_server(session)
-        if self._plane is None:
-            self._plane = choose_plane(session, leases, self._settings.plane)
+        plane = self._plane_for(session)
         has_tv2 = self._owner.transaction_version >= TV2
         began_ms = now_ms()
         table = LeaseTable(
@@ -170,9 +169,7 @@ class Attempts:
             login_id=tokens.id if tokens is not None else "",
         )
         watch = WriteWatch(jobs, CachedRows(status, began_ms))
-        transaction = BatchTransaction(
-            work.batch_id, self._settings.topic, self._plane, plan, pin_allowed, watch.around
-        )
+        transaction = BatchTransaction(work.batch_id, self._settings.topic, plane, plan, pin_allowed, watch.around)
         try:
             with jobs, TimeoutAlarm(work.batch_id, self._settings.timeout_ms):
                 _write(work, transaction, watch, leases, self._access)
@@ -252,8 +249,13 @@ class Attempts:
             return None
         if self._status is None or self._status.context is not session.sparkContext:
             check_threads(session)
-            self._status = SparkStatus(session.sparkContext)
+            self._status = self._plane_for(session).spark_status(session)
         return self._status
+
+    def _plane_for(self, session: Any) -> Plane:
+        if self._plane is None:
+            self._plane = choose_plane(session, self._lease_server(session), self._settings.plane)
+        return self._plane
 
     def _lease_server(self, session: Any) -> LeaseServer:
         if self.leases is None:

@@ -13,9 +13,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Any, NamedTuple
 
+from fencepost.spark.driver.spark_facts import CachesSeen, GoneExecutor
 from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.failures import BatchBroken, SinkError
 
@@ -60,15 +60,17 @@ def stored_by_rdd(blocks_of_executors: Iterable[tuple[str, str]]) -> dict[int, s
     return found
 
 
-def lost_executors(executors: Iterable[Mapping[str, Any]], since_ms: int) -> list[str]:
-    """The ids of executors with cached rows that were lost since then, among those of Spark's status store."""
-    gone = (e for e in executors if e.get("removeTime") and e.get("rddBlocks", 0) > 0)
-    return [str(e["id"]) for e in gone if _ms_of(e["removeTime"]) >= since_ms]
+def cached_frames(seen: CachesSeen) -> dict[int, Cached]:
+    stored = stored_by_rdd(seen.blocks)
+    return {
+        rdd_id: Cached(frozenset(stored.get(rdd_id, ())), copies, has_disk)
+        for rdd_id, (copies, has_disk) in seen.levels.items()
+    }
 
 
-def _ms_of(text: str) -> int:
-    """A time of Spark's status API, such as 2026-11-16T10:20:30.123GMT."""
-    return round(datetime.strptime(text.replace("GMT", "+0000"), "%Y-%m-%dT%H:%M:%S.%f%z").timestamp() * 1000)
+def lost_executors(gone: Iterable[GoneExecutor], since_ms: int) -> list[str]:
+    """The ids of executors with cached rows that were lost since then."""
+    return [e.executor_id for e in gone if e.cached_blocks > 0 and e.removed_ms >= since_ms]
 
 
 class CachedRows:
@@ -88,13 +90,13 @@ class CachedRows:
 
     def look(self) -> None:
         """Raises BatchBroken if a part of a cached frame is lost."""
-        if self._status is None or not self._status.has_persisted_rdds():
+        if self._status is None:
             return
-        now = _collect(self._status)
+        now = cached_frames(self._status.caches())
         if find_loss(self._seen, now) is not None:
             # Another thread may be giving a frame up: Spark removes its partitions first, and then the frame.
             time.sleep(PAUSE_S)
-            now = _collect(self._status)
+            now = cached_frames(self._status.caches())
         if (loss := find_loss(self._seen, now)) is not None:
             raise _broken(f"Spark lost {loss}")
         self._seen |= now
@@ -104,7 +106,7 @@ class CachedRows:
         self.look()
         if self._status is None or not self._seen:
             return
-        if lost := lost_executors(self._status.executors(), self._began_ms):
+        if lost := lost_executors(self._status.gone_executors(), self._began_ms):
             raise _broken(f"Spark lost executor {', '.join(lost)}, which held cached rows")
 
     def _check_level(self, frame: Any) -> None:
@@ -119,14 +121,6 @@ class CachedRows:
                     "Spark drops such rows when memory runs short, and computes them again, perhaps differently than "
                     f"for the write before{HINT}; or use persist() without a storage level, which has a disk"
                 )
-
-
-def _collect(status: SparkStatus) -> dict[int, Cached]:
-    stored = stored_by_rdd(status.stored_blocks())
-    return {
-        rdd_id: Cached(frozenset(stored.get(rdd_id, ())), copies, has_disk)
-        for rdd_id, (copies, has_disk) in status.persisted_rdds().items()
-    }
 
 
 def _broken(what: str) -> BatchBroken:

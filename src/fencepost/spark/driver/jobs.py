@@ -10,10 +10,11 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from fencepost.spark.driver.connect_shuffles import ConnectShuffles
+from fencepost.spark.driver.spark_facts import JobSeen, JobsSeen
 from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.failures import BatchBroken, SinkError
 
@@ -22,6 +23,7 @@ from fencepost.spark.failures import BatchBroken, SinkError
 CANCEL_AFTER_S = 1.0
 STATUS_LAG_S = 10.0
 PAUSE_S = 0.005
+T = TypeVar("T")
 
 
 class Jobs:
@@ -43,16 +45,14 @@ class Jobs:
         self._first_job_id = self._next_job_id = 0  # The first job that was not checked yet.
         self._before = range(0)  # The jobs between the last micro-batch and this one, of whatever query.
         self._others: list[int] = []  # Jobs of other threads and queries, which may compute the same rows.
-        self._looked_at: set[int] = set()
         self._written = WrittenShuffles(status)
         self._thread = threading.current_thread()
 
     def __enter__(self) -> Jobs:
         self._thread = threading.current_thread()
         if self._status is not None:
-            self._first_job_id = self._next_job_id = self._status.jobs_so_far()
+            self._first_job_id = self._next_job_id = self._status.tag_jobs(self._tag)
             self._before = range(self._status.looked_until, self._next_job_id)
-            self._status.context.addJobTag(self._tag)
         else:
             self._session.addTag(self._tag)
         return self
@@ -62,7 +62,9 @@ class Jobs:
         if self._status is not None:
             self._status.context.removeJobTag(self._tag)
             # The jobs of a broken attempt do not concern the next attempt.
-            self._status.looked_until = self._next_job_id if kind is None else self._status.jobs_so_far()
+            if kind is not None:
+                self._next_job_id = self._status.jobs_since(self._next_job_id, self._tag).so_far
+            self._status.looked_until = self._next_job_id
         else:
             self._session.removeTag(self._tag)
 
@@ -93,28 +95,27 @@ class Jobs:
         """Raises BatchBroken if Spark ran a stage of these jobs again, or does not know any more whether it did."""
         if self._status is None:
             return
-        until = self._status.jobs_so_far()
-        if until == self._next_job_id:
-            return  # All jobs were looked at.
-        new = range(self._next_job_id, until)
-        problem = find_unknown_job(self._status, new)
-        ours = set(self._status.job_ids(self._tag)) if problem is None else set()
-        # The others may have been ours, if Spark has forgotten them in the meantime.
-        problem = problem or find_unknown_job(self._status, sorted(set(new) - ours), lag_s=0)
-        if problem is not None:
+        status, first = self._status, self._next_job_id
+        seen = status.jobs_since(first, self._tag)
+        new = range(first, seen.so_far)  # A job that another query starts during this check is checked the next time.
+        if not new:
+            return
+        seen = when_settled(seen, lambda: status.jobs_since(first, self._tag), lambda seen: is_settled(seen, new))
+        if problem := find_unknown_job(seen, new):
             raise BatchBroken(problem)
         if self._stream is not None:
-            among = self._stream.among(self._status, self._before)
-            for job_id in among:
-                self._written.add(job_id, stages_that_ran_once(self._status, job_id, may_be_forgotten=True))
-            self._others += sorted(set(self._before).difference(among))
-        self._next_job_id, self._before = until, range(0)
-        self._others += sorted(set(new) - ours)
-        for job_id in sorted(ours - self._looked_at):
-            self._looked_at.add(job_id)
-            self._written.add(job_id, stages_that_ran_once(self._status, job_id))
+            ids = self._stream.among(status, self._before)
+            before = when_settled(status.jobs(ids), lambda: status.jobs(ids), have_ended) if ids else {}
+            for job_id in ids:
+                self._written.add(job_id, stages_that_ran_once(job_id, before.get(job_id), may_be_forgotten=True))
+            self._others += sorted(set(self._before).difference(ids))
+        self._next_job_id, self._before = new.stop, range(0)
+        ours = sorted(seen.ours.keys() & set(new))
+        self._others += sorted(set(new).difference(ours))
+        for job_id in ours:
+            self._written.add(job_id, stages_that_ran_once(job_id, seen.ours[job_id]))
         if self._written.has_shuffle:
-            self._others = self._look_at_others(self._status, self._others)
+            self._others = self._look_at_others(status, self._others)
         self._written.check()
 
     def _look_at_others(self, status: SparkStatus, job_ids: Sequence[int]) -> list[int]:
@@ -125,17 +126,17 @@ class Jobs:
             is_before = job_id < self._first_job_id
             if is_before and self._stream is not None and self._stream.is_younger_than(status, job_id):
                 break  # This job, and all earlier ones, ran before Spark planned the micro-batch.
-            job = status.getJobInfo(job_id)
+            job = status.jobs([job_id]).get(job_id)
             if job is None and not is_before:
                 raise BatchBroken(_forgotten_job(job_id))
             if job is None:
                 continue
-            if job.status == "RUNNING":
+            if job.is_running:
                 running.append(job_id)
-            stage_ids = job.stageIds
+            attempts = job.attempts
             if is_before:
-                stage_ids = [stage_id for stage_id in stage_ids if status.getStageInfo(stage_id) is not None]
-            self._written.add_other(job_id, stage_ids)
+                attempts = {stage_id: attempt for stage_id, attempt in attempts.items() if attempt is not None}
+            self._written.add_other(job_id, attempts)
         return running[::-1]
 
 
@@ -166,45 +167,54 @@ class MicroBatchJobs(NamedTuple):
         return found[::-1]
 
 
-def find_unknown_job(tracker: Any, job_ids: Iterable[int], lag_s: float = STATUS_LAG_S) -> str | None:
-    """The first of these jobs that Spark does not show. It shows a job a moment after its start.
-
-    All jobs are asked for, because a job that is not shown does not say whether it is one of ours.
-    """
+def when_settled(seen: T, look: Callable[[], T], is_settled: Callable[[T], bool], lag_s: float = STATUS_LAG_S) -> T:
+    """Looks again until all is settled. Spark shows a job a moment after its start, and its end a moment late too."""
     deadline = time.monotonic() + lag_s
+    while not is_settled(seen) and time.monotonic() <= deadline:
+        time.sleep(PAUSE_S)
+        seen = look()
+    return seen
+
+
+def is_settled(seen: JobsSeen, job_ids: range) -> bool:
+    """Does Spark show all of these jobs, and the end of ours?"""
+    ours = {job_id: job for job_id, job in seen.ours.items() if job_id in job_ids}
+    return find_unknown_job(seen, job_ids) is None and have_ended(ours)
+
+
+def have_ended(jobs: Mapping[int, JobSeen]) -> bool:
+    return not any(job.is_running for job in jobs.values())
+
+
+def find_unknown_job(seen: JobsSeen, job_ids: range) -> str | None:
+    """The first of these jobs that Spark does not show. It may be one of ours."""
     for job_id in job_ids:
-        while tracker.getJobInfo(job_id) is None:
-            if time.monotonic() > deadline:
-                return (
-                    f"Spark does not show job {job_id}, so it is not known whether it ran a stage of it again"
-                    "\n\nhint: spark.ui.retainedJobs has to be larger than the number of jobs during one write"
-                )
-            time.sleep(PAUSE_S)
+        if job_id not in seen.shown:
+            return (
+                f"Spark does not show job {job_id}, so it is not known whether it ran a stage of it again"
+                "\n\nhint: spark.ui.retainedJobs has to be larger than the number of jobs during one write"
+            )
     return None
 
 
-def stages_that_ran_once(
-    tracker: Any, job_id: int, lag_s: float = STATUS_LAG_S, *, may_be_forgotten: bool = False
-) -> list[int]:
+def stages_that_ran_once(job_id: int, job: JobSeen | None, *, may_be_forgotten: bool = False) -> list[int]:
     """The stages of a job. Raises BatchBroken if Spark ran one of them again, or may have.
 
-    may_be_forgotten: a stage that Spark does not show any more is left out.
+    job: None if Spark does not show it. may_be_forgotten: what Spark does not show any more is left out.
     """
-    job = _ended_job(tracker, job_id, lag_s)
     if job is None and may_be_forgotten:
         return []
     if job is None:
         raise BatchBroken(_forgotten_job(job_id))
-    if job.status == "RUNNING":
+    if job.is_running:
         raise BatchBroken(f"Spark's status lags behind its jobs: it does not show the end of job {job_id}")
     stage_ids = []
-    for stage_id in job.stageIds:
-        stage = tracker.getStageInfo(stage_id)
-        if stage is None and may_be_forgotten:
+    for stage_id, attempt in job.attempts.items():
+        if attempt is None and may_be_forgotten:
             continue
-        if stage is None:
+        if attempt is None:
             raise BatchBroken(_forgotten(job_id, stage_id))
-        if stage.currentAttemptId > 0:
+        if attempt > 0:
             raise BatchBroken(
                 f"Spark ran stage {stage_id} of the micro-batch again, which may give other rows than the first time"
             )
@@ -234,7 +244,7 @@ class WrittenShuffles:
     def __init__(self, status: Any) -> None:
         self._status = status
         self._stages: dict[int, Sequence[int]] = {}  # Of jobs whose stages were not asked for.
-        self._other_stages: dict[int, Sequence[int]] = {}
+        self._other_attempts: dict[int, Mapping[int, int | None]] = {}  # Of other jobs: the attempts at their stages.
         self._jobs = 0
         self.has_shuffle = False
         self._read: set[int] = set()  # The RDDs of our stages, also of those that were skipped.
@@ -247,9 +257,9 @@ class WrittenShuffles:
         self._jobs += 1
         self.has_shuffle = self.has_shuffle or len(stage_ids) > 1
 
-    def add_other(self, job_id: int, stage_ids: Sequence[int]) -> None:
+    def add_other(self, job_id: int, attempts: Mapping[int, int | None]) -> None:
         """A job that may have nothing to do with the micro-batch."""
-        self._other_stages[job_id] = stage_ids
+        self._other_attempts[job_id] = attempts
         self._jobs += 1
 
     def check(self) -> None:
@@ -260,10 +270,10 @@ class WrittenShuffles:
         for job_id, stage_ids in asked.items():
             for stage_id in stage_ids:
                 self._read.add(self._note(job_id, stage_id))
-        asked, self._other_stages = self._other_stages, {}
-        for job_id, stage_ids in asked.items():
-            for stage_id in stage_ids:
-                self._note_other(job_id, stage_id)
+        others, self._other_attempts = self._other_attempts, {}
+        for job_id, attempts in others.items():
+            for stage_id, attempt in attempts.items():
+                self._note_other(job_id, stage_id, attempt)
         for rdd_id in sorted(self._read & (self._writers.keys() | self._repeated.keys())):
             self._check_writers(rdd_id)
 
@@ -276,12 +286,11 @@ class WrittenShuffles:
             self._writers.setdefault(rdd_id, {}).setdefault(stage_id, job_id)
         return int(rdd_id)
 
-    def _note_other(self, job_id: int, stage_id: int) -> None:
-        stage = self._status.getStageInfo(stage_id)
-        if stage is None:
+    def _note_other(self, job_id: int, stage_id: int, attempt: int | None) -> None:
+        if attempt is None:
             raise BatchBroken(_forgotten(job_id, stage_id))
         rdd_id = self._note(job_id, stage_id)
-        if stage.currentAttemptId > 0:
+        if attempt > 0:
             self._repeated[rdd_id] = (stage_id, job_id)
 
     def _check_writers(self, rdd_id: int) -> None:
@@ -297,13 +306,3 @@ class WrittenShuffles:
                 f"Spark ran stage {first_stage} of job {first_job} again, whose shuffle files the micro-batch reads: "
                 "they may come from two computations"
             )
-
-
-def _ended_job(tracker: Any, job_id: int, lag_s: float) -> Any:
-    """The status of a job that has ended. Spark updates it a moment later, and that of the stages before."""
-    deadline = time.monotonic() + lag_s
-    while True:
-        job = tracker.getJobInfo(job_id)
-        if job is None or job.status != "RUNNING" or time.monotonic() > deadline:
-            return job
-        time.sleep(PAUSE_S)

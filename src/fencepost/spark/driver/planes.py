@@ -16,7 +16,9 @@ from fencepost.client.failures import BadClientSetting
 from fencepost.client.oauthbearer import OAUTHBEARER_SETTINGS
 from fencepost.client.settings import ClientSettings, parse_settings
 from fencepost.spark.checkpoint.files import has_gateway
-from fencepost.spark.jvm.jar import load_write, why_no_jar
+from fencepost.spark.driver.jar_status import JarStatus
+from fencepost.spark.driver.spark_status import SparkStatus
+from fencepost.spark.jvm.jar import FACTS_CLASS, WRITE_CLASS, load_from_jar, why_no_jar
 from fencepost.spark.lease.messages import TaskResult
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.lease.wire import encode_topics, result_of
@@ -36,6 +38,10 @@ class Plane(Protocol):
         """Run a Spark job that writes the rows. Returns the result of each input partition that Spark accepted."""
         ...
 
+    def spark_status(self, session: Any) -> SparkStatus | None:
+        """None with Spark Connect."""
+        ...
+
 
 class PythonPlane:
     def __init__(self, leases: LeaseServer) -> None:
@@ -46,6 +52,9 @@ class PythonPlane:
         self._leases.offer(plan.write_number, {"settings": settings_of_task(plan.settings, plan.login_id)})
         plan = plan._replace(settings={})
         return [_accepted(row) for row in rows.mapInArrow(spark_task(plan), RESULT_SCHEMA).collect()]
+
+    def spark_status(self, session: Any) -> SparkStatus | None:
+        return SparkStatus(session.sparkContext) if has_gateway(session) else None
 
 
 def settings_of_task(settings: Mapping[str, object], login_id: str) -> dict[str, str]:
@@ -76,6 +85,11 @@ class JvmPlane:
         accepted = self._java_write.run(rows._jdf, plan.write_number, host, port, token, fingerprint or None)
         return [result_of(result) for result in json.loads(accepted)]
 
+    def spark_status(self, session: Any) -> SparkStatus:
+        facts = load_from_jar(session, FACTS_CLASS)
+        # A platform may bring a jar of an earlier version, which has no facts.
+        return SparkStatus(session.sparkContext) if facts is None else JarStatus(session.sparkContext, facts)
+
 
 def plan_as_json(plan: WritePlan) -> Mapping[str, object]:
     """The plan of a write as the tasks in the JVM read it."""
@@ -104,7 +118,7 @@ def choose_plane(session: Any, leases: LeaseServer, wanted: str) -> Plane:
         assert wanted == AUTO
         log.warning("tasks run in Python workers: %s", problem)
         wanted = PYTHON
-    return PythonPlane(leases) if wanted == PYTHON else JvmPlane(leases, load_write(session))
+    return PythonPlane(leases) if wanted == PYTHON else JvmPlane(leases, load_from_jar(session, WRITE_CLASS))
 
 
 def why_no_jvm(session: Any) -> str | None:

@@ -1,34 +1,20 @@
-"""Spark's status of its jobs and stages. Calls into the JVM take time in every micro-batch, so there are few."""
+"""Spark's status of its jobs, stages and caches, by calls into its JVM.
+
+A call takes time, and some are made in every micro-batch. So there are few, and `jar_status.py` needs fewer.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from datetime import datetime
+from typing import Any
 
 from fencepost.spark.checkpoint.files import java_class
 from fencepost.spark.driver.job_failures import java_exception_of
 from fencepost.spark.driver.spark_env import part_of_spark_env
-
-
-class StageStatus(NamedTuple):
-    currentAttemptId: int  # noqa: N815 - the name in Spark.
-
-
-class JobStatus:
-    """Asks for a field when it is needed."""
-
-    def __init__(self, java: Any) -> None:
-        self._java = java
-
-    @property
-    def status(self) -> str:
-        return str(self._java.status().name())
-
-    @property
-    def stageIds(self) -> list[int]:  # noqa: N802 - the name in Spark.
-        return list(self._java.stageIds())
+from fencepost.spark.driver.spark_facts import CachesSeen, GoneExecutor, JobSeen, JobsSeen
 
 
 @contextmanager
@@ -57,13 +43,64 @@ class SparkStatus:
         self.looked_until = 0  # The first job that no micro-batch has checked.
         self._json_mapper: Any = None  # Spark's own. It is kept: a new one would have to learn its classes again.
 
-    def jobs_so_far(self) -> int:
-        """The number of jobs of the SparkContext, of whatever thread. Job ids are numbers below it."""
-        return int(self._scheduler.numTotalJobs())
+    # --- the facts about a write --------------------------------------------------------------------------------
 
-    def job_ids(self, tag: str) -> list[int]:
+    def tag_jobs(self, tag: str) -> int:
+        """Tag the jobs that this thread starts from now on. Returns the number of jobs so far."""
+        so_far = int(self._scheduler.numTotalJobs())
+        self.context.addJobTag(tag)
+        return so_far
+
+    def jobs_since(self, first: int, tag: str) -> JobsSeen:
+        """The jobs from this id on."""
+        so_far = int(self._scheduler.numTotalJobs())
+        shown_before = [job_id for job_id in range(first, so_far) if self._infos.getJobInfo(job_id) is not None]
+        if not shown_before:
+            return JobsSeen(so_far, frozenset(), {})
         # PySpark's own tracker finds jobs by group only, and the job of a plain write has no group.
-        return list(self._tags.getJobIdsForTag(tag))
+        tagged = set(self._tags.getJobIdsForTag(tag))
+        ours = self.jobs(job_id for job_id in shown_before if job_id in tagged)
+        others = [id_ for id_ in shown_before if id_ not in tagged and self._infos.getJobInfo(id_) is not None]
+        return JobsSeen(so_far, frozenset({*ours, *others}), ours)
+
+    def jobs(self, job_ids: Iterable[int]) -> dict[int, JobSeen]:
+        """Those of these jobs that Spark shows."""
+        found = {}
+        for job_id in job_ids:
+            job = self._infos.getJobInfo(job_id)
+            if job is not None:
+                found[job_id] = self._seen(job)
+        return found
+
+    def _seen(self, job: Any) -> JobSeen:
+        # Its status first: Spark updates the stages before it shows the end of the job.
+        is_running = str(job.status().name()) == "RUNNING"
+        stages = {stage_id: self._infos.getStageInfo(stage_id) for stage_id in job.stageIds()}
+        attempts = {id_: None if stage is None else int(stage.currentAttemptId()) for id_, stage in stages.items()}
+        return JobSeen(is_running, attempts)
+
+    def caches(self) -> CachesSeen:
+        """From the block manager: the status store hears of a loss later than the tasks that compute again."""
+        if not self.context._jsc.sc().getPersistentRDDs().nonEmpty():
+            return CachesSeen({}, ())
+        blocks = tuple(
+            (status.blockManagerId().toString(), status.rddBlocks().keys().mkString(","))
+            for status in self._block_managers.getStorageStatus()
+        )
+        rdds = self.context._jsc.getPersistentRDDs()
+        # As an array: the end of a Java iterator is an exception, which PySpark examines with 75 calls of the JVM.
+        levels = {rdd_id: rdds.get(rdd_id).getStorageLevel() for rdd_id in rdds.keySet().toArray()}
+        return CachesSeen({rdd_id: (level.replication(), level.useDisk()) for rdd_id, level in levels.items()}, blocks)
+
+    def gone_executors(self) -> tuple[GoneExecutor, ...]:
+        # In the form of Spark's REST API: one call, however many executors there are.
+        if self._json_mapper is None:
+            writer = java_class(self.context._jvm, "org.apache.spark.status.api.v1.JacksonMessageWriter")()
+            self._json_mapper = writer.mapper()
+        executors = json.loads(self._json_mapper.writeValueAsString(self._store.executorList(False)))
+        return gone_among(executors)
+
+    # --- questions that most writes do not need -----------------------------------------------------------------
 
     def job_ids_of_group(self, group: str) -> list[int]:
         # As one text: a long-running query has as many jobs as Spark keeps, and each element would be a call.
@@ -89,38 +126,16 @@ class SparkStatus:
             return said[len("Some(") : -1] if said.startswith("Some(") else ""
         return ""
 
-    def getJobInfo(self, job_id: int) -> JobStatus | None:  # noqa: N802 - the name in Spark.
-        """None: Spark does not show it yet, or has forgotten it."""
-        job = self._infos.getJobInfo(job_id)
-        return None if job is None else JobStatus(job)
 
-    def getStageInfo(self, stage_id: int) -> StageStatus | None:  # noqa: N802 - the name in Spark.
-        stage = self._infos.getStageInfo(stage_id)
-        return None if stage is None else StageStatus(int(stage.currentAttemptId()))
+def gone_among(executors: Iterable[Mapping[str, Any]]) -> tuple[GoneExecutor, ...]:
+    """The executors that were lost, among those of Spark's REST API."""
+    return tuple(
+        GoneExecutor(str(executor["id"]), _ms_of(executor["removeTime"]), executor.get("rddBlocks", 0))
+        for executor in executors
+        if executor.get("removeTime")
+    )
 
-    def executors(self) -> list[dict[str, Any]]:
-        """All that the SparkContext has or had, in the form of Spark's REST API: one call, however many there are."""
-        if self._json_mapper is None:
-            writer = java_class(self.context._jvm, "org.apache.spark.status.api.v1.JacksonMessageWriter")()
-            self._json_mapper = writer.mapper()
-        executors = self._store.executorList(False)
-        found: list[dict[str, Any]] = json.loads(self._json_mapper.writeValueAsString(executors))
-        return found
 
-    def has_persisted_rdds(self) -> bool:
-        return bool(self.context._jsc.sc().getPersistentRDDs().nonEmpty())
-
-    def persisted_rdds(self) -> dict[int, tuple[int, bool]]:
-        """By the id of the RDD: how many copies of each partition Spark keeps, and whether it may keep them on disk."""
-        rdds = self.context._jsc.getPersistentRDDs()
-        # As an array: the end of a Java iterator is an exception, which PySpark examines with 75 calls of the JVM.
-        levels = {rdd_id: rdds.get(rdd_id).getStorageLevel() for rdd_id in rdds.keySet().toArray()}
-        return {rdd_id: (level.replication(), level.useDisk()) for rdd_id, level in levels.items()}
-
-    def stored_blocks(self) -> Iterator[tuple[str, str]]:
-        """Executors and the blocks that they store, such as ("1", "rdd_4_0,rdd_4_2").
-
-        From the block manager: the status store hears of a loss later than the tasks that compute again.
-        """
-        for status in self._block_managers.getStorageStatus():
-            yield status.blockManagerId().toString(), status.rddBlocks().keys().mkString(",")
+def _ms_of(text: str) -> int:
+    """A time of Spark's status API, such as 2026-11-16T10:20:30.123GMT."""
+    return round(datetime.strptime(text.replace("GMT", "+0000"), "%Y-%m-%dT%H:%M:%S.%f%z").timestamp() * 1000)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 WRITE_CLASS = "fencepost.spark.LeasedWrite"
+FACTS_CLASS = "fencepost.spark.SparkFacts"
 
 
 def jar_path() -> Path:
@@ -16,8 +17,8 @@ def jar_path() -> Path:
     return path
 
 
-def load_write(session: Any) -> Any | None:
-    """The object of the jar that runs writes; None if a session with a Java gateway has no jar.
+def load_from_jar(session: Any, class_name: str) -> Any | None:
+    """A new object of a class of the jar; None if a session with a Java gateway has no jar.
 
     By the class loader of Spark's thread: `spark.jars` and `ADD JAR` put the jar into different ones.
     """
@@ -25,14 +26,14 @@ def load_write(session: Any) -> Any | None:
 
     thread = getattr(session._jvm, "java.lang.Thread").currentThread()  # By its whole name: py4j asks once.
     try:
-        return thread.getContextClassLoader().loadClass(WRITE_CLASS).newInstance()
+        return thread.getContextClassLoader().loadClass(class_name).newInstance()
     except Py4JJavaError:
         return None
 
 
 def why_no_jar(session: Any) -> str | None:
     """Why a session with a Java gateway has no jar, and how it gets one; None if it has it."""
-    if load_write(session) is not None:
+    if load_from_jar(session, WRITE_CLASS) is not None:
         return None
     return (
         "the session has no fencepost-spark.jar\n\nhint: start the session with "

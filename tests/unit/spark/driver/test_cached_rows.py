@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fencepost.spark.driver.cached_rows import Cached, find_loss, lost_executors, stored_by_rdd
+from fencepost.spark.driver.cached_rows import Cached, cached_frames, find_loss, lost_executors, stored_by_rdd
+from fencepost.spark.driver.spark_facts import CachesSeen
+from fencepost.spark.driver.spark_status import gone_among
 
 BEGAN_MS = 1_763_288_430_000  # 2025-11-16T10:20:30Z
 
@@ -43,6 +45,11 @@ def test_blocks_are_read_as_spark_names_them() -> None:
     assert stored_by_rdd(blocks) == {4: {("1", 0), ("1", 12), ("3", 1)}, 7: {("1", 0)}}
 
 
+def test_the_partitions_of_a_frame_are_those_that_executors_store() -> None:
+    seen = CachesSeen({4: (1, True), 7: (2, False)}, (("1", "rdd_4_0,rdd_9_0"), ("2", "rdd_4_1")))
+    assert cached_frames(seen) == {4: cached(("1", 0), ("2", 1)), 7: cached(copies=2, has_disk=False)}
+
+
 def test_only_executors_with_cached_rows_that_were_lost_since_the_transaction_began_count() -> None:
     executors = [
         {"id": "driver", "rddBlocks": 3, "isActive": True},
@@ -51,4 +58,6 @@ def test_only_executors_with_cached_rows_that_were_lost_since_the_transaction_be
         {"id": "3", "rddBlocks": 0, "isActive": False, "removeTime": "2025-11-16T10:20:31.000GMT"},
         {"id": "4", "rddBlocks": 1, "isActive": False, "removeTime": "2025-11-16T10:20:30.000GMT"},
     ]
-    assert lost_executors(executors, BEGAN_MS) == ["4"]
+    gone = gone_among(executors)
+    assert [executor.executor_id for executor in gone] == ["2", "3", "4"]
+    assert lost_executors(gone, BEGAN_MS) == ["4"]

@@ -2,81 +2,82 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
+from fencepost.spark.driver import jobs as jobs_module
 from fencepost.spark.driver.jobs import (
     Jobs,
     MicroBatchJobs,
     WrittenShuffles,
     find_unknown_job,
+    is_settled,
     stages_that_ran_once,
+    when_settled,
 )
+from fencepost.spark.driver.spark_facts import JobSeen, JobsSeen
+from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.failures import BatchBroken
 
 
-class Job(NamedTuple):
-    stageIds: list[int]  # noqa: N815
-    status: str = "SUCCEEDED"
+def ended(attempts: dict[int, int | None]) -> JobSeen:
+    return JobSeen(False, attempts)
 
 
-class Stage(NamedTuple):
-    currentAttemptId: int  # noqa: N815
+def seen(so_far: int, *shown: int, **ours: JobSeen) -> JobsSeen:
+    return JobsSeen(so_far, frozenset(shown), {int(name.removeprefix("job")): job for name, job in ours.items()})
 
 
-class Tracker:
-    """As Spark's: jobs and stages appear late, and are forgotten."""
-
-    def __init__(self, jobs: dict[int, Job], stages: dict[int, Stage], appear_after: int = 0) -> None:
-        self._jobs, self._stages = jobs, stages
-        self._questions_until_they_appear = appear_after
-
-    def getJobInfo(self, job_id: int) -> Job | None:  # noqa: N802
-        self._questions_until_they_appear -= 1
-        return self._jobs.get(job_id) if self._questions_until_they_appear < 0 else None
-
-    def getStageInfo(self, stage_id: int) -> Stage | None:  # noqa: N802
-        return self._stages.get(stage_id)
-
-
-def problem_of(tracker: Tracker, job_id: int) -> str:
+def problem_of(job: JobSeen | None) -> str:
     with pytest.raises(BatchBroken) as broken:
-        stages_that_ran_once(tracker, job_id, lag_s=0)
+        stages_that_ran_once(3, job)
     return str(broken.value)
 
 
 def test_a_job_whose_stages_ran_once_is_no_problem() -> None:
-    tracker = Tracker({3: Job([5, 6])}, {5: Stage(0), 6: Stage(0)})
-    assert find_unknown_job(tracker, range(3, 4), lag_s=0) is None
-    assert stages_that_ran_once(tracker, 3, lag_s=0) == [5, 6]
+    job = ended({5: 0, 6: 0})
+    assert is_settled(seen(4, 3, job3=job), range(3, 4))
+    assert stages_that_ran_once(3, job) == [5, 6]
 
 
 def test_a_stage_that_ran_again_is_named() -> None:
-    tracker = Tracker({3: Job([5, 6])}, {5: Stage(1), 6: Stage(0)})
-    assert "Spark ran stage 5 of the micro-batch again" in problem_of(tracker, 3)
+    assert "Spark ran stage 5 of the micro-batch again" in problem_of(ended({5: 1, 6: 0}))
 
 
 def test_a_stage_that_spark_has_forgotten_may_have_run_again() -> None:
-    said = problem_of(Tracker({3: Job([5, 6])}, {6: Stage(0)}), 3)
+    said = problem_of(ended({5: None, 6: 0}))
     assert "Spark does not show stage 5 of job 3 any more" in said
     assert "hint: spark.ui.retainedStages" in said
 
 
 def test_a_job_that_spark_has_forgotten_may_have_run_a_stage_again() -> None:
-    tracker = Tracker({4: Job([6])}, {6: Stage(0)})
-    assert "Spark does not show job 3" in (find_unknown_job(tracker, range(3, 5), lag_s=0) or "")
-    assert "Spark does not show job 3 any more" in problem_of(tracker, 3)
+    assert "Spark does not show job 3" in (find_unknown_job(seen(5, 4, job4=ended({6: 0})), range(3, 5)) or "")
+    assert "Spark does not show job 3 any more" in problem_of(None)
 
 
-def test_a_job_that_spark_shows_a_moment_later_is_waited_for() -> None:
-    assert find_unknown_job(Tracker({3: Job([])}, {}, appear_after=2), range(3, 4)) is None
+def test_a_job_that_spark_shows_a_moment_later_is_waited_for_and_so_is_its_end() -> None:
+    looks = iter([seen(4, 3, job3=JobSeen(True, {5: 0})), seen(4, 3, job3=ended({5: 1}))])
+    last = when_settled(seen(4), lambda: next(looks), lambda jobs: is_settled(jobs, range(3, 4)))
+    assert last.ours[3].attempts == {5: 1}
+    assert next(looks, None) is None
+
+
+def test_jobs_of_other_queries_and_those_that_start_later_are_not_waited_for() -> None:
+    running = JobSeen(True, {})
+    assert is_settled(seen(5, 3, 4, job3=ended({})), range(3, 5))
+    assert is_settled(seen(6, 3, 4, job3=ended({}), job4=running), range(3, 4))
+    assert not is_settled(seen(6, 3, 4, job3=ended({}), job4=running), range(3, 5))
+
+
+def test_a_job_that_does_not_settle_is_not_waited_for_without_end() -> None:
+    assert when_settled(seen(4), lambda: seen(4), lambda jobs: is_settled(jobs, range(3, 4)), lag_s=0) == seen(4)
 
 
 def test_a_job_whose_end_spark_does_not_show_may_have_run_a_stage_again() -> None:
-    tracker = Tracker({3: Job([5], "RUNNING")}, {5: Stage(0)})
-    assert "it does not show the end of job 3" in problem_of(tracker, 3)
+    assert "it does not show the end of job 3" in problem_of(JobSeen(True, {5: 0}))
 
 
 # --- shuffles that two jobs write -----------------------------------------------------------------------------
@@ -105,8 +106,8 @@ class Shuffles:
             raise LookupError(stage_id)
         return self._rdds.get(stage_id, self._skipped.get(stage_id, -stage_id)), stage_id in self._rdds
 
-    def getStageInfo(self, stage_id: int) -> Stage | None:  # noqa: N802
-        return None if stage_id == self._forgotten else Stage(int(stage_id in self._repeated))
+    def attempts(self, stage_ids: list[int]) -> dict[int, int | None]:
+        return {id_: None if id_ == self._forgotten else int(id_ in self._repeated) for id_ in stage_ids}
 
 
 ADAPTIVE_JOBS = {1: [10], 2: [11, 12], 3: [13, 14, 15]}  # Two shuffles, each a job of its own, and the write.
@@ -159,7 +160,7 @@ def test_a_transaction_with_one_job_or_without_shuffles_asks_nothing(jobs: dict[
 def check_beside(shuffles: Shuffles, other: list[int], ours: list[int]) -> None:
     written = WrittenShuffles(shuffles)
     written.add(2, ours)
-    written.add_other(1, other)
+    written.add_other(1, shuffles.attempts(other))
     written.check()
 
 
@@ -215,40 +216,42 @@ def test_only_jobs_of_this_micro_batch_count_among_those_before_the_sink() -> No
 
 
 def test_stages_before_the_sink_that_spark_has_forgotten_are_left_out() -> None:
-    tracker = Tracker({3: Job([5, 6])}, {6: Stage(0)})
-    assert stages_that_ran_once(tracker, 3, lag_s=0, may_be_forgotten=True) == [6]
-    assert stages_that_ran_once(tracker, 4, lag_s=0, may_be_forgotten=True) == []
+    assert stages_that_ran_once(3, ended({5: None, 6: 0}), may_be_forgotten=True) == [6]
+    assert stages_that_ran_once(4, None, may_be_forgotten=True) == []
 
 
 # --- jobs that Spark forgets -----------------------------------------------------------------------------------
 
 
-class ForgetfulStatus:
-    """As SparkStatus: it forgets job 3 just before it is asked which jobs have the tag."""
-
-    looked_until = 0
+class Infos:
+    """As Spark's trackers: jobs 3 and 4 with a stage each. It forgets job 3 just before it is asked for the tag."""
 
     def __init__(self) -> None:
-        self.context = SimpleNamespace(addJobTag=lambda tag: None, removeJobTag=lambda tag: None)
-        self._jobs = {3: Job([5]), 4: Job([6])}
-        self._so_far = iter((3, 5, 5))
+        self._jobs = {3: 5, 4: 6}
 
-    def jobs_so_far(self) -> int:
-        return next(self._so_far)
+    def getJobInfo(self, job_id: int) -> Any:  # noqa: N802
+        if job_id not in self._jobs:
+            return None
+        status = SimpleNamespace(name=lambda: "SUCCEEDED")
+        return SimpleNamespace(status=lambda: status, stageIds=lambda: [self._jobs[job_id]])
 
-    def job_ids(self, tag: str) -> list[int]:
-        del self._jobs[3]
+    def getStageInfo(self, stage_id: int) -> Any:  # noqa: N802
+        return SimpleNamespace(currentAttemptId=lambda: 0)
+
+    def getJobIdsForTag(self, tag: str) -> list[int]:  # noqa: N802
+        self._jobs.pop(3, None)
         return [4]
 
-    def getJobInfo(self, job_id: int) -> Job | None:  # noqa: N802
-        return self._jobs.get(job_id)
 
-    def getStageInfo(self, stage_id: int) -> Stage:  # noqa: N802
-        return Stage(0)
-
-
-def test_a_job_that_spark_forgets_between_two_questions_may_have_been_ours() -> None:
-    status: Any = ForgetfulStatus()
+def test_a_job_that_spark_forgets_between_two_questions_may_have_been_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    status: Any = SparkStatus.__new__(SparkStatus)
+    status.context = SimpleNamespace(addJobTag=lambda tag: None, removeJobTag=lambda tag: None)
+    status.looked_until = 0
+    status._infos = status._tags = Infos()
+    so_far = iter((3, 5))
+    status._scheduler = SimpleNamespace(numTotalJobs=lambda: next(so_far, 5))
+    clock = itertools.count(step=5)
+    monkeypatch.setattr(jobs_module, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda s: None))
     shuffles: Any = None
     with pytest.raises(BatchBroken, match="Spark does not show job 3"), Jobs(None, status, shuffles) as jobs:
         jobs.check()

@@ -66,3 +66,8 @@ def test_a_sender_that_has_nothing_to_do_gets_record_batches_before_they_are_ful
     idle = measure(partitions=6, hot=6, rows=rows, is_idle=True)
     assert idle.early == 18, "three of at least 128 KiB for each partition"
     assert idle.record_batches <= 24
+
+
+def test_early_record_batches_go_together_so_that_a_broker_adds_their_partitions_at_once() -> None:
+    # At row 4,160 the task looks at its sender. Two partitions have 127 rows then, and thus 128 KiB; the others 126.
+    assert measure(partitions=33, hot=33, rows=4161, is_idle=True).early == 33

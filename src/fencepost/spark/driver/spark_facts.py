@@ -1,0 +1,40 @@
+"""What Spark knows of its jobs and caches: the facts by which `jobs.py` and `cached_rows.py` judge a write.
+
+Two sources give the same facts. `spark_status.py` asks Spark's JVM one small question after another, in every session
+with a Java gateway. `jar_status.py` lets fencepost-spark.jar collect them there, and gets one document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class JobSeen(NamedTuple):
+    """A job that Spark shows. Spark updates its stages before it shows the end of the job."""
+
+    is_running: bool
+    attempts: Mapping[int, int | None]  # By stage: the number of its last attempt. None: Spark does not show the stage.
+
+
+class JobsSeen(NamedTuple):
+    """The jobs of a SparkContext from some job id on, of whatever thread."""
+
+    so_far: int  # The number of all jobs. Job ids are numbers below it.
+    shown: frozenset[int]  # Those that Spark showed before it was asked for the tag, and still shows after it.
+    ours: Mapping[int, JobSeen]  # Those of them that have the tag.
+
+
+class CachesSeen(NamedTuple):
+    """Cached frames, which are RDDs. If there are none, the blocks are left out."""
+
+    levels: Mapping[int, tuple[int, bool]]  # By RDD: copies of each partition, and whether Spark may keep them on disk.
+    blocks: tuple[tuple[str, str], ...]  # Executors and the blocks that they store, such as ("1", "rdd_4_0,rdd_4_2").
+
+
+class GoneExecutor(NamedTuple):
+    """An executor that was lost."""
+
+    executor_id: str
+    removed_ms: int
+    cached_blocks: int
