@@ -91,7 +91,7 @@ class Story:
         self._settings = {"bootstrap.servers": proxy.bootstrap_servers, "request.timeout.ms": str(PATIENCE_MS)}
         self.producer = self._open()
         self.producer.init()
-        self._writer = TxnWriter(self.notes, random.Random(0), ClientOrders(), self._open, {topic: 2})
+        self._writer = TxnWriter(self.notes, random.Random(0), ClientOrders(pause_s=0), self._open, {topic: 2})
 
     def _open(self) -> ReorderedProducer:
         return ReorderedProducer(self._settings, self.notes, f"{self.topic}-{self.notes.by}", self._version)
