@@ -172,8 +172,8 @@ class Workload:
 @contextmanager
 def started(workload: Workload) -> Iterator[Workload]:
     """The clients at work, on topics that exist; all are killed at the end."""
-    workload.start()
     try:
+        workload.start()
         yield workload
     finally:
         workload.kill()
