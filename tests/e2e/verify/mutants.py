@@ -124,10 +124,10 @@ def fetch_skips() -> list[Patch]:
     """A fetch begins behind the first batch that it was asked for. Jepsen: Redpanda 21.10.1 (stale messages)."""
     fetch = Partition.fetch
 
-    def skip(self: Partition, offset: int, *rest: Any) -> Any:
-        found = fetch(self, offset, *rest)
+    def skip(self: Partition, offset: int, *rest: Any, **given: Any) -> Any:
+        found = fetch(self, offset, *rest, **given)
         following = decode_header(found.records).last_offset + 1 if found.records else self.last_stable_offset
-        return fetch(self, following, *rest) if following < self.last_stable_offset else found
+        return fetch(self, following, *rest, **given) if following < self.last_stable_offset else found
 
     return [(Partition, "fetch", _every(fetch, skip))]
 

@@ -53,8 +53,8 @@ def _hear(orders: ClientOrders) -> None:
             orders.retire.set()
         elif line.strip() == STOP:
             orders.stop.set()
-    if not orders.stop.is_set():
-        os._exit(1)
+            return  # Python cannot end while a thread reads stdin.
+    os._exit(1)
 
 
 class _Library(NamedTuple):

@@ -40,7 +40,7 @@ def _renew(source: TokenSource, file: Path, token: Token) -> None:
 
 
 def _write(token: Token, file: Path) -> None:
-    """The reader sees the old token or the new one, whole. Nobody else can read them."""
+    """Java reads the old token or the new one, whole. Other users of the machine can read neither."""
     lines = [token.value, str(int(token.expires_at_s * 1000)), *(f"{n}={v}" for n, v in token.extensions.items())]
     new = file.with_suffix(".new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
