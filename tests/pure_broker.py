@@ -22,7 +22,7 @@ from fencepost.machines.auth.login import Login
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.txn.records import encode_key, encode_value
 from fencepost.machines.txn.states import Txn
-from fencepost.protocol.batch import encode_batch
+from fencepost.protocol.batch import Part, encode_batch
 from fencepost.protocol.schema import Message
 from tests.memory_storage import after_kill
 from tests.wire.raw_client import CLIENT_ID, decode_reply, encode_frame
@@ -35,6 +35,7 @@ class PureConnection:
 
     host = "127.0.0.1"
     listener_name = ""
+    sends_in_place = False
     login: Login | None = None
 
     def __init__(self, principal: str = ANONYMOUS) -> None:
@@ -44,7 +45,7 @@ class PureConnection:
         self.is_answered = False
         self._closer: Callable[[], None] | None = None
 
-    def reply(self, parts: list[bytes]) -> None:
+    def reply(self, parts: list[Part]) -> None:
         self.is_answered = True
         self._closer = None
         if parts:

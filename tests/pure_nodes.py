@@ -24,6 +24,7 @@ from fencepost.broker.node import Node
 from fencepost.broker.peers import Answered
 from fencepost.machines.log.memory import MemoryStorage
 from fencepost.machines.partition.partition import Partition
+from fencepost.protocol.batch import Part
 from fencepost.protocol.schema import Message
 from tests.pure_broker import START_MS, Pending, PureConnection
 from tests.wire.raw_client import decode_reply, encode_frame
@@ -36,7 +37,7 @@ class PeerConnection(PureConnection):
         super().__init__(NODE)
         self._answered = answered
 
-    def reply(self, parts: list[bytes]) -> None:
+    def reply(self, parts: list[Part]) -> None:
         super().reply(parts)
         self._answered(self.frames[0])
 

@@ -19,7 +19,7 @@ from fencepost.broker.cluster import Cluster
 from fencepost.machines.log.interface import Storage
 from fencepost.machines.txn.states import IDLE, ONGOING
 from fencepost.protocol import errors, messages
-from fencepost.protocol.batch import encode_batch
+from fencepost.protocol.batch import Part, encode_batch
 from fencepost.protocol.messages import (
     AddPartitionsToTxnRequest,
     CreateTopicsRequest,
@@ -47,7 +47,7 @@ class Client(PureConnection):
         self.is_waiting = False
         self.replies: list[tuple[bytes, Identity, bytes]] = []
 
-    def reply(self, parts: list[bytes]) -> None:
+    def reply(self, parts: list[Part]) -> None:
         assert self.is_waiting, "a second answer to one request"
         self.is_waiting = False
         super().reply(parts)

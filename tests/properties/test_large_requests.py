@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fencepost.broker.node import Frame
 from fencepost.protocol import errors
-from fencepost.protocol.batch import decode_header, encode_batch
+from fencepost.protocol.batch import Part, decode_header, encode_batch
 from fencepost.protocol.messages import FetchRequest, InitProducerIdRequest, ProduceRequest, ProduceResponse
 from fencepost.protocol.schema import Malformed
 from tests.properties.test_plain_requests import requests
@@ -100,9 +100,9 @@ class PartsConnection(PureConnection):
 
     def __init__(self) -> None:
         super().__init__()
-        self.parts: list[bytes] = []
+        self.parts: list[Part] = []
 
-    def reply(self, parts: list[bytes]) -> None:
+    def reply(self, parts: list[Part]) -> None:
         self.parts += parts
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fencepost.broker.node import ANONYMOUS
 from fencepost.machines.auth.login import Login
+from fencepost.protocol.batch import Part
 from fencepost.protocol.schema import Message
 from tests.wire.raw_client import decode_reply
 
@@ -151,12 +152,13 @@ class Call:
     # Called by the broker; see `fencepost.broker.node.Connection`.
 
     listener_name = ""
+    sends_in_place = False
     login: Login | None = None
 
     def enter(self, principal: str) -> None:
         raise AssertionError("the simulated listener asks for no login")
 
-    def reply(self, parts: list[bytes]) -> None:
+    def reply(self, parts: list[Part]) -> None:
         if self._is_broken:
             return
         assert not self.is_answered, f"{self.request} is answered twice"

@@ -20,6 +20,7 @@ from fencepost.broker.node import Node
 from fencepost.broker.peers import Answered
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.machines.txn.records import partition_for
+from fencepost.protocol.batch import Part
 from fencepost.protocol.messages import (
     FetchRequest,
     FetchResponse,
@@ -55,7 +56,7 @@ class PeerEnd(PureConnection):
         super().__init__()
         self._answered = answered
 
-    def reply(self, parts: list[bytes]) -> None:
+    def reply(self, parts: list[Part]) -> None:
         super().reply(parts)
         self._answered(self.frames[0])
 

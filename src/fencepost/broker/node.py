@@ -18,6 +18,7 @@ from fencepost.machines.acl.acls import CLUSTER_NAME, Denial, Operation, Resourc
 from fencepost.machines.acl.authorizer import SUPPORTED_OPERATIONS, bits
 from fencepost.machines.log.interface import StorageFailed
 from fencepost.protocol import errors, messages
+from fencepost.protocol.batch import Part
 from fencepost.protocol.schema import Malformed, Message, read_uvarint_rest, skip_tags
 
 if TYPE_CHECKING:
@@ -48,12 +49,13 @@ class Connection(Protocol):
     principal: str  # Who the client is, such as `User:alice`.
     listener_name: str
     login: Login | None  # None: the listener asks for no login.
+    sends_in_place: bool  # It hands its answers to the kernel unread (`Log.read_in_place`).
 
     def enter(self, principal: str) -> None:
         """The client has proved who it is."""
         ...
 
-    def reply(self, parts: list[bytes]) -> None:
+    def reply(self, parts: list[Part]) -> None:
         """Send the answer to the last request; an empty list if that request expects none."""
         ...
 
@@ -89,10 +91,10 @@ class Context:
     client_id: str | None
     is_flexible: bool
 
-    def reply(self, response: Message | bytes | list[bytes]) -> None:
+    def reply(self, response: Message | bytes | list[Part]) -> None:
         """Answer, now or later. Bytes are a response that its handler encoded itself."""
         if type(response) is bytes:
-            parts = [response]
+            parts: list[Part] = [response]
         elif type(response) is list:
             parts = response
         else:

@@ -6,6 +6,7 @@ If a message has error codes for each topic or partition, these are set; otherwi
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from fencepost.protocol.apis import (
@@ -16,6 +17,7 @@ from fencepost.protocol.apis import (
     request_class,
     response_class,
 )
+from fencepost.protocol.batch import Part
 from fencepost.protocol.schema import Field, Malformed, StructDef
 
 Frame = bytes | memoryview
@@ -55,7 +57,7 @@ def refusal(frame: Frame, error_code: int) -> list[bytes] | None:
     return _encode(response, api_key, version, correlation_id, error_code)
 
 
-def stamped(frame: Frame, parts: list[bytes], error_code: int) -> list[bytes] | None:
+def stamped(frame: Frame, parts: Sequence[Part], error_code: int) -> list[bytes] | None:
     """The reply `parts` to the request `frame`, with the error in it. None if it has no error field.
 
     The request may be cut off after its header.

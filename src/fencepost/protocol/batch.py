@@ -17,6 +17,8 @@ from typing import NamedTuple, TypeGuard
 from fencepost.protocol.crc import crc32c
 
 Buffer = bytes | bytearray | memoryview
+# A part of an answer. Records that are sent in place are a view of their file (`Log.read_in_place`).
+Part = bytes | memoryview
 
 # The whole header, and parts of it for code that needs no more.
 HEADER = struct.Struct(">qiibIhiqqqhii")

@@ -19,6 +19,7 @@ from fencepost.broker.node import ANONYMOUS
 from fencepost.broker.rpcs import KEPT_BYTES, KEPT_KEYS, KEPT_PER_CONNECTION, KEPT_REPLY_BYTES, KeptRpc
 from fencepost.machines.acl.acls import canonical_host
 from fencepost.machines.log.interface import LogTailUnknown
+from fencepost.protocol.batch import Part
 from fencepost.protocol.schema import Malformed
 from fencepost.server.complaints import guess_protocol
 from fencepost.server.connection_state import ANSWERED, AWAITING, CLOSED, HANDLING, READY, SCHEDULED
@@ -63,6 +64,7 @@ class ClientConnection(FlowControl):
         "port",
         "principal",
         "rpcs",
+        "sends_in_place",
     )
 
     def __init__(self, listener: Listener) -> None:
@@ -76,8 +78,9 @@ class ClientConnection(FlowControl):
         self.guard: Guard | None = None  # Of a listener that asks for a login.
         self.has_entered = True  # No TLS handshake and no login are left to do.
         self.rpcs: deque[KeptRpc] | None = None
+        self.sends_in_place = False
         self._closing_bytes = 0  # Bytes that the listener counts as still to be sent before the close.
-        self._outbox: list[bytes] = []
+        self._outbox: list[Part] = []
         self._outbox_bytes = 0
         self._reads_little = False  # The last request was large, so the next may be: its beginning is copied.
         self._closer: Callable[[], None] | None = None
@@ -94,6 +97,8 @@ class ClientConnection(FlowControl):
             self.abort(refusal)
             return
         self._transport.set_write_buffer_limits(WRITE_HIGH_BYTES, WRITE_LOW_BYTES)
+        # asyncio's own transports copy what the kernel does not take at once, and TLS encrypts.
+        self.sends_in_place = type(transport).__module__ == "uvloop.loop"
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
@@ -139,7 +144,7 @@ class ClientConnection(FlowControl):
 
     # --- called by the broker -----------------------------------------------------------------------------
 
-    def reply(self, parts: list[bytes]) -> None:
+    def reply(self, parts: list[Part]) -> None:
         state = self.state
         if state is CLOSED:
             return
@@ -153,7 +158,7 @@ class ClientConnection(FlowControl):
         assert state is AWAITING, f"an answer without a request: the connection is {state.value}"
         self.state = READY
         if self.rpcs and parts and self.rpcs[-1][2] is None:
-            self.rpcs[-1] = (*self.rpcs[-1][:2], parts[-1][:KEPT_REPLY_BYTES], time.time_ns())
+            self.rpcs[-1] = (*self.rpcs[-1][:2], bytes(parts[-1][:KEPT_REPLY_BYTES]), time.time_ns())
         self._flush()
         # The requests in the inbox get a turn of their own: this call may come from the handling of another client's.
         self._schedule()
@@ -289,7 +294,7 @@ class ClientConnection(FlowControl):
         """Remember the request that was just handled, for `fencepost txn history --rpc`; see `broker/rpcs.py`."""
         if self.rpcs is None:
             self.rpcs = deque(maxlen=KEPT_PER_CONNECTION)
-        reply = self._outbox[-1][:KEPT_REPLY_BYTES] if self.state is ANSWERED and self._outbox else None
+        reply = bytes(self._outbox[-1][:KEPT_REPLY_BYTES]) if self.state is ANSWERED and self._outbox else None
         self.rpcs.append((now_ms, frame if len(frame) <= KEPT_BYTES else frame[:KEPT_BYTES], reply, time.time_ns()))
 
     def _serve_inbox(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 from fencepost.broker.node import Frame
 from fencepost.faults.errors_in_replies import client_id_of, is_answered, refusal, stamped
 from fencepost.faults.fault import DELAY, DISCONNECT, DROP, ERROR, REPLY, REQUEST, Fault, FaultTable
+from fencepost.protocol.batch import Part
 from fencepost.server.connection import ClientConnection
 from fencepost.server.listener import Handle, Listener
 
@@ -98,7 +99,7 @@ class _Interference:
         if not self._faults.strikes(fault):
             return False
         if fault.action == ERROR:
-            connection.reply(parts or [])
+            connection.reply([*(parts or ())])
         elif fault.action == DELAY:
             asyncio.get_running_loop().call_later(fault.delay_ms / 1000, self._handle_late, frame, connection)
         else:
@@ -114,6 +115,8 @@ class _Gate:
 
     __slots__ = ("_client_id", "_connection", "_faults", "_frame")
 
+    sends_in_place = False  # A fault may change the answer.
+
     def __init__(self, faults: Faults, frame: Frame, client_id: str, connection: ClientConnection) -> None:
         self._faults = faults
         self._frame = frame
@@ -123,14 +126,14 @@ class _Gate:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
-    def reply(self, parts: list[bytes]) -> None:
+    def reply(self, parts: list[Part]) -> None:
         connection = self._connection
         for fault in self._faults.concerning(int.from_bytes(self._frame[:2], "big"), self._client_id, REPLY):
-            changed = stamped(self._frame, parts, fault.error_code) if fault.action == ERROR else parts
+            changed = stamped(self._frame, parts, fault.error_code) if fault.action == ERROR else []
             if changed is None or not self._faults.strikes(fault):
                 continue
             if fault.action == ERROR:
-                connection.reply(changed)
+                connection.reply([*changed])
             elif fault.action == DELAY:
                 asyncio.get_running_loop().call_later(fault.delay_ms / 1000, connection.reply, parts)
             else:

@@ -12,6 +12,7 @@ from functools import cache
 
 from fencepost.broker.api import APIS
 from fencepost.protocol import errors, messages
+from fencepost.protocol.batch import Part
 from fencepost.protocol.schema import FIXED, Field, Message, read_uvarint, skip_tags
 
 API_VERSIONS = 18
@@ -25,7 +26,7 @@ class ReplyWalk:
 
     __slots__ = ("buf", "codes", "pos", "rest")
 
-    def __init__(self, parts: Sequence[bytes]) -> None:
+    def __init__(self, parts: Sequence[Part]) -> None:
         self.buf = parts[0]
         self.rest = list(parts[:0:-1])
         self.pos = 0
@@ -52,7 +53,7 @@ class ReplyWalk:
 Step = Callable[[ReplyWalk], None]
 
 
-def codes_in(api_key: int, version: int, parts: Sequence[bytes]) -> set[int]:
+def codes_in(api_key: int, version: int, parts: Sequence[Part]) -> set[int]:
     """The error codes in the body of a reply, without NONE. `parts` are its bytes, in pieces."""
     if api_key == API_VERSIONS and not APIS[api_key].first <= version <= APIS[api_key].last:
         version = 0  # Kafka: the answer to a version that is unknown.

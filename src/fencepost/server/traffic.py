@@ -10,6 +10,7 @@ from time import perf_counter
 
 from fencepost.broker.api import APIS
 from fencepost.broker.node import Frame
+from fencepost.protocol.batch import Part
 from fencepost.server.connection import ClientConnection
 from fencepost.server.listener import Listener
 from fencepost.server.reply_errors import codes_in
@@ -54,7 +55,7 @@ class Traffic:
             found = self.latencies[api_key] = Latencies()
         found.add(seconds)
 
-    def answered(self, api_key: int, version: int, parts: list[bytes]) -> None:
+    def answered(self, api_key: int, version: int, parts: list[Part]) -> None:
         """Count the errors in an answer, whose first part is its header."""
         self.bytes_out += sum(map(len, parts))
         if len(parts) > 1 and api_key in APIS:
@@ -82,7 +83,7 @@ class MeasuredConnection(ClientConnection):
         self._traffic.bytes_in += nbytes
         super().buffer_updated(nbytes)
 
-    def reply(self, parts: list[bytes]) -> None:
+    def reply(self, parts: list[Part]) -> None:
         self._traffic.took(self._api_key, perf_counter() - self._began)
         self._traffic.answered(self._api_key, self._version, parts)
         super().reply(parts)

@@ -77,7 +77,7 @@ def expected_response(error: int, session_id: int, results: list[k01_fetch.Resul
                 FetchResponse.SnapshotId(),
                 None if aborted is None else [FetchResponse.AbortedTransaction(*a) for a in aborted],
                 -1,
-                fetched.records,
+                bytes(fetched.records),
             )
         )
     return FetchResponse(0, error, session_id, list(topics.values()))

@@ -14,6 +14,7 @@ import pytest
 from fencepost.machines.log.interface import AbortedTxn, LogConfig, LogTailUnknown, StorageFailed
 from fencepost.protocol.batch import Buffer, encode_batch, encode_marker, stamp
 from fencepost.server.storage import CorruptLog, DataFolder, FileLog
+from fencepost.server.storage.mappings import LEAST_MAPPED_BYTES, MOST_MAPPINGS, Mappings
 
 TOPIC_ID = bytes(range(16))
 DEFAULTS = LogConfig()
@@ -204,6 +205,67 @@ def test_consumers_read_on_where_they_stopped(tmp_path: Path) -> None:
                 pos += 12 + length
     assert all(data == written for data in read.values())
     folder.close()
+
+
+def test_a_read_in_place_has_the_bytes_of_a_read(tmp_path: Path) -> None:
+    folder = DataFolder(str(tmp_path))
+    log = open_log(folder, LogConfig(segment_bytes=2_000_000))
+    for n in range(60):
+        put(log, 1 + n % 3, value=b"%d" % n * (n * 7919 % 100_000))
+    mapped = 0
+    for offset in range(log.end_offset):
+        for max_bytes in (1, 1000, 300_000, 1 << 30):
+            for end_address in (log.end_address, log.end_address // 2):
+                data = log.read_in_place(offset, max_bytes, end_address)
+                assert data == log.read(offset, max_bytes, end_address)
+                assert (len(data) >= LEAST_MAPPED_BYTES) == isinstance(data, memoryview)
+                mapped += isinstance(data, memoryview)
+    assert mapped > 100
+    folder.close()
+
+
+def test_a_read_in_place_outlives_its_segment(tmp_path: Path) -> None:
+    folder = DataFolder(str(tmp_path))
+    log = open_log(folder, LogConfig(segment_bytes=300_000))
+    first = put(log, value=b"first" * 50_000)
+    put(log, value=b"second" * 50_000)
+    data = log.read_in_place(0, 1 << 20, log.end_address)
+    assert isinstance(data, memoryview)
+    log.save_snapshot(b"state")
+    log.advance_start(1)
+    folder.close()
+    assert files(tmp_path) == [name for name in files(tmp_path) if not name.startswith("0" * 20)]
+    assert data == first
+
+
+def test_a_file_that_was_cut_is_not_read_in_place(tmp_path: Path) -> None:
+    folder = DataFolder(str(tmp_path))
+    log = open_log(folder)
+    put(log, value=b"v" * 500_000)
+    (segment,) = log.segments()
+    os.truncate(segment.path, 400_000)
+    with pytest.raises(StorageFailed, match=f"{log.end_address} bytes expected at 0, 400000 are there"):
+        log.read_in_place(0, 1 << 20, log.end_address)
+    folder.close()
+
+
+def test_mappings_are_bounded_and_end_with_their_last_view(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(LEAST_MAPPED_BYTES))
+    mappings = Mappings()
+    with path.open("rb") as file:
+        before = len(os.listdir("/proc/self/fd"))
+        found = [mappings.pread(file.fileno(), LEAST_MAPPED_BYTES, 0) for _ in range(MOST_MAPPINGS + 10)]
+        assert len(mappings) == MOST_MAPPINGS
+        assert len(os.listdir("/proc/self/fd")) == before + MOST_MAPPINGS
+        assert [isinstance(data, memoryview) for data in found] == [True] * MOST_MAPPINGS + [False] * 10
+        part = found[0][1000:]
+        found.clear()
+        assert len(mappings) == 1
+        assert part == bytes(LEAST_MAPPED_BYTES - 1000)
+        del part
+        assert len(mappings) == 0
+        assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_open_files_are_bounded(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from fencepost.machines.acl.acls import Operation, ResourceType
 from fencepost.machines.log.interface import LogFenced, StorageFailed
 from fencepost.machines.partition.partition import Fetched, Partition
 from fencepost.protocol import errors
+from fencepost.protocol.batch import Part
 from fencepost.protocol.messages import FetchRequest
 from fencepost.protocol.schema import NO_UUID, write_uvarint
 
@@ -44,7 +45,7 @@ class Result(NamedTuple):
     fetched: Fetched
 
 
-def handle(ctx: Context, req: FetchRequest) -> list[bytes] | None:
+def handle(ctx: Context, req: FetchRequest) -> list[Part] | None:
     session, error = _session_of(ctx, req)
     if error:
         return _encode(ctx.version, error, 0, [])
@@ -53,17 +54,18 @@ def handle(ctx: Context, req: FetchRequest) -> list[bytes] | None:
     max_bytes = min(req.max_bytes, ctx.cluster.config["fetch.max.bytes"])
     min_bytes = min(req.min_bytes, max_bytes)
     cluster = ctx.cluster
+    in_place = ctx.connection.sends_in_place
     refused: list[Result] = []
     if cluster.authorizer is not None:
         wanted, refused = _split_by_permission(ctx, req, wanted)
-    results = _read(cluster, wanted, max_bytes, read_committed)
+    results = _read(cluster, wanted, max_bytes, read_committed, in_place)
     if req.max_wait_ms <= 0 or not wanted or _is_enough(results, min_bytes):
         return _answer(ctx, session, results + refused)
 
     def run(force: bool) -> bool:
         if min_bytes > 1 and not force and _available(cluster, wanted, read_committed) < min_bytes:
             return False  # Too little data: do not read it now, only to read it again later.
-        results = _read(cluster, wanted, max_bytes, read_committed)
+        results = _read(cluster, wanted, max_bytes, read_committed, in_place)
         if force or _is_enough(results, min_bytes):
             ctx.reply(_answer(ctx, session, results + refused))
             return True
@@ -159,7 +161,9 @@ def _session_of(ctx: Context, req: FetchRequest) -> tuple[FetchSession, int]:
 # --- reading ----------------------------------------------------------------------------------------------
 
 
-def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_committed: bool) -> list[Result]:
+def _read(
+    cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_committed: bool, in_place: bool
+) -> list[Result]:
     results = []
     is_empty = True
     for w in wanted:
@@ -178,7 +182,7 @@ def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_commi
         # Kafka: the first batch of a response is sent whole, however large; a later one only if it fits.
         limit = max(min(w.max_bytes, max_bytes), 0)
         if is_empty or limit:
-            fetched = _fetch(partition, w.offset, limit, read_committed)
+            fetched = _fetch(partition, w.offset, limit, read_committed, in_place)
             if fetched.error:
                 fetched = _nothing(fetched.error)
             elif len(fetched.records) > limit and not is_empty:
@@ -194,9 +198,9 @@ def _read(cluster: Cluster, wanted: Iterable[Wanted], max_bytes: int, read_commi
     return results
 
 
-def _fetch(partition: Partition, offset: int, max_bytes: int, read_committed: bool) -> Fetched:
+def _fetch(partition: Partition, offset: int, max_bytes: int, read_committed: bool, in_place: bool) -> Fetched:
     try:
-        return partition.fetch(offset, max_bytes, read_committed)
+        return partition.fetch(offset, max_bytes, read_committed, in_place)
     except LogFenced:
         return _nothing(errors.NOT_LEADER_OR_FOLLOWER)
     except StorageFailed:
@@ -245,7 +249,7 @@ def _is_enough(results: list[Result], min_bytes: int) -> bool:
 # --- answering --------------------------------------------------------------------------------------------
 
 
-def _answer(ctx: Context, session: FetchSession, results: list[Result]) -> list[bytes]:
+def _answer(ctx: Context, session: FetchSession, results: list[Result]) -> list[Part]:
     if session.is_incremental:
         results = [r for r in results if session.is_news(r.wanted, r.fetched)]
     elif session.session_id:
@@ -257,9 +261,9 @@ def _answer(ctx: Context, session: FetchSession, results: list[Result]) -> list[
 
 def _encode(
     version: int, error: int, session_id: int, results: list[Result], leaders: NewLeaders | None = None
-) -> list[bytes]:
+) -> list[Part]:
     flexible = version >= 12
-    parts: list[bytes] = []
+    parts: list[Part] = []
     out = bytearray(_HEAD_V7.pack(0, error, session_id) if version >= 7 else _HEAD_V4.pack(0))
     topics: dict[tuple[str, bytes], list[Result]] = {}
     for r in results:

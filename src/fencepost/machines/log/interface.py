@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from fencepost.protocol.batch import Buffer
+from fencepost.protocol.batch import Buffer, Part
 from fencepost.protocol.topic_partition import TopicPartition
 
 
@@ -113,6 +113,13 @@ class Log(Protocol):
 
         Stops at `max_bytes`, but always returns the first batch whole. May stop early, at the end of a segment.
         Empty only if there is no batch between `offset` and `end_address`.
+        """
+        ...
+
+    def read_in_place(self, offset: int, max_bytes: int, end_address: int) -> Part:
+        """As `read`, for bytes that only the kernel reads, to send them: they may be pages of a file.
+
+        The caller may ask for their length and must not look at them: see `server/storage/mappings.py`.
         """
         ...
 

@@ -124,6 +124,8 @@ class MemoryLog:
             return self._batches[first]
         return b"".join(self._batches[first:after])
 
+    read_in_place = read
+
     def address_of(self, offset: int) -> int:
         index = bisect_left(self._last_offsets, offset)
         return self._addresses[index] if index < len(self._addresses) else self.end_address

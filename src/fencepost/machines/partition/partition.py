@@ -42,6 +42,7 @@ from fencepost.protocol.batch import (
     TRANSACTIONAL,
     BatchHeader,
     Buffer,
+    Part,
     decode_header,
     encode_marker,
     encode_stored_record,
@@ -84,7 +85,7 @@ class Fetched(NamedTuple):
     """The answer to a Fetch request for one partition."""
 
     error: int
-    records: bytes
+    records: Part
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
@@ -406,9 +407,13 @@ class Partition:
 
     # Reading.
 
-    def fetch(self, offset: int, max_bytes: int, read_committed: bool = False) -> Fetched:
-        """Read whole batches, from the one with `offset` to the end of the log or the last stable offset."""
+    def fetch(self, offset: int, max_bytes: int, read_committed: bool = False, in_place: bool = False) -> Fetched:
+        """Read whole batches, from the one with `offset` to the end of the log or the last stable offset.
+
+        `in_place`: the caller only sends the records and never looks at them (`Log.read_in_place`).
+        """
         log = self.log
+        read: Callable[[int, int, int], Part] = log.read_in_place if in_place else log.read
         high_watermark = log.end_offset
         start_offset = log.start_offset
         lso = self.last_stable_offset
@@ -422,13 +427,16 @@ class Partition:
                 [] if read_committed else None,
             )
         if not read_committed:
-            records = log.read(offset, max_bytes, log.end_address) if offset < high_watermark else b""
+            records = read(offset, max_bytes, log.end_address) if offset < high_watermark else b""
             return Fetched(errors.NONE, records, high_watermark, lso, start_offset, None)
         if offset >= lso:
             return Fetched(errors.NONE, b"", high_watermark, lso, start_offset, [])
-        records = log.read(offset, max_bytes, self.stable_address)
-        aborted = self._aborted_in(offset, records) if offset <= self.last_aborted_offset else []
-        return Fetched(errors.NONE, records, high_watermark, lso, start_offset, aborted)
+        if offset > self.last_aborted_offset:
+            records = read(offset, max_bytes, self.stable_address)
+            return Fetched(errors.NONE, records, high_watermark, lso, start_offset, [])
+        # The aborted transactions are found by a look at the records.
+        seen = log.read(offset, max_bytes, self.stable_address)
+        return Fetched(errors.NONE, seen, high_watermark, lso, start_offset, self._aborted_in(offset, seen))
 
     def _aborted_in(self, offset: int, records: bytes) -> list[tuple[int, int]]:
         """The aborted transactions that have data in `records`, which were read from `offset` on."""

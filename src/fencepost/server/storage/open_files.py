@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from fencepost.protocol.batch import Buffer
+from fencepost.server.storage.mappings import Mappings
 
 PWrite = Callable[[int, Buffer, int], int]
 At = Callable[[str], None]
@@ -37,6 +38,7 @@ class OpenFiles:
         self.pwrite = pwrite
         self._mode = os.O_RDONLY if is_read_only else os.O_RDWR
         self.at = at
+        self.mappings = Mappings()
         self._limit = limit
         self._open: dict[OnDisk, None] = {}
 

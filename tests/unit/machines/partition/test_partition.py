@@ -23,6 +23,7 @@ from fencepost.protocol.batch import (
     MAX_PRODUCER_EPOCH,
     MAX_SEQUENCE,
     Corrupt,
+    Part,
     assemble,
     decode_header,
     encode_batch,
@@ -73,7 +74,7 @@ def end(
     return partition.write_marker(pid, epoch, commit, coord, NOW, version)
 
 
-def values_in(records: bytes) -> list[bytes | None]:
+def values_in(records: Part) -> list[bytes | None]:
     return [r.value for h, b in iter_batches(records) if not h.is_control for r in iter_records(b)]
 
 
