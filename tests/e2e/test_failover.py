@@ -225,6 +225,24 @@ def test_faults_strike_a_node_that_was_started_again_too() -> None:
         assert fault.hits == 1
 
 
+def test_faults_strike_requests_between_nodes_only_if_they_name_the_nodes() -> None:
+    with Broker(brokers=2, topics={"orders": 1}, settings=FEW) as broker:
+        broker.nodes.move_coordinator("t", 1)
+        broker.nodes.move_leader("orders", 0, 2)
+        for_clients = [
+            broker.faults.inject_error("WriteTxnMarkers", "NOT_LEADER_OR_FOLLOWER"),
+            broker.faults.inject_error("AddPartitionsToTxn", "COORDINATOR_NOT_AVAILABLE", skip=1),
+        ]
+        for_nodes = broker.faults.delay_on("WriteTxnMarkers", ms=1, client_id="node-*")
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("orders", b"x")
+        producer.commit_transaction(30)
+        assert [fault.hits for fault in for_clients] == [0, 0]
+        assert for_nodes.hits == 1
+
+
 def test_a_node_whose_port_was_taken_meanwhile_says_so_and_can_be_started_later() -> None:
     with Broker(brokers=2, settings=FEW) as broker:
         broker.nodes.stop(2)

@@ -59,7 +59,7 @@ class BrokerProcess:
         self.enter(self._recover)
         if self.is_up and self._lost is not None:
             before, self._lost = self._lost, None
-            kept = {where: _common_end(before.get(where, b""), self._raw_log(where)) for where in PLACES}
+            kept = {where: _common_end(before.get(where, b""), _raw_log(self.disk, where)) for where in PLACES}
             self._world.note("disk", "kept of the logs: %s", kept)
             self._world.history.power_was_lost(kept)
             self.losses += 1  # Fetches since the power loss asked for positions that may be gone.
@@ -240,7 +240,7 @@ class BrokerProcess:
         self._point = None
         if death == "power":
             if self._lost is None:
-                self._lost = {where: self._raw_log(where) for where in PLACES}
+                self._lost = {where: _raw_log(self.disk, where) for where in PLACES}
             self.disk.lose_power()
             self.losses += 1
             self._world.history.is_forgetful |= not self._world.flush
@@ -286,12 +286,13 @@ class BrokerProcess:
         self._point = point
         check_same(states)
 
-    def _raw_log(self, where: TopicPartition) -> bytes:
-        directory = self.disk.tree.root.names.get(f"{where[0]}-{where[1]}")
-        if not isinstance(directory, Directory):
-            return b""
-        files = sorted((name, node) for name, node in directory.names.items() if name.endswith(".log"))
-        return b"".join([bytes(node.data) for _, node in files if isinstance(node, File)])
+
+def _raw_log(disk: Disk, where: TopicPartition) -> bytes:
+    directory = disk.tree.root.names.get(f"{where[0]}-{where[1]}")
+    if not isinstance(directory, Directory):
+        return b""
+    files = sorted((name, node) for name, node in directory.names.items() if name.endswith(".log"))
+    return b"".join([bytes(node.data) for _, node in files if isinstance(node, File)])
 
 
 def _common_end(before: bytes, after: bytes) -> int:

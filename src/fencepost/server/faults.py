@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fencepost.broker.acls import NODE
 from fencepost.broker.node import Frame
 from fencepost.faults.errors_in_replies import client_id_of, is_answered, refusal, stamped
 from fencepost.faults.fault import DELAY, DISCONNECT, DROP, ERROR, REPLY, REQUEST, Fault, FaultTable
@@ -58,8 +59,10 @@ class Faults:
         for listener, normal in self._normal.items():
             listener.handle = normal if is_idle else _Interference(self, listener, normal).handle
 
-    def concerning(self, api_key: int, client_id: str, at: str) -> list[Fault]:
-        return self._table.concerning(api_key, client_id, at)
+    def concerning(self, frame: Frame, client_id: str, at: str, connection: ClientConnection) -> list[Fault]:
+        """The faults of a request or its reply. Nodes are no clients: only a fault that names them strikes them."""
+        found = self._table.concerning(int.from_bytes(frame[:2], "big"), client_id, at)
+        return [fault for fault in found if fault.client_id is not None] if connection.principal == NODE else found
 
     def strikes(self, fault: Fault) -> bool:
         """Whether the fault strikes now. After the last time, `Listener.handle` is restored."""
@@ -81,12 +84,12 @@ class _Interference:
         self._normal = normal
 
     def handle(self, frame: Frame, connection: ClientConnection, now_ms: int) -> None:
-        api_key, client_id = int.from_bytes(frame[:2], "big"), client_id_of(frame)
-        for fault in self._faults.concerning(api_key, client_id, REQUEST):
+        client_id = client_id_of(frame)
+        for fault in self._faults.concerning(frame, client_id, REQUEST, connection):
             if self._strikes_request(fault, frame, connection):
                 return
         target: Any = connection
-        if self._faults.concerning(api_key, client_id, REPLY):
+        if self._faults.concerning(frame, client_id, REPLY, connection):
             target = _Gate(self._faults, frame, client_id, connection)
         self._normal(frame, target, now_ms + self._faults.ahead_ms)
 
@@ -128,7 +131,7 @@ class _Gate:
 
     def reply(self, parts: list[Part]) -> None:
         connection = self._connection
-        for fault in self._faults.concerning(int.from_bytes(self._frame[:2], "big"), self._client_id, REPLY):
+        for fault in self._faults.concerning(self._frame, self._client_id, REPLY, connection):
             changed = stamped(self._frame, parts, fault.error_code) if fault.action == ERROR else []
             if changed is None or not self._faults.strikes(fault):
                 continue
