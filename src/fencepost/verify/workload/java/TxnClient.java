@@ -93,7 +93,7 @@ public class TxnClient {
                 producer.beginTransaction();
                 break;
             case "send":
-                send(words.get(0), Integer.parseInt(words.get(1)), words.get(2));
+                send(words.get(0), Integer.parseInt(words.get(1)), words.get(2), words.get(3));
                 break;
             case "flush":
                 producer.flush();
@@ -129,8 +129,8 @@ public class TxnClient {
         return "";
     }
 
-    private void send(String topic, int partition, String value) {
-        producer.send(new ProducerRecord<>(topic, partition, null, value), (where, problem) -> {
+    private void send(String topic, int partition, String key, String value) {
+        producer.send(new ProducerRecord<>(topic, partition, key, value), (where, problem) -> {
             if (problem != null) {
                 failedSend = problem;
             } else {

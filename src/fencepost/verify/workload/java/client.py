@@ -14,7 +14,7 @@ from fencepost.verify.history import Acked, Init
 from fencepost.verify.workload.java.tokens import keep_tokens
 from fencepost.verify.workload.logins import take_tokens
 from fencepost.verify.workload.notes import Notes, now
-from fencepost.verify.workload.producer import Abortable, Broken, InputPlace
+from fencepost.verify.workload.producer import Abortable, Broken, InputPlace, key_of
 
 REQUEST_MS = 3000
 TXN_TIMEOUT_MS = 15_000
@@ -122,7 +122,7 @@ class JavaProducer:
         self.program.order("begin")
 
     def send(self, topic: str, partition: int, value: str) -> None:
-        self.program.order("send", topic, partition, value)
+        self.program.order("send", topic, partition, key_of(value), value)
 
     def flush(self) -> None:
         self.program.order("flush")
