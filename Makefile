@@ -72,7 +72,8 @@ fast-tests: $(STAMPS)/env
 	@$(PYTEST) -n 2 $(FAST_TESTS)
 
 bench: setup ## side by side with Apache Kafka, and with Spark's own sink
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks --results docs/benchmarks.json
+	@$(BIN)/python -m benchmarks.report
 	@$(BIN)/python -m benchmarks.spark_sink
 
 dev: $(STAMPS)/env ## [LISTEN=127.0.0.1:9092] a broker with sample transactions, one of them open and one hanging, and the workbench, kept running; its data stays in .dev-data

@@ -241,6 +241,9 @@ def setting(results: Results) -> Iterator[str]:
     dates = sorted({case.date for case in cases})
     yield f"- **Machine:** {machine}."
     yield f"- **Commit:** {commits}, on {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
+    counts = {len(found["per_s"]) for case in THROUGHPUT if (found := results.of(case, FENCEPOST))}
+    if counts:
+        yield f"- **Repetitions** of each case and contender: {' to '.join(map(str, sorted(counts)))}."
     if shares:
         yield (
             f"- **Other work** took {statistics.median(shares) * 100:.0f} % of the machine's CPU time (median of all "

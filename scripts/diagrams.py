@@ -4,8 +4,8 @@
 
 A block in a page under docs/ stands between `<!-- generated: NAME ARGUMENTS -->` and `<!-- /generated -->`; `BLOCKS`
 has the names. State diagrams come from the tables of legal moves, tables from the decisions, the sequence of a commit
-from a broker that is watched while it commits, and the other sequences from stories that are run on a broker. A test
-fails while a block is out of date.
+from a broker that is watched while it commits, and the other sequences from stories that are run on a broker. The
+tables of the benchmarks come from their file of results. A test fails while a block is out of date.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from benchmarks import report
 from fencepost.diagnose.moves import TXN_CAUSES
 from fencepost.machines.group.classic.group import LEGAL as GROUP_MOVES
 from fencepost.machines.log.interface import Log, LogConfig
@@ -384,6 +385,7 @@ BLOCKS: dict[str, Callable[..., Iterator[str]]] = {
     "transcript": transcript,
     "sequence": sequence,
     "anomaly-kinds": anomaly_kinds,
+    "benchmark": report.block,
 }
 
 

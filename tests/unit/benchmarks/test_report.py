@@ -163,6 +163,11 @@ def test_the_colours_are_those_of_the_workbench() -> None:
     assert re.fullmatch("#[0-9a-f]{6}", plots.colour("marker"))
 
 
+def test_the_plots_in_the_documents_are_those_of_the_results() -> None:
+    stored = {name: (report.PICTURES / name).read_text() for name in report.plots(read(report.RESULTS))}
+    assert stored == report.plots(read(report.RESULTS)), "run `python -m benchmarks.report`"
+
+
 def test_results_of_one_case_of_one_contender_make_every_table_and_plot() -> None:
     few = results(start={"fencepost": {"seconds": [0.2]}})
     for name, block in report.BLOCKS.items():
