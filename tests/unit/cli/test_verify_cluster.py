@@ -22,7 +22,7 @@ def test_clients_are_kinds_with_numbers() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--clients", "java=1"), "'java' is none of librdkafka"),
+        (("--clients", "sarama=1"), "'sarama' is none of librdkafka"),
         (("--clients", "librdkafka=0"), "does not say how many"),
         (("--clients", "librdkafka=x"), "does not say how many"),
         (("--faults", "fire"), "'fire' is none of network"),
