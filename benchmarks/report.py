@@ -70,7 +70,9 @@ def number(value: float | None) -> str:
 
 
 def times(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.2f}"
+    if value is None:
+        return MISSING
+    return f"{value:.2f}" if value >= 0.1 or not value else f"{value:.2g}"
 
 
 def name_of(case: str, figure: str) -> str:
