@@ -71,6 +71,8 @@ def test_a_late_abort_loses_all_records_of_a_commit_with_version_1_and_none_with
 ) -> None:
     """Bufstream 0.1.0, KAFKA-17754: "write loss". The log cannot prove that the abort was late: it keeps its name."""
     with told_on(target.servers, tmp_path, unique("jepsen"), version_of(target)) as story:
+        story.send(source := story.begin(), 1)
+        story.end(source, commit=True)
         story.send(first := story.begin(), 0)
         late = story.end_twice(first, commit=False)
         second = story.begin()
