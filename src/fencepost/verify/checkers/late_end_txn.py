@@ -18,8 +18,11 @@ from fencepost.verify.checkers.index import HistoryTxn, Index
 from fencepost.verify.checkers.kinds import title_of
 from fencepost.verify.history import Send, TxnOutcome
 
-# The answers to an EndTxn whose transaction was ended by another one: Kafka's, and what librdkafka makes of it.
-REFUSED = {"INVALID_TXN_STATE", "_FATAL", "_STATE"}
+# The answers to an EndTxn or Produce whose transaction was ended by another EndTxn: Kafka's, and what librdkafka makes
+# of them.
+REFUSED = {"INVALID_TXN_STATE", "TRANSACTION_ABORTABLE", "_FATAL", "_STATE"}
+# The answer if another client has taken over meanwhile. It says as well that the client's own request did nothing.
+FENCED = "PRODUCER_FENCED"
 EXCUSED = {"G1a", "precommitted-read", "torn-transaction", "lost-write"}
 
 
@@ -59,14 +62,18 @@ def _late_end(index: Index, txn: HistoryTxn) -> tuple[HistoryTxn, str] | None:
 
 
 def _slowest_end(txn: HistoryTxn, commit: bool) -> HistoryTxn | None:
-    """The earlier transaction of the same producer whose commit, or abort, took longest: its client has repeated it."""
+    """An earlier transaction of the same producer whose commit, or abort, took longest: its client has repeated it.
+
+    Of several that took about as long, the last one: the others have arrived before.
+    """
     found = []
     before = txn.before
     while before is not None:
         if any(end.commit == commit for end in before.ends):
             found.append(before)
         before = before.before
-    return max(found, key=_end_took, default=None)
+    longest = max(map(_end_took, found), default=0.0)
+    return next((each for each in found if _end_took(each) * 2 >= longest), None)
 
 
 def _end_took(txn: HistoryTxn) -> float:
@@ -82,7 +89,8 @@ def _ended_by_commit(index: Index, txn: HistoryTxn) -> bool:
         return False
     if txn.asked is None or txn.outcome is TxnOutcome.ABORTED:
         # A broker that writes the wrong markers answers the client's own request with success.
-        return txn.error in REFUSED or txn.ended is None or "abort" in markers
+        was_fenced = txn.error == FENCED and _was_end_txn_disturbed(index, txn)
+        return txn.error in REFUSED or was_fenced or txn.ended is None or "abort" in markers
     # The marker may be the one that the transaction asked for later.
     return _has_marker_inside(index, txn) or _was_end_txn_disturbed(index, txn)
 
@@ -101,7 +109,7 @@ def _has_marker_inside(index: Index, txn: HistoryTxn) -> bool:
 
 def _was_end_txn_disturbed(index: Index, txn: HistoryTxn) -> bool:
     """Whether EndTxn was disturbed on purpose: at some time before, or during the whole run as the header says."""
-    last = txn.asked.at if txn.asked is not None else 0
+    last = max((end.at for end in txn.ends), default=0)
     by_header = "EndTxn" in str(index.header.what.get("faults", ""))
     return by_header or any("EndTxn" in fault.what and fault.at <= last for fault in index.faults)
 

@@ -44,6 +44,10 @@ w ended 2 {second_outcome}
 LATE_COMMIT = TWO_WITH_ONE_EPOCH.format(
     first="commits", first_outcome="committed", second="aborts", second_outcome="aborted INVALID_TXN_STATE"
 )
+FENCED_AFTER_A_COMMIT = (
+    LATE_COMMIT.replace("INVALID_TXN_STATE", "PRODUCER_FENCED")
+    + "r reads tea-0: 0=a 2=b 3=c\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/1.0 4=commit/1.0"
+)
 LATE_ABORT = TWO_WITH_ONE_EPOCH.format(
     first="aborts", first_outcome="aborted", second="commits", second_outcome="committed"
 )
@@ -296,6 +300,17 @@ ACCUSED = [
         + "r reads tea-0: 0=a 2=b 3=c\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/1.0 4=commit/1.0",
     ),
     (
+        "a commit that came late, of a client whose Produce was refused after it",
+        "late-EndTxn",
+        LATE_COMMIT.replace("INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
+        + "r reads tea-0: 0=a 2=b 3=c\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/1.0 4=commit/1.0",
+    ),
+    (
+        "a commit that came late, of a client that was fenced, while EndTxn was delayed on purpose",
+        "late-EndTxn",
+        FENCED_AFTER_A_COMMIT.replace("w begin 1", "fault delay EndTxn\nw begin 1"),
+    ),
+    (
         "a read before its commit, while EndTxn was delayed on purpose",
         "late-EndTxn",
         (
@@ -477,6 +492,7 @@ NOT_EXCUSED = [
         LATE_COMMIT.replace(" INVALID_TXN_STATE", "")
         + "r reads tea-0: 2=b\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/1.0 4=commit/1.0",
     ),
+    ("the client was fenced, and EndTxn was not disturbed", "G1a", FENCED_AFTER_A_COMMIT),
     (
         "the first transaction of a producer",
         "G1a",
