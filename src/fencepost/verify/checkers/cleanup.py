@@ -65,5 +65,5 @@ def _may_be_behind(index: Index, other: Send, send: Send) -> bool:
 
 
 def _proof(index: Index, send: Send) -> tuple[Event, ...]:
-    txn, ack = index.txn_of(send), index.acks.get(send.value)
-    return (*(txn.proof if txn is not None else ()), send, *((ack,) if ack is not None else ()))
+    ack = index.acks.get(send.value)
+    return (*index.proof_of(send), *((ack,) if ack is not None else ()))

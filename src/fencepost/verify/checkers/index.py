@@ -123,6 +123,11 @@ class Index:
     def txn_of(self, send: Send) -> HistoryTxn | None:
         return self.txns[send.by, send.txn] if send.txn is not None else None
 
+    def proof_of(self, send: Send) -> tuple[Event, ...]:
+        """How the transaction of a record began and ended, if it has one, and the record."""
+        txn = self.txn_of(send)
+        return (*(txn.proof if txn is not None else ()), send)
+
     def outcome_of(self, value: str) -> TxnOutcome | None:
         """The outcome of a record: of its transaction; without one, committed if it was acknowledged."""
         send = self.sends[value]

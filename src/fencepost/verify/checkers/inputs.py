@@ -53,6 +53,5 @@ def _is_earlier(send: Send, before: Send) -> bool:
 
 
 def _proof(index: Index, send: Send) -> tuple[Event, ...]:
-    txn = index.txn_of(send)
     read = (index.seen[send.value][0],) if send.value in index.seen else ()
-    return (*(txn.proof if txn is not None else ()), send, *read)
+    return (*index.proof_of(send), *read)

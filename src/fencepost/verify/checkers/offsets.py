@@ -95,8 +95,7 @@ def _skipped_inputs(index: Index, writers: dict[GroupWhere, set[str]]) -> Iterat
             confirmed = any(index.outcome_of(send.value) is TxnOutcome.COMMITTED for send in mine)
             if mine and offset < position and not confirmed and all(index.is_missing(send) for send in mine):
                 what = f"group {group} is at {topic}-{partition} offset {position}, the input at {offset} has no output"
-                txn = index.txn_of(mine[-1])
-                yield Anomaly("offsets-ahead", what, (*(txn.proof if txn is not None else ()), mine[-1], answer))
+                yield Anomaly("offsets-ahead", what, (*index.proof_of(mine[-1]), answer))
 
 
 def _never_copied(index: Index) -> Iterator[Anomaly]:
@@ -122,8 +121,7 @@ def _never_copied(index: Index) -> Iterator[Anomaly]:
             )
             if offset < position and not is_done:
                 what = f"group {group} is at {topic}-{partition} offset {position}, {value} at {offset} has no output"
-                txn = index.txn_of(mine[-1]) if mine else None
-                proof = (*(txn.proof if txn is not None else ()), *mine[-1:])
+                proof = index.proof_of(mine[-1]) if mine else ()
                 yield Anomaly("offsets-ahead", what, (*_seen(index, value), *proof, answer))
 
 
