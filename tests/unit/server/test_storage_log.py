@@ -533,3 +533,29 @@ def test_a_log_that_cannot_be_read_says_so_and_forgets_nothing(tmp_path: Path, m
     assert log.aborted(0, 10) == [AbortedTxn(1, 0, 0, 1)]
     assert segment.largest_timestamp() == segment.first_timestamp() == 0
     folder.close()
+
+
+def test_appends_with_earlier_timestamps_do_not_read_the_time_index_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when old data is copied: the greatest timestamp is in the file, and no entry waits in memory."""
+    folder = DataFolder(str(tmp_path))
+    log = open_log(folder)
+    for _ in range(3):
+        put(log, timestamp=1_000, value=bytes(5_000))
+    log.save_snapshot(b"state")  # This writes the indexes.
+    opened: list[str] = []
+    open_file = os.open
+
+    def noted(path: str, *rest: int) -> int:
+        opened.append(str(path))
+        return open_file(path, *rest)
+
+    monkeypatch.setattr(os, "open", noted)
+    for _ in range(20):
+        put(log, timestamp=500, value=bytes(5_000))
+    assert not [path for path in opened if path.endswith(".timeindex")]
+    folder.close()
+    again = open_log(DataFolder(str(tmp_path)))
+    found = again.first_batch_not_before(1_000)
+    assert found is not None and struct.unpack_from(">q", found)[0] == 0

@@ -12,11 +12,15 @@ from functools import lru_cache
 from fencepost.machines.group.classic.requests import ClassicMemberRecord, GroupChange, GroupRecord
 from fencepost.machines.group.consumer import records as consumer_records
 from fencepost.machines.group.decision import LogRecord
-from fencepost.machines.group.offsets import NO_TIMESTAMP, CommittedOffset, OffsetRecord
+from fencepost.machines.group.offsets import NO_TIMESTAMP, NO_TOPIC_ID, CommittedOffset, OffsetRecord
 from fencepost.protocol.messages import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
-from fencepost.protocol.schema import Malformed
+from fencepost.protocol.schema import Malformed, write_uvarint
 
 _INT16 = struct.Struct(">h")
+_INT64 = struct.Struct(">q")
+_OFFSET_VALUE_HEAD = struct.Struct(">hqi")  # Version, offset and leader epoch.
+_NO_TAGS = b"\0"
+_TOPIC_ID_TAG = b"\1\0\x10"  # One tag, number 0, of 16 bytes.
 OFFSET_KEYS = (0, 1)
 GROUP_KEY = 2
 OFFSET_VALUE_VERSION = 4
@@ -30,15 +34,16 @@ def encode_offset(record: OffsetRecord) -> tuple[bytes, bytes | None]:
     value = record.value
     if value is None:
         return key, None
-    stored = OffsetCommitValue(
-        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp, value.topic_id
-    )
+    offset, leader_epoch, metadata, commit_timestamp, expire_timestamp, topic_id, _ = value
+    if expire_timestamp == NO_TIMESTAMP:
+        # Laid out by hand, because a transaction may commit the offsets of many partitions.
+        raw = metadata.encode()
+        tags = _NO_TAGS if topic_id == NO_TOPIC_ID else _TOPIC_ID_TAG + topic_id
+        head = _OFFSET_VALUE_HEAD.pack(OFFSET_VALUE_VERSION, offset, leader_epoch)
+        return key, head + write_uvarint(len(raw) + 1) + raw + _INT64.pack(commit_timestamp) + tags
     # Kafka: only version 1 has room for a time to expire at, which clients before v5 could ask for.
-    has_expiry = value.expire_timestamp != NO_TIMESTAMP
-    version = OFFSET_VALUE_VERSION_WITH_EXPIRY if has_expiry else OFFSET_VALUE_VERSION
-    out = bytearray(_INT16.pack(version))
-    stored.encode_into(out, version)
-    return key, bytes(out)
+    stored = OffsetCommitValue(offset, leader_epoch, metadata, commit_timestamp, expire_timestamp, topic_id)
+    return key, _with_version(OFFSET_VALUE_VERSION_WITH_EXPIRY, stored.encode(OFFSET_VALUE_VERSION_WITH_EXPIRY))
 
 
 @lru_cache(maxsize=4_096)

@@ -29,7 +29,7 @@ Entry = tuple[int, ...]
 class IndexFile:
     """`field` is the position of a field in the entry. The fields that are searched increase from entry to entry."""
 
-    __slots__ = ("_entry", "_open_files", "_size_bytes", "missing", "path", "pending")
+    __slots__ = ("_entry", "_last_stored", "_open_files", "_size_bytes", "missing", "path", "pending")
 
     def __init__(self, open_files: OpenFiles, path: str, entry: struct.Struct) -> None:
         self.path = path
@@ -37,6 +37,7 @@ class IndexFile:
         self._open_files = open_files
         self._entry = entry
         self._size_bytes = -1  # Not known yet.
+        self._last_stored: Entry | None = None  # None: it was not read or written yet.
         self.missing = False
 
     @property
@@ -65,7 +66,10 @@ class IndexFile:
             return self.pending[-1]
         if not self.stored:
             return None
-        return self._load(self.stored - 1, self.stored)[0]
+        if self._last_stored is None:
+            # Kept, because an append whose timestamp is not the greatest asks for it again and again.
+            self._last_stored = self._load(self.stored - 1, self.stored)[0]
+        return self._last_stored
 
     def floor(self, field: int, value: int) -> Entry | None:
         """The last entry whose `field` is at most `value`."""
@@ -105,6 +109,7 @@ class IndexFile:
         if written != len(data):
             raise OSError(f"short write: {written} of {len(data)} bytes to {self.path}")
         self._size_bytes = position + len(data)
+        self._last_stored = self.pending[-1]
         self.pending.clear()
 
     def keep_ordered(self) -> None:
@@ -134,6 +139,7 @@ class IndexFile:
             return
         os.truncate(self.path, entries * self._entry.size)
         self._size_bytes = entries * self._entry.size
+        self._last_stored = None
 
     def create(self, keep_pending: bool = False) -> None:
         """Create the file, or empty it."""
@@ -141,12 +147,14 @@ class IndexFile:
             self.pending.clear()
         os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
         self._size_bytes = 0
+        self._last_stored = None
         self.missing = False
 
     def create_later(self) -> None:
         """There is no file; the first flush creates it."""
         self.pending.clear()
         self._size_bytes = 0
+        self._last_stored = None
         self.missing = True
 
     def remove(self) -> None:
