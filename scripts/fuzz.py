@@ -146,8 +146,9 @@ class Sender:
             return False
         for reply in replies:
             self._check_reply(connection, reply)
-        if not connection.waiting or self.rng.random() < PIPELINING:
-            return self._send(connection)
+        if not connection.waiting:
+            count = PIPELINED if self.rng.random() < PIPELINING else 1
+            return all(self._send(connection) for _ in range(count))
         if time.monotonic() - connection.sent_at < PATIENCE_S:
             return True
         # Hang up, or go on without the answer.
