@@ -23,7 +23,7 @@ from fencepost.cli.streams import say
 from fencepost.testing import Broker
 from fencepost.verify.workload.plan import LIBRDKAFKA, ClientPlan
 from tests.crash.carrying_out import carry_out
-from tests.crash.workload import CLIENTS, READER, SETTINGS, TOPICS, Lost, Workload
+from tests.crash.workload import CLIENTS, SETTINGS, TOPICS, UNCOMMITTED_READER, Lost, Workload
 
 EVERY_S = 1.0
 REPORT_EVERY_S = 60.0
@@ -45,7 +45,7 @@ def more_settings(client: ClientPlan) -> dict[str, Any]:
 
 
 # No power is lost here, so a reader of uncommitted records can be trusted too.
-NODE_CLIENTS = (*CLIENTS, READER._replace(name="reader-uncommitted", isolation="read_uncommitted"))
+NODE_CLIENTS = (*CLIENTS, UNCOMMITTED_READER)
 IDS = [client.transactional_id for client in NODE_CLIENTS if client.transactional_id]
 
 

@@ -3,9 +3,10 @@
 Usage: python -m scripts.fuzz [FRAMES] [SEED]
 
 The frames are requests of every API in every version: well formed with odd values, mutated, and random bytes, some
-with a wrong length before them. A client must be able to decode every reply to its last byte. From time to time a real
-client (confluent-kafka) commits a transaction and reads it back. The memory of the broker must not grow, its log must
-have no tracebacks, and at the end the broker must stop, and start again with its data folder.
+with a wrong length before them. A client must be able to decode every reply to its last byte. Meanwhile clients of
+`fencepost verify cluster` work on topics that the frames cannot name (`tests/wire/hostile.py`): no request of theirs
+may fail, and the checkers of the verifier judge their history. The memory of the broker must not grow, its log must
+have no tracebacks, and at the end the broker must stop, start again with its data folder, and serve the same clients.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import argparse
 import random
 import select
-import shutil
 import socket
 import struct
 import tempfile
@@ -23,28 +23,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from fencepost.broker.api import APIS
 from fencepost.cli.streams import say
+from fencepost.client.client import KafkaClient
 from fencepost.protocol import messages
 from fencepost.testing import Broker, BrokerFailed
-from tests.readers.reading import IMPATIENT
+from fencepost.verify.history import Begin, TxnEnded, decode
+from tests.crash.carrying_out import carry_out
+from tests.crash.workload import COPIERS, READER, SETTINGS, UNCOMMITTED_READER, WRITERS, Workload
 from tests.wire.hostile import TOPICS, HostileFrames, Identity
 
 CONNECTIONS = 32
 # Mostly one request at a time: a broker never reads the requests that follow a malformed one on its connection.
 PIPELINED, PIPELINING = 4, 0.02
 PATIENCE_S = 0.3  # Long polls are answered late, and some requests never.
-CHECKS = 50  # By the real client, over the whole run.
+CHECKS = 50  # Looks at the broker and its clients, over the whole run.
 NOISE, LIES = 0.03, 0.01
 SPARE_MB = 64  # How much more memory the broker may have at the end than after a tenth of the frames.
 KEPT_FRAMES = 2000  # For the evidence.
 TIMEOUT_S = 60.0
 MB = 1 << 20
-# Small segments, so that there are many. All other settings have their defaults.
-SETTINGS = {"log.segment.bytes": "200000", "transaction.state.log.segment.bytes": "200000"}
+# Few and slow clients: the frames are the subject.
+CLIENTS = (WRITERS[0], WRITERS[-1], COPIERS[0], READER, UNCOMMITTED_READER)
 API_VERSIONS = 18
 
 
@@ -104,19 +105,22 @@ class Connection:
         self._socket.close()
 
 
-class Fuzz:
-    def __init__(self, broker: Broker, frames: int, seed: int) -> None:
+class Sender:
+    """Sends the frames, over many connections, and checks the replies."""
+
+    def __init__(self, broker: Broker, seed: int) -> None:
         self.broker = broker
-        self.frames = frames
         self.hostile = HostileFrames(seed, int(time.time() * 1000))
         self.rng = random.Random(seed + 1)
         self.counts: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()
         self.sent = 0
         self.last_frames: deque[bytes] = deque(maxlen=KEPT_FRAMES)
-        self.connections = [self._connect() for _ in range(CONNECTIONS)]
+        self.connections: list[Connection] = []
 
     def run(self, until: int) -> None:
+        while len(self.connections) < CONNECTIONS:
+            self.connections.append(self._connect())
         while self.sent < until:
             before = self.sent
             for slot, connection in enumerate(self.connections):
@@ -142,8 +146,9 @@ class Fuzz:
             return False
         for reply in replies:
             self._check_reply(connection, reply)
-        if not connection.waiting or self.rng.random() < PIPELINING:
-            return self._send(connection)
+        if not connection.waiting:
+            count = PIPELINED if self.rng.random() < PIPELINING else 1
+            return all(self._send(connection) for _ in range(count))
         if time.monotonic() - connection.sent_at < PATIENCE_S:
             return True
         # Hang up, or go on without the answer.
@@ -187,127 +192,117 @@ class Fuzz:
         self.hostile.learn(response, sent.identity)
 
 
-class Bystander:
-    """A real client that works on its own topic meanwhile."""
+class Run:
+    """`broker` is not started yet."""
 
-    def __init__(self, servers: str) -> None:
-        self._servers = servers
-        self._number = 0
-        self.slowest_s = 0.0
-        admin = AdminClient({"bootstrap.servers": servers})
-        topics = [NewTopic("bystander", 1), *(NewTopic(name, 3) for name in TOPICS[:2])]
-        for created in admin.create_topics(topics).values():
-            created.result(TIMEOUT_S)
-        self.connect()
+    def __init__(self, folder: Path, broker: Broker, frames: int, seed: int) -> None:
+        self.broker = broker
+        self.frames = frames
+        self.sender = Sender(broker, seed)
+        self.workload = Workload(broker, folder, seed, CLIENTS, what="fuzz")
+        self.memory_mb: list[int] = []
+        self.topics = 0
+        self.took_s = 0.0
+        self.slowest_s = 0.0  # Of the transactions of other clients.
+        self._folder = folder
 
-    def connect(self) -> None:
-        config = IMPATIENT | {"bootstrap.servers": self._servers}
-        self._producer = Producer(config | {"transactional.id": "bystander"})
-        self._producer.init_transactions(TIMEOUT_S)
-        self._consumer = Consumer(
-            config
-            | {
-                "group.id": "bystander",
-                "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
-            }
-        )
-        self._consumer.subscribe(["bystander"])
-
-    def check(self) -> None:
-        """Commit one record and read it back."""
-        began = time.monotonic()
-        self._number += 1
-        value = str(self._number).encode()
-        self._producer.begin_transaction()
-        self._producer.produce("bystander", value)
-        self._producer.commit_transaction(TIMEOUT_S)
-        read: bytes | None = b""
-        while read != value:
-            message = self._consumer.poll(TIMEOUT_S)
-            if message is None:
-                raise Failed(f"the bystander committed {value!r}, and read nothing in {TIMEOUT_S:g} s")
-            if message.error():
-                raise Failed(f"the bystander cannot read: {message.error()}")
-            read = message.value()
-        self.slowest_s = max(self.slowest_s, time.monotonic() - began)
-
-    def count_topics(self) -> int:
-        return len(self._consumer.list_topics(timeout=TIMEOUT_S).topics)
+    def go(self) -> None:
+        """Raises Failed or Lost, with the evidence."""
+        self.broker.start()
+        for topic in TOPICS[:2]:
+            self.broker.create_topic(topic, 3)
+        self.workload.create_topics()
+        self.workload.start()
+        self._send_all()
+        self._check_memory()
+        self.workload.rest()
+        with KafkaClient({"bootstrap.servers": self.broker.bootstrap_servers}) as client:
+            self.topics = len(client.refresh(None))
+        self.broker.stop()
+        self.broker.start()
+        self.workload.start()
+        self.workload.rest()
+        self._check_transactions()
+        self._check_log()
+        self.broker.stop()
 
     def close(self) -> None:
-        self._consumer.close()
+        self.sender.close()
+        self.workload.kill()
+        self.broker.kill()
+        (self._folder / "last-frames.txt").write_text("\n".join(frame.hex() for frame in self.sender.last_frames))
+
+    def _send_all(self) -> None:
+        process = psutil.Process(self.broker.pid)
+        began = time.monotonic()
+        for number in range(1, CHECKS + 1):
+            self.sender.run(self.frames * number // CHECKS)
+            self.memory_mb.append(process.memory_info().rss // MB)
+            self.workload.check()
+            self._check_log()
+            if number % 5 == 0:
+                sent, replies = self.sender.sent, self.sender.counts["replies"]
+                say(f"{sent:,} frames, {replies:,} replies; the broker has {self.memory_mb[-1]} MB")
+        self.took_s = time.monotonic() - began
+        self.sender.close()
+
+    def _check_memory(self) -> None:
+        early_mb, late_mb = self.early_mb, self.memory_mb[-1]
+        if late_mb > early_mb + SPARE_MB:
+            raise Failed(f"the broker had {early_mb} MB after a tenth of the frames, and has {late_mb} MB at the end")
+
+    @property
+    def early_mb(self) -> int:
+        return max(self.memory_mb[: CHECKS // 10])
+
+    def _check_log(self) -> None:
+        log = self.broker.log
+        if not self.broker.is_running:
+            raise BrokerFailed(f"the broker ended with exit code {self.broker.wait_for_exit()}\n{log[-4000:]}")
+        if "Traceback" in log:
+            raise Failed(f"the broker has a bug:\n{log[log.index('Traceback') :][:4000]}")
+
+    def _check_transactions(self) -> None:
+        """No other fault than the frames happened, so no client hangs, and no transaction ends with an error."""
+        if self.workload.faults:
+            raise Failed("; ".join(fault.what for fault in self.workload.faults))
+        began: dict[str, int] = {}
+        with self.workload.history.open("rb") as lines:
+            for event in decode(lines)[1]:
+                if isinstance(event, Begin):
+                    began[event.by] = event.at
+                elif isinstance(event, TxnEnded):
+                    self.slowest_s = max(self.slowest_s, (event.at - began[event.by]) / 1e9)
+                    if event.error:
+                        raise Failed(f"transaction {event.txn} of {event.by} failed: {event.error}")
 
 
 def main() -> int:
     options = parse_arguments()
     folder = Path(tempfile.mkdtemp(prefix="fencepost-fuzz-"))
     say(f"seed {options.seed}: {options.frames:,} frames")
-    broker = Broker(data=folder / "data", settings=SETTINGS)
-    broker.start()
-    fuzz = Fuzz(broker, options.frames, options.seed)
-    try:
-        fuzz_all(broker, fuzz)
-    except KeyboardInterrupt:
-        broker.kill()
-        shutil.rmtree(folder, ignore_errors=True)
-        say(f"\ninterrupted after {fuzz.sent:,} frames; nothing was found wrong until then")
-        return 130
-    except Exception as error:
-        broker.kill()
-        (folder / "broker.log").write_text(broker.log)
-        (folder / "last-frames.txt").write_text("\n".join(frame.hex() for frame in fuzz.last_frames))
-        print(f"FAIL after {fuzz.sent:,} frames, seed {options.seed}: {type(error).__name__}: {error}")
-        print(f"\nhint: the data folder, broker.log and the last {len(fuzz.last_frames):,} frames are in {folder}")
-        return 1
-    shutil.rmtree(folder, ignore_errors=True)
-    return 0
+    run = Run(folder, Broker(data=folder / "data", settings=SETTINGS), options.frames, options.seed)
+    exit_code = carry_out(run, folder, options.seed, lambda: f"after {run.sender.sent:,} frames")
+    if exit_code == 0:
+        report(run)
+    return exit_code
 
 
-def fuzz_all(broker: Broker, fuzz: Fuzz) -> None:
-    bystander = Bystander(broker.bootstrap_servers)
-    bystander.check()
-    process = psutil.Process(broker.pid)
-    memory_mb: list[int] = []
-    began = time.monotonic()
-    for number in range(1, CHECKS + 1):
-        fuzz.run(fuzz.frames * number // CHECKS)
-        bystander.check()
-        memory_mb.append(process.memory_info().rss // MB)
-        check_log(broker)
-        if number % 5 == 0:
-            say(f"{fuzz.sent:,} frames, {fuzz.counts['replies']:,} replies; the broker has {memory_mb[-1]} MB")
-    took_s = time.monotonic() - began
-    fuzz.close()
-    early_mb, late_mb = max(memory_mb[: CHECKS // 10]), memory_mb[-1]
-    if late_mb > early_mb + SPARE_MB:
-        raise Failed(f"the broker had {early_mb} MB after a tenth of the frames, and has {late_mb} MB at the end")
-    topics = bystander.count_topics()
-    unreached = sorted({api.name for api in APIS.values()} - fuzz.answered.keys())
-    broker.stop()
-    broker.start()
-    bystander.check()
-    bystander.close()
-    check_log(broker)
-    broker.stop()
+def report(run: Run) -> None:
+    sender, memory_mb = run.sender, run.memory_mb
+    unreached = sorted({api.name for api in APIS.values()} - sender.answered.keys())
     print(
-        f"{fuzz.sent:,} frames in {took_s:.0f} s: {fuzz.counts['replies']:,} replies, all well formed, from "
-        f"{len(fuzz.answered)} of {len(APIS)} APIs"
+        f"{sender.sent:,} frames in {run.took_s:.0f} s: {sender.counts['replies']:,} replies, all well formed, from "
+        f"{len(sender.answered)} of {len(APIS)} APIs"
         + (f" (not {', '.join(unreached)})" if unreached else "")
-        + f"; {fuzz.counts['closed']:,} connections closed for a frame that is none"
+        + f"; {sender.counts['closed']:,} connections closed for a frame that is none"
     )
     print(
-        f"memory: {early_mb} MB after a tenth, {max(memory_mb)} MB at most, {late_mb} MB at the end, for the {topics} "
-        f"topics that are left; the bystander's {CHECKS + 2} transactions took {bystander.slowest_s:.2f} s at most"
+        f"memory: {run.early_mb} MB after a tenth, {max(memory_mb)} MB at most, {memory_mb[-1]} MB at the end, for the "
+        f"{run.topics} topics that are left"
     )
-    print("the broker serves on")
-
-
-def check_log(broker: Broker) -> None:
-    if not broker.is_running:
-        raise BrokerFailed(f"the broker ended with exit code {broker.wait_for_exit()}\n{broker.log[-4000:]}")
-    if "Traceback" in broker.log:
-        raise Failed(f"the broker has a bug:\n{broker.log[broker.log.index('Traceback') :][:4000]}")
+    print(f"transactions of other clients: {run.workload.counts()}; the slowest took {run.slowest_s:.2f} s")
+    print("the broker serves on, and nothing is lost")
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -1,5 +1,7 @@
 """The load of a crash run: the clients of the verifier on a broker that is killed, and the verdict on their history.
 
+`scripts/fuzz.py` has the same load on a broker that is sent hostile frames.
+
     workload = Workload(broker, folder, seed)
     workload.create_topics()
     workload.start()
@@ -62,6 +64,7 @@ COPIERS = tuple(
 )
 # A reader of uncommitted records would get some that a power loss takes.
 READER = ClientPlan("reader", "reader", "fencepost", topics=ALL_TOPICS, isolation="read_committed")
+UNCOMMITTED_READER = READER._replace(name="reader-uncommitted", isolation="read_uncommitted")
 # More load than the verifier's own: a life of the broker is short.
 CLIENTS = tuple(client._replace(pause_s=0.01) for client in (*WRITERS, *COPIERS, READER))
 QUESTION_MS = 1000
@@ -72,7 +75,7 @@ class Lost(Exception):
 
 
 class Workload:
-    """`more_settings` of a client: those of its library that it has beside its own."""
+    """`more_settings` of a client: those of its library that it has beside its own. `what`: its name in the report."""
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class Workload:
         seed: int,
         clients: Sequence[ClientPlan] = CLIENTS,
         more_settings: Callable[[ClientPlan], Mapping[str, Any]] = lambda _: {},
+        what: str = "crash",
     ) -> None:
         self.history = folder / "history.jsonl"
         self.report: VerifyReport | None = None  # Of the last rest.
@@ -89,6 +93,7 @@ class Workload:
         self._seed = seed
         self._clients = clients
         self._more_settings = more_settings
+        self._what = what
         self._events: list[Event] = []  # Of this process.
         self._fleet: Fleet | None = None
 
@@ -146,7 +151,7 @@ class Workload:
             self._events.append(Rest(now(), BY))
             last_reads(client, ALL_TOPICS, {GROUP: INPUT}, self._events.append)
         with self.history.open("wb") as file:
-            header = Header(self._seed, {"verify": "crash"}, ALL_TOPICS, cleanup=CLEANUP, copies={GROUP: OUTPUT})
+            header = Header(self._seed, {"verify": self._what}, ALL_TOPICS, cleanup=CLEANUP, copies={GROUP: OUTPUT})
             write_history(file, header, self._events, self._folder)
         self.report = judged(str(self.history))
         if self.report.anomalies:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import shutil
 import struct
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,13 +29,14 @@ from fencepost.protocol.messages import (
     InitProducerIdRequest,
     ProduceRequest,
 )
-from fencepost.protocol.schema import Malformed
+from fencepost.protocol.schema import Field, Malformed
 from fencepost.server.storage import DataFolder
 from tests.pure_broker import START_MS, PureBroker, PureConnection
 from tests.wire.hostile import GROUPS, TOPICS, HostileFrames, Identity
 
 FRAMES = 25_000
 CONNECTIONS = 8
+OTHERS = ("orders", "payments")  # Topics and transactional ids that the frames do not know.
 
 
 class Client(PureConnection):
@@ -61,6 +63,7 @@ class Fuzz:
         settings = {"max.incremental.fetch.session.cache.slots": "5", "log.segment.bytes": "2000"}
         self.broker = PureBroker(settings, storage, seed=seed)  # type: ignore[arg-type]
         self.frames = HostileFrames(seed, self.broker.now_ms)
+        self.next_frame = self.frames.next
         self.clients = [Client() for _ in range(CONNECTIONS)]
         self.counts: Counter[str] = Counter()
         self.sent = 0
@@ -85,7 +88,7 @@ class Fuzz:
                 client.hang_up()
                 self.clients[slot] = Client()
             return
-        client.frame = self.frames.next()
+        client.frame = self.next_frame()
         client.identity = self.frames.identity
         client.is_waiting = True
         self.sent += 1
@@ -143,8 +146,8 @@ def state_of(cluster: Cluster) -> dict[str, object]:
     }
 
 
-def commit_one_transaction(broker: PureBroker, name: str) -> None:
-    """What a normal client does: create a topic, write in a transaction, commit, read it back."""
+def commit_one_transaction(broker: PureBroker, name: str) -> int:
+    """What a normal client does: create a topic, commit a transaction, read it back. Returns the producer id."""
     topic = CreateTopicsRequest.CreatableTopic(name, 1, 1)
     assert broker.call(CreateTopicsRequest([topic], 1000), 5).topics[0].error_code == errors.NONE
     init = broker.call(InitProducerIdRequest(name, 60_000), 4)
@@ -171,6 +174,7 @@ def commit_one_transaction(broker: PureBroker, name: str) -> None:
     fetched = broker.call(FetchRequest(max_bytes=1 << 20, isolation_level=1, topics=[wanted]), 11)
     assert fetched.responses[0].partitions[0].last_stable_offset == 2
     assert fetched.responses[0].partitions[0].records
+    return int(init.producer_id)
 
 
 def open_folder(path: Path) -> DataFolder:
@@ -237,3 +241,45 @@ def test_mutated_frames_leave_the_broker_serving(seed: int) -> None:
     assert state_of(broker.cluster) == before
     commit_one_transaction(broker, "after-the-restart")
     assert set(TOPICS[:3]) & set(broker.cluster.topics)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_well_formed_frames_name_nothing_of_other_clients(seed: int) -> None:
+    """`scripts/fuzz.py` relies on it: if its other clients lose something, the broker has lost it."""
+    fuzz = Fuzz(seed)
+    producer_ids = {commit_one_transaction(fuzz.broker, name) for name in OTHERS}
+    topic_ids = {fuzz.broker.cluster.topics[name].topic_id for name in OTHERS}
+    named: set[tuple[str, object]] = set()
+
+    def next_frame() -> bytes:
+        frame = fuzz.frames.well_formed()
+        named.update(names_in(frame))
+        return frame
+
+    fuzz.next_frame = next_frame
+    fuzz.run(10_000)
+    assert {value for name, value in named if name == "topic_id"}.isdisjoint(topic_ids)
+    assert {value for name, value in named if name.endswith("producer_id")}.isdisjoint(producer_ids)
+    assert {value for _, value in named}.isdisjoint(OTHERS)
+
+
+def names_in(frame: bytes) -> Iterator[tuple[str, object]]:
+    """The single values of a request, each with the name of its field."""
+    api_key, version, _, length = struct.unpack_from(">hhih", frame)
+    api = APIS[api_key]
+    if api.first <= version <= api.last:
+        kind = getattr(messages, f"{api.name}Request")
+        body = 10 + max(length, 0) + kind.is_flexible(version)
+        yield from values_in(kind.decode(frame, body, version)[0], kind.definition.fields, version)
+
+
+def values_in(value: Any, fields: list[Field], version: int) -> Iterator[tuple[str, object]]:
+    for field in fields:
+        if version not in field.versions:
+            continue
+        got = getattr(value, field.name)
+        for one in (got or ()) if field.is_array else (got,):
+            if field.struct is None:
+                yield field.name, one
+            elif one is not None:
+                yield from values_in(one, field.struct.fields, version)

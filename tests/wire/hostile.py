@@ -6,6 +6,12 @@
 
 A third of the frames are well formed, with meaningful values and values at the limits. The others have bytes flipped,
 inserted, removed or copied from another frame.
+
+Many frames are valid: they write, delete topics, end transactions. So that other clients can use the same broker, the
+frames harm only what they can name. They know the topics, groups and transactional ids below, the ids of those topics,
+and the producer ids that they were given, and learn no others from replies. They name the internal topics too, where
+others have records: a broker lets clients change those only with WriteTxnMarkers, which needs a producer id. A border
+of ACLs would keep them from requests about the whole cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +30,8 @@ from fencepost.protocol.batch import assemble, encode_batch, encode_record
 from fencepost.protocol.schema import Field, Message
 from tests.wire.raw_client import encode_frame
 
-TOPICS = ("orders", "payments", "audit", "__transaction_state", "__consumer_offsets")
+# Other clients of the same broker must not use these names, nor parts of them.
+TOPICS = ("tea", "coffee", "milk", "__transaction_state", "__consumer_offsets")
 TOPIC_WEIGHTS = (10, 10, 3, 1, 1)
 GROUPS = ("group-a", "group-b", "")
 TXN_IDS = ("txn-a", "txn-b", "txn-c", "")
@@ -49,6 +56,7 @@ WORDS = (
 EDGES = (0, 1, -1, 2, -2, 3, 5, 7, 100, 1000, 30_000)
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 17, "uint32": 33}
 BUSY = (0, 1, 11, 14, 22, 24, 26, 28)  # The API keys that clients send most.
+NOBODYS_PRODUCER_ID = 1 << 40
 SESSION_MS = (6_000, 10_000, 30_000)
 CODECS = (lambda b: b, cramjam.gzip.compress, cramjam.snappy.compress_raw, cramjam.lz4.compress, cramjam.zstd.compress)
 
@@ -153,7 +161,7 @@ class HostileFrames:
     # --- learning from replies -----------------------------------------------------------------------------
 
     def learn(self, response: Any, asked_by: Identity) -> None:
-        """Remember the ids in a reply."""
+        """Remember the ids in a reply, but for those of others."""
         for at, known in enumerate(self._producers):
             if known.transactional_id == asked_by.transactional_id and getattr(response, "producer_id", -1) >= 0:
                 self._producers[at] = replace(
@@ -179,7 +187,9 @@ class HostileFrames:
             if f.struct:
                 for item in (got or ()) if f.is_array else ([got] if got is not None else []):
                     self._learn_struct(item, f.struct.fields)
-            elif f.name in ("topic_id", "session_id") and got not in (bytes(16), 0):
+            elif got not in (bytes(16), 0) and (
+                f.name == "session_id" or (f.name == "topic_id" and getattr(value, "name", None) in TOPICS)
+            ):
                 self._known.setdefault(f.name, deque(maxlen=6)).append(got)
 
     # --- values -------------------------------------------------------------------------------------------
@@ -252,6 +262,8 @@ class HostileFrames:
 
     def _int(self, f: Field) -> int:
         rng, name = self.rng, f.name
+        if name.endswith("producer_id"):
+            return rng.choice([*(known.producer_id for known in self._producers), -1, NOBODYS_PRODUCER_ID])
         if rng.random() < 0.06:
             bits = BITS[f.type]
             value = rng.choice(

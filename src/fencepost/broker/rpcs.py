@@ -37,8 +37,8 @@ BROKERS_ONLY = 4  # Only brokers send AddPartitionsToTxn from this version on.
 INIT_NAMES_PRODUCER = 3
 
 
-# A request as the shell keeps it: its arrival (ms), its first bytes, those of the answer (None: not answered yet), and
-# the time of the answer (ns).
+# A request as the shell keeps it: its arrival (ms), its first bytes, those of the answer (None: not answered yet,
+# empty: it has no answer), and the time of the answer (ns).
 KeptRpc = tuple[int, bytes, bytes | None, int]
 
 

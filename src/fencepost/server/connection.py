@@ -157,8 +157,8 @@ class ClientConnection(FlowControl):
             return
         assert state is AWAITING, f"an answer without a request: the connection is {state.value}"
         self.state = READY
-        if self.rpcs and parts and self.rpcs[-1][2] is None:
-            self.rpcs[-1] = (*self.rpcs[-1][:2], bytes(parts[-1][:KEPT_REPLY_BYTES]), time.time_ns())
+        if self.rpcs and self.rpcs[-1][2] is None:
+            self.rpcs[-1] = (*self.rpcs[-1][:2], _beginning_of_last(parts), time.time_ns())
         self._flush()
         # The requests in the inbox get a turn of their own: this call may come from the handling of another client's.
         self._schedule()
@@ -230,9 +230,10 @@ class ClientConnection(FlowControl):
                 frame = bytes(view[pos + 4 : after])
                 pos = after
                 self.state = HANDLING
+                parts_before = len(self._outbox)
                 handle(frame, self, now_ms)
                 if frame[:2] in KEPT_KEYS:
-                    self._keep_rpc(now_ms, frame)
+                    self._keep_rpc(now_ms, frame, parts_before)
                 if self.state is not ANSWERED:
                     break
                 if self._outbox_bytes >= WRITE_HIGH_BYTES:
@@ -281,20 +282,24 @@ class ClientConnection(FlowControl):
         kept = bytes(frame[:KEPT_BYTES]) if bytes(frame[:2]) in KEPT_KEYS else None
         now_ms = time.time_ns() // 1_000_000
         self.state = HANDLING
+        parts_before = len(self._outbox)
         try:
             (self.guard or self._listener).handle(frame, self, now_ms)
             if kept is not None:
-                self._keep_rpc(now_ms, kept)
+                self._keep_rpc(now_ms, kept, parts_before)
         except Exception as e:
             self._give_up(e)
         self._end_turn(True)
         self._settle()
 
-    def _keep_rpc(self, now_ms: int, frame: bytes) -> None:
-        """Remember the request that was just handled, for `fencepost txn history --rpc`; see `broker/rpcs.py`."""
+    def _keep_rpc(self, now_ms: int, frame: bytes, parts_before: int) -> None:
+        """Remember the request that was just handled, for `fencepost txn history --rpc`; see `broker/rpcs.py`.
+
+        `parts_before` is the number of parts in the outbox before the request was handled: those are other answers.
+        """
         if self.rpcs is None:
             self.rpcs = deque(maxlen=KEPT_PER_CONNECTION)
-        reply = bytes(self._outbox[-1][:KEPT_REPLY_BYTES]) if self.state is ANSWERED and self._outbox else None
+        reply = _beginning_of_last(self._outbox[parts_before:]) if self.state is ANSWERED else None
         self.rpcs.append((now_ms, frame if len(frame) <= KEPT_BYTES else frame[:KEPT_BYTES], reply, time.time_ns()))
 
     def _serve_inbox(self) -> None:
@@ -356,6 +361,11 @@ class ClientConnection(FlowControl):
         closer, self._closer = self._closer, None
         if closer is not None:
             closer()
+
+
+def _beginning_of_last(parts: list[Part]) -> bytes:
+    """What is kept of an answer; nothing of one that has no parts (Produce with acks=0)."""
+    return bytes(parts[-1][:KEPT_REPLY_BYTES]) if parts else b""
 
 
 def _explain_size(size: int, limit: int, head: memoryview) -> str:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import random
 import struct
+import tracemalloc
+from collections.abc import Callable
 
 import pytest
 from crc32c import crc32c
@@ -349,6 +352,22 @@ def test_raw_snappy_without_framing_is_read_too() -> None:
     import cramjam
 
     assert decompress(2, bytes(cramjam.snappy.compress_raw(b"abc" * 100))) == b"abc" * 100
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+@pytest.mark.parametrize("spoil", [lambda good: b"x" * 60, lambda good: good[:-20]], ids=["garbage", "cut short"])
+def test_data_that_cannot_be_decompressed_takes_little_memory(codec: int, spoil: Callable[[bytes], bytes]) -> None:
+    """Memory for the largest output took a broker a tenth of a second for each such batch."""
+    broken = spoil(compress(codec, random.Random(codec).randbytes(10_000)))
+    with pytest.raises(Corrupt):
+        decompress(codec, broken)  # The library is loaded.
+    tracemalloc.start()
+    try:
+        with pytest.raises(Corrupt):
+            decompress(codec, broken)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])

@@ -120,7 +120,10 @@ class CheckedConnection(ClientConnection):
 
 
 class FakeNode:
-    """Answers each frame with itself; `wait…` and those in `late` not before `answer`, `bad…` with an error."""
+    """Answers each frame with itself; `wait…` and those in `late` not before `answer`, `bad…` with an error.
+
+    Those in `silent` have no answer.
+    """
 
     def __init__(self, **settings: str) -> None:
         self.cluster = self
@@ -129,6 +132,7 @@ class FakeNode:
         self.large: list[memoryview] = []  # Requests that were handed over with their memory.
         self.waiting: list[ClientConnection] = []
         self.late: set[bytes] = set()
+        self.silent: set[bytes] = set()
         self.gone = 0
         self.errors: dict[bytes, Exception] = {}
         self.on_handle: Callable[[], None] = lambda: None
@@ -145,6 +149,8 @@ class FakeNode:
         if data[:4] == b"wait" or data in self.late:
             self.waiting.append(connection)
             connection.on_close(self._go)
+        elif data in self.silent:
+            connection.reply([])
         elif data[:5] == b"large":
             connection.reply([frame(b"")[:4], bytes(int(data[5:]))])
         else:
@@ -758,6 +764,41 @@ async def test_little_is_kept_of_a_long_answer() -> None:
     assert client.protocol.rpcs[-1][2] is None
     world.node.waiting.pop().reply([b"", long_one])
     assert client.protocol.rpcs[-1][2] == long_one[:KB]
+
+
+def kept_replies(client: FakeTransport) -> list[bytes | None]:
+    return [reply for _, _, reply, _ in client.protocol.rpcs or ()]
+
+
+@in_loop
+async def test_the_answer_to_another_request_is_not_kept_for_one_without_an_answer() -> None:
+    world = World()
+    client = world.connect()
+    produce = (0).to_bytes(2, "big")
+    world.node.silent.add(produce)
+    client.receive(frame(b"before") + frame(produce))
+    assert kept_replies(client) == [b""]
+    client.receive(frame(b"wait for the next"))
+    world.node.answer()
+    assert kept_replies(client) == [b""]
+    world.node.late.add(produce)
+    client.receive(frame(produce) + frame(b"wait again"))
+    assert kept_replies(client) == [b"", None]
+    world.node.waiting.pop().reply([])
+    await settle()
+    world.node.answer()
+    assert kept_replies(client) == [b"", b""]
+
+
+@in_loop
+async def test_the_answer_to_another_request_is_not_kept_for_a_large_one_without_an_answer() -> None:
+    world = World()
+    client = world.connect()
+    large = (0).to_bytes(2, "big") + bytes(MB)
+    world.node.silent.add(large)
+    client.receive(frame(large) + frame(b"wait for the next"))
+    world.node.answer()
+    assert kept_replies(client) == [b""]
 
 
 def test_clients_cannot_keep_other_nodes_from_connecting() -> None:
