@@ -64,10 +64,13 @@ class PureProducer:
             self.sequences[topic, index] = self.sequences.get((topic, index), 0) + 1
         return error
 
-    def commit_offset(self, group_id: str, topic: str, offset: int) -> str:
+    def offset_request(self, group_id: str, topic: str, offset: int) -> TxnOffsetCommitRequest:
         partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(0, offset, -1, "")
         topics = [TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(topic, [partition])]
-        request = TxnOffsetCommitRequest(self.transactional_id, group_id, self.producer_id, self.epoch, topics=topics)
+        return TxnOffsetCommitRequest(self.transactional_id, group_id, self.producer_id, self.epoch, topics=topics)
+
+    def commit_offset(self, group_id: str, topic: str, offset: int) -> str:
+        request = self.offset_request(group_id, topic, offset)
         reply = self.nodes.call(self.nodes.coordinator_of_group(group_id), request, 5 if self.version == 2 else 3)
         return errors.name_of(reply.topics[0].partitions[0].error_code)
 

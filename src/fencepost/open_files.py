@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import resource
 
-RESERVED_FILES = 256
+# For 256 segments, 256 mappings of them (`server/storage/`) and a few others.
+RESERVED_FILES = 640
 
 
 def room_for_connections(wanted: int) -> int:

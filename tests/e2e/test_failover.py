@@ -213,6 +213,24 @@ def test_orders_that_cannot_be_carried_out_say_why() -> None:
         assert [node.state for node in broker.nodes.describe()] == ["up", "up"]
 
 
+def test_a_paused_node_that_is_stopped_does_nothing_more() -> None:
+    """It never heard that others lead its partitions, so its timers would go on as if it led them."""
+    with Broker(brokers=2, topics={"orders": 1}, settings=FEW) as broker:
+        broker.nodes.move_coordinator("t", 2)
+        broker.nodes.move_leader("orders", 0, 1)
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "t", "log_level": 0})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("orders", b"x")
+        assert producer.flush(30) == 0
+        broker.nodes.pause(2)
+        broker.advance_clock(600_000)
+        warned = broker.warnings
+        assert ["was open for" in warning for warning in warned] == [True]  # Node 1 has aborted the transaction.
+        broker.nodes.stop(2)
+        assert broker.warnings == warned
+
+
 def test_faults_strike_a_node_that_was_started_again_too() -> None:
     with Broker(brokers=2, topics={"orders": 1}, settings=FEW) as broker:
         fault = broker.faults.delay_on("Produce", ms=1)

@@ -15,6 +15,7 @@ from typing import Any
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.node import Frame, Node
 from fencepost.broker.peers import Answered
+from fencepost.machines.timers import Timers
 from fencepost.server.alarm import Alarm
 from fencepost.server.listener import Listener
 from fencepost.server.peers import NodePeers
@@ -107,6 +108,8 @@ class LiveNode:
         self._others.pop(self.node_id, None)
         self.peers.disconnect()
         self.alarm.cancel()
+        # A node that was paused has not heard that others lead its partitions: what it meant to do must not happen.
+        self.alarm.watch(Timers())
         self.alarm.is_paused = False
         self._held.clear()
         self._held_bytes = 0

@@ -375,6 +375,27 @@ def test_an_offset_of_a_topic_that_is_deleted_before_its_group_is_loaded_is_gone
     assert committed_offset(nodes) == -1
 
 
+def test_an_offset_that_waits_for_its_coordinator_does_not_count_for_a_later_topic_of_the_same_name(
+    nodes: PureNodes,
+) -> None:
+    home = nodes.coordinator_of_group("g")
+    elsewhere = next(name for name in map("t{}".format, range(50)) if nodes.coordinator_of(name) != home)
+    producer = PureProducer(nodes, elsewhere)
+    pending = nodes.send(home, producer.offset_request("g", "orders", 5), 5)
+    assert pending.response is None
+    held = list(nodes.network.under_way)
+    nodes.network.under_way.clear()
+    assert nodes.call(home, DeleteTopicsRequest(topic_names=["orders"]), 5).responses[0].error_code == errors.NONE
+    create(nodes, "orders")
+    nodes.network.under_way.extend(held)
+    nodes.deliver()
+    assert pending.response is not None
+    error = pending.response.topics[0].partitions[0].error_code
+    assert errors.name_of(error) == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert producer.end() == "NONE"
+    assert committed_offset(nodes) == -1
+
+
 def test_a_node_that_lost_a_group_before_it_was_loaded_sends_its_members_away(nodes: PureNodes) -> None:
     assert commit_offset(nodes, nodes.coordinator_of_group("g"), 5) == "NONE"
     nodes.pause(nodes.coordinator_of_group("g"))

@@ -215,9 +215,16 @@ class GroupCoordinator:
                 error = error or errors.INVALID_TXN_STATE
             if home.is_closed:
                 error = errors.NOT_COORDINATOR
+            elif any(self._is_gone(offset) for offset in asked):
+                error = error or errors.UNKNOWN_TOPIC_OR_PARTITION
             then(CommitDecision(error) if error else commit(True, at_ms))
 
         verify(verified)
+
+    def _is_gone(self, offset: OffsetToCommit) -> bool:
+        """Whether its topic was deleted while the offset waited; there may be a new topic of that name."""
+        topic = self._cluster.topics.get(offset.topic)
+        return topic is None or topic.topic_id != offset.topic_id
 
     # --- deletion -----------------------------------------------------------------------------------------
 

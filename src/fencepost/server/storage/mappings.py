@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import mmap
 import os
+import resource
 from weakref import WeakSet
 
 from fencepost.protocol.batch import Part
 
 # A smaller read is copied: mapping costs five system calls, and a page fault for every 64 KiB.
 LEAST_MAPPED_BYTES = 1 << 17
-# Each mapping takes a file descriptor. Clients that read slowly must not take those of others.
+# Each mapping takes a file descriptor. Clients that read slowly must not take those of others, so with a low limit of
+# open files there are fewer mappings.
 MOST_MAPPINGS = 256
 
 
@@ -24,13 +26,15 @@ class Mappings:
 
     def __init__(self) -> None:
         self._living: WeakSet[mmap.mmap] = WeakSet()
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._limit = MOST_MAPPINGS if soft == resource.RLIM_INFINITY else min(MOST_MAPPINGS, soft // 16)
 
     def __len__(self) -> int:
         return len(self._living)
 
     def pread(self, fd: int, size_bytes: int, position: int) -> Part:
         """As `os.pread`, or a view of the file."""
-        if size_bytes < LEAST_MAPPED_BYTES or len(self._living) >= MOST_MAPPINGS:
+        if size_bytes < LEAST_MAPPED_BYTES or len(self._living) >= self._limit:
             return os.pread(fd, size_bytes, position)
         before = position % mmap.ALLOCATIONGRANULARITY
         try:
