@@ -40,8 +40,7 @@ final class TaskWriter implements AutoCloseable {
     private TaskResult writtenByAnother;
     private boolean isDone;
 
-    TaskWriter(LeaseAddress address, int writeNumber, Columns columns) {
-        TaskContext context = TaskContext.get();
+    TaskWriter(TaskContext context, LeaseAddress address, int writeNumber, Columns columns) {
         TaskAttempt attempt = new TaskAttempt(writeNumber, context.partitionId(), context.taskAttemptId());
         task = attempt;
         leases = new LeaseClient(address, task, context.attemptNumber());
