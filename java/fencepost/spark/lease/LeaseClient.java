@@ -95,6 +95,12 @@ public final class LeaseClient implements AutoCloseable {
         return granted(wants);
     }
 
+    /** `release`, then `acquire`, sent together: the driver is woken once. */
+    public List<Lease> exchange(Collection<Lease> leases, long bytes, Map<TopicPartition, Long> wants) {
+        connection.tell(LeaseMessages.release(counts(leases), bytes), LeaseMessages.acquire(wants));
+        return granted(wants);
+    }
+
     private List<Lease> granted(Map<TopicPartition, Long> wants) {
         byte[] answer = connection.receive();
         List<Lease> leases = LeaseMessages.granted(answer, wants);

@@ -102,11 +102,19 @@ final class LeaseConnection implements AutoCloseable {
         tell(bytes(message));
     }
 
-    void tell(byte[] body) {
-        ByteBuffer frame = ByteBuffer.allocate(4 + body.length).putInt(body.length).put(body);
+    /** Messages that the driver gets together. */
+    void tell(byte[]... bodies) {
+        int size = 0;
+        for (byte[] body : bodies) {
+            size += 4 + body.length;
+        }
+        ByteBuffer frames = ByteBuffer.allocate(size);
+        for (byte[] body : bodies) {
+            frames.putInt(body.length).put(body);
+        }
         try {
             synchronized (this) {
-                socket.getOutputStream().write(frame.array());
+                socket.getOutputStream().write(frames.array());
             }
         } catch (IOException e) {
             throw unreachable(e);
