@@ -66,7 +66,7 @@ public final class LeasedWrite {
 
         @Override
         public String apply(TaskContext context, Iterator<InternalRow> rows) {
-            try (TaskWriter writer = new TaskWriter(context, address, writeNumber, columns)) {
+            try (TaskWriter writer = new TaskWriter(context, address, writeNumber, columns, rows::hasNext)) {
                 while (rows.hasNext()) {
                     writer.write(rows.next());
                 }

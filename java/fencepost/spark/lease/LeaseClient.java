@@ -13,11 +13,12 @@ import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.BooleanSupplier;
 
 /**
  * A task's side of the lease service: asks the driver before it sends record batches, and blocks until the answer.
  *
- * Connects at once, so that a task that cannot reach its driver fails before its first row.
+ * Connects at once, so that a task that cannot reach its driver fails before it encodes its first row.
  */
 public final class LeaseClient implements AutoCloseable {
     private static final int MAX_REASON_CHARS = 10_000;
@@ -32,12 +33,19 @@ public final class LeaseClient implements AutoCloseable {
     private final WritePlan plan;
 
     /** attemptNumber: Spark's number of this attempt at the input partition, within one attempt at its stage. */
-    public LeaseClient(LeaseAddress address, TaskAttempt task, int attemptNumber) {
+    private LeaseClient(LeaseAddress address, TaskAttempt task, int attemptNumber) {
         ObjectNode hello = object().put("attempt", attemptNumber).put("plan", true);
         hello.putArray("task").add(task.writeNumber()).add(task.partitionId()).add(task.taskAttemptId());
         Greeted greeted = greet(address, task.toString(), hello);
         connection = greeted.connection;
         plan = WritePlan.of(greeted.answer.get("plan"));
+    }
+
+    /** Connects while `meanwhile` runs, in which the task opens its input. isKilled: has Spark given up the task? */
+    public static LeaseClient connect(
+            LeaseAddress address, TaskAttempt task, int attemptNumber, Runnable meanwhile, BooleanSupplier isKilled) {
+        String thread = "fencepost connection of task " + task.taskAttemptId();
+        return Connecting.beside(meanwhile, isKilled, () -> new LeaseClient(address, task, attemptNumber), thread);
     }
 
     private record Greeted(LeaseConnection connection, JsonNode answer) {}
