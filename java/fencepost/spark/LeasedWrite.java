@@ -2,18 +2,22 @@ package fencepost.spark;
 
 import fencepost.spark.encode.Columns;
 import fencepost.spark.lease.LeaseAddress;
-import java.util.Iterator;
-import java.util.List;
-import org.apache.spark.api.java.function.FlatMapFunction;
+import java.io.Serializable;
+import org.apache.spark.TaskContext;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.execution.CommandExecutionMode;
 import org.apache.spark.sql.execution.LogicalRDD;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.SQLExecution;
 import org.apache.spark.storage.StorageLevel;
 import scala.Option;
+import scala.collection.Iterator;
+import scala.reflect.ClassTag;
+import scala.reflect.ClassTag$;
+import scala.runtime.AbstractFunction2;
 
 /** One write of a transaction: a Spark job whose tasks write under leases. Python's side of the sink runs it. */
 public final class LeasedWrite {
@@ -33,25 +37,40 @@ public final class LeasedWrite {
             return run(rows.rdd(), task);
         }
         // A new plan for each write, as in Spark's own writes. The frame's plan may hold shuffles of an attempt that failed.
-        QueryExecution plan = ((Dataset<Row>) frame.select("*")).queryExecution();
+        // Not by `select`, which also makes an encoder that nothing uses.
+        QueryExecution plan = frame.sparkSession().sessionState().executePlan(
+                frame.queryExecution().commandExecuted(), CommandExecutionMode.ALL());
         return SQLExecution.withNewExecutionId(plan, Option.apply(NAME), () -> run(plan.toRdd(), task));
     }
 
+    /** As a plain job: with an RDD for the results, Spark would examine its closures again and again, for every write. */
     private static String run(RDD<InternalRow> rows, Task task) {
-        List<String> results = rows.toJavaRDD().mapPartitions(task).collect();
-        return "[" + String.join(",", results) + "]";
+        ClassTag<String> type = ClassTag$.MODULE$.apply(String.class);
+        return "[" + String.join(",", (String[]) rows.sparkContext().runJob(rows, task, type)) + "]";
     }
 
     /** Travels to the executors, so it has no secrets but the token of the transaction. */
-    private record Task(LeaseAddress address, int writeNumber, Columns columns)
-            implements FlatMapFunction<Iterator<InternalRow>, String> {
+    private static final class Task extends AbstractFunction2<TaskContext, Iterator<InternalRow>, String>
+            implements Serializable {
+        private static final long serialVersionUID = 1;
+
+        private final LeaseAddress address;
+        private final int writeNumber;
+        private final Columns columns;
+
+        Task(LeaseAddress address, int writeNumber, Columns columns) {
+            this.address = address;
+            this.writeNumber = writeNumber;
+            this.columns = columns;
+        }
+
         @Override
-        public Iterator<String> call(Iterator<InternalRow> rows) {
-            try (TaskWriter writer = new TaskWriter(address, writeNumber, columns)) {
+        public String apply(TaskContext context, Iterator<InternalRow> rows) {
+            try (TaskWriter writer = new TaskWriter(context, address, writeNumber, columns, rows::hasNext)) {
                 while (rows.hasNext()) {
                     writer.write(rows.next());
                 }
-                return List.of(writer.finish().json()).iterator();
+                return writer.finish().json();
             }
         }
     }

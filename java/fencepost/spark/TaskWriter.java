@@ -40,11 +40,11 @@ final class TaskWriter implements AutoCloseable {
     private TaskResult writtenByAnother;
     private boolean isDone;
 
-    TaskWriter(LeaseAddress address, int writeNumber, Columns columns) {
-        TaskContext context = TaskContext.get();
+    /** openInput: runs while the task connects to the driver. */
+    TaskWriter(TaskContext context, LeaseAddress address, int writeNumber, Columns columns, Runnable openInput) {
         TaskAttempt attempt = new TaskAttempt(writeNumber, context.partitionId(), context.taskAttemptId());
         task = attempt;
-        leases = new LeaseClient(address, task, context.attemptNumber());
+        leases = LeaseClient.connect(address, task, context.attemptNumber(), openInput, context::isInterrupted);
         plan = leases.plan();
         // It outlives the task, so it must not keep more of it than this.
         Logins.offer(plan.settings().loginId(), () -> LeaseClient.token(address, attempt));

@@ -37,7 +37,8 @@ public record ErrorCode(int code, String name, Verdict verdict) {
 
     /** An unknown code breaks the transaction: the write may or may not have happened. */
     public static ErrorCode of(int code) {
-        return TABLE.getOrDefault(code, new ErrorCode(code, "error " + code, Verdict.BROKEN));
+        ErrorCode known = TABLE.get(code);
+        return known == null ? new ErrorCode(code, "error " + code, Verdict.BROKEN) : known;
     }
 
     private static Map<Integer, ErrorCode> read() {

@@ -87,23 +87,20 @@ final class Request {
     void writeTo(OutputStream out, int correlationId, String clientId) throws IOException {
         endPart();
         Request head = new Request(apiKey, version, isFlexible);
-        int size = parts.stream().mapToInt(ByteBuffer::remaining).sum();
+        int size = 0;
+        for (ByteBuffer part : parts) {
+            size += part.remaining();
+        }
         head.int32(0).int16(apiKey).int16(version).int32(correlationId).string(clientId);
         if (isFlexible) {
             head.noTags();
         }
         ByteBuffer.wrap(head.bytes).putInt(0, head.end - 4 + size);
-        head.endPart();
-        for (ByteBuffer part : concat(head.parts, parts)) {
+        out.write(head.bytes, 0, head.end);
+        for (ByteBuffer part : parts) {
             out.write(part.array(), part.arrayOffset() + part.position(), part.remaining());
         }
         out.flush();
-    }
-
-    private static List<ByteBuffer> concat(List<ByteBuffer> first, List<ByteBuffer> second) {
-        List<ByteBuffer> all = new ArrayList<>(first);
-        all.addAll(second);
-        return all;
     }
 
     private Request raw(byte[] field) {

@@ -9,16 +9,16 @@ import fencepost.spark.kafka.PinnedTopic;
 import fencepost.spark.kafka.TopicPartition;
 import java.io.EOFException;
 import java.net.SocketException;
-import java.util.ArrayList;
 import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.BooleanSupplier;
 
 /**
  * A task's side of the lease service: asks the driver before it sends record batches, and blocks until the answer.
  *
- * Connects at once, so that a task that cannot reach its driver fails before its first row.
+ * Connects at once, so that a task that cannot reach its driver fails before it encodes its first row.
  */
 public final class LeaseClient implements AutoCloseable {
     private static final int MAX_REASON_CHARS = 10_000;
@@ -33,12 +33,19 @@ public final class LeaseClient implements AutoCloseable {
     private final WritePlan plan;
 
     /** attemptNumber: Spark's number of this attempt at the input partition, within one attempt at its stage. */
-    public LeaseClient(LeaseAddress address, TaskAttempt task, int attemptNumber) {
+    private LeaseClient(LeaseAddress address, TaskAttempt task, int attemptNumber) {
         ObjectNode hello = object().put("attempt", attemptNumber).put("plan", true);
         hello.putArray("task").add(task.writeNumber()).add(task.partitionId()).add(task.taskAttemptId());
         Greeted greeted = greet(address, task.toString(), hello);
         connection = greeted.connection;
         plan = WritePlan.of(greeted.answer.get("plan"));
+    }
+
+    /** Connects while `meanwhile` runs, in which the task opens its input. isKilled: has Spark given up the task? */
+    public static LeaseClient connect(
+            LeaseAddress address, TaskAttempt task, int attemptNumber, Runnable meanwhile, BooleanSupplier isKilled) {
+        String thread = "fencepost connection of task " + task.taskAttemptId();
+        return Connecting.beside(meanwhile, isKilled, () -> new LeaseClient(address, task, attemptNumber), thread);
     }
 
     private record Greeted(LeaseConnection connection, JsonNode answer) {}
@@ -92,24 +99,35 @@ public final class LeaseClient implements AutoCloseable {
      * holds no other lease.
      */
     public List<Lease> acquire(Map<TopicPartition, Long> wants) {
-        JsonNode answer = ask(withNumbers("acquire", "wants", wants));
-        long withinMs = answer.get("within").asLong();
-        List<Lease> leases = new ArrayList<>();
-        answer.get("granted").fields().forEachRemaining(ofTopic -> {
-            JsonNode numbers = ofTopic.getValue();
-            for (int n = 0; n < numbers.size(); n += 2) {
-                TopicPartition where = new TopicPartition(ofTopic.getKey(), numbers.get(n).asInt());
-                leases.add(new Lease(where, numbers.get(n + 1).asInt(), wants.get(where).intValue(), withinMs));
-            }
-        });
+        connection.tell(LeaseMessages.acquire(wants));
+        return granted(wants);
+    }
+
+    /** `release`, then `acquire`, sent together: the driver is woken once. */
+    public List<Lease> exchange(Collection<Lease> leases, long bytes, Map<TopicPartition, Long> wants) {
+        connection.tell(LeaseMessages.release(counts(leases), bytes), LeaseMessages.acquire(wants));
+        return granted(wants);
+    }
+
+    private List<Lease> granted(Map<TopicPartition, Long> wants) {
+        byte[] answer = connection.receive();
+        List<Lease> leases = LeaseMessages.granted(answer, wants);
+        if (leases == null) {
+            checked(connection.read(answer));
+            throw new IllegalStateException("the driver neither gave leases nor refused them");
+        }
         return leases;
     }
 
     /** Gives the leases back: the brokers acknowledged all their records, which took `bytes` in all. */
     public void release(Collection<Lease> leases, long bytes) {
+        connection.tell(LeaseMessages.release(counts(leases), bytes));
+    }
+
+    private static Map<TopicPartition, Long> counts(Collection<Lease> leases) {
         Map<TopicPartition, Long> records = new LinkedHashMap<>();
         leases.forEach(lease -> records.put(lease.where(), (long) lease.recordCount()));
-        connection.tell(withNumbers("release", "records", records).put("bytes", bytes));
+        return records;
     }
 
     /**
@@ -118,11 +136,14 @@ public final class LeaseClient implements AutoCloseable {
      */
     public TaskResult done(Map<TopicPartition, Long> counts, Map<String, PinnedTopic> topics) {
         try {
-            ObjectNode message = withNumbers("done", "counts", counts);
+            ObjectNode message = object().put("op", "done");
+            // One number for each partition: {"topic": [partition, number, partition, number ...]}.
+            ObjectNode byTopic = message.putObject("counts");
+            counts.forEach((where, count) -> byTopic.withArray(where.topic()).add(where.partition()).add(count));
             ObjectNode found = message.putObject("topics");
             topics.forEach((name, topic) ->
                     found.putArray(name).add(topic.topicId().toString()).add(topic.partitionCount()));
-            ask(message);
+            checked(connection.ask(message));
         } catch (AlreadyWritten e) {
             return e.result;
         }
@@ -148,8 +169,7 @@ public final class LeaseClient implements AutoCloseable {
         connection.close();
     }
 
-    private JsonNode ask(ObjectNode message) {
-        JsonNode answer = connection.ask(message);
+    private static void checked(JsonNode answer) {
         JsonNode written = answer.get("written");
         if (written != null) {
             long records = 0;
@@ -160,15 +180,6 @@ public final class LeaseClient implements AutoCloseable {
             }
             throw new AlreadyWritten(new TaskResult(written.toString(), records));
         }
-        return answer;
-    }
-
-    /** One number for each partition: {"topic": [partition, number, partition, number ...]}. */
-    private static ObjectNode withNumbers(String op, String field, Map<TopicPartition, Long> numbers) {
-        ObjectNode message = object().put("op", op);
-        ObjectNode byTopic = message.putObject(field);
-        numbers.forEach((where, number) -> byTopic.withArray(where.topic()).add(where.partition()).add(number));
-        return message;
     }
 
     private static ObjectNode object() {

@@ -82,20 +82,48 @@ final class LeaseConnection implements AutoCloseable {
 
     JsonNode ask(ObjectNode message) {
         tell(message);
-        JsonNode answer = receive();
-        if (answer.has("broken")) {
-            throw new RefusedByDriver(answer.get("broken").asText(), answer.path("fatal").asBoolean());
+        return read(receive());
+    }
+
+    /** An answer as JSON. Raises RefusedByDriver. */
+    JsonNode read(byte[] body) {
+        try {
+            JsonNode answer = JSON.readTree(body);
+            if (answer.has("broken")) {
+                throw new RefusedByDriver(answer.get("broken").asText(), answer.path("fatal").asBoolean());
+            }
+            return answer;
+        } catch (IOException e) {
+            throw unreachable(e);
         }
-        return answer;
     }
 
     void tell(ObjectNode message) {
+        tell(bytes(message));
+    }
+
+    /** Messages that the driver gets together. */
+    void tell(byte[]... bodies) {
+        int size = 0;
+        for (byte[] body : bodies) {
+            size += 4 + body.length;
+        }
+        ByteBuffer frames = ByteBuffer.allocate(size);
+        for (byte[] body : bodies) {
+            frames.putInt(body.length).put(body);
+        }
         try {
-            byte[] body = JSON.writeValueAsBytes(message);
-            ByteBuffer frame = ByteBuffer.allocate(4 + body.length).putInt(body.length).put(body);
             synchronized (this) {
-                socket.getOutputStream().write(frame.array());
+                socket.getOutputStream().write(frames.array());
             }
+        } catch (IOException e) {
+            throw unreachable(e);
+        }
+    }
+
+    private byte[] bytes(ObjectNode message) {
+        try {
+            return JSON.writeValueAsBytes(message);
         } catch (IOException e) {
             throw unreachable(e);
         }
@@ -114,7 +142,7 @@ final class LeaseConnection implements AutoCloseable {
         }
     }
 
-    private JsonNode receive() {
+    byte[] receive() {
         try {
             int size = in.readInt();
             if (size < 0 || size > MAX_FRAME_BYTES) {
@@ -122,7 +150,7 @@ final class LeaseConnection implements AutoCloseable {
             }
             byte[] body = new byte[size];
             in.readFully(body);
-            return JSON.readTree(body);
+            return body;
         } catch (IOException e) {
             throw unreachable(e);
         }

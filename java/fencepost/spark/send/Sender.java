@@ -77,8 +77,9 @@ public final class Sender implements AutoCloseable {
 
     private void run() {
         try {
+            List<Lease> granted = List.of();
             while (outbox.awaitWork()) {
-                sendSome();
+                granted = sendSome(granted.isEmpty() ? leases.acquire(outbox.wants(WANTS_AT_ONCE)) : granted);
             }
         } catch (InterruptedException e) {
             outbox.fail(new WriteFailed("the task was stopped", e));
@@ -91,9 +92,8 @@ public final class Sender implements AutoCloseable {
         }
     }
 
-    /** Takes the leases that are free for the next record batches, sends those, and gives the leases back. */
-    private void sendSome() throws InterruptedException {
-        List<Lease> granted = leases.acquire(outbox.wants(WANTS_AT_ONCE));
+    /** Sends the record batches of these leases, and gives the leases back. Returns the next ones, if there is work for them. */
+    private List<Lease> sendSome(List<Lease> granted) throws InterruptedException {
         List<Leased> leased = new ArrayList<>();
         long bytes = 0;
         for (Lease lease : granted) {
@@ -101,12 +101,19 @@ public final class Sender implements AutoCloseable {
             bytes += leased.get(leased.size() - 1).batch().size();
         }
         delivery.send(leased);
-        leases.release(granted, bytes);
         for (Leased one : leased) {
             counts.merge(one.where(), (long) one.batch().recordCount, Long::sum);
+        }
+        Map<TopicPartition, Long> wants = outbox.wants(WANTS_AT_ONCE);
+        if (wants.isEmpty()) {
+            leases.release(granted, bytes);
+        }
+        // Before the next leases: they may take a while, and the task waits for room.
+        for (Leased one : leased) {
             outbox.acknowledged(one.batch());
             Buffers.giveBack(one.batch().bytes());
         }
+        return wants.isEmpty() ? List.of() : leases.exchange(granted, bytes, wants);
     }
 
     /** Tells the driver why the task gives up. */
