@@ -577,4 +577,5 @@ def test_appends_with_earlier_timestamps_do_not_read_the_time_index_each_time(
     folder.close()
     again = open_log(DataFolder(str(tmp_path)))
     found = again.first_batch_not_before(1_000)
-    assert found is not None and struct.unpack_from(">q", found)[0] == 0
+    assert found is not None
+    assert struct.unpack_from(">q", found)[0] == 0
