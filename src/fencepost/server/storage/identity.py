@@ -36,6 +36,8 @@ def current_boot() -> str | None:
 def make_folder(path: str) -> None:
     try:
         os.makedirs(path, exist_ok=True)
+    except FileExistsError as error:
+        raise DataFolderUnusable(f"{path} is a file and not a data folder", "choose a folder with --data") from error
     except OSError as error:
         raise DataFolderUnusable(
             f"the data folder {path} cannot be made: {error.strerror}",
