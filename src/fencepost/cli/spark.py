@@ -89,16 +89,23 @@ def check(
 
     try:
         from fencepost.spark.preflight.run import check as check_pipeline
+        from fencepost.spark.settings import parse_sink_settings
     except ModuleNotFoundError as e:
         raise Failure(f"`fencepost spark check` needs {e.name}, which is not installed", INSTALL) from None
     settings: dict[str, object] = dict(cluster.settings())
     settings |= {"transactional.id": transactional_id} if transactional_id is not None else {}
     settings |= {"group.id": group_id} if group_id is not None else {}
+    if not settings.get("transactional.id"):
+        raise WrongUse(
+            "transactional.id is missing", "give it with --id ID: a name that this pipeline keeps over restarts"
+        )
+    try:
+        parse_sink_settings(settings)  # A start of Spark takes seconds.
+    except BadClientSetting as e:
+        raise WrongUse(*with_hint(str(e), "the settings are those of the sink")) from None
     session = None if no_spark else _start_session(master, confs)
     try:
         report = check_pipeline(session, settings, topics=topics, source_topics=sources, token=token)
-    except BadClientSetting as e:
-        raise WrongUse(*with_hint(str(e), "the settings are those of the sink")) from None
     finally:
         if session is not None:
             session.stop()
