@@ -177,7 +177,7 @@ def test_a_partition_that_is_not_there_is_said(
     page: Page, page_troubles: list[str], workbench: Workbench, topic: str
 ) -> None:
     page.goto(workbench.url(f"/partition/{topic}/7"))
-    expect(page.get_by_role("alert")).to_contain_text("the topic has 1 partitions")
+    expect(page.get_by_role("alert")).to_contain_text("the topic has 1 partition")
     expect(page.get_by_role("status")).to_have_text("✖ not found")
     expect(page.get_by_role("heading", name=f"Partition {topic}-7")).to_be_visible()
     assert barriers(page) == []

@@ -104,7 +104,7 @@ def test_the_first_user_is_added_before_the_broker_starts_and_adds_the_others(
         # A running broker keeps its document to itself.
         refused = run("user", "add", "eve", "--data", str(data), "--password-file", str(secret))
         assert refused.returncode == 1
-        assert "hint: " in refused.stderr
+        assert "hint: stop that broker, or name it with --bootstrap instead of --data" in refused.stderr
     again = run("user", "delete", "bob", "--data", str(data), "--yes")
     assert (again.returncode, again.stderr.splitlines()[0]) == (1, "error: there is no user bob")
 
@@ -150,3 +150,20 @@ def test_a_folder_with_logs_and_without_a_document_gets_no_user(tmp_path: Path, 
     done = run("user", "add", "bob", "--data", str(tmp_path / "data"), "--password-file", str(secret))
     assert done.returncode == 1
     assert "has files (orders-0 ...), but not the document of a cluster" in done.stderr
+
+
+def test_a_folder_and_a_cluster_together_are_refused(
+    tmp_path: Path, secret: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    folder, cluster = ["--data", str(data)], ["--bootstrap", "127.0.0.1:1"]
+    for words in (["add", "bob", "--password-file", str(secret)], ["list"], ["delete", "bob", "--yes"]):
+        refused = run("user", *words, *folder, *cluster)
+        assert (refused.returncode, refused.stderr.splitlines()[0]) == (
+            2,
+            f"error: both --data {data} and --bootstrap 127.0.0.1:1",
+        )
+    assert not data.exists()
+    # A cluster that is exported for all commands is no choice.
+    monkeypatch.setenv("FENCEPOST_BOOTSTRAP", "127.0.0.1:1")
+    assert run("user", "add", "bob", "--password-file", str(secret), *folder).returncode == 0

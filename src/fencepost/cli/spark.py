@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.groups import HelpfulGroup
 from fencepost.cli.options import ClusterOptions, Unanswered, as_json_option, cluster_options, with_hint
 from fencepost.cli.streams import say
+from fencepost.interrupts import EndsAtOnce
 
 if TYPE_CHECKING:
     from fencepost.cli.output import Block
@@ -89,19 +91,29 @@ def check(
 
     try:
         from fencepost.spark.preflight.run import check as check_pipeline
+        from fencepost.spark.settings import parse_sink_settings
     except ModuleNotFoundError as e:
         raise Failure(f"`fencepost spark check` needs {e.name}, which is not installed", INSTALL) from None
     settings: dict[str, object] = dict(cluster.settings())
     settings |= {"transactional.id": transactional_id} if transactional_id is not None else {}
     settings |= {"group.id": group_id} if group_id is not None else {}
-    session = None if no_spark else _start_session(master, confs)
+    if not settings.get("transactional.id"):
+        raise WrongUse(
+            "transactional.id is missing", "give it with --id ID: a name that this pipeline keeps over restarts"
+        )
     try:
-        report = check_pipeline(session, settings, topics=topics, source_topics=sources, token=token)
+        parse_sink_settings(settings)  # A start of Spark takes seconds.
     except BadClientSetting as e:
         raise WrongUse(*with_hint(str(e), "the settings are those of the sink")) from None
-    finally:
-        if session is not None:
-            session.stop()
+    # A KeyboardInterrupt would make PySpark remove a folder that its JVM needs to start, and the JVM would stay.
+    # If this process just ends, the JVM sees the end of its input and ends too.
+    with EndsAtOnce():
+        session = None if no_spark else _start_session(master, confs)
+        try:
+            report = check_pipeline(session, settings, topics=topics, source_topics=sources, token=token)
+        finally:
+            if session is not None:
+                session.stop()
     write(report, _report, as_json)
     if not report.is_ok:
         if len(report.findings) == 1:
@@ -127,10 +139,14 @@ def _start_session(master: str | None, confs: tuple[str, ...]) -> Any:
         if not equals:
             raise WrongUse(f"--conf {pair} is not a setting", "write name=value, as for spark-submit")
         builder = builder.config(name, value)
+    at_ctrl_c = signal.getsignal(signal.SIGINT)
     try:
         return configure(builder).getOrCreate()
     except Exception as e:
         raise Failure(f"no Spark session can be started: {e}", "check --master and --conf, and JAVA_HOME") from None
+    finally:
+        # PySpark's own handler asks the JVM something in the middle of another question, which breaks the connection.
+        signal.signal(signal.SIGINT, at_ctrl_c)
 
 
 def _report(report: CheckReport) -> Iterator[Block]:

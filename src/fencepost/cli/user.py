@@ -79,6 +79,7 @@ def add(
         fencepost user add alice --data ./brew-data
         fencepost user add alice --password-file secret.txt --bootstrap localhost:9092
     """
+    _refuse_both(data, cluster)
     password = _password(password_file)
     chosen = mechanisms or MECHANISMS
     if data is not None:
@@ -110,6 +111,7 @@ def list_(data: str | None, cluster: ClusterOptions, as_json: bool) -> None:
     from fencepost.cli.output import write
     from fencepost.diagnose.users import diagnose_users
 
+    _refuse_both(data, cluster)
     document = diagnose_users(_users(data, cluster))
     write(document, _list, as_json)
     if not document.users:
@@ -132,6 +134,7 @@ def delete(name: str, mechanisms: tuple[str, ...], yes: bool, data: str | None, 
         fencepost user delete alice --bootstrap localhost:9092
         fencepost user delete alice --mechanism SCRAM-SHA-256 --yes
     """
+    _refuse_both(data, cluster)
     known = _users(data, cluster).get(name, {})
     chosen = tuple(mechanism for mechanism in mechanisms or MECHANISMS if mechanism in known)
     if not chosen:
@@ -152,6 +155,15 @@ def delete(name: str, mechanisms: tuple[str, ...], yes: bool, data: str | None, 
     say(f"user {name} can no longer log in by {' and '.join(chosen)}")
 
 
+def _refuse_both(data: str | None, cluster: ClusterOptions) -> None:
+    """A cluster that is exported for all commands is no choice: then the folder counts."""
+    if data is not None and cluster.bootstrap is not None and not cluster.is_exported:
+        raise WrongUse(
+            f"both --data {data} and --bootstrap {cluster.bootstrap}",
+            "choose one of them: --data for a broker that does not run, --bootstrap for one that does",
+        )
+
+
 def _users(data: str | None, cluster: ClusterOptions) -> dict[str, dict[str, int]]:
     if data is not None:
         from fencepost.server.stopped_users import users_in
@@ -168,11 +180,14 @@ def _users(data: str | None, cluster: ClusterOptions) -> dict[str, dict[str, int
 def _folder(data: str) -> Iterator[None]:
     """Errors of a data folder become failures of the command."""
     from fencepost.server.startup import explain
+    from fencepost.server.storage.identity import DataFolderInUse
 
     if not data.strip():
         raise WrongUse("--data is empty", "name the data folder of the broker, for example --data ./brew-data")
     try:
         yield
+    except DataFolderInUse as error:
+        raise Failure(error.problem, "stop that broker, or name it with --bootstrap instead of --data") from None
     except Exception as error:
         reason = explain(error, data)
         if reason is None:

@@ -191,12 +191,10 @@ class KafkaClient:
 
     def leader(self, topic: str, partition: int, fresh: bool = False) -> BrokerConnection:
         info = self.topic(topic, fresh)
-        if not 0 <= partition < len(info.leaders):
-            raise BrokerError(
-                errors.UNKNOWN_TOPIC_OR_PARTITION,
-                f"{topic}-{partition}",
-                f"the topic has {len(info.leaders)} partitions",
-            )
+        count = len(info.leaders)
+        if not 0 <= partition < count:
+            there = "1 partition" if count == 1 else f"{count} partitions"
+            raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}", f"the topic has {there}")
         if info.leaders[partition] < 0:
             raise BrokerError(errors.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
         return self.broker(info.leaders[partition])

@@ -39,6 +39,8 @@ def test_a_second_broker_on_the_folder_is_refused_with_the_pid_of_the_first(tmp_
 
 def test_a_folder_that_cannot_be_made_is_refused_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
+    with pytest.raises(DataFolderUnusable, match="is a file and not a data folder\n\nhint: "):
+        DataFolder(str(tmp_path / "file"))
     with pytest.raises(DataFolderUnusable, match="cannot be made: Not a directory\n\nhint: "):
         DataFolder(str(tmp_path / "file" / "data"))
 

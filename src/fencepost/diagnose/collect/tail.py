@@ -26,6 +26,7 @@ from fencepost.diagnose.collect.reading import PAUSE_S, TopicReader, sound_batch
 from fencepost.diagnose.tail.documents import EndedOffsets, ReadMarker, ReadRecord, Remark, TailEvent, marker_fate
 from fencepost.diagnose.tail.outcomes import AbortedSince, Fate, LogBatch, MarkerIndex, OpenTracker, decide_fates
 from fencepost.diagnose.tail.starting import Start, StartKind, start_offset
+from fencepost.diagnose.words import counted
 from fencepost.protocol import errors
 from fencepost.protocol.batch import Buffer
 from fencepost.protocol.records import iter_records
@@ -51,9 +52,8 @@ class TopicTail:
         self._reader = TopicReader(client, topic)
         count = len(self._reader.topic.leaders)
         if partition is not None and partition >= count:
-            raise BrokerError(
-                errors.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}", f"the topic has {count} partitions"
-            )
+            there = counted(count, "partition")
+            raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}", f"the topic has {there}")
         numbers = range(count) if partition is None else [partition]
         self.partitions = [NamedPartition(topic, number) for number in numbers]
         self._names = TransactionalIds(client)

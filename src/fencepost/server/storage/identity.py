@@ -23,6 +23,10 @@ class DataFolderUnusable(Exception):
         self.hint = hint
 
 
+class DataFolderInUse(DataFolderUnusable):
+    """A broker runs on this folder."""
+
+
 def current_boot() -> str | None:
     """The id of this boot; None if the kernel does not have one, and then every start counts as a new boot."""
     content = read_file("/proc/sys/kernel/random/boot_id")
@@ -32,6 +36,8 @@ def current_boot() -> str | None:
 def make_folder(path: str) -> None:
     try:
         os.makedirs(path, exist_ok=True)
+    except FileExistsError as error:
+        raise DataFolderUnusable(f"{path} is a file and not a data folder", "choose a folder with --data") from error
     except OSError as error:
         raise DataFolderUnusable(
             f"the data folder {path} cannot be made: {error.strerror}",
@@ -54,7 +60,7 @@ def take_lock(folder: str) -> int:
     except OSError as error:
         pid = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(fd)
-        raise DataFolderUnusable(
+        raise DataFolderInUse(
             f"the data folder {folder} is in use by process {pid}",
             "stop that broker, or give this one another folder with --data",
         ) from error

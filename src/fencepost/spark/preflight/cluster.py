@@ -75,7 +75,8 @@ def _check_topic(client: KafkaClient, topic: str) -> Checked | None:
     """None: the cluster does not say, because a permission is missing."""
     subject = f"topic {topic}"
     try:
-        return Checked(subject, OK, f"{len(client.topic(topic, fresh=True).leaders)} partitions")
+        count = len(client.topic(topic, fresh=True).leaders)
+        return Checked(subject, OK, "1 partition" if count == 1 else f"{count} partitions")
     except BrokerError as e:
         if e.code in DENIED:
             return None
