@@ -57,7 +57,7 @@ def _change(data: str, change: Callable[[Users], Users]) -> None:
         found = read_file(path)
         before = _first_document(data) if found is None else decode_metadata(found)
         after = before._replace(users=change(before.users))
-        replace_file(path, encode_metadata(after), durable=True)
+        replace_file(path, encode_metadata(after), durable=True, is_private=True)
 
 
 @contextmanager

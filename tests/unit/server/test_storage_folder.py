@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,16 @@ def test_a_second_broker_on_the_folder_is_refused_with_the_pid_of_the_first(tmp_
     )
     folder.close()
     DataFolder(str(tmp_path)).close()
+
+
+def test_only_the_owner_may_read_the_document_which_has_the_keys_of_users(tmp_path: Path) -> None:
+    document = tmp_path / "fencepost.metadata"
+    left_by_a_crash = tmp_path / "fencepost.metadata.tmp"
+    left_by_a_crash.touch(mode=0o644)
+    folder = DataFolder(str(tmp_path))
+    folder.save_metadata(b"{}")
+    folder.close()
+    assert stat.S_IMODE(document.stat().st_mode) == 0o600
 
 
 def test_a_folder_that_cannot_be_made_is_refused_with_a_hint(tmp_path: Path) -> None:

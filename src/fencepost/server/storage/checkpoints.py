@@ -14,8 +14,12 @@ START_OFFSETS_NAME = "log-start-offset-checkpoint"
 CLEAN_OFFSETS_NAME = "cleaner-offset-checkpoint"
 
 
-def replace_file(path: str, content: bytes, durable: bool, before: Callable[[], None] | None = None) -> None:
+def replace_file(
+    path: str, content: bytes, durable: bool, before: Callable[[], None] | None = None, is_private: bool = False
+) -> None:
     """Replace the content atomically, also with regard to crashes. `before` is called before the rename.
+
+    Only its owner may read a private file.
 
     Raises OSError, and then the old content is still there, unless the sync of the directory failed.
     """
@@ -24,7 +28,7 @@ def replace_file(path: str, content: bytes, durable: bool, before: Callable[[], 
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if durable else -1
     try:
         try:
-            _write_file(temporary, content, durable)
+            _write_file(temporary, content, durable, is_private)
             if before is not None:
                 before()
             os.rename(temporary, path)
@@ -39,9 +43,11 @@ def replace_file(path: str, content: bytes, durable: bool, before: Callable[[], 
             os.close(directory)
 
 
-def _write_file(path: str, content: bytes, durable: bool) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+def _write_file(path: str, content: bytes, durable: bool, is_private: bool) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600 if is_private else 0o644)
     try:
+        if is_private:
+            os.fchmod(fd, 0o600)  # A crash may have left the file.
         written = 0
         while written < len(content):
             written += os.write(fd, content[written:])

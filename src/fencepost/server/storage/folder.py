@@ -272,7 +272,9 @@ class DataFolder:
     def save_metadata(self, document: bytes) -> None:
         try:
             at_half = partial(self._open_files.at, "metadata.save")
-            replace_file(f"{self.path}/{METADATA_NAME}", document, durable=True, before=at_half)
+            path = f"{self.path}/{METADATA_NAME}"
+            # It has the keys of users who log in by SCRAM.
+            replace_file(path, document, durable=True, before=at_half, is_private=True)
         except OSError as error:
             raise StorageFailed(str(error)) from error
 
