@@ -196,9 +196,11 @@ class Watch:
                 await asyncio.wait_for(subject.soon.wait(), pause_s)
 
     def _lose(self, subject: _Subject, error: Exception) -> None:
-        """There is no document, for this reason."""
+        """There is no document, for this reason, which is said once."""
         subject.compared = subject.document = None
-        subject.publish(self._event_of(error))
+        event = self._event_of(error)
+        if event != subject.latest:
+            subject.publish(event)
 
     async def _doubt(self, asked: asyncio.Future[Document], is_away: Callable[[ClientError], None]) -> None:
         """Say that the cluster is away while a question waits for it in vain. A slow answer is no reason."""

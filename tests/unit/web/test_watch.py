@@ -87,6 +87,28 @@ def test_browsers_that_follow_the_same_address_share_a_question_and_the_last_one
     assert run(test) == []
 
 
+def test_a_problem_that_stays_is_said_once() -> None:
+    state = {"is_there": False}
+    asked = threading.Semaphore(0)
+
+    def ask() -> Mapping[str, Any]:
+        asked.release()
+        if not state["is_there"]:
+            raise SubjectNotFound("there is no transactional id orders")
+        return state
+
+    async def test(watch: Watch) -> None:
+        events = watch.follow(page(ask), {}, {})
+        assert (await first(events)).name == "problem"
+        for _ in range(4):
+            await asyncio.to_thread(asked.acquire)
+        state["is_there"] = True
+        assert (await first(events)).name == "document"
+        await events.aclose()  # type: ignore[attr-defined]
+
+    assert run(test) == []
+
+
 def test_an_error_is_an_event_and_the_page_goes_on_after_it() -> None:
     state: list[Exception | None] = [SubjectNotFound("there is no transactional id orders")]
 
