@@ -39,6 +39,7 @@ PASSING = {
     errors.UNKNOWN_TOPIC_OR_PARTITION,
     errors.NOT_LEADER_OR_FOLLOWER,
     errors.LEADER_NOT_AVAILABLE,
+    errors.NOT_ENOUGH_REPLICAS,  # Apache Kafka: the leader could not ask the coordinator yet.
 }
 _INT32 = struct.Struct(">i")
 
