@@ -44,7 +44,7 @@ def machine() -> dict[str, str]:
         "processor": _processor(),
         "cores": str(os.cpu_count()),
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "Python": platform.python_version(),
         "client": f"confluent-kafka {version()}, librdkafka {libversion()[0]}",
         "Apache Kafka": KAFKA_VERSION,
