@@ -59,9 +59,10 @@ def _os_on(disk: Disk) -> SimpleNamespace:
     return SimpleNamespace(
         **OPEN_FLAGS,
         close=files.close, dup=files.dup, fdatasync=files.fsync, fstat=files.fstat, fsync=files.fsync,
-        ftruncate=files.ftruncate, getpid=lambda: 1, listdir=paths.listdir, makedirs=paths.makedirs,
-        mkdir=paths.mkdir, open=files.open, pread=files.pread, pwrite=files.pwrite, rename=paths.rename,
-        scandir=paths.scandir, stat=paths.stat, truncate=paths.truncate, unlink=paths.unlink, write=files.write,
+        fchmod=lambda fd, mode: None, ftruncate=files.ftruncate, getpid=lambda: 1, listdir=paths.listdir,
+        makedirs=paths.makedirs, mkdir=paths.mkdir, open=files.open, pread=files.pread, pwrite=files.pwrite,
+        rename=paths.rename, scandir=paths.scandir, stat=paths.stat, truncate=paths.truncate,
+        unlink=paths.unlink, write=files.write,
         path=SimpleNamespace(abspath=str, basename=os.path.basename, dirname=os.path.dirname, exists=paths.exists),
     )  # fmt: skip
 
