@@ -197,7 +197,7 @@ def test_an_empty_partition_has_an_empty_strip(client: KafkaClient, topic: str) 
 
 
 def test_a_partition_that_is_not_there_is_named(client: KafkaClient, topic: str) -> None:
-    with pytest.raises(BrokerError, match="the topic has 1 partitions"):
+    with pytest.raises(BrokerError, match="the topic has 1 partition"):
         collect_strip(client, NamedPartition(topic, 7), LATEST, Side.BEFORE, 10)
     with pytest.raises(BrokerError, match="it does not exist"):
         collect_strip(client, NamedPartition(f"{topic}x", 0), LATEST, Side.BEFORE, 10)

@@ -180,7 +180,7 @@ def test_an_unknown_topic_or_partition_is_named(run: Run, topic: str) -> None:
     assert f"hint: did you mean {topic}?" in unknown.err
     beyond = run("tail", f"{topic}:7")
     assert beyond.exit_code == 1
-    assert "the topic has 1 partitions" in beyond.err
+    assert "the topic has 1 partition" in beyond.err
 
 
 def test_a_damaged_batch_is_named_with_both_checksums_and_not_shown(
