@@ -10,6 +10,7 @@ import pytest
 from fencepost.broker.api import APIS
 from fencepost.broker.internal_topics import OFFSETS_TOPIC, TXN_TOPIC
 from fencepost.broker.leaders import NO_LEADER, spread
+from fencepost.broker.peers import Answered
 from fencepost.protocol import errors
 from fencepost.protocol.batch import encode_batch
 from fencepost.protocol.messages import (
@@ -43,6 +44,7 @@ from fencepost.protocol.messages import (
     SyncGroupRequest,
     TxnOffsetCommitRequest,
     WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 from fencepost.protocol.schema import NO_UUID, Message
 from tests.memory_storage import after_kill
@@ -50,6 +52,9 @@ from tests.pure_nodes import PureNodes
 from tests.pure_producer import PureProducer, produce_error
 
 PARTITIONS = range(6)
+MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
+MarkerTopic = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+MarkerPartition = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
 
 
 @pytest.fixture
@@ -376,6 +381,45 @@ def test_a_commit_waits_for_a_leader_that_cannot_be_reached(nodes: PureNodes) ->
     ended = {index: lso == end for index in PARTITIONS for lso, end in [committed(nodes, "orders", index)]}
     assert ended == {index: nodes.leader("orders", index) == producer.coordinator for index in PARTITIONS}
     nodes.network.is_plugged = True
+    nodes.advance(200)
+    assert ending.response is not None
+    assert ending.response.error_code == errors.NONE
+    assert all(lso == end for lso, end in (committed(nodes, "orders", index) for index in PARTITIONS))
+
+
+def test_a_marker_that_is_refused_with_an_unexpected_error_is_sent_again(nodes: PureNodes) -> None:
+    """Only a later epoch of the producer means that the transaction has ended on a partition."""
+    producer = PureProducer(nodes, "t1")
+    assert [producer.produce("orders", index) for index in PARTITIONS] == ["NONE"] * 6
+    refused: list[Message] = []
+    deliver = nodes.network.send
+
+    def refuse(source: int, target: int, request: Message, version: int, then: Answered) -> None:
+        if not isinstance(request, WriteTxnMarkersRequest):
+            deliver(source, target, request, version, then)
+            return
+        refused.append(request)
+        results = [
+            MarkerResult(
+                marker.producer_id,
+                [
+                    MarkerTopic(
+                        topic.name,
+                        [MarkerPartition(i, errors.UNKNOWN_SERVER_ERROR) for i in topic.partition_indexes],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+        nodes.network.under_way.append(lambda: then(WriteTxnMarkersResponse(results), nodes.now_ms))
+
+    nodes.network.send = refuse  # type: ignore[method-assign]
+    ending = producer.send_end()
+    nodes.advance(1000)
+    assert len(refused) > 2
+    assert ending.response is None
+    nodes.network.send = deliver  # type: ignore[method-assign]
     nodes.advance(200)
     assert ending.response is not None
     assert ending.response.error_code == errors.NONE

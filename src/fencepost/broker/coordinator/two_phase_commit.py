@@ -36,18 +36,10 @@ if TYPE_CHECKING:
 
 RETRY_MS = 100
 NO_COORDINATOR_EPOCH = 0  # Of a marker that no coordinator decided.
-# The leader could not write the marker now, another node leads the partition meanwhile, or a later coordinator has
-# written to it: that one ends the transaction, and this one will be told so. Any other error means that the partition
-# has seen a later epoch of the producer, so the transaction has ended there.
-_TRIED_AGAIN = frozenset(
-    {
-        errors.KAFKA_STORAGE_ERROR,
-        errors.NOT_LEADER_OR_FOLLOWER,
-        errors.UNKNOWN_TOPIC_OR_PARTITION,
-        errors.NETWORK_EXCEPTION,
-        errors.TRANSACTION_COORDINATOR_FENCED,
-    }
-)
+# The transaction has ended on the partition: the marker is written, or a later epoch of the producer was seen there.
+# After any other error the marker is sent again: the leader could not write it, another node leads the partition, or a
+# later coordinator has written to it. That one ends the transaction, and this one will be told so.
+_ENDED_THERE = frozenset({errors.NONE, errors.INVALID_PRODUCER_EPOCH})
 
 Then = Callable[[int], None]  # Receives an error code; NONE is success.
 
@@ -140,7 +132,7 @@ class TwoPhaseCommit:
                 prepared.transactional_id,
                 shard,
             )
-            if error in _TRIED_AGAIN:
+            if error not in _ENDED_THERE:
                 unwritten[topic, index] = error
                 continue
             self._cluster.reach("txn.marker.after")
@@ -160,7 +152,7 @@ class TwoPhaseCommit:
         if shard.is_closed:
             self._leave(then)
             return
-        unwritten = [where for where, error in results.items() if error in _TRIED_AGAIN]
+        unwritten = [where for where, error in results.items() if error not in _ENDED_THERE]
         if unwritten:
             self._cluster.timers.at(
                 now_ms + RETRY_MS, lambda at_ms: self.write_markers(shard, prepared, unwritten, at_ms, then)
