@@ -8,6 +8,12 @@ import resource
 RESERVED_FILES = 640
 
 
+def share_of_open_files(part: int, most: int) -> int:
+    """One `part`-th of the files that this process may have open, `most` at most."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if soft == resource.RLIM_INFINITY else min(most, soft // part)
+
+
 def room_for_connections(wanted: int) -> int:
     """Raise the limit for `wanted` connections and some files; return how many connections it allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import cast
 
 from fencepost.machines.log.interface import Log, LogConfig, LogTailUnknown, StorageFailed
+from fencepost.open_files import share_of_open_files
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.server.storage.begun_logs import BegunLogs
 from fencepost.server.storage.checkpointing import Checkpointing
@@ -94,7 +94,8 @@ class DataFolder:
         self._stop = stop
         self._report = report
         self._logs_in = logs_in
-        self._open_files = OpenFiles(max_open_segments or _open_segments_limit(), pwrite, at)
+        most_open = max_open_segments or max(16, share_of_open_files(8, most=MAX_OPEN_SEGMENTS))
+        self._open_files = OpenFiles(most_open, pwrite, at)
         self._disk = FolderSync(self.path)
         self._syncs = GroupSync(self.path, self._open_files, self._disk, defer, stop)
         self._logs: dict[str, FileLog] = {}
@@ -374,8 +375,3 @@ class DataFolder:
         self._is_closed = True
         self._checkpoints.close()
         self._deletion.close()
-
-
-def _open_segments_limit() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_OPEN_SEGMENTS if soft == resource.RLIM_INFINITY else max(16, min(MAX_OPEN_SEGMENTS, soft // 8))

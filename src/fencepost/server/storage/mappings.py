@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import mmap
 import os
-import resource
 from weakref import WeakSet
 
+from fencepost.open_files import share_of_open_files
 from fencepost.protocol.batch import Part
 
 # A smaller read is copied: mapping costs five system calls, and a page fault for every 64 KiB.
@@ -26,8 +26,7 @@ class Mappings:
 
     def __init__(self) -> None:
         self._living: WeakSet[mmap.mmap] = WeakSet()
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._limit = MOST_MAPPINGS if soft == resource.RLIM_INFINITY else min(MOST_MAPPINGS, soft // 16)
+        self._limit = share_of_open_files(16, most=MOST_MAPPINGS)
 
     def __len__(self) -> int:
         return len(self._living)
