@@ -173,7 +173,7 @@ def follow_recipe(cluster: WatchedCluster, params: Params, given: Given) -> Docu
     code = given.get("code")
     recipe = RECIPES.get(code) if isinstance(code, int) else None
     if recipe is None:
-        raise PageRefused(f"there is no recipe for error {code!r}")
+        raise PageRefused(f"there is no recipe for error {code!r}\n\nhint: the page lists the errors that have one")
     clicked = [_clicked(playground, click) for click in (Click("reset"), *recipe.clicks)]
     return {"clicked": clicked[-1], "text": ""}
 

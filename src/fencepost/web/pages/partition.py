@@ -56,7 +56,7 @@ def ask(cluster: WatchedCluster, params: Params, query: Mapping[str, str]) -> di
 def _partition(params: Params) -> int:
     number = whole_number(params["partition"], MOST_PARTITION)
     if number is None:
-        raise SubjectNotFound(f"{params['partition']} is no partition: it is a number, from 0 on")
+        raise SubjectNotFound(f"{params['partition']} is no partition\n\nhint: a partition is a number, from 0 on")
     return number
 
 
@@ -82,7 +82,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
         return None
     number = whole_number(text, MOST_NUMBER)
     if number is None:
-        raise PageRefused(f"{name}={text} is no number from 0 to {MOST_NUMBER}")
+        raise PageRefused(f"{name}={text} is no number\n\nhint: a number from 0 to {MOST_NUMBER}")
     return number
 
 
@@ -92,7 +92,7 @@ def _time_ms(text: str) -> int:
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         return max(round(moment.timestamp() * 1000), 0)
     except (ValueError, OverflowError):
-        raise PageRefused(f"time={text} is no time: write it as 2026-03-01T12:00:00Z") from None
+        raise PageRefused(f"time={text} is no time\n\nhint: write it as 2026-03-01T12:00:00Z") from None
 
 
 def partition_document(window: LogWindow, wanted: WindowQuery, decode: Decode = records_of) -> dict[str, Any]:

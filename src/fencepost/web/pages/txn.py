@@ -105,7 +105,7 @@ def _settled(client: KafkaClient, transactional_id: str, must_be_open: bool) -> 
     # InitProducerId creates an id that does not exist.
     found = collect_settled(client, transactional_id)
     if found is None:
-        raise SubjectNotFound(f"no coordinator knows `{transactional_id}`")
+        raise SubjectNotFound(f"no coordinator knows `{transactional_id}`\n\nhint: /txns lists the ids of the cluster")
     refusal = why_not_fence(found, must_be_open)
     if refusal is not None:
         raise PageRefused(refusal)
@@ -171,7 +171,8 @@ def _hanging_on(client: KafkaClient, body: Mapping[str, Any]) -> tuple[NamedPart
     if not found:
         unknown = f": {report.problems[0]}" if report.problems else ""
         raise PageRefused(
-            f"producer {producer_id} has no hanging transaction on {where} from offset {start_offset}{unknown}"
+            f"producer {producer_id} has no hanging transaction on {where} from offset {start_offset}{unknown}\n\n"
+            "hint: nothing was done; it may have ended meanwhile, so look again"
         )
     return where, found
 

@@ -13,14 +13,15 @@ from fencepost.diagnose.snapshot import TxnsSnapshot, is_open
 from fencepost.diagnose.txns import Filters, age_of, diagnose_txns
 from fencepost.machines.txn.states import BY_KAFKA_NAME
 from fencepost.web.cluster import WatchedCluster
-from fencepost.web.page import Page, Params
+from fencepost.web.page import Page, PageRefused, Params
 from fencepost.web.paging import is_found, shown
 
 OPEN = "open"
+STATES = (OPEN, *BY_KAFKA_NAME)
 
 
 def txns_document(snapshot: TxnsSnapshot, query: Mapping[str, str]) -> dict[str, Any]:
-    search, state = query.get("search", ""), query.get("state", "")
+    search, state = query.get("search", ""), _state(query.get("state", ""))
     found = [
         txn
         for txn in sorted(snapshot.listed)
@@ -36,10 +37,16 @@ def txns_document(snapshot: TxnsSnapshot, query: Mapping[str, str]) -> dict[str,
         **page.document(),
         "search": search,
         "state": state,
-        "states": [OPEN, *BY_KAFKA_NAME],
+        "states": STATES,
         "id_count": len(snapshot.listed),
         "problems": list(snapshot.problems),
     }
+
+
+def _state(asked: str) -> str:
+    if asked and asked not in STATES:
+        raise PageRefused(f"state={asked} is no state of a transaction\n\nhint: one of {', '.join(STATES)}")
+    return asked
 
 
 def _is_in(txn: ListedTxn, state: str) -> bool:

@@ -11,6 +11,7 @@ from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.overview import SHOWN, OverviewSnapshot
 from fencepost.diagnose.rates import EndCount, Rates
 from fencepost.diagnose.snapshot import HangingSnapshot, LsoSnapshot, TxnsSnapshot
+from fencepost.web.page import PageRefused
 from fencepost.web.pages.overview import overview_document
 from fencepost.web.pages.topics import topics_document
 from fencepost.web.pages.txns import txns_document
@@ -124,6 +125,11 @@ def test_the_list_is_searched_and_ordered(query: dict[str, str], found: list[str
     document = txns_document(txns_snapshot(), query)
     assert [row["transactional_id"] for row in document["rows"]] == found
     assert document["id_count"] == 5
+
+
+def test_a_state_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(PageRefused, match=r"(?s)state=bogus .*hint: one of open, .*CompleteCommit"):
+        txns_document(txns_snapshot(), {"state": "bogus"})
 
 
 def test_partitions_are_searched_and_ordered() -> None:
