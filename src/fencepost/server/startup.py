@@ -83,6 +83,11 @@ def _settings_of_file(file: str | None) -> Iterator[tuple[str, str, str]]:
         raise BadSetting(
             f"cannot read the settings in {file}: {reason}\n\nhint: --config names a file with one name=value per line"
         ) from None
+    if text.lstrip().startswith(("{", "[", "<")):
+        raise BadSetting(
+            f"the settings in {file} look like JSON or XML\n\n"
+            "hint: write one name=value per line, for example transaction.max.timeout.ms=60000"
+        )
     for line, name, value in read_properties(text):
         yield f"{file} line {line}", name, value.strip()
 

@@ -78,6 +78,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
         load_config(str(file), [])
 
 
+def test_a_file_in_json_is_refused_with_the_right_format(tmp_path: Path) -> None:
+    file = tmp_path / "broker.json"
+    file.write_text('{"transaction.max.timeout.ms": 60000}')
+    with pytest.raises(BadSetting, match=r"(?s)broker\.json look like JSON.*hint: write one name=value per line"):
+        load_config(str(file), [])
+
+
 def test_a_folder_of_a_later_version_is_refused_with_both_versions() -> None:
     document = json.dumps({"version": 2, "written_by": "9.9.9"}).encode()
     with pytest.raises(DocumentTooNew) as refused:
