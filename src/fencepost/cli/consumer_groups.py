@@ -51,9 +51,9 @@ def list_(waiting: bool, every_ms: int | None, cluster: ClusterOptions, as_json:
         fencepost group list --bootstrap localhost:9092
         fencepost group list --waiting --watch
     """
+    from fencepost.counting import counted
     from fencepost.diagnose.collect.groups import collect_groups
     from fencepost.diagnose.groups import diagnose_groups
-    from fencepost.diagnose.words import counted
 
     with cluster.connect() as client:
         found = show(lambda: diagnose_groups(collect_groups(client), waiting), list_text, as_json, every_ms)

@@ -47,9 +47,9 @@ def doctor(max_age_ms: int, cluster: ClusterOptions, as_json: bool) -> None:
     from fencepost.cli.output import write
     from fencepost.cli.progress import patient_bar
     from fencepost.cli.txn.showing import require_answers
+    from fencepost.counting import counted
     from fencepost.diagnose.collect.doctor import collect_doctor
     from fencepost.diagnose.doctor.report import diagnose_doctor
-    from fencepost.diagnose.words import counted
 
     with cluster.connect() as client, patient_bar("reading __transaction_state") as progress:
         document = cluster.pasteable(diagnose_doctor(collect_doctor(client, progress, max_age_ms), max_age_ms))
@@ -67,7 +67,7 @@ def doctor(max_age_ms: int, cluster: ClusterOptions, as_json: bool) -> None:
 
 
 def _looked_at(document: DoctorReport) -> str:
-    from fencepost.diagnose.words import counted
+    from fencepost.counting import counted
 
     return ", ".join(
         (

@@ -112,7 +112,7 @@ def check(data: str, as_json: bool) -> None:
         fencepost salvage check --data ./brew-data-copy
     """
     from fencepost.cli.output import write
-    from fencepost.diagnose.words import counted
+    from fencepost.counting import counted
     from fencepost.server.startup import explain
     from fencepost.server.storage.checking import check_folder
 
@@ -438,7 +438,7 @@ def _show(document: ContentReport) -> Iterator[Block]:
 
 def _restored(document: RestoreReport) -> Iterator[Block]:
     from fencepost.cli.output import Paragraph
-    from fencepost.diagnose.words import counted
+    from fencepost.counting import counted
 
     were = "was" if document.records == 1 else "were"
     written = counted(document.records, "record")

@@ -16,7 +16,7 @@ from fencepost.cli.errors import Failure, WrongUse
 from fencepost.cli.options import ClusterOptions, Unanswered, cluster_options, with_hint
 from fencepost.cli.streams import say
 from fencepost.cli.tap_certificate import certificate_options
-from fencepost.diagnose.words import counted
+from fencepost.counting import counted
 
 if TYPE_CHECKING:
     from fencepost.faults.fault import Fault

@@ -211,8 +211,9 @@ def delete(names: tuple[str, ...], if_exists: bool, yes: bool, cluster: ClusterO
         fencepost topic delete orders payments --if-exists --yes
     """
     from fencepost.client.admin.topics import delete_topic, describe_layouts
+    from fencepost.counting import counted
     from fencepost.diagnose.topics import TopicChange, TopicChanges
-    from fencepost.diagnose.words import counted, listed
+    from fencepost.diagnose.words import listed
 
     wanted = list(dict.fromkeys(names))
     with cluster.connect() as client:
@@ -245,7 +246,7 @@ def unknown_topic(cluster: ClusterOptions, client: KafkaClient, name: str) -> Fa
 
 def _refusal(error: BrokerError, name: str, cluster: ClusterOptions, client: KafkaClient) -> Failure:
     """The failure of the command, with a hint for the usual mistakes."""
-    from fencepost.diagnose.words import counted
+    from fencepost.counting import counted
     from fencepost.protocol import errors
 
     hints = {
@@ -274,7 +275,7 @@ def _refusal(error: BrokerError, name: str, cluster: ClusterOptions, client: Kaf
 
 def _changes(document: TopicChanges) -> Iterator[Block]:
     from fencepost.cli.output import Paragraph
-    from fencepost.diagnose.words import counted
+    from fencepost.counting import counted
 
     lines = []
     for change in document.topics:

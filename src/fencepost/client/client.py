@@ -17,6 +17,7 @@ from fencepost.client.failures import BrokerError, ClientError, DeadlinePassed, 
 from fencepost.client.oauthbearer import TokenSource, token_source
 from fencepost.client.session import TRANSACTION_VERSION
 from fencepost.client.settings import ClientSettings, parse_settings
+from fencepost.counting import counted
 from fencepost.protocol import errors
 from fencepost.protocol.messages import FindCoordinatorRequest, MetadataRequest
 from fencepost.protocol.schema import Message
@@ -193,8 +194,8 @@ class KafkaClient:
         info = self.topic(topic, fresh)
         count = len(info.leaders)
         if not 0 <= partition < count:
-            there = "1 partition" if count == 1 else f"{count} partitions"
-            raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}", f"the topic has {there}")
+            there = f"the topic has {counted(count, 'partition')}"
+            raise BrokerError(errors.UNKNOWN_TOPIC_OR_PARTITION, f"{topic}-{partition}", there)
         if info.leaders[partition] < 0:
             raise BrokerError(errors.LEADER_NOT_AVAILABLE, f"{topic}-{partition}")
         return self.broker(info.leaders[partition])

@@ -1,4 +1,4 @@
-"""Times, numbers and lists as text."""
+"""Times, shares and lists as text."""
 
 from __future__ import annotations
 
@@ -32,11 +32,6 @@ def instant(ms: int) -> str:
     except (ValueError, OverflowError, OSError):
         return f"{ms} ms since 1970"
     return moment.strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z"
-
-
-def counted(number: int, what: str) -> str:
-    """`1 record`, `2 records`."""
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def listed(items: Iterable[object], at_most: int = SHOWN_AT_MOST) -> str:

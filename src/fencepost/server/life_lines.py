@@ -10,6 +10,7 @@ from fencepost import __version__
 from fencepost.broker.cluster import BrokerAddress, Cluster
 from fencepost.broker.config import Config, setting_of
 from fencepost.broker.listeners import PLAINTEXT, format_address
+from fencepost.counting import counted
 from fencepost.machines.txn.states import IDLE
 
 if TYPE_CHECKING:
@@ -35,19 +36,19 @@ def settings_line(config: Config) -> str:
 
 def ready_text(doors: Sequence[Door], clusters: Sequence[Cluster], took_ms: int) -> str:
     text = f"listens on {' and '.join(_addresses_of(door) for door in doors)}"
-    topics = _count(len(clusters[0].topics), "topic")
+    topics = counted(len(clusters[0].topics), "topic")
     return f"{text}; ready after {took_ms} ms with {topics} and {_open_txns(clusters)}"
 
 
 def stopped_text(data: str | None, clusters: Sequence[Cluster], connections: int, took_ms: int) -> str:
-    closed = f"{_count(connections, 'connection')} closed"
+    closed = f"{counted(connections, 'connection')} closed"
     if data is None:
         return f"stopped after {took_ms} ms: {closed}; the data was in memory and is gone"
     from fencepost.server.storage.last_stop import CLEAN_NAME
 
     if not os.path.exists(os.path.join(data, CLEAN_NAME)):
         return f"stopped after {took_ms} ms, but not cleanly: {closed}; the next start recovers the data"
-    saved = _count(sum(topic.partition_count for topic in clusters[0].topics.values()), "partition")
+    saved = counted(sum(topic.partition_count for topic in clusters[0].topics.values()), "partition")
     return f"stopped cleanly after {took_ms} ms: {closed}, {saved} saved; {_open_txns(clusters)}"
 
 
@@ -67,8 +68,4 @@ def _addresses(brokers: Sequence[BrokerAddress]) -> str:
 
 def _open_txns(clusters: Sequence[Cluster]) -> str:
     txns = (txn for cluster in clusters for txn in cluster.txns.all_txns())
-    return _count(sum(txn.state not in IDLE for txn in txns), "open transaction")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return counted(sum(txn.state not in IDLE for txn in txns), "open transaction")

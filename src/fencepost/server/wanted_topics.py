@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from fencepost.broker.cluster import Cluster
 from fencepost.broker.topic_rules import TopicRefused
+from fencepost.counting import counted
 
 
 class TopicDiffers(Exception):
@@ -25,7 +26,7 @@ def ensure_topics(cluster: Cluster, wanted: Mapping[str, int | None], now_ms: in
                     f"--topic {name}:{count}: the topic cannot be created: {e}\n\n"
                     "hint: choose another name, or another number of partitions"
                 ) from None
-            yield f"created the topic {name} with {count} partition{'' if count == 1 else 's'}"
+            yield f"created the topic {name} with {counted(count, 'partition')}"
         elif partition_count not in (None, topic.partition_count):
             raise TopicDiffers(
                 f"--topic {name}:{partition_count}: the topic exists with {topic.partition_count} partitions\n\n"

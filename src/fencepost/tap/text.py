@@ -7,6 +7,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
+from fencepost.counting import counted
 from fencepost.tap.decoding import WireEvent
 
 ARROWS = {"request": "->", "reply": "<-", "unanswered": "--"}
@@ -89,7 +90,7 @@ def _words(about: dict[str, Any], style: Style) -> Iterable[str]:
     elif about.get("partitions"):
         yield _few(about["partitions"]) + (" ..." if about.get("has_more_partitions") else "")
     if "records" in about:
-        yield f"{about['records']} record{'' if about['records'] == 1 else 's'}"
+        yield counted(about["records"], "record")
     if errors:
         yield _few([f"{where} {name}" for where, name in errors.items()])
     if "malformed" in about:

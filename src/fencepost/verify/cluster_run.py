@@ -14,6 +14,7 @@ from fencepost.client.admin.topics import create_topic, delete_topic
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.client.settings import parse_settings
+from fencepost.counting import counted
 from fencepost.faults.fault import Fault as TapFault
 from fencepost.faults.parsing import parse_line
 from fencepost.tap.proxy import Proxy
@@ -107,7 +108,7 @@ class ClusterRun:
         tap.call(tap.tap.clear_faults)
         for line, fault in self._tap_faults.items():
             if fault.hits:
-                self._note(Fault(began, NEMESIS, f"{line} ({fault.hits} times)", (now() - began) / 1e9))
+                self._note(Fault(began, NEMESIS, f"{line} ({counted(fault.hits, 'time')})", (now() - began) / 1e9))
         self.clients.stop(self.say)
 
     def _read_all(self, client: KafkaClient) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fencepost.diagnose.words import counted, duration, instant, listed, percent
+from fencepost.counting import counted
+from fencepost.diagnose.words import duration, instant, listed, percent
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from fencepost.counting import counted
 from fencepost.machines.partition.partition import Partition
 from fencepost.machines.txn.states import DEAD, EMPTY, ONGOING, PREPARE_COMMIT, PREPARED, Txn
 from fencepost.protocol import errors
@@ -56,8 +57,7 @@ def events_of(before: Txn | None, after: Txn) -> Iterator[TxnEvent]:
         for topic, index in sorted(after.partitions - known):
             yield _event(TxnEventKind.ADD, after, f"{topic}-{index}")
     elif after.state in PREPARED:
-        count = len(after.partitions)
-        about = f"{_outcome(after)}, {count} partition{'' if count == 1 else 's'} ({after.state.kafka_name})"
+        about = f"{_outcome(after)}, {counted(len(after.partitions), 'partition')} ({after.state.kafka_name})"
         yield _event(TxnEventKind.DECIDE, after, about)
     elif after.state is DEAD:
         yield _event(TxnEventKind.EXPIRE, after, "the id was idle for too long and is forgotten")

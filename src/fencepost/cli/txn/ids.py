@@ -74,9 +74,9 @@ def list_(
     from fencepost.cli.progress import patient_bar
     from fencepost.cli.txn import text
     from fencepost.client.admin.transactions import list_transactions
+    from fencepost.counting import counted
     from fencepost.diagnose.collect.transactions import collect_txns
     from fencepost.diagnose.txns import Filters, TxnList, diagnose_txns
-    from fencepost.diagnose.words import counted
 
     filters = Filters(longer_than_ms=longer_than_ms, idle_ms=idle_ms, id_pattern=_regular_expression(pattern))
     with cluster.connect() as client:

@@ -95,9 +95,10 @@ def lso(
         fencepost txn lso --max-age 60s || page-on-call
     """
     from fencepost.cli.txn import text
+    from fencepost.counting import counted
     from fencepost.diagnose.collect.partitions import collect_lso
     from fencepost.diagnose.lso import diagnose_lso
-    from fencepost.diagnose.words import counted, duration
+    from fencepost.diagnose.words import duration
 
     topics, partition = _wanted(place)
     with cluster.connect() as client:
@@ -148,9 +149,9 @@ def hanging(place: str | None, cluster: ClusterOptions, as_json: bool) -> None:
         fencepost txn hanging --bootstrap localhost:9092
     """
     from fencepost.cli.txn import text
+    from fencepost.counting import counted
     from fencepost.diagnose.collect.partitions import collect_hanging
     from fencepost.diagnose.hanging import diagnose_hanging
-    from fencepost.diagnose.words import counted
 
     topics, partition = _wanted(place)
     with cluster.connect() as client:

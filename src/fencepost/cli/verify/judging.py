@@ -75,7 +75,7 @@ def _write_page(report: VerifyReport, html: str) -> None:
 
 
 def _size(report: VerifyReport) -> str:
-    from fencepost.diagnose.words import counted
+    from fencepost.counting import counted
 
     ended = f"{report.committed} committed, {report.aborted} aborted, {report.unknown} in doubt"
     return (

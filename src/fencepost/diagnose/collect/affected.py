@@ -16,8 +16,8 @@ from fencepost.client.admin.groups import (
 from fencepost.client.admin.partitions import partitions_of
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.counting import counted
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, TXN_TOPIC
-from fencepost.diagnose.words import counted
 from fencepost.machines.txn.records import partition_for
 
 INTERNAL = (OFFSETS_TOPIC, TXN_TOPIC)

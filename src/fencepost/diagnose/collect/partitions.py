@@ -23,6 +23,7 @@ from fencepost.client.admin.transactions import (
 )
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
+from fencepost.counting import counted
 from fencepost.diagnose.collect.affected import offsets_on
 from fencepost.diagnose.collect.clock import now_ms
 from fencepost.diagnose.collect.coordinators import answered_by_another, unasked_coordinators
@@ -38,7 +39,6 @@ from fencepost.diagnose.snapshot import (
     uncoordinated,
     without,
 )
-from fencepost.diagnose.words import counted
 from fencepost.protocol import errors
 
 

@@ -21,12 +21,12 @@ from fencepost.client.admin.partitions import (
 )
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, DeadlinePassed, Unreachable
+from fencepost.counting import counted
 from fencepost.diagnose.collect.names import TransactionalIds
 from fencepost.diagnose.collect.reading import PAUSE_S, TopicReader, sound_batches
 from fencepost.diagnose.tail.documents import EndedOffsets, ReadMarker, ReadRecord, Remark, TailEvent, marker_fate
 from fencepost.diagnose.tail.outcomes import AbortedSince, Fate, LogBatch, MarkerIndex, OpenTracker, decide_fates
 from fencepost.diagnose.tail.starting import Start, StartKind, start_offset
-from fencepost.diagnose.words import counted
 from fencepost.protocol import errors
 from fencepost.protocol.batch import Buffer
 from fencepost.protocol.records import iter_records

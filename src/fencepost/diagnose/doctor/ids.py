@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from fencepost.counting import counted
 from fencepost.diagnose.commands import command
 from fencepost.diagnose.doctor.findings import DoctorFinding, Severity
 from fencepost.diagnose.doctor.snapshot import DoctorSnapshot
 from fencepost.diagnose.snapshot import TXN_TOPIC
-from fencepost.diagnose.words import counted, duration, listed
+from fencepost.diagnose.words import duration, listed
 from fencepost.machines.txn.records import partition_for
 
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fencepost.client.admin.answers import NamedPartition
+from fencepost.counting import counted
 from fencepost.diagnose.affected import AffectedPartition, home_of
 from fencepost.diagnose.commands import command
 from fencepost.diagnose.doctor.findings import GROUP_CANNOT_START, GROUP_WAITS, HANGING, DoctorFinding, Severity
@@ -14,7 +15,7 @@ from fencepost.diagnose.hanging import HangingTxn, diagnose_hanging
 from fencepost.diagnose.lso import LsoReport, Pin, diagnose_lso
 from fencepost.diagnose.snapshot import is_decided, is_open
 from fencepost.diagnose.txns import age_of, share_of_timeout
-from fencepost.diagnose.words import counted, duration, listed, percent
+from fencepost.diagnose.words import duration, listed, percent
 
 MAX_AGE_MS = 60_000
 NEAR_TIMEOUT = 0.8

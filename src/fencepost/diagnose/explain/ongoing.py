@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition, Producer
+from fencepost.counting import counted
 from fencepost.diagnose.commands import command
 from fencepost.diagnose.explain.findings import (
     LAST_ACTIVITY,
@@ -19,7 +20,7 @@ from fencepost.diagnose.explain.findings import (
 from fencepost.diagnose.explain.readers import Blocked, what_waits
 from fencepost.diagnose.explain.requests import last_request
 from fencepost.diagnose.snapshot import TxnSnapshot
-from fencepost.diagnose.words import counted, duration, instant
+from fencepost.diagnose.words import duration, instant
 
 # Two-phase commit (KIP-939): such a transaction never times out, only its owner ends it.
 NO_TIMEOUT_MS = 2**31 - 1

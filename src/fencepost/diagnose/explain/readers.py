@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fencepost.client.admin.answers import DescribedTxn, NamedPartition
+from fencepost.counting import counted
 from fencepost.diagnose.affected import AffectedGroup, AffectedPartition
 from fencepost.diagnose.explain.findings import GROUPS, Finding
 from fencepost.diagnose.snapshot import OFFSETS_TOPIC, OpenTxn, TxnSnapshot, first_open
-from fencepost.diagnose.words import counted, listed
+from fencepost.diagnose.words import listed
 
 HOLDS_OFFSETS = (
     "It commits offsets of a consumer group: until it ends, OffsetFetch is answered with UNSTABLE_OFFSET_COMMIT, and "

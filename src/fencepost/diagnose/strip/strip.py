@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from fencepost.counting import counted
 from fencepost.diagnose.strip.contents import Content, content_of
 from fencepost.diagnose.strip.decoded import records_of
 from fencepost.diagnose.strip.window import LogWindow, ReadBatch, is_open
 from fencepost.diagnose.tail.documents import marker_fate
 from fencepost.diagnose.tail.outcomes import Fate, MarkerIndex, decide_fates
 from fencepost.diagnose.tail.text import shown_bytes
-from fencepost.diagnose.words import counted, instant
+from fencepost.diagnose.words import instant
 from fencepost.protocol.batch import CODECS, BatchHeader, Corrupt
 from fencepost.protocol.records import Record
 

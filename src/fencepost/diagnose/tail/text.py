@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from fencepost.counting import counted
 from fencepost.diagnose.tail.documents import EndedOffsets, ReadMarker, ReadRecord
 from fencepost.diagnose.tail.outcomes import Fate
-from fencepost.diagnose.words import counted, instant
+from fencepost.diagnose.words import instant
 
 SHOWN_CHARS = 100
 ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}

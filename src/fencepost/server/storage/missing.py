@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
+from fencepost.counting import counted
 from fencepost.server.storage.begun_logs import BEGUN_NAME, BegunLogs
 from fencepost.server.storage.checkpoints import TOPIC_ID_NAME, decode_topic_id, read_file
 from fencepost.server.storage.formats import refuse_later_topic_id
@@ -141,8 +142,7 @@ def find_missing(name: str, records: LogRecords, found: FoundLog) -> MissingPart
         there = "there is no .log file" if found.has_directory else "there is no such folder"
         return MissingPart(name, there, recorded, gaps)
     if clean_end is not None and found.size < clean_end[1]:
-        files = "1 .log file" if len(found.segments) == 1 else f"{len(found.segments)} .log files"
-        there = f"there are {found.size} bytes in {files}"
+        there = f"there are {found.size} bytes in {counted(len(found.segments), '.log file')}"
         return MissingPart(name, there, recorded, gaps)
     if gaps:
         stem = f"{gaps[0].segment.base_offset:020d}.log"

@@ -8,6 +8,7 @@ from fencepost.client.admin.configs import broker_setting, describe_topic_config
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import BrokerError, ClientError
 from fencepost.client.transaction import ADD_PARTITIONS, VERIFICATION, find_unverified
+from fencepost.counting import counted
 from fencepost.protocol import errors
 from fencepost.spark.driver.access import DENIED, find_missing
 from fencepost.spark.driver.decision import known_retention_ms
@@ -76,7 +77,7 @@ def _check_topic(client: KafkaClient, topic: str) -> Checked | None:
     subject = f"topic {topic}"
     try:
         count = len(client.topic(topic, fresh=True).leaders)
-        return Checked(subject, OK, "1 partition" if count == 1 else f"{count} partitions")
+        return Checked(subject, OK, counted(count, "partition"))
     except BrokerError as e:
         if e.code in DENIED:
             return None

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
+from fencepost.counting import counted
 from fencepost.tap.running import TapThread
 from fencepost.verify.history import Fault
 from fencepost.verify.nemesis.means import TapFault, UserCommand
@@ -105,7 +106,7 @@ class Nemesis:
 
     def _cleared(self, fault: TapFault, words: str) -> str:
         hits = fault.end()
-        return f"{words} ({hits} times)" if hits else ""
+        return f"{words} ({counted(hits, 'time')})" if hits else ""
 
     def _run(self, action: FaultAction, began: int) -> None:
         command = UserCommand(action.what)

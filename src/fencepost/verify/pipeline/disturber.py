@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from fencepost.counting import counted
 from fencepost.tap.running import TapThread
 from fencepost.verify.history import Event, Fault
 from fencepost.verify.nemesis.means import TapFault, UserCommand
@@ -135,7 +136,9 @@ class Disturber:
         fault = TapFault(self._tap, planned.fault)
         self._say(f"{planned.fault}, for {planned.seconds:.1f} s")
         until_s = now_s + planned.seconds
-        self._lasting = _Lasting(now_s, lambda now: now >= until_s, lambda: f"{planned.fault} ({fault.end()} times)")
+        self._lasting = _Lasting(
+            now_s, lambda now: now >= until_s, lambda: f"{planned.fault} ({counted(fault.end(), 'time')})"
+        )
 
     def _pause(self, now_s: float) -> None:
         """Pause the program until a second copy works; then both run for a while, and the older one is killed."""
