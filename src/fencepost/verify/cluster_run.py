@@ -114,13 +114,13 @@ class ClusterRun:
     def _read_all(self, client: KafkaClient) -> None:
         self.say("reading everything that was written")
         try:
-            if not await_rest(client, self.plan.topics, REST_S):
+            if not await_rest(client, self.plan.topics, REST_S, self.say):
                 self.say(f"a partition still has an open transaction after {REST_S:g} s")
             self._note(Rest(now(), BY))
-            last_reads(client, self.plan.topics, self.plan.groups, self._note)
+            last_reads(client, self.plan.topics, self.plan.groups, self._note, self.say)
         except ClientError as e:
             self.is_incomplete = True
-            self.problems.append(f"the last reads are incomplete: {e}")
+            self.problems.append(f"the end of the run could not be read: {e}")
 
     def _disturb(self, tap: TapThread) -> None:
         options = self.options

@@ -158,7 +158,10 @@ def cluster(
                 _keep_history(run, chosen)
             raise
     if run.is_incomplete:
-        raise Unanswered("the last reads are incomplete", "the cluster did not answer: run it again when it does")
+        raise Unanswered(
+            "the end of the run could not be read, so not every partition was judged",
+            "the cluster did not answer: run it again when it does",
+        )
 
 
 def _options(cluster: ClusterOptions, **given: Any) -> RunOptions:
