@@ -22,6 +22,7 @@ from fencepost.tap.running import TapThread
 from fencepost.verify.history import Event, Fault, Header, Rest, encode, encode_header
 from fencepost.verify.merging import merge
 from fencepost.verify.nemesis.carrying_out import Nemesis
+from fencepost.verify.nemesis.means import WAITS
 from fencepost.verify.nemesis.schedule import NEMESIS, schedule
 from fencepost.verify.workload.fleet import TICK_S, Fleet
 from fencepost.verify.workload.last_reads import BY, await_rest, last_reads
@@ -137,18 +138,26 @@ class ClusterRun:
             options.command_every_s,
         )
         nemesis = Nemesis(actions, tap, self.clients, self._note)
-        began = reported = time.monotonic()
         try:
-            while (at_s := time.monotonic() - began) < options.seconds:
-                nemesis.step(at_s)
-                self.clients.check()
-                self.tick(at_s)
-                if time.monotonic() - reported > REPORT_EVERY_S:
-                    reported = time.monotonic()
-                    self.say(f"{at_s:.0f} s: {self.clients.noted_bytes:,} bytes of history")
-                time.sleep(TICK_S)
+            began = time.monotonic()
+            self._watch(nemesis, began, lambda at_s: at_s < options.seconds)
+            nemesis.end_all_but_commands()
+            if nemesis.is_disturbing:
+                self.say(WAITS)
+                self._watch(nemesis, began, lambda _: nemesis.is_disturbing)
         finally:
             nemesis.stop()
+
+    def _watch(self, nemesis: Nemesis, began: float, goes_on: Callable[[float], bool]) -> None:
+        reported = time.monotonic()
+        while goes_on(at_s := time.monotonic() - began):
+            nemesis.step(at_s)
+            self.clients.check()
+            self.tick(at_s)
+            if time.monotonic() - reported > REPORT_EVERY_S:
+                reported = time.monotonic()
+                self.say(f"{at_s:.0f} s: {self.clients.noted_bytes:,} bytes of history")
+            time.sleep(TICK_S)
 
     def _note(self, event: Event) -> None:
         self._events.append(event)

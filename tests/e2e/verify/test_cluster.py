@@ -69,6 +69,21 @@ def test_an_interrupted_run_is_judged_with_the_commands_of_the_user(start_broker
     assert faults == {"echo no such pod >&2; exit 3 (exit code 3: no such pod)"}
 
 
+def test_the_end_of_a_run_waits_for_the_commands_of_the_user(start_broker: StartBroker, tmp_path: Path) -> None:
+    """A command that stops a broker and starts it again must not be killed between the two."""
+    done = tmp_path / "done"
+    command = f"sleep 3; touch {done}"
+    verdict = verify_cluster(
+        start_broker().bootstrap_servers,
+        tmp_path / "history.jsonl",
+        *("--clients", "fencepost-v2=1", "--seconds", "1.5", "--faults", "none"),
+        *("--nemesis", command, "--nemesis-every", "1s"),
+    )
+    assert (verdict.exit_code, done.exists()) == (0, True), verdict.stderr
+    assert f"fault: {command} (exit code 0), for 3." in verdict.stderr
+    assert "waiting for the command of --nemesis, for up to 120 s; Ctrl-C ends it" in verdict.stderr
+
+
 def test_a_cluster_that_is_not_there_is_reported() -> None:
     done = run_fencepost("verify", "cluster", "--bootstrap", "127.0.0.1:1")
     assert done.returncode == 3, done.stderr

@@ -50,6 +50,15 @@ def test_a_program_without_transactions_doubles_outputs_and_its_history_says_so_
     assert {kind["kind"]: kind["count"] for kind in json.loads(again.stdout)["kinds"]} == found
 
 
+def test_the_end_of_a_run_waits_for_the_command_of_the_user(
+    start_broker: Callable[..., Broker], tmp_path: Path
+) -> None:
+    done = tmp_path / "done"
+    options = ("--seconds", "1.5", "--kill-every", "500ms", "--faults", "none", "--nemesis", f"sleep 3; touch {done}")
+    assert accused_of(start_broker().bootstrap_servers, program("right"), *options) == {}
+    assert done.exists()
+
+
 def test_a_missing_topic_a_wrong_command_and_a_program_that_fails_are_named(
     verify: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:

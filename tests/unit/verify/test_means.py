@@ -38,6 +38,13 @@ def test_a_command_that_still_runs_is_killed_with_all_that_it_started(tmp_path: 
     command = UserCommand(f"sleep 60 & echo $! > {file}; wait")
     await_that(lambda: file.exists() and file.read_text().endswith("\n"))
     assert not command.is_over
-    assert "exit code -9" in command.end()
+    assert command.end().endswith("; wait (killed after 0 s, before its end)")
     with pytest.raises(ProcessLookupError):
         await_that(lambda: os.kill(int(file.read_text()), 0))
+
+
+def test_a_command_that_never_ends_is_over_at_its_limit() -> None:
+    command = UserCommand("sleep 60", limit_s=0.2)
+    assert not command.is_over
+    await_that(lambda: command.is_over)
+    assert command.end() == "sleep 60 (killed after 0 s, before its end)"

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -15,8 +14,6 @@ from fencepost.verify.history import Fault
 from fencepost.verify.nemesis.means import TapFault, UserCommand
 from fencepost.verify.nemesis.schedule import COMMAND, ERRORS, KILL, NEMESIS, NETWORK, PAUSE, ZOMBIE, FaultAction
 from fencepost.verify.workload.notes import now
-
-COMMAND_LIMIT_S = 120.0
 
 
 class Clients(Protocol):
@@ -61,9 +58,20 @@ class Nemesis:
         while self._left and self._left[0].at_s <= at_s:
             self._begin(self._left.pop(0), at_s)
 
+    @property
+    def is_disturbing(self) -> bool:
+        """Whether a fault goes on."""
+        return bool(self._running)
+
+    def end_all_but_commands(self) -> None:
+        """Begin no more faults, and end those of the verifier. A command of the user's may have to undo what it did."""
+        self._left.clear()
+        for running in [each for each in self._running if each.action.kind != COMMAND]:
+            self._end(running)
+
     def stop(self) -> None:
         """End all faults now."""
-        self._left.clear()
+        self.end_all_but_commands()
         for running in list(self._running):
             self._end(running)
 
@@ -110,5 +118,4 @@ class Nemesis:
 
     def _run(self, action: FaultAction, began: int) -> None:
         command = UserCommand(action.what)
-        limit = time.monotonic() + COMMAND_LIMIT_S
-        self._go_on(action, began, lambda _: command.is_over or time.monotonic() > limit, command.end)
+        self._go_on(action, began, lambda _: command.is_over, command.end)

@@ -6,11 +6,16 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 
 from fencepost.child import start_whole
 from fencepost.faults.parsing import parse_line
 from fencepost.tap.running import TapThread
+
+# A command that still runs after so long is killed.
+COMMAND_LIMIT_S = 120.0
+WAITS = f"waiting for the command of --nemesis, for up to {COMMAND_LIMIT_S:g} s; Ctrl-C ends it"
 
 
 class TapFault:
@@ -30,8 +35,10 @@ class TapFault:
 class UserCommand:
     """A command in a shell, in a session of its own: Ctrl-C in a terminal does not reach it."""
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, limit_s: float = COMMAND_LIMIT_S) -> None:
         self._command = command
+        self._limit_s = limit_s
+        self._began_s = time.monotonic()
         self._stderr = tempfile.TemporaryFile(prefix="fencepost-command-")  # noqa: SIM115
         self._process = start_whole(
             lambda: subprocess.Popen(
@@ -46,14 +53,22 @@ class UserCommand:
 
     @property
     def is_over(self) -> bool:
-        return self._process.poll() is not None
+        """It has ended, or has run for too long."""
+        return not self._is_running or time.monotonic() >= self._began_s + self._limit_s
+
+    @property
+    def _is_running(self) -> bool:
+        return self._process.poll() is None
 
     def end(self) -> str:
         """How it ended, with its last line if it failed. One that still runs is killed, with all that it started."""
-        if not self.is_over:
+        if self._is_running:
+            seconds = time.monotonic() - self._began_s
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+            self._stderr.close()
+            return f"{self._command} (killed after {seconds:.0f} s, before its end)"
         self._stderr.seek(0)
         said = self._stderr.read().decode(errors="replace").strip().splitlines()
         self._stderr.close()

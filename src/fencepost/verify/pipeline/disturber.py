@@ -27,6 +27,7 @@ class _Lasting(NamedTuple):
     began_s: float
     is_over: Callable[[float], bool]
     end: Callable[[], str]
+    is_command: bool = False
 
 
 class Disturber:
@@ -75,6 +76,11 @@ class Disturber:
             self._disturb(self._next, now_s)
             self._next, self._due_s = next(self._planned, None), None
             self._set_mark()
+
+    @property
+    def is_command_running(self) -> bool:
+        """A command of the user's has not ended. It may have to undo what it did."""
+        return self._lasting is not None and self._lasting.is_command and not self._lasting.is_over(time.monotonic())
 
     def end(self) -> None:
         """End what lasts, so that the program can finish its work."""
@@ -177,4 +183,4 @@ class Disturber:
             self._say(f"ended {how}")
             return how
 
-        self._lasting = _Lasting(now_s, lambda now: command.is_over, end)
+        self._lasting = _Lasting(now_s, lambda _: command.is_over, end, is_command=True)

@@ -17,6 +17,7 @@ from fencepost.client.client import KafkaClient
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.tap.running import TapThread
 from fencepost.verify.history import Assign, Committed, Event, Fault, Poll, Rest, Watermarks
+from fencepost.verify.nemesis.means import WAITS
 from fencepost.verify.pipeline.disturber import NAME, Disturber
 from fencepost.verify.pipeline.feeder import Feeder
 from fencepost.verify.pipeline.inputs import Matching, input_id, input_value
@@ -129,6 +130,7 @@ class PipelineRun:
             self._program.start()
             if self._first_output():
                 self._disturb()
+                self._await_command()
             self._disturber.end()
             is_settled = self._settle()
         except KeyboardInterrupt:
@@ -163,6 +165,16 @@ class PipelineRun:
             if not self._step(now, began):
                 return
             self._disturber.step(now)
+
+    def _await_command(self) -> None:
+        if self._disturber.is_command_running:
+            self._say(WAITS)
+        while self._disturber.is_command_running:
+            now = time.monotonic()
+            self._read_outputs()
+            self._tend(now)
+            self._report(now)
+            time.sleep(STEP_S)
 
     def _settle(self) -> bool:
         """Wait until all outputs are there, or nothing moves any more, also after one more start."""
