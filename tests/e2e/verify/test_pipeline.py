@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,9 @@ import pytest
 
 from fencepost.client.admin.topics import create_topic
 from fencepost.client.client import KafkaClient
+from fencepost.client.producing import produce
+from fencepost.client.transaction import Transaction
+from fencepost.protocol.batch import encode_batch
 from fencepost.testing import Broker
 from tests.command_line import run_fencepost, start_fencepost
 from tests.gallery.running import accused_of, program
@@ -81,6 +85,35 @@ def test_a_program_that_never_connects_is_named(
     silent = verify("--output", "payments", "--first-output", "1s", "--", "sleep", "60")
     assert "no output came in 1 s, and no client has connected to 127.0.0.1:" in silent.stderr
     assert "hint: does the program use the address in {bootstrap}" in silent.stderr
+
+
+def test_inputs_that_an_open_transaction_holds_back_are_processed_before_the_program_is_stopped(
+    start_broker: Callable[..., Broker],
+) -> None:
+    """As after a commit whose markers are late: Apache Kafka answers EndTxn before it writes them."""
+    servers = start_broker().bootstrap_servers
+    with KafkaClient({"bootstrap.servers": servers}) as client:
+        for topic in ("orders", "payments", "audit"):
+            create_topic(client, topic, 1, 1)
+        ran = start_fencepost(
+            *("verify", "pipeline", "--bootstrap", servers, "--input", "orders", "--output", "payments,audit"),
+            *("--group", "tills", "--faults", "none", "--seconds", "2", "--", *program("right")),
+        )
+        assert ran.stderr is not None
+        while "the first output came" not in ran.stderr.readline():
+            assert ran.poll() is None
+        holding = Transaction(client, "holding", 60_000, is_verified=True)
+        identity = holding.init()
+        holding.begin()
+        holding.add_partitions([("orders", 0)])
+        batch = encode_batch([(b"k", b"v")], 1_000, *holding.identity[1:], 0, transactional=True)
+        produce(client, "orders", 0, batch, identity.transactional_id, holding.version)
+        while "inputs are written" not in ran.stderr.readline():
+            assert ran.poll() is None
+        time.sleep(2.0)  # The program has processed all that it can read.
+        holding.abort()
+        stdout, stderr = ran.communicate(timeout=60)
+    assert ran.returncode == 0, stdout + stderr
 
 
 def test_ctrl_c_ends_the_program_and_judges_what_was_seen(start_broker: Callable[..., Broker], tmp_path: Path) -> None:

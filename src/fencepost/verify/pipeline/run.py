@@ -5,6 +5,7 @@ Everything that the run sees goes into its history. One thread does it all, in s
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -12,8 +13,9 @@ from dataclasses import dataclass, field
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.offsets import committed_offsets
-from fencepost.client.admin.partitions import LATEST, READ_UNCOMMITTED, list_offsets
+from fencepost.client.admin.partitions import LATEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
 from fencepost.client.client import KafkaClient
+from fencepost.client.failures import ClientError
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.tap.running import TapThread
 from fencepost.verify.history import Assign, Committed, Event, Fault, Poll, Rest, Watermarks
@@ -21,6 +23,7 @@ from fencepost.verify.nemesis.means import WAITS
 from fencepost.verify.pipeline.disturber import NAME, Disturber
 from fencepost.verify.pipeline.feeder import Feeder
 from fencepost.verify.pipeline.inputs import Matching, input_id, input_value
+from fencepost.verify.pipeline.open_txns import USUAL_S, Patience, patience_for
 from fencepost.verify.pipeline.plan import ALL_KINDS, disturbances, input_groups
 from fencepost.verify.pipeline.program import Copy, Program, ended_how
 from fencepost.verify.pipeline.reader import CommittedReader
@@ -33,8 +36,8 @@ RESTART_PAUSE_S = 0.2
 MOST_WAITING_S = 5.0
 # Starts in a row that end without an output.
 MOST_FAILED_STARTS = 5
-# The usual transaction.timeout.ms is 60 s: a transaction that a killed program left open ends by then.
-OPEN_TXN_S = 75.0
+# How long the last reads wait for a cluster that does not answer.
+READ_S = 60.0
 COMMITTED_READ = "read_committed"
 
 
@@ -140,8 +143,12 @@ class PipelineRun:
             self._disturber.end()
             if not self._program.stop(self._options.stop_s):
                 self._say(f"the program did not end within {self._options.stop_s:g} s of SIGTERM: killed")
-        self._read_all()
         if is_settled:
+            is_settled = self._await_ends()
+        self._read_outputs()
+        self._read_inputs()
+        if is_settled:
+            self._require_ends()
             self._note(Rest(time.monotonic_ns(), NAME))
         self._note_rest()
 
@@ -177,13 +184,18 @@ class PipelineRun:
             time.sleep(STEP_S)
 
     def _settle(self) -> bool:
-        """Wait until all outputs are there, or nothing moves any more, also after one more start."""
+        """Wait until all outputs are there, or nothing moves any more, also after one more start.
+
+        Inputs that a transaction holds back are waited for, while the program runs: the markers of a commit that was
+        answered may still be on their way.
+        """
         self._read_inputs()
         self._say(f"{self._feeder.fed} inputs are written, {len(self._wanted)} of them committed; waiting for outputs")
-        state, since, is_last_start = (-1, -1), time.monotonic(), False
+        state: tuple[int, ...] = ()
+        since, is_last_start = time.monotonic(), False
         while not self._is_complete():
             now = time.monotonic()
-            moved = (self._outputs.written, sum(self._outputs.positions.values()))
+            moved = (self._outputs.written, *(sum(each.positions.values()) for each in (self._inputs, self._outputs)))
             if moved != state:
                 state, since = moved, now
             patience = self._patience_s()
@@ -194,6 +206,7 @@ class PipelineRun:
                 # A program that hangs shows here what it can do, and one that skipped inputs does not get them back.
                 self._disturber.restart(f"outputs are missing, and nothing has moved for {patience:g} s")
                 since, is_last_start = now, True
+            self._read_inputs()
             self._read_outputs()
             self._tend(now)
             self._report(now)
@@ -202,21 +215,44 @@ class PipelineRun:
 
     def _patience_s(self) -> float:
         """How long nothing may move. A new start may have to wait until the group notices that the old one is gone."""
-        if self._outputs.is_held_back:
-            return OPEN_TXN_S
+        if self._inputs.is_held_back or self._outputs.is_held_back:
+            return USUAL_S
         working = self._disturber.is_program_working
         return self._options.settle_s if working else max(self._options.settle_s, self._options.hung_after_s)
 
-    def _read_all(self) -> None:
-        """Read outputs and inputs to their ends, and wait for transactions that the program left open."""
-        for reader, read in ((self._outputs, self._read_outputs), (self._inputs, self._read_inputs)):
-            deadline = time.monotonic() + OPEN_TXN_S
-            read()
-            if reader.is_held_back:
-                self._say("a transaction is still open: waiting until its timeout ends it")
-            while not reader.is_at_end and time.monotonic() < deadline:
-                time.sleep(STEP_S)
+    def _await_ends(self) -> bool:
+        """Wait for transactions that the program left open; False if Ctrl-C ends that."""
+        try:
+            for reader, read in self._readings():
                 read()
+                patience = Patience(USUAL_S, "")
+                if reader.is_held_back:
+                    patience = patience_for(self._client, (NamedPartition(*where) for where in reader.positions))
+                    self._say(patience.why)
+                deadline = time.monotonic() + patience.seconds
+                while not reader.is_at_end and time.monotonic() < deadline:
+                    time.sleep(STEP_S)
+                    read()
+        except KeyboardInterrupt:
+            self._say("interrupted: what was seen is judged")
+            return False
+        return True
+
+    def _require_ends(self) -> None:
+        """Raises ClientError if what readers can get now was not read: what is missing then need not be missing."""
+        for reader, read in self._readings():
+            places = [NamedPartition(*where) for where in reader.positions]
+            ends = list_offsets(self._client, places, READ_COMMITTED, LATEST).found
+            deadline = time.monotonic() + READ_S
+            while behind := [place for place in places if reader.positions[place] < ends.get(place, math.inf)]:
+                if time.monotonic() > deadline:
+                    raise ClientError(f"{behind[0]} could not be read to its end, so the outputs cannot be judged")
+                time.sleep(STEP_S)
+                ends = list_offsets(self._client, behind, READ_COMMITTED, LATEST).found | ends
+                read()
+
+    def _readings(self) -> Iterable[tuple[CommittedReader, Callable[[], None]]]:
+        return (self._outputs, self._read_outputs), (self._inputs, self._read_inputs)
 
     def _note_rest(self) -> None:
         for reader in (self._inputs, self._outputs):
@@ -332,4 +368,4 @@ class PipelineRun:
                 return
 
     def _is_complete(self) -> bool:
-        return all(self._wanted <= counted.keys() for counted in self.seen.by_topic.values())
+        return self._inputs.is_at_end and all(self._wanted <= counted.keys() for counted in self.seen.by_topic.values())
