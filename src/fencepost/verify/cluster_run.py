@@ -12,11 +12,12 @@ from typing import IO, Any
 
 from fencepost.client.admin.topics import create_topic, delete_topic
 from fencepost.client.client import KafkaClient
-from fencepost.client.failures import ClientError
+from fencepost.client.failures import BrokerError, ClientError
 from fencepost.client.settings import parse_settings
 from fencepost.counting import counted
 from fencepost.faults.fault import Fault as TapFault
 from fencepost.faults.parsing import parse_line
+from fencepost.protocol import errors
 from fencepost.tap.proxy import Proxy
 from fencepost.tap.running import TapThread
 from fencepost.verify.history import Event, Fault, Header, Rest, encode, encode_header
@@ -33,6 +34,12 @@ from fencepost.verify.workload.plan import JAVA, ClientPlan, Plan, make_plan
 REPORT_EVERY_S = 10.0
 # For transactions that only their timeout can end, and the coordinator's pauses between two looks at them.
 REST_S = 30.0
+# The checkers take a record that is not there at the end for lost, whatever the cluster's defaults are.
+KEEP_ALL = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+
+class TopicsRefused(Exception):
+    """The cluster creates no topics that keep every record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +80,7 @@ class ClusterRun:
     def go(self, client: KafkaClient) -> None:
         """Run, and read everything at the end. Ctrl-C ends the run early, and all is read then too.
 
-        Raises ClientError if the cluster does not answer, ClientFailed if a client of the run fails.
+        Raises ClientError if the cluster does not answer, ClientFailed if a client of the run fails, TopicsRefused.
         """
         with self._topics(client), self._tap() as tap:
             self.clients = Fleet(
@@ -169,7 +176,7 @@ class ClusterRun:
         created = []
         try:
             for topic, partitions in self.plan.topics.items():
-                create_topic(client, topic, partitions, self.options.replication_factor)
+                _create(client, topic, partitions, self.options.replication_factor)
                 created.append(topic)
             yield
         finally:
@@ -206,6 +213,16 @@ class ClusterRun:
             self._events,
             self.folder,
         )
+
+
+def _create(client: KafkaClient, topic: str, partitions: int, replication_factor: int) -> None:
+    try:
+        create_topic(client, topic, partitions, replication_factor, KEEP_ALL)
+    except BrokerError as e:
+        if e.code not in (errors.INVALID_CONFIG, errors.POLICY_VIOLATION):
+            raise
+        wanted = ", ".join(f"{name}={value}" for name, value in KEEP_ALL.items())
+        raise TopicsRefused(f"the cluster refuses topics that keep every record ({wanted}): {e}") from None
 
 
 def write_history(file: IO[bytes], header: Header, events: Iterable[Event], folder: Path) -> None:

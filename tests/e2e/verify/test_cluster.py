@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.client.admin.configs import describe_topic_configs
 from fencepost.client.client import KafkaClient
+from fencepost.verify.cluster_run import KEEP_ALL
 from tests.command_line import run_fencepost, start_fencepost
 from tests.e2e.conftest import StartBroker
 from tests.e2e.verify.mutants import MutantBroker
@@ -82,6 +84,27 @@ def test_the_end_of_a_run_waits_for_the_commands_of_the_user(start_broker: Start
     assert (verdict.exit_code, done.exists()) == (0, True), verdict.stderr
     assert f"fault: {command} (exit code 0), for 3." in verdict.stderr
     assert "waiting for the command of --nemesis, for up to 120 s; Ctrl-C ends it" in verdict.stderr
+
+
+def test_a_cluster_that_compacts_topics_by_default_is_not_accused(start_broker: StartBroker, tmp_path: Path) -> None:
+    defaults = {"log.cleanup.policy": "compact", "log.segment.bytes": "16384", "log.cleaner.backoff.ms": "100"}
+    broker = start_broker(**defaults, **{"log.cleaner.min.cleanable.ratio": "0.01", "log.retention.ms": "1000"})
+    given = ("--clients", "fencepost-v2=2", "--seconds", "4", "--seed", "1", "--faults", "none", "--keep")
+    verdict = verify_cluster(broker.bootstrap_servers, tmp_path / "history.jsonl", *given)
+    assert (verdict.exit_code, verdict.kinds) == (0, set()), verdict.stderr
+    topic = topics_of(broker.bootstrap_servers)[0]
+    with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
+        found = {each.name: each.value for each in describe_topic_configs(client, topic, KEEP_ALL)}
+    assert found == KEEP_ALL
+
+
+def test_a_cluster_that_refuses_the_settings_of_the_topics_is_named(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    broker.faults.inject_error("CreateTopics", "POLICY_VIOLATION")
+    done = run_fencepost("verify", "cluster", "--bootstrap", broker.bootstrap_servers, "--clients", "fencepost-v2=1")
+    assert done.returncode == 1, done.stderr
+    assert "refuses topics that keep every record (cleanup.policy=delete, retention.ms=-1, retention.b" in done.stderr
+    assert "POLICY_VIOLATION" in done.stderr
 
 
 def test_a_cluster_that_is_not_there_is_reported() -> None:

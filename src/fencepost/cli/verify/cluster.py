@@ -173,6 +173,7 @@ def _options(cluster: ClusterOptions, **given: Any) -> RunOptions:
 def _go(run: ClusterRun) -> None:
     from fencepost.client.client import KafkaClient
     from fencepost.tap.proxy import Unreached
+    from fencepost.verify.cluster_run import TopicsRefused
     from fencepost.verify.workload.process import ClientFailed
 
     try:
@@ -181,6 +182,8 @@ def _go(run: ClusterRun) -> None:
             run.go(client)
     except ClientFailed as e:
         raise Failure(str(e), "a client of the workload has failed, which is a mistake of the verifier") from None
+    except TopicsRefused as e:
+        raise Failure(str(e), "records that the cluster deletes would count as lost: permit these settings") from None
     except Unreached as e:
         raise Unanswered(str(e), "is --bootstrap right, and is the broker running?") from None
 
