@@ -6,6 +6,7 @@ import json
 import signal
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,12 +28,20 @@ def topics_of(servers: str) -> list[str]:
         return [name for name in client.refresh(None) if name.startswith("fencepost-verify-")]
 
 
+def answers_before_rest(history: Path) -> list[dict[str, Any]]:
+    events = list(map(json.loads, history.open()))
+    kinds = [event["event"] for event in events]
+    return [event for event in events[: kinds.index("rest")] if event["event"] == "committed"]
+
+
 def test_a_correct_broker_is_not_accused_among_faults(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker()
     history = tmp_path / "history.jsonl"
     verdict = verify_cluster(broker.bootstrap_servers, history, *SMALL, "--seconds", "5", "--seed", "10")
     assert (verdict.exit_code, verdict.kinds) == (0, set()), verdict.stderr
     assert verdict.report["committed"] > 0
+    groups = {event["group"] for event in answers_before_rest(history)}
+    assert len(groups) == 2, "the offsets of all groups are asked for while their transactions are open"
     assert topics_of(broker.bootstrap_servers) == [], "they are deleted at the end"
     again = run_fencepost("verify", "check", history)
     assert again.returncode == 0, again.stderr
@@ -47,6 +56,17 @@ def test_a_last_stable_offset_that_is_too_far_is_caught(tmp_path: Path) -> None:
         )
     assert verdict.exit_code == 1
     assert verdict.kinds & {"precommitted-read", "G1a"}, verdict.stderr
+
+
+def test_offsets_that_count_before_their_transaction_commits_are_caught_while_it_is_open(tmp_path: Path) -> None:
+    with MutantBroker("offsets-without-outputs") as broker:
+        verdict = verify_cluster(
+            broker.bootstrap_servers,
+            tmp_path / "history.jsonl",
+            *("--clients", "fencepost-v2=1", "--seconds", "4", "--seed", "1", "--faults", "none"),
+        )
+    [found] = [kind for kind in verdict.report["kinds"] if kind["kind"] == "offsets-ahead"]
+    assert any(", which only transaction" in anomaly["what"] for anomaly in found["shown"]), verdict.stderr
 
 
 def test_an_interrupted_run_is_judged_with_the_commands_of_the_user(start_broker: StartBroker, tmp_path: Path) -> None:

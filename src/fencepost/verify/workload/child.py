@@ -36,7 +36,7 @@ def main() -> int:
     threading.Thread(target=_hear, args=(orders,), daemon=True).start()
     settings: dict[str, Any] = given["settings"]
     if plan.role == "reader":
-        Follower(notes, settings, plan.isolation, plan.topics).run(orders.stop)
+        Follower(notes, settings, plan.isolation, plan.topics, plan.groups).run(orders.stop)
         return 0
     rng = random.Random(f"{given['seed']}/{plan.name}")
     library = _LIBRARIES.get(plan.kind, _own)(plan, settings, notes)

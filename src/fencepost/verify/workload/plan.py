@@ -1,7 +1,7 @@
 """Which topics and clients a run has. Pure.
 
 Each kind of client has writers, which all write to the same two topics, and copiers, which copy one of the two into a
-topic of the kind. Followers read all topics.
+topic of the kind. Followers read all topics, and one of them asks for the offsets of the groups.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class ClientPlan(NamedTuple):
     group_id: str = ""
     target: str = ""
     isolation: str = ""
+    groups: tuple[str, ...] = ()  # Those whose committed offsets a reader asks for now and then.
     pause_s: float = 0.04  # Between two transactions, at most: the subject is order, not speed.
 
     def document(self) -> dict[str, Any]:
@@ -58,7 +59,8 @@ def make_plan(prefix: str, writers: Mapping[str, int]) -> Plan:
             clients.append(ClientPlan(name, "copier", kind, id_, {source: PARTITIONS}, group_id, target))
     for isolation in ISOLATIONS:
         name = f"reader-{isolation.removeprefix('read_')}"
-        clients.append(ClientPlan(name, "reader", "fencepost", topics=topics, isolation=isolation))
+        asked = tuple(groups) if isolation == "read_committed" else ()
+        clients.append(ClientPlan(name, "reader", "fencepost", topics=topics, isolation=isolation, groups=asked))
     return Plan(topics, tuple(clients), groups)
 
 

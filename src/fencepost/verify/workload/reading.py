@@ -1,22 +1,34 @@
-"""Readers that note what they read: fetches of this package's own client, with the rules of Kafka's consumers."""
+"""Readers that note what they read: fetches of this package's own client, with the rules of Kafka's consumers.
+
+One of them also asks for the committed offsets of groups, which must not be those of an open transaction.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.fetching import fetch_partitions
+from fencepost.client.admin.offsets import (
+    LAST_WITH_TOPIC_NAMES,
+    group_answers,
+    offset_fetch_request,
+    partition_answers,
+)
 from fencepost.client.admin.partitions import EARLIEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
-from fencepost.client.client import KafkaClient
+from fencepost.client.client import GROUP, KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.protocol import errors
-from fencepost.verify.history import Assign, Poll
+from fencepost.verify.history import Assign, Committed, Poll
 from fencepost.verify.workload.notes import Notes, now
 
 WAIT_MS = 100
 PAUSE_S = 0.05
+ASK_EVERY_S = 0.1
+ASK_DEADLINE_S = 1.0
 ISOLATION_LEVELS = {"read_committed": READ_COMMITTED, "read_uncommitted": READ_UNCOMMITTED}
 
 
@@ -52,6 +64,27 @@ def start_of(client: KafkaClient, topic: str, partition: int) -> int:
     return list_offsets(client, [where], timestamp=EARLIEST).found.get(where, 0)
 
 
+def offsets_now(client: KafkaClient, group_id: str) -> list[tuple[str, int, int]] | None:
+    """The committed offsets of a group, as topic, partition and offset; None if its coordinator does not answer.
+
+    The question does not wait for open transactions: a broker must answer with the offsets of committed ones.
+    """
+    request = offset_fetch_request([group_id], None, require_stable=False)
+    try:
+        response = client.ask_coordinator(
+            *(group_id, GROUP, request, lambda response: int(group_answers(response)[0].error_code)),
+            at_most=LAST_WITH_TOPIC_NAMES,
+            deadline_s=ASK_DEADLINE_S,
+        )
+    except ClientError:
+        return None
+    answer = group_answers(response)[0]
+    if answer.error_code:
+        return None
+    found = partition_answers(answer).items()
+    return sorted((*where, p.committed_offset) for where, p in found if not p.error_code and p.committed_offset >= 0)
+
+
 def _refresh(client: KafkaClient, topic: str) -> None:
     try:
         client.topic(topic, fresh=True)
@@ -65,17 +98,28 @@ class Follower:
     One that takes the place of another continues behind the last record that the other noted.
     """
 
-    def __init__(self, notes: Notes, settings: Mapping[str, object], isolation: str, topics: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        notes: Notes,
+        settings: Mapping[str, object],
+        isolation: str,
+        topics: Mapping[str, int],
+        groups: Sequence[str] = (),
+    ) -> None:
         self._notes = notes
         self._client = KafkaClient(settings)
         self._isolation = isolation
         places = [(topic, index) for topic, count in topics.items() for index in range(count)]
         self._positions = {where: notes.last_read.get(where, 0) for where in places}
+        self._answers: dict[str, list[tuple[str, int, int]]] = {group_id: [] for group_id in groups}
+        self._asked_at_s = 0.0
 
     def run(self, stop: threading.Event) -> None:
         for (topic, partition), offset in self._positions.items():
             self._notes.note(Assign(now(), self._notes.by, self._isolation, topic, partition, offset))
         while not stop.is_set():
+            if time.monotonic() >= self._asked_at_s + ASK_EVERY_S:
+                self._ask()
             if not self.read_all_once():
                 stop.wait(PAUSE_S)
         self._client.close()
@@ -91,3 +135,12 @@ class Follower:
                 has_read = True
                 self._notes.note(Poll(now(), self._notes.by, topic, partition, found.records, found.next_offset))
         return has_read
+
+    def _ask(self) -> None:
+        """Note the offsets of the groups that have changed."""
+        self._asked_at_s = time.monotonic()
+        for group_id, before in self._answers.items():
+            found = offsets_now(self._client, group_id)
+            if found is not None and found != before:
+                self._answers[group_id] = found
+                self._notes.note(Committed(now(), self._notes.by, group_id, found))
