@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fencepost.child import python_module
 from fencepost.client.admin.topics import create_topic
 from fencepost.client.client import KafkaClient
 from fencepost.client.producing import produce
@@ -19,8 +22,10 @@ from fencepost.client.transaction import Transaction
 from fencepost.protocol.batch import encode_batch
 from fencepost.testing import Broker
 from tests.command_line import run_fencepost, start_fencepost
+from tests.e2e.failovers import three_nodes
 from tests.gallery.running import accused_of, program
 
+TRANSACTIONAL_ID = "tills-1"  # Of the program `right`.
 QUICK = ("--seconds", "2", "--kill-every", "1s", "--faults", "kill", "--group", "tills", "--seed", "7")
 
 
@@ -61,6 +66,18 @@ def test_the_end_of_a_run_waits_for_the_command_of_the_user(
     options = ("--seconds", "1.5", "--kill-every", "500ms", "--faults", "none", "--nemesis", f"sleep 3; touch {done}")
     assert accused_of(start_broker().bootstrap_servers, program("right"), *options) == {}
     assert done.exists()
+
+
+def test_a_right_program_is_not_accused_while_its_coordinator_moves(tmp_path: Path) -> None:
+    """By the line of the guide, which names another node each second."""
+    with three_nodes(tmp_path / "data") as broker:
+        servers = broker.bootstrap_servers
+        order = f"move-coordinator {TRANSACTIONAL_ID} $(($(date +%s) % 3 + 1)) --bootstrap {servers}"
+        nemesis = f"{shlex.join(python_module('fencepost', 'cluster'))} {order}"
+        options = ("--group", "tills", "--seconds", "6", "--kill-every", "1s", "--faults", "none", "--seed", "7")
+        assert accused_of(servers, program("right"), *options, "--nemesis", nemesis) == {}
+        moved_to = re.findall(rf"node (\d) coordinates the transactional id {TRANSACTIONAL_ID}", broker.log)
+    assert len(set(moved_to)) >= 2, moved_to
 
 
 def test_a_missing_topic_a_wrong_command_and_a_program_that_fails_are_named(
