@@ -1,4 +1,4 @@
-"""The last reads of a run on a broker that stops answering in the middle of them: nobody is accused for that."""
+"""The last reads of a run on a broker that stops answering meanwhile: it is not accused of what could not be read."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def anomalies(events: list[Event]) -> list[str]:
     return [found.kind for found in check_history(arrange(Header(1, {}, TOPICS), events))]
 
 
-def test_a_partition_that_is_read_in_part_is_not_noted_and_nobody_is_accused(start_broker: StartBroker) -> None:
+def test_a_partition_that_is_read_in_part_is_not_noted_and_the_broker_is_not_accused(start_broker: StartBroker) -> None:
     broker = start_broker()
     with KafkaClient({"bootstrap.servers": broker.bootstrap_servers}) as client:
         events = written(client)
