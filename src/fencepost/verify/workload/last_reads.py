@@ -97,7 +97,7 @@ def _watermarks(client: KafkaClient, places: Iterable[NamedPartition]) -> list[t
     answers = [list_offsets(client, wanted, level) for level in (READ_COMMITTED, READ_UNCOMMITTED)]
     for answer in answers:
         if answer.found.keys() != set(wanted):
-            raise ClientError("; ".join(answer.problems) or "the ends of the partitions are unknown")
+            raise ClientError(next(iter(answer.problems), "the ends of the partitions are unknown"))
     stable, high = answers
     return [(stable.found[where], high.found[where]) for where in wanted]
 
