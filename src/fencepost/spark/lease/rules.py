@@ -100,8 +100,9 @@ class LeaseTable:
 
     first_touches_at_once: how many tasks may have first record batches of partitions in flight.
         TV2: one. The first record batch adds its partition, and the coordinator rejects concurrent additions with
-        error 51, which some brokers turn into 19. One task may touch any number of partitions: it sends its requests
-        one after another, and a broker adds all partitions of a request at once.
+        error 51, which some brokers turn into 19. One task may touch any number of partitions: a broker adds all
+        partitions of a request at once. A task in a Python worker sends one request after another. A task in Spark's
+        JVM sends to all leaders first, so it may get these errors, and sends the same record batches again.
         TV1: None, which means any number. The driver adds the partitions itself.
 
     transaction_timeout_ms: the broker aborts the transaction this long after its first partition was added. Tasks that
