@@ -1,15 +1,29 @@
+import fencepost.spark.encode.Columns;
 import fencepost.spark.kafka.TopicPartition;
 import fencepost.spark.lease.Lease;
 import fencepost.spark.lease.LeaseAddress;
 import fencepost.spark.lease.LeaseClient;
 import fencepost.spark.lease.TaskAttempt;
+import fencepost.spark.lease.TaskResult;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Method;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.TaskContext$;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.unsafe.types.UTF8String;
 
-/** LeaseTask HOST PORT TOKEN writes|fails|killed: does what a task in Spark's JVM does with its driver, and prints it. */
+/**
+ * LeaseTask HOST PORT TOKEN writes|fails|killed|copy-of-ROWS: does what a task in Spark's JVM does with its driver, and
+ * prints it.
+ */
 public final class LeaseTask {
-    public static void main(String[] arguments) {
+    private static final String COPY = "copy-of-";
+
+    public static void main(String[] arguments) throws ReflectiveOperationException {
         LeaseAddress address =
                 new LeaseAddress(arguments[0], Integer.parseInt(arguments[1]), arguments[2], null);
         switch (arguments[3]) {
@@ -19,7 +33,7 @@ public final class LeaseTask {
                 fail(address, 2, false);
             }
             case "killed" -> fail(address, 1, true);
-            default -> throw new IllegalArgumentException(arguments[3]);
+            default -> copy(address, Integer.parseInt(arguments[3].substring(COPY.length())));
         }
     }
 
@@ -57,5 +71,33 @@ public final class LeaseTask {
         } catch (IllegalStateException e) {
             System.out.println(e.getMessage());
         }
+    }
+
+    /** A whole task, with so many rows, whose input partition another attempt has written. */
+    private static void copy(LeaseAddress address, int rows) throws ReflectiveOperationException {
+        // By reflection: the class is not public, and a program that is run from its source has another class loader.
+        Class<?> type = Class.forName("fencepost.spark.TaskWriter");
+        Constructor<?> constructor = type.getDeclaredConstructors()[0];
+        constructor.setAccessible(true);
+        Columns columns = new Columns(-1, 0, -1, -1, -1, -1, false, true, false);
+        Runnable openInput = () -> {};
+        Object writer = constructor.newInstance(TaskContext$.MODULE$.empty(), address, 1, columns, openInput);
+        Method write = method(type, "write", InternalRow.class);
+        Method finish = method(type, "finish");
+        for (int n = 0; n < rows; n++) {
+            write.invoke(writer, new GenericInternalRow(new Object[] {UTF8String.fromString("row " + n)}));
+        }
+        try {
+            System.out.println(((TaskResult) finish.invoke(writer)).records() + " records");
+        } catch (InvocationTargetException e) {
+            System.out.println(e.getCause().getMessage());
+        }
+        method(type, "close").invoke(writer);
+    }
+
+    private static Method method(Class<?> type, String name, Class<?>... parameters) throws NoSuchMethodException {
+        Method found = type.getDeclaredMethod(name, parameters);
+        found.setAccessible(true);
+        return found;
     }
 }

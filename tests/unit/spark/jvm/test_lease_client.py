@@ -1,4 +1,4 @@
-"""A task in Spark's JVM and its driver: the messages about leases, and a task that fails before its first row."""
+"""A task in Spark's JVM and its driver: messages about leases, a task that fails early, a copy of a task."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import pytest
 from fencepost.client.transaction import ProducerIdentity
 from fencepost.spark.driver.planes import plan_as_json
 from fencepost.spark.jvm.jar import jar_path
-from fencepost.spark.lease.client import LeaseAddress
-from fencepost.spark.lease.messages import Finished, TaskResult
+from fencepost.spark.lease.client import LeaseAddress, LeaseClient
+from fencepost.spark.lease.messages import Finished, TaskAttempt, TaskResult
 from fencepost.spark.lease.rules import LeaseTable
 from fencepost.spark.lease.server import LeaseServer
 from fencepost.spark.task.plan import WritePlan
+from fencepost.spark.task.topics import PinnedTopic
 from tests.engines.java import run_java
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -48,7 +49,8 @@ def open_write(server: LeaseServer) -> LeaseAddress:
     address = server.open(table, lambda partitions: None)
     identity = ProducerIdentity("payments", 1, 0)
     settings = {"bootstrap.servers": "127.0.0.1:9"}
-    plan = WritePlan(settings, identity, 13, address, 1, None, {}, "none", 1_000_000, "")
+    topics = {"refunds": PinnedTopic(bytes(16), 1)}
+    plan = WritePlan(settings, identity, 13, address, 1, "refunds", topics, "none", 1_000_000, "")
     server.offer(1, plan_as_json(plan))
     return address
 
@@ -79,3 +81,33 @@ def test_a_killed_task_does_not_wait_for_a_driver_that_does_not_answer() -> None
         took_s = time.monotonic() - began
     assert said == ["no input for task 1"]
     assert took_s < 9.0, "the task would wait ten seconds for the driver's greeting"
+
+
+OWNED = TaskResult(1, 0, 1, (("refunds", 0, 3),), ())
+
+
+def write_as_the_owner(address: LeaseAddress) -> None:
+    """An attempt that writes the three records of `OWNED`. The copy of it is task 0, which is its first attempt."""
+    with LeaseClient(address, TaskAttempt(1, 0, 1), 1) as owner:
+        leases = owner.acquire({("refunds", 0): 3})
+        owner.release(leases, 100)
+        assert owner.done({("refunds", 0): 3}) == OWNED
+
+
+@pytest.mark.parametrize("rows", [2, 3])
+def test_an_attempt_that_lost_rows_with_its_executor_does_not_dispute_the_result_of_the_owner(
+    server: LeaseServer, rows: int
+) -> None:
+    address = open_write(server)
+    write_as_the_owner(address)
+    assert run_task(address, f"copy-of-{rows}") == ["3 records"]
+    assert isinstance(server.finish([OWNED], {1: 1}), Finished)
+
+
+def test_an_attempt_with_more_rows_than_the_owner_wrote_disputes_its_result(server: LeaseServer) -> None:
+    address = open_write(server)
+    write_as_the_owner(address)
+    reason = "an earlier attempt at input partition 0 wrote 3 records, but there are 4 rows"
+    assert run_task(address, "copy-of-4") == [reason]
+    assert server.broken is not None
+    assert reason in server.broken.reason
