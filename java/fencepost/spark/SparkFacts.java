@@ -14,6 +14,7 @@ import org.apache.spark.SparkStageInfo;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.api.java.JavaSparkStatusTracker;
+import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.status.api.v1.ExecutorSummary;
 import org.apache.spark.storage.StorageLevel;
 import org.apache.spark.storage.StorageStatus;
@@ -94,6 +95,15 @@ public final class SparkFacts {
             }
         }
         return text(found);
+    }
+
+    /** The levels of all caches that the rows of the frame are computed from, near or far. */
+    public String cachesBehind(Dataset<?> frame) {
+        ArrayNode levels = JSON.createArrayNode();
+        for (StorageLevel level : CachesBehind.of(frame)) {
+            levels.addArray().add(level.description()).add(level.useDisk());
+        }
+        return text(levels);
     }
 
     /** The executors that were lost. */

@@ -537,30 +537,105 @@ def test_two_outputs_come_from_one_computation_though_cached_rows_are_lost_betwe
     assert not spark.sparkContext._jsc.getPersistentRDDs(), "nothing stays on the executors"
 
 
-def test_rows_that_are_cached_in_memory_only_are_refused_for_a_second_output(
-    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
-) -> None:
+def two_reads_of_a_frame(spark: Any, frame: Any) -> tuple[Any, Any]:
     from pyspark import StorageLevel
 
+    rows = frame.persist(StorageLevel.MEMORY_ONLY)
+    return rows, rows
+
+
+def two_reads_of_a_frame_that_was_planned_before(spark: Any, frame: Any) -> tuple[Any, Any]:
+    rows = frame.selectExpr("value || '!' AS value")
+    rows.collect()  # Spark keeps the plan, which has no cache.
+    return two_reads_of_a_frame(spark, rows)
+
+
+def two_reads_of_an_rdd(spark: Any, frame: Any) -> tuple[Any, Any]:
+    rows = frame.rdd.map(lambda row: (row.value,)).cache()  # In memory only: the default of an RDD.
+    made = spark.createDataFrame(rows, "value string")
+    return made, made
+
+
+def two_caches_behind_one(spark: Any, frame: Any) -> tuple[Any, Any]:
+    rows, _ = two_reads_of_a_frame(spark, frame)
+    return rows.selectExpr("'b' AS value").persist(), rows.selectExpr("'c' AS value").persist()
+
+
+def two_broadcasts(spark: Any, frame: Any) -> tuple[Any, Any]:
+    """The rows of a broadcast are in no lineage of RDDs."""
+    from pyspark.sql.functions import broadcast
+
+    rows, _ = two_reads_of_a_frame(spark, frame)
+    joined = frame.selectExpr("value || '' AS value").join(broadcast(rows), "value")
+    return joined.selectExpr("'b' AS value").persist(), joined.selectExpr("'c' AS value").persist()
+
+
+@pytest.mark.parametrize(
+    "two_reads",
+    [
+        two_reads_of_a_frame,
+        two_reads_of_a_frame_that_was_planned_before,
+        two_reads_of_an_rdd,
+        two_caches_behind_one,
+        two_broadcasts,
+    ],
+)
+def test_rows_that_are_cached_in_memory_only_are_refused_for_a_second_output(
+    spark: Any,
+    broker: Broker,
+    unique: Unique,
+    sinks: MakeSink,
+    lines: Lines,
+    tmp_path: Path,
+    two_reads: Callable[[Any, Any], tuple[Any, Any]],
+) -> None:
     servers = broker.bootstrap_servers
     topic = create_topic(servers, unique("memory"))
     sink = sinks(servers, unique("memory"), topic=topic)
 
     @sink.batch
     def write(frame: Any, transaction: BatchTransaction) -> None:
-        rows = frame.persist(StorageLevel.MEMORY_ONLY)
-        try:
-            transaction.write(rows)
-            with contextlib.suppress(Exception):  # Hiding it does not help.
-                transaction.write(rows)
-        finally:
-            rows.unpersist()
+        first, second = two_reads(spark, frame)
+        transaction.write(first)
+        with contextlib.suppress(Exception):  # Hiding it does not help.
+            transaction.write(second)
 
     lines.add_batch()
-    with pytest.raises(Exception, match="write 2 of the micro-batch reads rows that are cached with") as refused:
-        run(stream(spark, lines), write, tmp_path / "checkpoint")
+    try:
+        with pytest.raises(Exception, match="write 2 of the micro-batch reads rows that are cached with") as refused:
+            run(stream(spark, lines), write, tmp_path / "checkpoint")
+    finally:
+        give_up_caches(spark)
     assert "hint: transaction.compute_once(frame)" in str(refused.value)
     assert values(servers, topic) == []
+
+
+def test_rows_that_were_cached_in_memory_only_may_be_computed_once_for_several_outputs(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    refunds, audit = create_topic(servers, unique("refunds")), create_topic(servers, unique("audit"))
+    sink = sinks(servers, unique("memory"))
+
+    @sink.batch
+    def write(frame: Any, transaction: BatchTransaction) -> None:
+        rows = transaction.compute_once(two_reads_of_an_rdd(spark, frame)[0])
+        transaction.write(rows, topic=refunds)
+        transaction.write(rows.selectExpr("value"), topic=audit)
+
+    lines.add_batch()
+    try:
+        run(stream(spark, lines), write, tmp_path / "checkpoint")
+    finally:
+        give_up_caches(spark)
+    assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", 1)]
+    assert values(servers, refunds) == values(servers, audit) == sorted(lines.all)
+
+
+def give_up_caches(spark: Any) -> None:
+    spark.catalog.clearCache()
+    for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
+        rdd.unpersist(True)
 
 
 # --- the user's function ------------------------------------------------------------------------------------

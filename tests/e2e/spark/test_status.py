@@ -87,6 +87,39 @@ def test_both_sources_show_the_same_caches_and_executors(spark: Any) -> None:
     assert plain.gone_executors() == jar.gone_executors() == ()
 
 
+def test_both_sources_find_the_same_caches_behind_a_frame(spark: Any) -> None:
+    """Behind others, in a broadcast, in a subquery, and in the lineage of an RDD."""
+    from pyspark.sql.functions import broadcast
+
+    plain, jar = sources(spark)
+    numbers = spark.range(7)
+    with cached_frames(spark, 10, 20) as (stored, in_memory):
+        rdd = numbers.rdd.map(lambda row: (row.id,)).cache()
+        made, behind = spark.createDataFrame(rdd, "id long"), in_memory.selectExpr("id + 1 AS id").persist()
+        joined = numbers.join(broadcast(in_memory), "id").groupBy("id").count().persist()
+        in_memory.createOrReplaceTempView("in_memory")
+        disk, memory = {True}, {False}
+        expected = [
+            (numbers, set()),
+            (stored.join(numbers, "id"), disk),
+            (stored.join(in_memory, "id"), disk | memory),
+            (made.groupBy("id").count(), memory),
+            (behind.repartition(3), disk | memory),
+            (joined, disk | memory),
+            (numbers.where("id IN (SELECT id FROM in_memory)"), memory),
+            (made.localCheckpoint(), disk),
+        ]
+        try:
+            for frame, have_disk in expected:
+                levels = plain.caches_behind(frame)
+                assert levels == jar.caches_behind(frame)
+                assert {level.has_disk for level in levels} == have_disk
+        finally:
+            spark.catalog.dropTempView("in_memory")
+            for cached in (rdd, behind, joined):
+                cached.unpersist()
+
+
 @pytest.fixture
 def calls(spark: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The calls of Spark's JVM, without those in which Python's garbage collector gives objects back."""

@@ -35,7 +35,7 @@ def find_loss(before: Mapping[int, Cached], now: Mapping[int, Cached]) -> str | 
     """What was lost between two looks; None if nothing was. The numbers are ids of RDDs.
 
     A frame that is not cached any more was given up on purpose. A cache in memory only may lose partitions at any
-    time; `_check_level` keeps it out of a transaction with several writes.
+    time; `_check_levels` keeps it out of a transaction with several writes.
     """
     for rdd_id, (stored, copies, has_disk) in now.items():
         if not has_disk:
@@ -85,8 +85,9 @@ class CachedRows:
     def before_write(self, frame: Any) -> None:
         self.look()
         self._writes += 1
-        if self._writes > 1 and any(not cached.has_disk for cached in self._seen.values()):
-            self._check_level(frame)
+        has_memory_only = any(not cached.has_disk for cached in self._seen.values())
+        if self._status is not None and self._writes > 1 and has_memory_only:
+            self._check_levels(self._status, frame)
 
     def look(self) -> None:
         """Raises BatchBroken if a part of a cached frame is lost."""
@@ -109,17 +110,14 @@ class CachedRows:
         if lost := lost_executors(self._status.gone_executors(), self._began_ms):
             raise _broken(f"Spark lost executor {', '.join(lost)}, which held cached rows")
 
-    def _check_level(self, frame: Any) -> None:
-        leaves = frame._jdf.queryExecution().withCachedData().collectLeaves()
-        for leaf in map(leaves.apply, range(leaves.size())):
-            if leaf.getClass().getSimpleName() != "InMemoryRelation":
-                continue
-            level = leaf.cacheBuilder().storageLevel()
-            if not level.useDisk():
+    def _check_levels(self, status: SparkStatus, frame: Any) -> None:
+        for level, has_disk in sorted(status.caches_behind(frame)):
+            if not has_disk:
                 raise SinkError(
-                    f"write {self._writes} of the micro-batch reads rows that are cached with {level.description()}: "
+                    f"write {self._writes} of the micro-batch reads rows that are cached with {level}: "
                     "Spark drops such rows when memory runs short, and computes them again, perhaps differently than "
-                    f"for the write before{HINT}; or use persist() without a storage level, which has a disk"
+                    f"for the write before{HINT}; or use persist(StorageLevel.MEMORY_AND_DISK) for the frame or the "
+                    "RDD that is cached"
                 )
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fencepost.spark.driver.spark_facts import CachesSeen, GoneExecutor, JobSeen, JobsSeen
+from fencepost.spark.driver.spark_facts import CacheLevel, CachesSeen, GoneExecutor, JobSeen, JobsSeen
 from fencepost.spark.driver.spark_status import SparkStatus
 
 
@@ -32,6 +32,9 @@ class JarStatus(SparkStatus):
         document = json.loads(self._java.caches(self._spark))
         levels = {int(rdd_id): (copies, has_disk) for rdd_id, (copies, has_disk) in document["levels"].items()}
         return CachesSeen(levels, tuple((executor, blocks) for executor, blocks in document["blocks"]))
+
+    def caches_behind(self, frame: Any) -> frozenset[CacheLevel]:
+        return frozenset(CacheLevel(*one) for one in json.loads(self._java.cachesBehind(frame._jdf)))
 
     def gone_executors(self) -> tuple[GoneExecutor, ...]:
         return tuple(GoneExecutor(*one) for one in json.loads(self._java.goneExecutors(self._spark)))

@@ -13,18 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, NamedTuple
 
+from fencepost.spark.driver.lineage import ComputedFrom, collect_lineage
 from fencepost.spark.driver.spark_env import part_of_spark_env
 from fencepost.spark.failures import SinkError
 
 OLD_PROTOCOL = "spark.shuffle.useOldFetchProtocol"
 START_AGAIN = "start the query again: a new run computes everything anew"
-
-
-class ComputedFrom(NamedTuple):
-    """An RDD: those that it is computed from, and the ids of the shuffles in between."""
-
-    parents: tuple[int, ...]
-    shuffles: tuple[int, ...] = ()
 
 
 class Leftovers(NamedTuple):
@@ -67,7 +61,7 @@ def forget_leftovers(context: Any, frame: Any, *, is_stream: bool) -> None:
     # As an array: the end of a Java iterator is an exception, which PySpark examines with 75 calls of the JVM.
     rdds = context._jsc.getPersistentRDDs()
     persisted = {rdd_id: rdds.get(rdd_id).rdd() for rdd_id in rdds.keySet().toArray()}
-    lineage, dependencies = _collect(roots | persisted)
+    lineage, dependencies = collect_lineage(roots | persisted)
     leftovers = find_leftovers(lineage, roots, persisted.keys(), is_stream=is_stream)
     if leftovers.shuffles and context.getConf().get(OLD_PROTOCOL, "false") == "true":
         # A map task keeps a shuffle file that exists, even if it has computed another one.
@@ -100,26 +94,3 @@ def _roots(frame: Any, *, is_stream: bool) -> dict[int, Any]:
             continue
         found[int(rdd.id())] = rdd
     return found
-
-
-def _collect(roots: Mapping[int, Any]) -> tuple[dict[int, ComputedFrom], dict[int, Any]]:
-    """Everything that these RDDs are computed from, each asked once; and the dependencies that are shuffles, by id."""
-    lineage: dict[int, ComputedFrom] = {}
-    shuffle_dependencies: dict[int, Any] = {}
-    ahead = dict(roots)
-    while ahead:
-        rdd_id, rdd = ahead.popitem()
-        dependencies = rdd.dependencies()
-        parents, shuffles = [], []
-        # In one text, such as `org.apache.spark.ShuffleDependency@1f2e` for each: few calls of the JVM.
-        for position, said in enumerate(dependencies.mkString(" ").split()):
-            dependency = dependencies.apply(position)
-            parent = dependency.rdd()
-            parents.append(int(parent.id()))
-            if "ShuffleDependency@" in said:
-                shuffles.append(int(dependency.shuffleId()))
-                shuffle_dependencies[shuffles[-1]] = dependency
-            if parents[-1] not in lineage:
-                ahead[parents[-1]] = parent
-        lineage[rdd_id] = ComputedFrom(tuple(parents), tuple(shuffles))
-    return lineage, shuffle_dependencies

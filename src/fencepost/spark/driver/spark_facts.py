@@ -32,6 +32,13 @@ class CachesSeen(NamedTuple):
     blocks: tuple[tuple[str, str], ...]  # Executors and the blocks that they store, such as ("1", "rdd_4_0,rdd_4_2").
 
 
+class CacheLevel(NamedTuple):
+    """How Spark stores cached rows."""
+
+    description: str  # In Spark's words, such as `Memory Deserialized 1x Replicated`.
+    has_disk: bool  # False: Spark drops rows when memory runs short, and computes them again.
+
+
 class GoneExecutor(NamedTuple):
     """An executor that was lost."""
 

@@ -13,8 +13,9 @@ from typing import Any
 
 from fencepost.spark.checkpoint.files import java_class
 from fencepost.spark.driver.job_failures import java_exception_of
+from fencepost.spark.driver.lineage import collect_lineage, collect_plan_leaves
 from fencepost.spark.driver.spark_env import part_of_spark_env
-from fencepost.spark.driver.spark_facts import CachesSeen, GoneExecutor, JobSeen, JobsSeen
+from fencepost.spark.driver.spark_facts import CacheLevel, CachesSeen, GoneExecutor, JobSeen, JobsSeen
 
 
 @contextmanager
@@ -101,6 +102,14 @@ class SparkStatus:
         return gone_among(executors)
 
     # --- questions that most writes do not need -----------------------------------------------------------------
+
+    def caches_behind(self, frame: Any) -> frozenset[CacheLevel]:
+        """The levels of all caches that the rows of the frame are computed from, near or far."""
+        levels, rdds = collect_plan_leaves(frame)
+        lineage, _ = collect_lineage(rdds)
+        persisted = self.context._jsc.getPersistentRDDs()
+        near_and_far = [persisted.get(id_).getStorageLevel() for id_ in persisted.keySet().toArray() if id_ in lineage]
+        return frozenset(CacheLevel(str(one.description()), bool(one.useDisk())) for one in (*levels, *near_and_far))
 
     def job_ids_of_group(self, group: str) -> list[int]:
         # As one text: a long-running query has as many jobs as Spark keeps, and each element would be a call.

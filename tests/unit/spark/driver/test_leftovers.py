@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fencepost.spark.driver.leftovers import ComputedFrom, find_leftovers
+from fencepost.spark.driver.leftovers import find_leftovers
+from fencepost.spark.driver.lineage import ComputedFrom
 
 # A source, a shuffle, a second shuffle: RDD 3 is the micro-batch.
 TWO_SHUFFLES = {1: ComputedFrom(()), 2: ComputedFrom((1,), (20,)), 3: ComputedFrom((2,), (30,))}
