@@ -5,8 +5,11 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.util.ArrayList;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
+import java.util.NoSuchElementException;
 import java.util.Set;
 import org.apache.spark.JobExecutionStatus;
 import org.apache.spark.SparkJobInfo;
@@ -15,7 +18,9 @@ import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.api.java.JavaSparkStatusTracker;
 import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.status.AppStatusStore;
 import org.apache.spark.status.api.v1.ExecutorSummary;
+import org.apache.spark.status.api.v1.StageStatus;
 import org.apache.spark.storage.StorageLevel;
 import org.apache.spark.storage.StorageStatus;
 import scala.collection.Iterator;
@@ -26,6 +31,8 @@ import scala.collection.Iterator;
  */
 public final class SparkFacts {
     private static final ObjectMapper JSON = new ObjectMapper();
+    /** In place of the number of an attempt: see Python. */
+    private static final int SKIPPED = -1;
 
     /** Tags the jobs that this thread starts from now on. Returns the number of jobs so far. */
     public int tagJobs(JavaSparkContext spark, String tag) {
@@ -58,7 +65,7 @@ public final class SparkFacts {
                 if (job != null && shownBefore.contains(id)) {
                     shown.add(id);
                     if (tagged.contains(id)) {
-                        ours.set(Integer.toString(id), seen(tracker, job));
+                        ours.set(Integer.toString(id), seen(spark, job));
                     }
                 }
             }
@@ -73,7 +80,7 @@ public final class SparkFacts {
         for (String id : jobIds.split(",")) {
             SparkJobInfo job = id.isEmpty() ? null : tracker.getJobInfo(Integer.parseInt(id));
             if (job != null) {
-                found.set(id, seen(tracker, job));
+                found.set(id, seen(spark, job));
             }
         }
         return text(found);
@@ -124,14 +131,33 @@ public final class SparkFacts {
     }
 
     /** Its status first: Spark updates the stages before it shows the end of the job. */
-    private static ObjectNode seen(JavaSparkStatusTracker tracker, SparkJobInfo job) {
+    private static ObjectNode seen(JavaSparkContext spark, SparkJobInfo job) {
+        JavaSparkStatusTracker tracker = spark.statusTracker();
         ObjectNode seen = JSON.createObjectNode().put("running", job.status() == JobExecutionStatus.RUNNING);
         ObjectNode attempts = seen.putObject("attempts");
+        List<Integer> shown = new ArrayList<>();
+        List<Integer> forgotten = new ArrayList<>();
         for (int id : job.stageIds()) {
             SparkStageInfo stage = tracker.getStageInfo(id);
+            (stage == null ? forgotten : shown).add(id);
             attempts.put(Integer.toString(id), stage == null ? null : Integer.valueOf(stage.currentAttemptId()));
         }
+        if (!forgotten.isEmpty() && hasSkipped(spark.sc().statusStore(), job.jobId(), forgotten.size(), shown)) {
+            forgotten.forEach(id -> attempts.put(Integer.toString(id), SKIPPED));
+        }
         return seen;
+    }
+
+    /** Are the stages that Spark does not show just those that the job skipped? It counts them when it has ended. */
+    private static boolean hasSkipped(AppStatusStore store, int jobId, int forgotten, List<Integer> shown) {
+        try {
+            long skipped = shown.stream()
+                    .filter(id -> store.lastStageAttempt(id).status() == StageStatus.SKIPPED)
+                    .count();
+            return skipped + forgotten == store.job(jobId).numSkippedStages();
+        } catch (NoSuchElementException e) {
+            return false; // The job, or another stage of it, was forgotten in between.
+        }
     }
 
     private static String text(JsonNode found) {

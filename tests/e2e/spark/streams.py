@@ -221,3 +221,11 @@ def settings(bootstrap_servers: str, transactional_id: str, **more: object) -> M
         "fencepost.plane": PLANE.get(),
     }
     return {**ours, **dict(given)}
+
+
+def forget_stage(spark: Any, stage_id: int) -> None:
+    """As if Spark had too many stages to keep them all (`spark.ui.retainedStages`)."""
+    stages = spark._jvm.java.lang.Class.forName("org.apache.spark.status.StageDataWrapper")
+    key = spark.sparkContext._gateway.new_array(spark._jvm.int, 2)
+    key[0], key[1] = stage_id, 0
+    spark.sparkContext._jsc.sc().statusStore().store().delete(stages, key)

@@ -29,6 +29,7 @@ from tests.e2e.spark.streams import (
     Lines,
     MakeSink,
     create_topic,
+    forget_stage,
     grow,
     is_free,
     is_soon_free,
@@ -392,6 +393,40 @@ def test_a_shuffle_that_a_later_job_computes_again_in_part_breaks_the_batch(
     assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", 2)]
     for topic in topics:
         assert values(servers, topic) == sorted(lines.all)
+
+
+@pytest.mark.parametrize(("which", "attempts"), [("that wrote the shuffle", 2), ("that was skipped", 1)])
+def test_a_job_before_the_sink_with_a_stage_that_spark_has_forgotten_breaks_the_batch_if_the_stage_ran(
+    spark: Any,
+    broker: Broker,
+    unique: Unique,
+    sinks: MakeSink,
+    lines: Lines,
+    tmp_path: Path,
+    which: str,
+    attempts: int,
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("forgotten"))
+    sink = sinks(servers, unique("forgotten"), topic=topic)
+    tracker = spark.sparkContext._jsc.statusTracker()
+
+    def forget_one(frame: Any, batch_id: int) -> None:
+        rows = frame._jdf.queryExecution().toRdd()
+        first = spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs()
+        rows.count()
+        rows.count()  # Reads the shuffle files of the job before.
+        wait_for(lambda: all(is_over(tracker.getJobInfo(job_id)) for job_id in (first, first + 1)))
+        forget_stage(spark, min(tracker.getJobInfo(first + (which == "that was skipped")).stageIds()))
+        sink(frame, batch_id)
+
+    def is_over(job: Any) -> bool:
+        return job is not None and job.status().name() != "RUNNING"
+
+    lines.add_batch()
+    run(shuffled(stream(spark, lines), 3), forget_one, tmp_path / "checkpoint")
+    assert [(p.outcome, p.attempts) for p in sink.recent_progress] == [("committed", attempts)]
+    assert values(servers, topic) == sorted(lines.all)
 
 
 def test_cached_rows_are_not_mixed_with_those_that_come_out_of_the_same_shuffle_computed_again(

@@ -11,12 +11,12 @@ import pytest
 
 from fencepost.spark.driver.jar_status import JarStatus
 from fencepost.spark.driver.jobs import is_settled, when_settled
-from fencepost.spark.driver.spark_facts import JobsSeen
+from fencepost.spark.driver.spark_facts import SKIPPED, JobsSeen
 from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.jvm.jar import FACTS_CLASS, load_from_jar
 from fencepost.spark.sink import ExactlyOnceSink
 from fencepost.testing import Broker
-from tests.e2e.spark.streams import Lines, create_topic, run, settings, stream
+from tests.e2e.spark.streams import Lines, create_topic, forget_stage, run, settings, stream
 
 pytestmark = pytest.mark.java
 
@@ -73,6 +73,31 @@ def test_both_sources_show_the_same_jobs_and_stages(spark: Any) -> None:
     assert plain.jobs(wanted) == jar.jobs(wanted) == looks[0].ours
     assert plain.jobs([]) == jar.jobs([]) == {}
     assert jar.jobs_since(looks[0].so_far, TAG) == plain.jobs_since(looks[0].so_far, TAG)
+
+
+def test_both_sources_tell_a_forgotten_stage_that_was_skipped_from_one_that_may_have_run(spark: Any) -> None:
+    context = spark.sparkContext
+    plain, jar = sources(spark)
+    shuffled = context.parallelize([(1, 1)], 1).groupByKey(1)
+    first = plain.tag_jobs(TAG)
+    try:
+        shuffled.count()
+        shuffled.count()
+    finally:
+        context.removeJobTag(TAG)
+    job, again = settled_jobs(plain, first).ours.values()
+    (wrote, read), (skipped, read_again) = sorted(job.attempts), sorted(again.attempts)
+
+    def look() -> list[dict[int, int | None]]:
+        looks = [[dict(job.attempts) for job in source.jobs([first, first + 1]).values()] for source in (plain, jar)]
+        assert looks[0] == looks[1]
+        return looks[0]
+
+    forget_stage(spark, skipped)
+    assert look() == [{wrote: 0, read: 0}, {skipped: SKIPPED, read_again: 0}]
+    forget_stage(spark, wrote)
+    forget_stage(spark, read_again)
+    assert look() == [{wrote: None, read: 0}, {skipped: None, read_again: None}]
 
 
 def test_both_sources_show_the_same_caches_and_executors(spark: Any) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from fencepost.spark.driver.connect_shuffles import ConnectShuffles
-from fencepost.spark.driver.spark_facts import JobSeen, JobsSeen
+from fencepost.spark.driver.spark_facts import SKIPPED, JobSeen, JobsSeen
 from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.failures import BatchBroken, SinkError
 
@@ -44,6 +44,7 @@ class Jobs:
         self._is_over = False
         self._first_job_id = self._next_job_id = 0  # The first job that was not checked yet.
         self._before = range(0)  # The jobs between the last micro-batch and this one, of whatever query.
+        self._follows_look = False  # Was the last micro-batch of the same run?
         self._others: list[int] = []  # Jobs of other threads and queries, which may compute the same rows.
         self._written = WrittenShuffles(status)
         self._thread = threading.current_thread()
@@ -53,6 +54,7 @@ class Jobs:
         if self._status is not None:
             self._first_job_id = self._next_job_id = self._status.tag_jobs(self._tag)
             self._before = range(self._status.looked_until, self._next_job_id)
+            self._follows_look = self._stream is not None and self._status.looked_run_id == self._stream.run_id
         else:
             self._session.addTag(self._tag)
         return self
@@ -65,6 +67,7 @@ class Jobs:
             if kind is not None:
                 self._next_job_id = self._status.jobs_since(self._next_job_id, self._tag).so_far
             self._status.looked_until = self._next_job_id
+            self._status.looked_run_id = self._stream.run_id if self._stream is not None else None
         else:
             self._session.removeTag(self._tag)
 
@@ -107,7 +110,7 @@ class Jobs:
             ids = self._stream.among(status, self._before)
             before = when_settled(status.jobs(ids), lambda: status.jobs(ids), have_ended) if ids else {}
             for job_id in ids:
-                self._written.add(job_id, stages_that_ran_once(job_id, before.get(job_id), may_be_forgotten=True))
+                self._written.add(job_id, stages_that_ran_once(job_id, before.get(job_id), is_before=True))
             self._others += sorted(set(self._before).difference(ids))
         self._next_job_id, self._before = new.stop, range(0)
         ours = sorted(seen.ours.keys() & set(new))
@@ -123,21 +126,31 @@ class Jobs:
         of the micro-batch. Returns those that still run, to be looked at again."""
         running = []
         for job_id in reversed(job_ids):
-            is_before = job_id < self._first_job_id
-            if is_before and self._stream is not None and self._stream.is_younger_than(status, job_id):
-                break  # This job, and all earlier ones, ran before Spark planned the micro-batch.
+            if job_id < self._first_job_id and self._is_before_batch(status, job_id):
+                break
             job = status.jobs([job_id]).get(job_id)
-            if job is None and not is_before:
-                raise BatchBroken(_forgotten_job(job_id))
             if job is None:
-                continue
+                raise BatchBroken(_forgotten_job(job_id))
             if job.is_running:
                 running.append(job_id)
-            attempts = job.attempts
-            if is_before:
-                attempts = {stage_id: attempt for stage_id, attempt in attempts.items() if attempt is not None}
-            self._written.add_other(job_id, attempts)
+            ran = {stage_id: attempt for stage_id, attempt in job.attempts.items() if attempt != SKIPPED}
+            self._written.add_other(job_id, ran)
         return running[::-1]
+
+    def _is_before_batch(self, status: SparkStatus, job_id: int) -> bool:
+        """Was this job, and so every earlier one, submitted before Spark planned the micro-batch? It has no rows of it.
+
+        All later jobs were submitted after that, so a job that Spark has forgotten may have been too: BatchBroken. In
+        the first micro-batch of a run such jobs are left out. A new run may repeat a micro-batch that was planned long
+        ago, so even jobs that ran before the query was started are younger than the plan.
+        """
+        assert self._stream is not None, "there are no jobs before a plain frame"
+        submitted_ms, planned_ms = status.submitted_ms(job_id), self._stream.planned_ms
+        if submitted_ms is not None:
+            return planned_ms is not None and submitted_ms < planned_ms
+        if self._follows_look and planned_ms is not None:
+            raise BatchBroken(_forgotten_job(job_id))
+        return True
 
 
 class MicroBatchJobs(NamedTuple):
@@ -150,11 +163,6 @@ class MicroBatchJobs(NamedTuple):
     run_id: str
     batch_id: int
     planned_ms: int | None = None  # When Spark planned the micro-batch; None: not known.
-
-    def is_younger_than(self, status: SparkStatus, job_id: int) -> bool:
-        """Was the micro-batch planned after this job had been submitted? Then the job cannot have its rows."""
-        submitted_ms = status.submitted_ms(job_id)
-        return submitted_ms is None or (self.planned_ms is not None and submitted_ms < self.planned_ms)
 
     def among(self, status: SparkStatus, job_ids: range) -> list[int]:
         """Those that Spark still shows. The newest come last."""
@@ -197,22 +205,22 @@ def find_unknown_job(seen: JobsSeen, job_ids: range) -> str | None:
     return None
 
 
-def stages_that_ran_once(job_id: int, job: JobSeen | None, *, may_be_forgotten: bool = False) -> list[int]:
+def stages_that_ran_once(job_id: int, job: JobSeen | None, *, is_before: bool = False) -> list[int]:
     """The stages of a job. Raises BatchBroken if Spark ran one of them again, or may have.
 
-    job: None if Spark does not show it. may_be_forgotten: what Spark does not show any more is left out.
+    job: None if Spark does not show it.
+    is_before: the job ended before the sink was called. Stages that it skipped may be forgotten: if the write reads
+    their shuffles, they are stages of the write too.
     """
-    if job is None and may_be_forgotten:
-        return []
     if job is None:
         raise BatchBroken(_forgotten_job(job_id))
     if job.is_running:
         raise BatchBroken(f"Spark's status lags behind its jobs: it does not show the end of job {job_id}")
     stage_ids = []
     for stage_id, attempt in job.attempts.items():
-        if attempt is None and may_be_forgotten:
+        if attempt == SKIPPED and is_before:
             continue
-        if attempt is None:
+        if attempt is None or attempt == SKIPPED:
             raise BatchBroken(_forgotten(job_id, stage_id))
         if attempt > 0:
             raise BatchBroken(
@@ -223,7 +231,10 @@ def stages_that_ran_once(job_id: int, job: JobSeen | None, *, may_be_forgotten: 
 
 
 def _forgotten_job(job_id: int) -> str:
-    return f"Spark does not show job {job_id} any more, so it is not known whether it ran a stage of it again"
+    return (
+        f"Spark does not show job {job_id} any more, so it is not known whether it ran a stage of it again"
+        "\n\nhint: spark.ui.retainedJobs has to be larger than the number of jobs of all queries during one micro-batch"
+    )
 
 
 def _forgotten(job_id: int, stage_id: int) -> str:

@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+# In place of the number of an attempt: Spark does not show the stage any more, but it is known that the job skipped it,
+# because another job had computed the stage. Where Spark keeps too many stages, it drops those first.
+SKIPPED = -1
+
 
 class JobSeen(NamedTuple):
     """A job that Spark shows. Spark updates its stages before it shows the end of the job."""
 
     is_running: bool
-    attempts: Mapping[int, int | None]  # By stage: the number of its last attempt. None: Spark does not show the stage.
+    # By stage: the number of its last attempt, or SKIPPED. None: Spark does not show the stage, which may have run.
+    attempts: Mapping[int, int | None]
 
 
 class JobsSeen(NamedTuple):

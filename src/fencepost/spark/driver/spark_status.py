@@ -15,7 +15,7 @@ from fencepost.spark.checkpoint.files import java_class
 from fencepost.spark.driver.job_failures import java_exception_of
 from fencepost.spark.driver.lineage import collect_lineage, collect_plan_leaves
 from fencepost.spark.driver.spark_env import part_of_spark_env
-from fencepost.spark.driver.spark_facts import CacheLevel, CachesSeen, GoneExecutor, JobSeen, JobsSeen
+from fencepost.spark.driver.spark_facts import SKIPPED, CacheLevel, CachesSeen, GoneExecutor, JobSeen, JobsSeen
 
 
 @contextmanager
@@ -42,6 +42,7 @@ class SparkStatus:
         self._arrays = java_class(context._jvm, "java.util.Arrays")
         self._block_managers = part_of_spark_env(context, "blockManager").master()
         self.looked_until = 0  # The first job that no micro-batch has checked.
+        self.looked_run_id: str | None = None  # The run of the last micro-batch that was checked.
         self._json_mapper: Any = None  # Spark's own. It is kept: a new one would have to learn its classes again.
 
     # --- the facts about a write --------------------------------------------------------------------------------
@@ -78,7 +79,17 @@ class SparkStatus:
         is_running = str(job.status().name()) == "RUNNING"
         stages = {stage_id: self._infos.getStageInfo(stage_id) for stage_id in job.stageIds()}
         attempts = {id_: None if stage is None else int(stage.currentAttemptId()) for id_, stage in stages.items()}
+        if None in attempts.values() and self._has_skipped_those_forgotten(job, attempts):
+            attempts = {id_: SKIPPED if attempt is None else attempt for id_, attempt in attempts.items()}
         return JobSeen(is_running, attempts)
+
+    def _has_skipped_those_forgotten(self, job: Any, attempts: Mapping[int, int | None]) -> bool:
+        """Are the stages that Spark does not show just those that the job skipped? It counts them when it has ended."""
+        shown = [stage_id for stage_id, attempt in attempts.items() if attempt is not None]
+        with suppress(LookupError), _forgotten("the job, or another stage of it"):
+            skipped = sum(str(self._store.lastStageAttempt(id_).status().name()) == "SKIPPED" for id_ in shown)
+            return skipped + len(attempts) - len(shown) == int(self._store.job(job.jobId()).numSkippedStages())
+        return False
 
     def caches(self) -> CachesSeen:
         """From the block manager: the status store hears of a loss later than the tasks that compute again."""

@@ -18,7 +18,7 @@ from fencepost.spark.driver.jobs import (
     stages_that_ran_once,
     when_settled,
 )
-from fencepost.spark.driver.spark_facts import JobSeen, JobsSeen
+from fencepost.spark.driver.spark_facts import SKIPPED, JobSeen, JobsSeen
 from fencepost.spark.driver.spark_status import SparkStatus
 from fencepost.spark.failures import BatchBroken
 
@@ -215,9 +215,108 @@ def test_only_jobs_of_this_micro_batch_count_among_those_before_the_sink() -> No
     assert MicroBatchJobs("run", 11).among(status, range(0)) == []
 
 
-def test_stages_before_the_sink_that_spark_has_forgotten_are_left_out() -> None:
-    assert stages_that_ran_once(3, ended({5: None, 6: 0}), may_be_forgotten=True) == [6]
-    assert stages_that_ran_once(4, None, may_be_forgotten=True) == []
+class Session:
+    """As `SparkStatus`: jobs 0, 1, ... in the order in which they were submitted. The write is the last one.
+
+    batches: the micro-batch of a job that the query ran; the others are of other threads.
+    submitted_ms: of each job; None if Spark has forgotten the job.
+    """
+
+    def __init__(
+        self,
+        jobs: list[JobSeen],
+        batches: dict[int, int] | None = None,
+        submitted_ms: list[int | None] | None = None,
+        looked_run_id: str | None = "run",
+    ) -> None:
+        self._all = jobs
+        self._batches = batches or {}
+        self._submitted_ms = submitted_ms or [PLANNED_MS + 1] * len(jobs)
+        self.looked_until = 0
+        self.looked_run_id = looked_run_id
+        self.context = SimpleNamespace(removeJobTag=lambda tag: None)
+
+    def tag_jobs(self, tag: str) -> int:
+        return len(self._all) - 1
+
+    def jobs_since(self, first: int, tag: str) -> JobsSeen:
+        so_far = len(self._all)
+        return JobsSeen(so_far, frozenset(range(first, so_far)), {n: self._all[n] for n in range(first, so_far)})
+
+    def jobs(self, job_ids: list[int]) -> dict[int, JobSeen]:
+        return {job_id: self._all[job_id] for job_id in job_ids if self._submitted_ms[job_id] is not None}
+
+    def job_ids_of_group(self, group: str) -> list[int]:
+        return [job_id for job_id in self._batches if self._submitted_ms[job_id] is not None]
+
+    def description(self, job_id: int) -> str:
+        return f"batch = {self._batches[job_id]}"
+
+    def submitted_ms(self, job_id: int) -> int | None:
+        return self._submitted_ms[job_id]
+
+    def rdd_of_stage(self, stage_id: int) -> tuple[int, bool]:
+        return 100 + stage_id, False
+
+
+PLANNED_MS = 1_000
+WRITE = JobSeen(False, {90: 0, 91: 0})  # Behind a shuffle.
+
+
+def check_batch(session: Any, planned_ms: int | None = PLANNED_MS) -> None:
+    """Of micro-batch 7 of the run `run`."""
+    shuffles: Any = None
+    with Jobs(None, session, shuffles, MicroBatchJobs("run", 7, planned_ms)) as jobs:
+        jobs.check()
+
+
+@pytest.mark.parametrize("batches", [{0: 7}, {}])
+def test_a_stage_before_the_sink_that_spark_has_forgotten_may_have_run_again(batches: dict[int, int]) -> None:
+    with pytest.raises(BatchBroken, match="Spark does not show stage 5 of job 0 any more"):
+        check_batch(Session([ended({5: None, 6: 0}), WRITE], batches))
+
+
+@pytest.mark.parametrize("batches", [{0: 7}, {}])
+def test_a_stage_before_the_sink_that_was_skipped_is_not_missed(batches: dict[int, int]) -> None:
+    check_batch(Session([ended({5: SKIPPED, 6: 0}), WRITE], batches))
+
+
+def test_a_skipped_stage_of_the_write_is_missed_because_its_shuffle_cannot_be_checked() -> None:
+    with pytest.raises(BatchBroken, match="Spark does not show stage 90 of job 0 any more"):
+        check_batch(Session([ended({90: SKIPPED, 91: 0})]))
+
+
+def test_a_stage_of_an_earlier_micro_batch_may_be_forgotten() -> None:
+    check_batch(Session([ended({5: None}), WRITE], {0: 6}, [PLANNED_MS - 1, PLANNED_MS + 1]))
+
+
+def test_a_job_that_spark_has_forgotten_since_it_planned_the_micro_batch_may_have_run_a_stage_again() -> None:
+    forgotten = [ended({}), ended({5: 0}), WRITE]
+    for first in (None, PLANNED_MS - 1):
+        with pytest.raises(BatchBroken, match="Spark does not show job 1 any more") as broken:
+            check_batch(Session(forgotten, {}, [first, None, PLANNED_MS + 1]))
+        assert "hint: spark.ui.retainedJobs" in str(broken.value)
+
+
+def test_jobs_that_spark_has_forgotten_are_not_missed_if_a_later_one_is_older_than_the_micro_batch() -> None:
+    jobs = [ended({}), ended({4: 0}), ended({5: 0}), WRITE]
+    check_batch(Session(jobs, {2: 7}, [None, PLANNED_MS - 1, PLANNED_MS + 1, PLANNED_MS + 2]))
+
+
+def test_jobs_that_spark_has_forgotten_do_not_matter_to_rows_that_come_out_of_no_shuffle() -> None:
+    check_batch(Session([ended({}), ended({90: 0})], {}, [None, PLANNED_MS + 1]))
+
+
+@pytest.mark.parametrize("run_id", [None, "an earlier run"])
+def test_jobs_that_spark_had_forgotten_when_a_run_began_are_not_missed(run_id: str | None) -> None:
+    """The run may repeat a micro-batch that was planned long ago: then all jobs that Spark shows are younger."""
+    session = Session([ended({}), WRITE], {}, [None, PLANNED_MS + 1], looked_run_id=run_id)
+    check_batch(session)
+    assert (session.looked_until, session.looked_run_id) == (2, "run")
+
+
+def test_forgotten_jobs_are_not_missed_if_the_time_of_the_plan_is_not_known() -> None:
+    check_batch(Session([ended({}), WRITE], {}, [None, PLANNED_MS + 1]), planned_ms=None)
 
 
 # --- jobs that Spark forgets -----------------------------------------------------------------------------------
@@ -246,7 +345,7 @@ class Infos:
 def test_a_job_that_spark_forgets_between_two_questions_may_have_been_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     status: Any = SparkStatus.__new__(SparkStatus)
     status.context = SimpleNamespace(addJobTag=lambda tag: None, removeJobTag=lambda tag: None)
-    status.looked_until = 0
+    status.looked_until, status.looked_run_id = 0, None
     status._infos = status._tags = Infos()
     so_far = iter((3, 5))
     status._scheduler = SimpleNamespace(numTotalJobs=lambda: next(so_far, 5))
