@@ -14,7 +14,7 @@ def check_send_order(index: Index) -> Iterator[Anomaly]:
 
     A record comes before all records that any writer sent to its partition after its acknowledgement. The records of
     one writer's transactions come in the order of its sends, acknowledged or not: the broker checks their sequence, and
-    fences the writer's earlier producers.
+    fences the writer's earlier producers. Two records at one offset are another checker's.
     """
     acked: dict[Where, Acked] = {}  # The acknowledgement with the highest offset so far.
     sent: dict[tuple[str, Where], tuple[int, Send]] = {}  # The writer's last record in the partition so far.
@@ -26,7 +26,7 @@ def check_send_order(index: Index) -> Iterator[Anomaly]:
         elif isinstance(event, Send) and (place := index.places.get(event.value)) is not None:
             where, offset = place[:2], place[2]
             earlier = acked.get(where)
-            if earlier is not None and earlier.offset >= offset and earlier.value != event.value:
+            if earlier is not None and earlier.offset > offset:
                 yield _out_of_order(index, where, event, offset, earlier.value, earlier.offset, "acknowledged before")
                 continue
             if event.txn is None:

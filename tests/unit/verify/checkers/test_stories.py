@@ -90,6 +90,7 @@ w sends c to cup-0
 w acked c cup-0@2
 """
 
+# What the story has, the kinds of its anomalies, the story.
 ACCUSED = [
     # Records.
     ("a commit of which nothing is there", "lost-write", A_COMMIT + "rest\nr reads tea-0:\nr reads tea-1:"),
@@ -187,10 +188,14 @@ ACCUSED = [
         "nonmonotonic-send",
         AN_ABORT.replace("w aborts", "w acked b tea-0@1\nw acked a tea-0@2\nw aborts"),
     ),
-    ("an offset with two records", "inconsistent-offsets", A_COMMIT + "w acked a tea-0@0\nr reads tea-0: 0=b"),
+    (
+        "an offset with two records",
+        "inconsistent-offsets",
+        "w sends a to tea-0\nw sends b to tea-0\nw acked a tea-0@0\nr reads tea-0: 0=b",
+    ),
     (
         "a log that was written over",
-        "inconsistent-offsets",
+        "lost-write inconsistent-offsets",
         "w sends a to tea-0\nw acked a tea-0@0\nw sends b to tea-0\nrest\nlog tea-0: 0=b/-1.-1",
     ),
     # Polls.
@@ -334,9 +339,9 @@ ACCUSED = [
     (
         "a record that came late, of a transaction whose other record came in time",
         "late-Produce",
-        A_LATE_PRODUCE.replace("w aborts 1", "w sends c to tea-0\nw acked c tea-0@0\nw aborts 1")
-        .replace("1=a", "2=a")
-        .replace("2=b", "3=b")
+        A_LATE_PRODUCE.replace("w begin 1", "w begin 1\nw sends c to tea-0\nw acked c tea-0@0")
+        .replace("1=a 2=b", "2=a 3=b")
+        .replace("acked b tea-0@2", "acked b tea-0@3")
         + "log tea-0: 0=c/1.0 1=abort/1.0 2=a/1.0 3=b/1.0 4=commit/1.0",
     ),
 ]
@@ -518,8 +523,8 @@ NOT_EXCUSED = [
         "the abort marker is missing, and there is that of an earlier transaction",
         "G1a",
         A_LATE_PRODUCE.replace("w begin 1", "w begin 0\nw sends z to tea-0\nw aborts 0\nw ended 0 aborted\nw begin 1")
-        .replace("1=a", "2=a")
-        .replace("2=b", "3=b")
+        .replace("1=a 2=b", "2=a 3=b")
+        .replace("acked b tea-0@2", "acked b tea-0@3")
         + "log tea-0: 0=z/1.0 1=abort/1.0 2=a/1.0 3=b/1.0 4=commit/1.0",
     ),
     (
@@ -540,7 +545,7 @@ NOT_EXCUSED = [
     ("kind", "story"), [row[1:] for row in ACCUSED], ids=[f"{row[1]}: {row[0]}" for row in ACCUSED]
 )
 def test_a_story_is_accused_of_its_kind(kind: str, story: str) -> None:
-    assert kind in kinds_in(story)
+    assert set(kinds_in(story)) == set(kind.split())
 
 
 @pytest.mark.parametrize("story", [row[1] for row in NOT_ACCUSED], ids=[row[0] for row in NOT_ACCUSED])
@@ -550,9 +555,7 @@ def test_a_story_without_a_fault_is_not_accused(story: str) -> None:
 
 @pytest.mark.parametrize(("kind", "story"), [row[1:] for row in NOT_EXCUSED], ids=[row[0] for row in NOT_EXCUSED])
 def test_a_broker_is_not_excused_without_proof_of_a_late_request(kind: str, story: str) -> None:
-    kinds = kinds_in(story)
-    assert kind in kinds
-    assert not {"late-EndTxn", "late-Produce"} & set(kinds)
+    assert set(kinds_in(story)) == set(kind.split())
 
 
 def test_a_commit_behind_a_last_stable_offset_that_is_stuck_is_not_lost_too() -> None:
@@ -561,7 +564,8 @@ def test_a_commit_behind_a_last_stable_offset_that_is_stuck_is_not_lost_too() ->
 
 
 def test_every_kind_has_a_story() -> None:
-    assert {kind for _, kind, _ in ACCUSED} | {kind for kind, _, _ in OF_PIPELINES} == set(KINDS)
+    of_stories = {kind for _, kinds, _ in ACCUSED for kind in kinds.split()}
+    assert of_stories | {kind for kind, _, _ in OF_PIPELINES} == set(KINDS)
     assert len(CHECKERS) == len(set(CHECKERS))
 
 
