@@ -7,11 +7,14 @@ Without such a read the `WholeLog` decides.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple
 
+from fencepost.verify.checkers.producer_logs import LogEntry, RunOfRecord, runs_by_record
 from fencepost.verify.history import (
     Acked,
     Assign,
@@ -93,6 +96,12 @@ class RecordFate(NamedTuple):
     epoch: int
     marker: str = ""
     marker_epoch: int = -1
+    marker_offset: int = -1
+
+    @property
+    def own_marker(self) -> str:
+        """The marker, if it has the epoch of the record: a newer epoch is that of another producer, or of a timeout."""
+        return self.marker if self.marker_epoch == self.epoch else ""
 
 
 class Index:
@@ -148,7 +157,7 @@ class Index:
         """Whether a topic has every committed record for ever."""
         return topic not in self.header.cleanup
 
-    def entries(self, where: Where) -> Iterator[tuple[int, str, str, int, int]]:
+    def entries(self, where: Where) -> Iterator[LogEntry]:
         """The log of a partition: offset, kind, value, producer id and epoch."""
         for event in self.logs.get(where, ()):
             yield from event.entries  # type: ignore[misc]  # Their fields have types only in the documentation.
@@ -179,7 +188,29 @@ class Index:
                     without_marker[producer_id].append(value)
                     continue
                 for ended in without_marker.pop(producer_id, ()):
-                    found[ended] = found[ended]._replace(marker=kind, marker_epoch=epoch)
+                    found[ended] = found[ended]._replace(marker=kind, marker_epoch=epoch, marker_offset=offset)
+        return found
+
+    @cached_property
+    def runs(self) -> dict[str, RunOfRecord]:
+        """For each record that is in a log: the records of its producer epoch around it, from marker to marker."""
+        return {value: run for where in self.logs for value, run in runs_by_record(self.entries(where)).items()}
+
+    def is_written_after(self, where: Where, offset: int, at: int) -> bool:
+        """Whether the log proves that an offset was written after a time: a record before it was sent after that."""
+        offsets, latest = self._sent_until.get(where, ([], []))
+        before = bisect_left(offsets, offset)
+        return before > 0 and latest[before - 1] > at
+
+    @cached_property
+    def _sent_until(self) -> dict[Where, tuple[list[int], list[int]]]:
+        """For each log: the offsets of its records, and when the last of the records up to there was sent."""
+        found: dict[Where, tuple[list[int], list[int]]] = {}
+        for where in self.logs:
+            sent = [
+                (offset, self.sends[value].at) for offset, _, value, _, _ in self.entries(where) if value in self.sends
+            ]
+            found[where] = [offset for offset, _ in sent], list(accumulate((at for _, at in sent), max))
         return found
 
     @cached_property

@@ -16,7 +16,7 @@ from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.index import HistoryTxn, Index
 from fencepost.verify.checkers.kinds import title_of
 from fencepost.verify.checkers.late_end_txn import accused_txn
-from fencepost.verify.checkers.producer_logs import MarkedRecords, marked_records
+from fencepost.verify.checkers.producer_logs import MarkedRecords, RunOfRecord
 from fencepost.verify.history import Send
 
 
@@ -39,22 +39,26 @@ def _joined(index: Index, txn: HistoryTxn) -> HistoryTxn | None:
     """The transaction that the records of an aborted one became part of; None if nothing proves it for all of them."""
     if txn.init is None or txn.init.version > 1 or txn.asked is not None:
         return None
-    found = [_joined_by(index, txn, send) for send in txn.sends if send.value in index.seen]
+    read = [send for send in txn.sends if send.value in index.seen]
+    if not all(_may_be_late(index, txn, send) for send in read):
+        return None
+    runs = [index.runs[send.value] for send in read]
+    found = [_joined_by(index, txn, run) for run in {id(run.own): run for run in runs}.values()]
     return found[0] if found and None not in found else None
 
 
-def _joined_by(index: Index, txn: HistoryTxn, send: Send) -> HistoryTxn | None:
+def _may_be_late(index: Index, txn: HistoryTxn, send: Send) -> bool:
+    """Whether a record is in the log, with its producer, and was not acknowledged before its transaction ended."""
     fate = index.fates.get(send.value)
-    if fate is None or fate.producer_id < 0:
-        return None
     ack = index.acks.get(send.value)
-    if ack is not None and (txn.ended is None or ack.at < txn.ended.at):
-        return None  # It was not late.
-    runs = marked_records(index, fate.where, fate.producer_id, fate.epoch)
-    place = next((number for number, run in enumerate(runs) if send.value in run.values), 0)
-    if not place or not _is_abort_of(index, txn, runs[place - 1]) or runs[place].marker != "commit":
+    is_in_time = ack is not None and (txn.ended is None or ack.at < txn.ended.at)
+    return fate is not None and fate.producer_id >= 0 and not is_in_time
+
+
+def _joined_by(index: Index, txn: HistoryTxn, run: RunOfRecord) -> HistoryTxn | None:
+    if run.before is None or run.own.marker != "commit" or not _is_abort_of(index, txn, run.before):
         return None
-    others = (index.sends[value] for value in runs[place].values if value in index.sends)
+    others = (index.sends[value] for value in run.own.values if value in index.sends)
     return next((later for other in others if _is_later(later := index.txn_of(other), txn)), None)
 
 

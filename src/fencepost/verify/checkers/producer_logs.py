@@ -1,10 +1,14 @@
-"""The records of one producer in a partition, from marker to marker. Pure."""
+"""The records of one producer epoch in a partition, from marker to marker. Pure."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
-from fencepost.verify.checkers.index import Index, Where
+# Offset, kind, value, producer id and epoch.
+LogEntry = tuple[int, str, str, int, int]
 
 
 class MarkedRecords(NamedTuple):
@@ -14,16 +18,29 @@ class MarkedRecords(NamedTuple):
     marker: str
 
 
-def marked_records(index: Index, where: Where, producer_id: int, epoch: int) -> list[MarkedRecords]:
-    """In the order of the log. Markers of other epochs end nothing here."""
-    found: list[MarkedRecords] = []
-    values: list[str] = []
-    for _, kind, value, found_id, found_epoch in index.entries(where):
-        if (found_id, found_epoch) != (producer_id, epoch):
-            continue
+class RunOfRecord(NamedTuple):
+    """The records that end with the same marker as a record, and those of its producer epoch before them."""
+
+    before: MarkedRecords | None
+    own: MarkedRecords
+
+
+def runs_by_record(entries: Iterable[LogEntry]) -> dict[str, RunOfRecord]:
+    """For each record of a log. Markers of other epochs end nothing here."""
+    ended: dict[tuple[int, int], list[MarkedRecords]] = defaultdict(list)
+    values: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for _, kind, value, producer_id, epoch in entries:
+        producer = (producer_id, epoch)
         if kind == "data":
-            values.append(value)
+            values[producer].append(value)
         else:
-            found.append(MarkedRecords(values, kind))
-            values = []
-    return [*found, MarkedRecords(values, "")]
+            ended[producer].append(MarkedRecords(values.pop(producer, []), kind))
+    for producer, left in values.items():
+        ended[producer].append(MarkedRecords(left, ""))
+    return {
+        value: RunOfRecord(before, own)
+        for runs in ended.values()
+        for before, own in pairwise([None, *runs])
+        if own is not None
+        for value in own.values
+    }
