@@ -5,8 +5,8 @@ client has repeated meanwhile, ends the transaction that the client is in by the
 that the client aborts later, or has not asked to commit yet; a late abort takes the first records of a transaction that
 is committed later. The broker does what the protocol demands.
 
-The circumstances alone would excuse a broker that is broken, so this asks for proof: the log, or the answer to the
-transaction's own EndTxn.
+The circumstances alone would excuse a broker that is broken, so this asks for proof: the log, the answer to the
+transaction's own EndTxn, or, where neither can show it, a fault of the run that made an EndTxn late at this time.
 """
 
 from __future__ import annotations
@@ -14,24 +14,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from fencepost.verify.checkers.anomaly import Anomaly
-from fencepost.verify.checkers.index import HistoryTxn, Index
+from fencepost.verify.checkers.index import HistoryTxn, Index, Where
 from fencepost.verify.checkers.kinds import title_of
+from fencepost.verify.checkers.long_delays import PATIENCE_NS, longest_delay_ns
+from fencepost.verify.checkers.slow_ends import SlowEnds, end_took_ns, slow_ends
 from fencepost.verify.history import Send, TxnOutcome
 
 # The answers to an EndTxn or Produce whose transaction was ended by another EndTxn: Kafka's, and what librdkafka makes
 # of them.
 REFUSED = {"INVALID_TXN_STATE", "TRANSACTION_ABORTABLE", "_FATAL", "_STATE"}
-# The answer if another client has taken over meanwhile. It says as well that the client's own request did nothing.
-FENCED = "PRODUCER_FENCED"
-EXCUSED = {"G1a", "precommitted-read", "torn-transaction", "lost-write"}
+# What a late EndTxn can lead to: records that must not be read, and records that are missing.
+READ = {"G1a", "precommitted-read"}
+MISSING = {"torn-transaction", "lost-write"}
 
 
 def name_late_end_txns(index: Index, anomalies: Iterable[Anomaly]) -> Iterator[Anomaly]:
     """The anomalies; those that a late EndTxn explains have its name, once for each transaction."""
     named: set[tuple[str, int]] = set()
+    slow, delay_ns = slow_ends(index), longest_delay_ns(index.faults)
     for anomaly in anomalies:
-        txn = accused_txn(index, anomaly) if anomaly.kind in EXCUSED else None
-        ended_by = _late_end(index, txn) if txn is not None else None
+        txn = accused_txn(index, anomaly) if anomaly.kind in READ | MISSING else None
+        ended_by = _late_end(index, anomaly.kind, txn, slow[txn.by, txn.number], delay_ns) if txn is not None else None
         if txn is None or ended_by is None:
             yield anomaly
         elif (txn.by, txn.number) not in named:
@@ -50,86 +53,136 @@ def accused_txn(index: Index, anomaly: Anomaly) -> HistoryTxn | None:
     return index.txn_of(send) if send is not None else None
 
 
-def _late_end(index: Index, txn: HistoryTxn) -> tuple[HistoryTxn, str] | None:
+def _late_end(index: Index, kind: str, txn: HistoryTxn, slow: SlowEnds, delay_ns: int) -> tuple[HistoryTxn, str] | None:
     """The transaction whose late EndTxn ended this one, and how; None if nothing proves that there was one."""
     if txn.init is None or txn.init.version > 1:
         return None
-    if (before := _slowest_end(txn, commit=True)) is not None and _ended_by_commit(index, txn):
-        return before, "commit"
-    if (before := _slowest_end(txn, commit=False)) is not None and _ended_by_abort(index, txn):
-        return before, "abort"
+    if slow.commit is not None:
+        before = slow.commit.txn
+        if kind in READ and _does_commit_explain_reads(index, txn, _may_come_late(before, txn, delay_ns)):
+            return before, "commit"
+        if kind in MISSING and _does_commit_explain_missing(index, txn):
+            return before, "commit"
+    if slow.abort is not None and kind in MISSING and _does_abort_explain_missing(index, txn):
+        return slow.abort.txn, "abort"
     return None
 
 
-def _slowest_end(txn: HistoryTxn, commit: bool) -> HistoryTxn | None:
-    """An earlier transaction of the same producer whose commit, or abort, took longest: its client has repeated it.
+def _may_come_late(before: HistoryTxn, txn: HistoryTxn, delay_ns: int) -> bool:
+    """Whether a fault of the run can have held the end of one transaction back until another one was open.
 
-    Of several that took about as long, the last one: the others have arrived before.
+    The client has repeated the request, so its answer took longer than the client waits.
     """
-    found = []
-    before = txn.before
-    while before is not None:
-        if any(end.commit == commit for end in before.ends):
-            found.append(before)
-        before = before.before
-    longest = max(map(_end_took, found), default=0.0)
-    return next((each for each in found if _end_took(each) * 2 >= longest), None)
-
-
-def _end_took(txn: HistoryTxn) -> float:
-    return txn.ended.at - txn.ends[0].at if txn.ended is not None else 0.0
-
-
-def _ended_by_commit(index: Index, txn: HistoryTxn) -> bool:
-    """Whether the markers committed records that the transaction had not asked to commit, and its own end shows it."""
-    markers = _markers(index, txn)
-    if markers is None:
-        return txn.error in REFUSED
-    if "commit" not in markers:
+    began = txn.begun or next(iter(txn.sends), None)
+    if not delay_ns or before.ended is None or began is None:
         return False
+    return end_took_ns(before) >= PATIENCE_NS and began.at <= before.ended.at + delay_ns
+
+
+# --- a late commit ----------------------------------------------------------------------------------------------
+
+
+def _does_commit_explain_reads(index: Index, txn: HistoryTxn, may_come_late: bool) -> bool:
+    """Whether a commit that the transaction had not asked for ended the records that readers got too early."""
+    is_refused = txn.error in REFUSED
+    read = _read_too_early(index, txn)
+    if not _does_log_tell(index, read):
+        return is_refused
+    if not all(_is_committed_before_its_read(index, send) for send in read):
+        return False
+    if is_refused:
+        return True
+    if txn.asked is not None and txn.outcome is not TxnOutcome.ABORTED:
+        # The marker may be the one that the transaction asked for later.
+        behind = _first_behind_a_commit(index, txn)
+        return may_come_late or (behind is not None and read[-1].at < behind.at)
+    if _is_ended_in_two_parts(index, txn, "commit", "abort"):
+        return True
+    if txn.ended is None or txn.error:
+        return may_come_late  # No answer says that the client's own request did anything.
+    # A broker that writes the wrong markers answers the client's own abort with success. So does one that was sent
+    # offsets after the late commit, and has nothing else to abort.
+    asked_at = txn.ends[0].at if txn.ends else txn.ended.at
+    is_marked_before = not any(_is_marker_written_after(index, send, asked_at) for send in read)
+    return may_come_late and bool(txn.offsets) and is_marked_before
+
+
+def _read_too_early(index: Index, txn: HistoryTxn) -> list[Send]:
+    """The records that read_committed readers got before the transaction was asked to commit, or though it aborted."""
+    asked = txn.asked if txn.outcome is not TxnOutcome.ABORTED else None
+    read = [send for send in txn.sends if send.value in index.seen]
+    return [send for send in read if asked is None or index.seen[send.value][0].at < asked.at]
+
+
+def _does_log_tell(index: Index, read: list[Send]) -> bool:
+    """Whether the history has the logs of these records, with their producers."""
+    polls = [index.seen[send.value][0] for send in read]
+    known = [index.fates[send.value] for send in read if send.value in index.fates]
+    return all((poll.topic, poll.partition) in index.logs for poll in polls) and all(
+        fate.producer_id >= 0 for fate in known
+    )
+
+
+def _is_committed_before_its_read(index: Index, send: Send) -> bool:
+    """Whether the log has a commit of the record, and nothing shows that it was written after the first read."""
+    fate = index.fates.get(send.value)
+    is_committed = fate is not None and fate.own_marker == "commit"
+    return is_committed and not _is_marker_written_after(index, send, index.seen[send.value][0].at)
+
+
+def _is_marker_written_after(index: Index, send: Send, at: int) -> bool:
+    fate = index.fates[send.value]
+    return index.is_written_after(fate.where, fate.marker_offset, at)
+
+
+def _first_behind_a_commit(index: Index, txn: HistoryTxn) -> Send | None:
+    """The first record that stands behind a commit marker of records of its own transaction, in the same partition."""
+    committed: dict[Where, int] = {}
+    for send in txn.sends:
+        fate = index.fates.get(send.value)
+        if fate is None:
+            continue
+        if fate.offset > committed.get(fate.where, fate.offset):
+            return send
+        if fate.own_marker == "commit":
+            committed.setdefault(fate.where, fate.marker_offset)
+    return None
+
+
+def _does_commit_explain_missing(index: Index, txn: HistoryTxn) -> bool:
+    """Whether a commit stands among the records, and all that are missing were sent after it, and aborted later."""
+    behind = _first_behind_a_commit(index, txn)
+    missing = [send for send in txn.sends if index.is_missing(send)]
+    fates = [index.fates.get(send.value) for send in missing]
+    is_aborted = all(fate is not None and fate.marker == "abort" for fate in fates)
+    return behind is not None and is_aborted and all(send.at >= behind.at for send in missing)
+
+
+# --- a late abort -----------------------------------------------------------------------------------------------
+
+
+def _does_abort_explain_missing(index: Index, txn: HistoryTxn) -> bool:
+    """Whether an abort took the records that were sent first, and the transaction's own commit the others.
+
+    If no record is committed, the transaction's own commit would have been refused. A late abort takes no record from
+    the log.
+    """
     if txn.asked is None or txn.outcome is TxnOutcome.ABORTED:
-        # A broker that writes the wrong markers answers the client's own request with success.
-        was_fenced = txn.error == FENCED and _was_end_txn_disturbed(index, txn)
-        return txn.error in REFUSED or was_fenced or txn.ended is None or "abort" in markers
-    # The marker may be the one that the transaction asked for later.
-    return _has_marker_inside(index, txn) or _was_end_txn_disturbed(index, txn)
-
-
-def _has_marker_inside(index: Index, txn: HistoryTxn) -> bool:
-    """Whether a marker of the transaction's epoch stands between two of its records in a partition."""
-    fates = [index.fates[send.value] for send in txn.sends if send.value in index.fates]
-    for where in {fate.where for fate in fates}:
-        offsets = [fate.offset for fate in fates if fate.where == where]
-        producer = fates[0].producer_id, fates[0].epoch
-        for offset, kind, _, producer_id, epoch in index.entries(where):
-            if kind != "data" and (producer_id, epoch) == producer and min(offsets) < offset < max(offsets):
-                return True
-    return False
-
-
-def _was_end_txn_disturbed(index: Index, txn: HistoryTxn) -> bool:
-    """Whether EndTxn was disturbed on purpose: at some time before, or during the whole run as the header says."""
-    last = max((end.at for end in txn.ends), default=0)
-    by_header = "EndTxn" in str(index.header.what.get("faults", ""))
-    return by_header or any("EndTxn" in fault.what and fault.at <= last for fault in index.faults)
-
-
-def _ended_by_abort(index: Index, txn: HistoryTxn) -> bool:
-    """Whether an abort took the records that were sent first, and the transaction's own commit the others."""
-    markers = _markers(index, txn)
-    if markers is None or txn.asked is None or txn.outcome is TxnOutcome.ABORTED:
         return False
-    aborted = markers.count("abort")
-    # If no record is committed, the transaction's own commit would have been refused.
-    return 0 < aborted < len(markers) and markers == ["abort"] * aborted + ["commit"] * (len(markers) - aborted)
+    missing = [index.fates.get(send.value) for send in txn.sends if index.is_missing(send)]
+    is_aborted = all(fate is not None and fate.own_marker == "abort" for fate in missing)
+    return is_aborted and _is_ended_in_two_parts(index, txn, "abort", "commit")
 
 
-def _markers(index: Index, txn: HistoryTxn) -> list[str] | None:
-    """The markers behind the records of a transaction, in the order of its sends; None if the log does not tell.
+def _is_ended_in_two_parts(index: Index, txn: HistoryTxn, first: str, then: str) -> bool:
+    """Whether markers of one kind ended the records that were sent first, and markers of another kind the others.
 
-    Only markers of the epoch of the records count: a newer epoch is that of another producer, or of a timeout.
+    If a record of the others was acknowledged before these markers were written, the same EndTxn would have ended it.
     """
-    fates = [index.fates[send.value] for send in txn.sends if send.value in index.fates]
-    if not fates or any(fate.producer_id < 0 for fate in fates):
-        return None
-    return [fate.marker for fate in fates if fate.marker and fate.marker_epoch == fate.epoch]
+    ended = [send for send in txn.sends if send.value in index.fates and index.fates[send.value].own_marker]
+    markers = [index.fates[send.value].marker for send in ended]
+    count = markers.count(first)
+    if not 0 < count < len(markers) or markers != [first] * count + [then] * (len(markers) - count):
+        return False
+    ack = index.acks.get(ended[count].value)
+    return ack is None or not any(_is_marker_written_after(index, send, ack.at) for send in ended[:count])

@@ -4,7 +4,8 @@ w begin 1             w sends a to tea-0 [of tea-0@4 | key k]   w acked a tea-0@
 w commits 1                w aborts 1                           w ended 1 committed [ERROR]
 w init ID PID EPOCH VERSION        w offsets 1 g tea-0@5        r assign tea-0@0 read_committed
 r reads tea-0: 7=a 8=b [to 12]     g is tea-0@5                 tea-0 lso 5 hw 9
-log tea-0: 0=a/1.0 1=commit/1.0    fault delay EndTxn           power loss          rest
+log tea-0: 0=a/1.0 1=commit/1.0    fault drop EndTxn reply      power loss          rest
+4s pass
 
 Before the first event, `tea keeps compact` and `g copies cup` are lines of the header.
 """
@@ -42,8 +43,15 @@ TOPICS = {"tea": 2, "cup": 2}
 def told(story: str) -> list[Event]:
     """The events of a story. A record that is sent after `begin` is in that transaction."""
     open_txns: dict[str, int] = {}
-    lines = [line.split() for line in story.strip().splitlines()]
-    return [_event(at, words, open_txns) for at, words in enumerate(lines, 1) if not _is_of_header(words)]
+    events: list[Event] = []
+    passed_ns = 0
+    lines = [words for line in story.splitlines() if (words := line.split())]
+    for at, words in enumerate(lines, 1):
+        if words[-1] == "pass":
+            passed_ns += int(words[0].removesuffix("s")) * 10**9
+        elif not _is_of_header(words):
+            events.append(_event(at + passed_ns, words, open_txns))
+    return events
 
 
 def header_of(story: str) -> Header:

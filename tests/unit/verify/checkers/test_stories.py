@@ -48,6 +48,45 @@ FENCED_AFTER_A_COMMIT = (
     LATE_COMMIT.replace("INVALID_TXN_STATE", "PRODUCER_FENCED")
     + "r reads tea-0: 0=a 2=b 3=c\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/1.0 4=commit/1.0"
 )
+A_LONG_DELAY = "fault delay EndTxn 4s request skip=5 (1 time)\n"
+# The commit of the first transaction is late: its client waited for three seconds, and repeated it.
+AFTER_A_SLOW_COMMIT = (
+    A_LONG_DELAY
+    + """w init t 1 0 1
+w begin 1
+w sends a to tea-0
+w commits 1
+3s pass
+w ended 1 committed
+w begin 2
+w sends b to tea-0
+"""
+)
+READ_BEFORE_ITS_COMMIT = """r reads tea-0: 2=b
+w commits 2
+w ended 2 committed
+rest
+log tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0
+"""
+TWO_OF_A_SLOW_PRODUCER = (
+    AFTER_A_SLOW_COMMIT
+    + """w acked b tea-0@2
+w sends c to tea-0
+w acked c tea-0@3
+w commits 2
+w ended 2 committed
+rest
+"""
+)
+A_COPY_AFTER_A_SLOW_COMMIT = (
+    AFTER_A_SLOW_COMMIT
+    + """w offsets 2 g cup-0@5
+w aborts 2
+w ended 2 aborted
+r reads tea-0: 2=b
+rest
+"""
+)
 LATE_ABORT = TWO_WITH_ONE_EPOCH.format(
     first="aborts", first_outcome="aborted", second="commits", second_outcome="committed"
 )
@@ -313,21 +352,58 @@ ACCUSED = [
     (
         "a commit that came late, of a client that was fenced, while EndTxn was delayed on purpose",
         "late-EndTxn",
-        FENCED_AFTER_A_COMMIT.replace("w begin 1", "fault delay EndTxn\nw begin 1"),
+        A_LONG_DELAY + FENCED_AFTER_A_COMMIT.replace("w ended 1", "3s pass\nw ended 1"),
     ),
     (
         "a read before its commit, while EndTxn was delayed on purpose",
         "late-EndTxn",
-        (
-            "fault delay EndTxn\nw init t 1 0 1\nw begin 1\nw sends a to tea-0\nw commits 1\nw ended 1 committed\n"
-            "w begin 2\nw sends b to tea-0\nr reads tea-0: 2=b\nw commits 2\nw ended 2 committed\n"
-            "rest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0"
-        ),
+        AFTER_A_SLOW_COMMIT + READ_BEFORE_ITS_COMMIT,
+    ),
+    (
+        "a read before its commit, while all requests were delayed on purpose",
+        "late-EndTxn",
+        AFTER_A_SLOW_COMMIT.replace("EndTxn 4s", "* 4s") + READ_BEFORE_ITS_COMMIT,
+    ),
+    (
+        "a read before its commit, which was refused",
+        "late-EndTxn",
+        AFTER_A_SLOW_COMMIT.replace(A_LONG_DELAY, "")
+        + READ_BEFORE_ITS_COMMIT.replace("ended 2 committed", "ended 2 unknown _FATAL"),
+    ),
+    (
+        "a read before its commit, with a marker among its records",
+        "late-EndTxn",
+        AFTER_A_SLOW_COMMIT.replace(A_LONG_DELAY, "")
+        + "r reads tea-0: 2=b\nw sends c to tea-0\nw commits 2\nw ended 2 committed\n"
+        "rest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0 4=c/1.0 5=commit/1.0",
+    ),
+    (
+        "a commit that came late, of a client that was killed before it had ended its transaction",
+        "late-EndTxn",
+        AFTER_A_SLOW_COMMIT + "w ended 2 aborted KILLED\nr reads tea-0: 2=b\n"
+        "rest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0",
+    ),
+    (
+        "a commit that came late, before the offsets of a transaction were sent, which was aborted",
+        "late-EndTxn",
+        A_COPY_AFTER_A_SLOW_COMMIT + "log tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0",
+    ),
+    (
+        "a commit that came late, of a transaction whose other records its successor aborted",
+        "late-EndTxn",
+        AFTER_A_SLOW_COMMIT + "w sends c to tea-0\nw commits 2\nw ended 2 unknown\nrest\nr reads tea-0: 0=a 2=b\n"
+        "log tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0 4=c/1.0 5=abort/1.1",
     ),
     (
         "an abort that came late",
         "late-EndTxn",
         LATE_ABORT + "rest\nr reads tea-0: 4=c\n"
+        "log tea-0: 0=a/1.0 1=abort/1.0 2=b/1.0 3=abort/1.0 4=c/1.0 5=commit/1.0",
+    ),
+    (
+        "an abort that came late, and a record behind it that is read before its commit",
+        "late-EndTxn precommitted-read",
+        LATE_ABORT.replace("w commits 2", "r reads tea-0: 4=c\nw commits 2") + "rest\ns reads tea-0: 4=c\n"
         "log tea-0: 0=a/1.0 1=abort/1.0 2=b/1.0 3=abort/1.0 4=c/1.0 5=commit/1.0",
     ),
     # The late Produce.
@@ -518,6 +594,103 @@ NOT_EXCUSED = [
             "rest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0"
         ),
     ),
+    # With a fault that can make an EndTxn late.
+    (
+        "an acknowledged record of a commit is not in the log",
+        "torn-transaction",
+        TWO_OF_A_SLOW_PRODUCER + "r reads tea-0: 0=a 2=b\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 4=commit/1.0",
+    ),
+    (
+        "no record of a commit is in the log",
+        "lost-write",
+        TWO_OF_A_SLOW_PRODUCER + "r reads tea-0: 0=a\nlog tea-0: 0=a/1.0 1=commit/1.0 4=commit/1.0",
+    ),
+    (
+        "a record of a commit is aborted, and no marker stands before it",
+        "torn-transaction",
+        TWO_OF_A_SLOW_PRODUCER.replace("c to tea-0", "c to tea-1").replace("c tea-0@3", "c tea-1@0")
+        + "r reads tea-0: 0=a 2=b\nr reads tea-1:\n"
+        "log tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0\nlog tea-1: 0=c/1.0 1=abort/1.0",
+    ),
+    (
+        "a record of a commit is in the log, and no read returns it",
+        "torn-transaction",
+        TWO_OF_A_SLOW_PRODUCER + "r reads tea-0: 0=a 3=c\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/1.0 4=commit/1.0",
+    ),
+    (
+        "a read before its commit, of a producer whose requests were answered at once",
+        "precommitted-read",
+        AFTER_A_SLOW_COMMIT.replace("3s pass\n", "") + READ_BEFORE_ITS_COMMIT,
+    ),
+    (
+        "a read before its commit, of a transaction that began after the late request had come",
+        "precommitted-read",
+        AFTER_A_SLOW_COMMIT.replace("w begin 2", "5s pass\nw begin 2") + READ_BEFORE_ITS_COMMIT,
+    ),
+    (
+        "a read before its marker, which stands behind a record that was sent later",
+        "precommitted-read",
+        AFTER_A_SLOW_COMMIT + "r reads tea-0: 2=b\nv sends c to tea-0\nw commits 2\nw ended 2 committed\n"
+        "rest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/-1.-1 4=commit/1.0",
+    ),
+    (
+        "a read before its commit, of a record behind the marker among the records",
+        "precommitted-read",
+        AFTER_A_SLOW_COMMIT.replace(A_LONG_DELAY, "")
+        + "w sends c to tea-0\nr reads tea-0: 2=b 4=c\nw commits 2\nw ended 2 committed\n"
+        "rest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0 4=c/1.0 5=commit/1.0",
+    ),
+    (
+        "a read before its commit, of a producer with another epoch",
+        "precommitted-read",
+        AFTER_A_SLOW_COMMIT + READ_BEFORE_ITS_COMMIT.replace("2=b/1.0 3=commit/1.0", "2=b/1.1 3=commit/1.1"),
+    ),
+    (
+        "the offsets of the aborted transaction were not sent",
+        "G1a",
+        A_COPY_AFTER_A_SLOW_COMMIT.replace("w offsets 2 g cup-0@5\n", "")
+        + "log tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0",
+    ),
+    (
+        "the marker of a copier is wrong, and stands behind a record that was sent after the abort",
+        "G1a",
+        A_COPY_AFTER_A_SLOW_COMMIT.replace("w ended 2", "v sends c to tea-0\nw ended 2")
+        + "log tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=c/-1.-1 4=commit/1.0",
+    ),
+    # Without one.
+    (
+        "the marker of a copier is wrong, and the abort was answered with success",
+        "G1a",
+        A_COPY_AFTER_A_SLOW_COMMIT.replace(A_LONG_DELAY, "") + "log tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0",
+    ),
+    (
+        "a record behind the late commit is aborted, and a reader got it too",
+        "G1a",
+        LATE_COMMIT.replace(" INVALID_TXN_STATE", "")
+        + "r reads tea-0: 0=a 2=b 4=c\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=commit/1.0 4=c/1.0 5=abort/1.0",
+    ),
+    (
+        "the first record of an aborted transaction is aborted, and the second committed",
+        "G1a",
+        LATE_COMMIT.replace(" INVALID_TXN_STATE", "").replace("c to tea-0", "c to tea-1")
+        + "r reads tea-1: 0=c\nrest\nlog tea-0: 0=a/1.0 1=commit/1.0 2=b/1.0 3=abort/1.0\n"
+        "log tea-1: 0=c/1.0 1=commit/1.0",
+    ),
+    (
+        "an abort took the first record, and the second was acknowledged and is not in the log",
+        "torn-transaction",
+        LATE_ABORT.replace("w commits 2", "w acked c tea-0@4\nw sends d to tea-0\nw commits 2") + "rest\n"
+        "r reads tea-0: 5=d\nlog tea-0: 0=a/1.0 1=abort/1.0 2=b/1.0 3=abort/1.0 5=d/1.0 6=commit/1.0",
+    ),
+    (
+        "the abort that took the first record came when the second was there",
+        "torn-transaction",
+        LATE_ABORT.replace("c to tea-0", "c to tea-1").replace(
+            "w commits", "w acked c tea-1@0\nv sends d to tea-0\nw commits"
+        )
+        + "rest\nr reads tea-0: 3=d\nr reads tea-1: 0=c\n"
+        "log tea-0: 0=a/1.0 1=abort/1.0 2=b/1.0 3=d/-1.-1 4=abort/1.0\nlog tea-1: 0=c/1.0 1=commit/1.0",
+    ),
     ("the abort marker is missing", "G1a", A_LATE_PRODUCE + "log tea-0: 1=a/1.0 2=b/1.0 3=commit/1.0"),
     (
         "the abort marker is missing, and there is that of an earlier transaction",
@@ -556,6 +729,25 @@ def test_a_story_without_a_fault_is_not_accused(story: str) -> None:
 @pytest.mark.parametrize(("kind", "story"), [row[1:] for row in NOT_EXCUSED], ids=[row[0] for row in NOT_EXCUSED])
 def test_a_broker_is_not_excused_without_proof_of_a_late_request(kind: str, story: str) -> None:
     assert set(kinds_in(story)) == set(kind.split())
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "error EndTxn NOT_COORDINATOR times=3 (1 time)",
+        "drop EndTxn request times=3 (1 time)",
+        "disconnect EndTxn request times=3 (1 time)",
+        "duplicate EndTxn times=3 (1 time)",
+        "delay EndTxn 800ms request times=3 (1 time)",
+        "delay EndTxn 4s reply (1 time)",
+        "delay Fetch 4s request (1 time)",
+        "delay EndTxn",
+        "paused w",
+    ],
+)
+def test_a_fault_that_makes_no_end_txn_late_excuses_no_broker(fault: str) -> None:
+    story = AFTER_A_SLOW_COMMIT.replace(A_LONG_DELAY, f"fault {fault}\n") + READ_BEFORE_ITS_COMMIT
+    assert kinds_in(story) == ["precommitted-read"]
 
 
 def test_a_commit_behind_a_last_stable_offset_that_is_stuck_is_not_lost_too() -> None:
