@@ -467,18 +467,38 @@ def test_a_scratch_checkpoint_with_an_answer_that_was_left_in_neither_fences_the
 def test_a_batch_whose_note_has_expired_is_not_written_again_though_the_broker_hides_how_long_it_keeps_notes(
     start_broker: StartBroker, query: Query
 ) -> None:
-    broker = with_topics(start_broker(offsets_retention_minutes="60", offsets_retention_check_interval_ms="1000"))
+    broker = with_topics(start_broker(offsets_retention_minutes="180", offsets_retention_check_interval_ms="1000"))
     broker.faults.inject_error("DescribeConfigs", "CLUSTER_AUTHORIZATION_FAILED", times=None)
     first = sink_of(broker.bootstrap_servers, query.checkpoint)
     with closing(first):
         assert query.run(first, 0, ["a"]) == "committed", "a new pipeline needs no permission"
-    broker.advance_clock(2 * HOUR_MS)  # The driver dies before Spark notes the commit, and comes back late.
+    # The driver dies before Spark notes the commit, and comes back late: the broker's clock and the driver's go on.
+    broker.advance_clock(4 * HOUR_MS)
+    query.age(0, 4 * HOUR_MS)
     second = sink_of(broker.bootstrap_servers, query.checkpoint)
     with closing(second), pytest.raises(BatchRefused, match=r"the brokers do not show offsets\.retention\.minutes"):
         query.run(second, 0, ["a"])
-    third = sink_of(broker.bootstrap_servers, query.checkpoint, fencepost_offsets_retention_minutes=60)
-    with closing(third), pytest.raises(BatchRefused, match=r"keeps offsets for 1\.0 hours"):
+    third = sink_of(broker.bootstrap_servers, query.checkpoint, fencepost_offsets_retention_minutes=180)
+    with closing(third), pytest.raises(BatchRefused, match=r"planned 4\.0 hours ago, .* keeps offsets for 3\.0 hours"):
         query.run(third, 0, ["a"])
+    assert values(broker) == ["a"]
+
+
+@pytest.mark.parametrize("known_by", ["the broker", "the user"])
+def test_a_new_pipeline_starts_however_briefly_the_broker_keeps_notes(
+    start_broker: StartBroker, query: Query, known_by: str
+) -> None:
+    broker = with_topics(start_broker(offsets_retention_minutes="60"))
+    told: dict[str, Any] = {}
+    if known_by == "the user":
+        broker.faults.inject_error("DescribeConfigs", "CLUSTER_AUTHORIZATION_FAILED", times=None)
+        told = {"fencepost_offsets_retention_minutes": 60}
+    first = sink_of(broker.bootstrap_servers, query.checkpoint, **told)
+    with closing(first):
+        assert query.run(first, 0, ["a"]) == "committed"
+    second = sink_of(broker.bootstrap_servers, query.checkpoint, **told)
+    with closing(second):
+        assert query.run(second, 0, ["a"]) == "skipped", "the note is still there"
     assert values(broker) == ["a"]
 
 

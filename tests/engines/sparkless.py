@@ -65,6 +65,15 @@ class Query:
         """A frame as `write_values` takes it."""
         return SimpleNamespace(sparkSession=self._session, values=values, topic=self.topic)
 
+    def age(self, batch_id: int, by_ms: int) -> None:
+        """As if Spark had planned the micro-batch that long ago."""
+        self._plan(batch_id, time.time_ns() // 1_000_000 - by_ms)
+
+    def _plan(self, batch_id: int, planned_ms: int) -> None:
+        metadata = {"batchTimestampMs": planned_ms}
+        offsets = self.checkpoint / "offsets" / str(batch_id)
+        offsets.write_text(f"v1\n{json.dumps(metadata)}\n{json.dumps({'in': {'0': batch_id + 1}})}")
+
     def run(
         self,
         sink: ExactlyOnceSink,
@@ -73,10 +82,8 @@ class Query:
         write: Callable[[Any, BatchTransaction], object] | None = None,
     ) -> str:
         """Do as Spark does: write the offsets of the micro-batch, then call the sink. Returns the outcome."""
-        offsets = self.checkpoint / "offsets" / str(batch_id)
-        if not offsets.exists():
-            metadata = {"batchTimestampMs": time.time_ns() // 1_000_000}
-            offsets.write_text(f"v1\n{json.dumps(metadata)}\n{json.dumps({'in': {'0': batch_id + 1}})}")
+        if not (self.checkpoint / "offsets" / str(batch_id)).exists():
+            self._plan(batch_id, time.time_ns() // 1_000_000)
 
         def write_as_spark_does(frame: Any, transaction: BatchTransaction) -> None:
             try:

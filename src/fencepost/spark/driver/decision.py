@@ -9,9 +9,10 @@ it:
     same query, this micro-batch, another digest   refuse
     same query, a later micro-batch                refuse
     another query                                  refuse, unless the user adopts that query by its id
-    none                                           run a micro-batch that is too young for its note to have expired,
-                                                   one that this run of the driver planned, and a micro-batch 0 of
-                                                   unknown age; else refuse
+    none                                           run a micro-batch that is too young for its note to have expired
+                                                   (by one hour, or at all if this run of the driver planned it), one
+                                                   of this run where the retention is not known, and a micro-batch 0
+                                                   of unknown age; else refuse
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from enum import Enum
 
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
 
-HOUR_MS = 3_600_000
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+# Between drivers on two machines, the clock of one may be that far ahead.
+CLOCKS_DIFFER_MS = HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +165,18 @@ def _without_note(
         return RUN
     if retention_ms is None:
         return Refuse(
-            f"{unknown}. It may have expired: the micro-batch was planned {_days(offsets_age_ms)} ago, and the brokers "
-            f"do not show offsets.retention.minutes{choice}; or set fencepost.offsets.retention.minutes to the value "
-            "of the brokers, or allow the sink to DescribeConfigs on the cluster"
+            f"{unknown}. It may have expired: the micro-batch was planned {_duration(offsets_age_ms)} ago, and the "
+            f"brokers do not show offsets.retention.minutes{choice}; or set fencepost.offsets.retention.minutes to the "
+            "value of the brokers, or allow the sink to DescribeConfigs on the cluster"
         )
-    # One hour is for clocks that differ and for the interval at which the broker deletes expired offsets.
-    if offsets_age_ms < retention_ms - HOUR_MS:
+    # This run of the driver planned the micro-batch, so its age is by one clock.
+    differing_ms = 0 if is_new else CLOCKS_DIFFER_MS
+    if offsets_age_ms < retention_ms - differing_ms:
         return RUN
+    expired = "would have expired" if offsets_age_ms >= retention_ms else "may have expired, because clocks may differ"
     return Refuse(
-        f"{unknown}, and the micro-batch was planned {_days(offsets_age_ms)} ago, while the broker keeps offsets for "
-        f"{_days(retention_ms)} (offsets.retention.minutes): a note would have expired{choice}"
+        f"{unknown}, and the micro-batch was planned {_duration(offsets_age_ms)} ago, while the broker keeps offsets "
+        f"for {_duration(retention_ms)} (offsets.retention.minutes): a note {expired}{choice}"
     )
 
 
@@ -180,9 +185,11 @@ def known_retention_ms(minutes: Iterable[str | None], by_user_ms: int | None) ->
     told = list(minutes)
     if not told or not all(told):
         return by_user_ms
-    shortest_ms = min(int(one or 0) for one in told) * 60_000
+    shortest_ms = min(int(one or 0) for one in told) * MINUTE_MS
     return shortest_ms if by_user_ms is None else min(shortest_ms, by_user_ms)
 
 
-def _days(ms: int) -> str:
-    return f"{ms / 86_400_000:.1f} days" if ms >= 2 * 86_400_000 else f"{ms / HOUR_MS:.1f} hours"
+def _duration(ms: int) -> str:
+    if ms < 2 * HOUR_MS:
+        return f"{max(ms, 0) // MINUTE_MS} minutes"
+    return f"{ms / DAY_MS:.1f} days" if ms >= 2 * DAY_MS else f"{ms / HOUR_MS:.1f} hours"

@@ -18,6 +18,7 @@ from fencepost.spark.driver.decision import (
 
 QUERY, OTHER = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-4228-a42c-5847c4b3c4c4"
 DIGEST, OTHER_DIGEST = "0123abcd", "ffff0000"
+MINUTE_MS = HOUR_MS // 60
 DAY_MS = 24 * HOUR_MS
 WEEK_MS = 7 * DAY_MS
 
@@ -137,6 +138,22 @@ def test_what_is_not_known_is_not_guessed() -> None:
 def test_a_micro_batch_that_this_run_planned_needs_no_note_while_one_that_waited_too_long_does() -> None:
     assert decide_for(None, 0, retention_ms=None, is_new=True) is RUN
     assert isinstance(decide_for(None, 7, age_ms=2 * WEEK_MS, is_new=True), Refuse)
+
+
+@pytest.mark.parametrize("retention_ms", [MINUTE_MS, HOUR_MS, 2 * HOUR_MS])
+def test_however_briefly_brokers_keep_notes_a_micro_batch_that_this_run_planned_runs(retention_ms: int) -> None:
+    for batch_id in (0, 7):
+        for age_ms in (-5_000, 0, retention_ms - 1):
+            assert decide_for(None, batch_id, age_ms=age_ms, retention_ms=retention_ms, is_new=True) is RUN
+        assert isinstance(
+            decide_for(None, batch_id, age_ms=retention_ms, retention_ms=retention_ms, is_new=True), Refuse
+        )
+
+
+def test_where_notes_expire_within_the_hour_that_clocks_may_differ_a_micro_batch_of_an_earlier_run_is_refused() -> None:
+    said = reason(decide_for(None, 0, age_ms=5 * MINUTE_MS, retention_ms=HOUR_MS))
+    assert "planned 5 minutes ago, while the broker keeps offsets for 60 minutes" in said
+    assert "a note may have expired, because clocks may differ" in said
 
 
 @pytest.mark.parametrize(
