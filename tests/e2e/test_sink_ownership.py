@@ -26,8 +26,9 @@ from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.commit_note import note_group
 from fencepost.spark.driver.jobs import Jobs
 from fencepost.spark.driver.lag_group import LagGroup
+from fencepost.spark.driver.owner import TransactionOwner
 from fencepost.spark.driver.progress import BatchProgress
-from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError
+from fencepost.spark.failures import BatchBroken, BatchRefused, QueryStopped, SinkError, SinkFenced
 from fencepost.spark.format.python_side import _answer
 from fencepost.spark.lease.client import LeaseClient
 from fencepost.spark.lease.messages import TaskAttempt
@@ -459,6 +460,58 @@ def test_a_scratch_checkpoint_with_an_answer_that_was_left_in_neither_fences_the
     with closing(successor):
         assert scratch.run(successor, 0, ["c"]) == "committed"
     assert values(broker) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("adopt", ["a query of last year", None])
+def test_a_program_that_asks_for_starting_offsets_and_adopts_another_query_or_none_does_not_fence_the_pipeline(
+    broker: Broker, query: Query, tmp_path: Path, adopt: str | None
+) -> None:
+    """The program of the guide, on a scratch checkpoint: nothing that it does first may harm production."""
+    scratch = Query(tmp_path / "scratch")
+    production = sink_of(broker.bootstrap_servers, query.checkpoint, adopt=adopt, group_id="lag")
+    elsewhere = broker.bootstrap_servers.replace("127.0.0.1", "localhost")  # As in another process.
+    with closing(production):
+        assert json.loads(production.starting_offsets(["in"], "earliest")) == {"in": {"0": -2}}
+        query.run(production, 0, ["a"])
+        mistaken = sink_of(elsewhere, scratch.checkpoint, adopt=adopt, group_id="lag")
+        with closing(mistaken):
+            assert json.loads(mistaken.starting_offsets(["in"])) == {"in": {"0": 1}}
+            assert query.run(production, 1, ["b"]) == "committed", "it was not fenced"
+            with pytest.raises(BatchRefused, match=f'set adopt="{query.query_id}"'):
+                scratch.run(mistaken, 0, ["scratch"])
+        assert query.run(production, 2, ["c"]) == "committed", "nor afterwards"
+        successor = sink_of(elsewhere, scratch.checkpoint, adopt=query.query_id, group_id="lag")
+        with closing(successor):
+            assert json.loads(successor.starting_offsets(["in"])) == {"in": {"0": 3}}
+            with pytest.raises(SinkFenced):
+                query.run(production, 3, ["too late"])
+            assert scratch.run(successor, 0, ["d"]) == "committed"
+    assert values(broker) == ["a", "b", "c", "d"]
+
+
+def test_a_restart_need_not_wait_for_the_open_transaction_of_a_dead_driver_to_learn_its_starting_offsets(
+    broker: Broker, query: Query
+) -> None:
+    """The line may stay in the program. The transaction ends when the first micro-batch takes the id over."""
+    first = sink_of(broker.bootstrap_servers, query.checkpoint, group_id="lag")
+    restarted = query.elsewhere()
+
+    def die(owner: TransactionOwner, *_: object) -> NoReturn:
+        raise SystemExit
+
+    with closing(first), pytest.MonkeyPatch.context() as patched:
+        query.run(first, 0, ["a"])
+        patched.setattr(TransactionOwner, "commit", die)
+        patched.setattr(TransactionOwner, "abort", die)
+        with pytest.raises(SystemExit):
+            query.run(first, 1, ["b"])  # Its offsets are in the transaction, which stays open.
+    second = sink_of(broker.bootstrap_servers, query.checkpoint, group_id="lag")
+    with closing(second):
+        began = time.monotonic()
+        assert json.loads(second.starting_offsets(["in"])) == {"in": {"0": 1}}
+        assert time.monotonic() - began < 10
+        assert restarted.run(second, 1, ["b"]) == "committed"
+    assert values(broker) == ["a", "b"]
 
 
 # --- brokers that do not show their settings ------------------------------------------------------------------

@@ -47,7 +47,13 @@ from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.metrics import Metrics, metrics_at
 from fencepost.spark.driver.progress import BatchProgress
 from fencepost.spark.driver.query_stop import stop_recognized
-from fencepost.spark.driver.runner import Choices, MicroBatchRunner, describe_unnamed_adoption, query_of
+from fencepost.spark.driver.runner import (
+    Choices,
+    MicroBatchRunner,
+    describe_unnamed_adoption,
+    preview_starting_offsets,
+    query_of,
+)
 from fencepost.spark.failures import AccessDenied, BatchBroken, BatchRefused, QueryStopped, SinkError, SinkFenced
 from fencepost.spark.settings import SINK_SETTINGS, parse_sink_settings
 
@@ -145,11 +151,16 @@ class ExactlyOnceSink:
         `adopt`, with the id of the old one.
         otherwise: where to start in a partition for which the group has no offset, earliest (as a new pipeline does)
         or latest. It is required if the group of a pipeline to adopt has no offsets at all.
-        Takes the transactional.id over first, so that an older driver cannot move the group any more.
+        If `adopt` names the query of the last transaction, it takes the transactional.id over first, so that an older
+        driver cannot move the group any more. In a program that does not adopt that query, it fences nobody.
         """
         topics = list(topics)
         if self._choices.adopt is True:
             raise SinkError(describe_unnamed_adoption(self.settings))  # Before it takes the id over.
+        if self._runner is None and self._fenced is None:
+            offsets = preview_starting_offsets(self.settings, self._choices.adopt, topics, otherwise)
+            if offsets is not None:
+                return offsets
         with self._running() as runner:
             if runner.group is None:
                 raise SinkError("starting_offsets needs a group\n\nhint: set group.id to the pipeline's group")

@@ -16,10 +16,13 @@ LAST_WITH_TOPIC_NAMES = 9
 
 
 def committed_offsets(
-    client: KafkaClient, group_id: str, partitions: Iterable[TopicPartition]
+    client: KafkaClient, group_id: str, partitions: Iterable[TopicPartition], *, require_stable: bool = True
 ) -> dict[TopicPartition, tuple[int, str]]:
-    """Committed offsets of a group, as (offset, metadata); waits for transactions that still change them to end."""
-    return _fetch_offsets(client, group_id, partitions)
+    """Committed offsets of a group, as (offset, metadata).
+
+    require_stable: wait for transactions that still change them to end.
+    """
+    return _fetch_offsets(client, group_id, partitions, require_stable)
 
 
 def all_committed_offsets(

@@ -103,12 +103,17 @@ class LagGroup:
                 "micro-batch %d: source offsets committed to group %s after the transaction", batch_id, self.group_id
             )
 
-    def starting_offsets(self, topics: Iterable[str], otherwise: str | None, *, had_a_predecessor: bool) -> str:
-        """The group's offsets in every partition of the topics, as `startingOffsets` for Spark's Kafka source."""
+    def starting_offsets(
+        self, topics: Iterable[str], otherwise: str | None, *, had_a_predecessor: bool, is_final: bool = True
+    ) -> str:
+        """The group's offsets in every partition of the topics, as `startingOffsets` for Spark's Kafka source.
+
+        is_final: no other driver can move the group any more.
+        """
         if otherwise is not None and otherwise not in OTHERWISE:
             raise ValueError(f"otherwise={otherwise!r} is none of {', '.join(OTHERWISE)}")
         partitions = [(t, p) for t in topics for p in range(len(self._client.topic(t, fresh=True).leaders))]
-        committed = committed_offsets(self._client, self.group_id, partitions)
+        committed = committed_offsets(self._client, self.group_id, partitions, require_stable=is_final)
         if not committed and otherwise is None and had_a_predecessor:
             raise SinkError(
                 f"group {self.group_id} has no offsets on {', '.join(topics)}, so it does not show where the pipeline "

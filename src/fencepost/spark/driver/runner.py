@@ -82,16 +82,7 @@ class MicroBatchRunner:
         except BaseException:
             self._close_clients()
             raise
-        self.group = (
-            LagGroup(
-                settings.group_id,
-                self._source_client,
-                settings.source_client or settings.client,
-                is_elsewhere=settings.source_client is not None,
-            )
-            if settings.group_id
-            else None
-        )
+        self.group = _lag_group(settings, self._source_client)
         self.attempts = Attempts(settings, self._client, self.owner, self.group, self._access)
         self._query = query
         self._last_run: tuple[str, int] | None = None
@@ -284,6 +275,34 @@ def query_of(session: Any, batch_id: int, settings: SinkSettings, known: Running
     if query is None:
         raise SinkError("foreachBatch was called outside a streaming query: use sink.write(frame) there")
     return query
+
+
+def _lag_group(settings: SinkSettings, source_client: KafkaClient) -> LagGroup | None:
+    if settings.group_id is None:
+        return None
+    return LagGroup(
+        settings.group_id,
+        source_client,
+        settings.source_client or settings.client,
+        is_elsewhere=settings.source_client is not None,
+    )
+
+
+def preview_starting_offsets(
+    settings: SinkSettings, adopt: str | bool | None, topics: Iterable[str], otherwise: str | None
+) -> str | None:
+    """The group's offsets, read without taking the id over. None: they have to be read by the owner of the id.
+
+    If the last transaction was of a query that is not to be adopted, no new query will start at these offsets: either
+    that query itself continues with its checkpoint, or the sink refuses the new query. Neither has to fence now.
+    """
+    with KafkaClient(settings.client) as client, KafkaClient(settings.source_client or settings.client) as source:
+        Access(client, settings.bootstrap_servers).require(to_own(settings.transactional_id))
+        note = glance_at_note(client, settings.transactional_id)
+        group = _lag_group(settings, source)
+        if group is None or not isinstance(note, CommitNote) or note.query_id == adopt:
+            return None
+        return group.starting_offsets(topics, otherwise, had_a_predecessor=False, is_final=False)
 
 
 def describe_unnamed_adoption(settings: SinkSettings) -> str:
