@@ -41,7 +41,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fencepost.client.failures import BadClientSetting, Fenced
-from fencepost.spark.checkpoint.query import RunningQuery
+from fencepost.spark.checkpoint.query import RunningQuery, refuse_inside_foreach_batch
 from fencepost.spark.driver.attempt import Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.metrics import Metrics, metrics_at
@@ -134,13 +134,16 @@ class ExactlyOnceSink:
         the number of records of the first time. The transaction leaves a note about the token in Kafka, which brokers
         keep for offsets.retention.minutes, a week by default.
 
-        Without a token, calling it twice writes twice. Then it raises OutcomeUnknown if the commit has no answer: there
-        is no note that would tell.
+        Without a token, calling it twice writes twice, so it is refused inside foreachBatch. Then it raises
+        OutcomeUnknown if the commit has no answer: there is no note that would tell.
         """
         if token is not None and not (isinstance(token, str) and 0 < len(token) <= MAX_TOKEN_CHARS):
             raise BadClientSetting(f"token={token!r} is not a text of 1 to {MAX_TOKEN_CHARS} characters")
-        with stop_recognized(), self._running(token=token) as runner:
-            return self._report(runner.write_frame(frame, topic, token)).records
+        with stop_recognized():
+            if token is None:
+                refuse_inside_foreach_batch(frame.sparkSession)
+            with self._running(token=token) as runner:
+                return self._report(runner.write_frame(frame, topic, token)).records
 
     def starting_offsets(self, topics: Iterable[str], otherwise: str | None = None) -> str:
         """The offsets of group.id, as `startingOffsets` for Spark's Kafka source: for a job whose checkpoint was lost.

@@ -375,10 +375,32 @@ def test_a_batch_is_one_call(
     assert values(servers, topic) == sorted(lines.all), "the first call stands"
     other = sinks(servers, unique("once"), topic=topic)
 
+    def nested(frame: Any, transaction: BatchTransaction) -> None:
+        other.write(frame, token="nested")
+
     with pytest.raises(Exception, match="in the middle of another micro-batch"):
-        run(stream(spark, lines), other.batch(lambda frame, _: other.write(frame)), tmp_path / "nested")
+        run(stream(spark, lines), other.batch(nested), tmp_path / "nested")
     with pytest.raises(SinkError, match="outside a streaming query"):
         other(spark.range(3).selectExpr("'x' AS value"), 0)
+
+
+def test_a_plain_frame_inside_foreach_batch_needs_a_token_because_spark_may_run_the_micro_batch_again(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers, checkpoint = broker.bootstrap_servers, tmp_path / "checkpoint"
+    topic = create_topic(servers, unique("plain"))
+    sink = sinks(servers, unique("plain"), topic=topic)
+    lines.add_batch()
+    with pytest.raises(Exception, match=r"SinkError: a plain DataFrame without a token (?s:.*)transaction\.write"):
+        run(stream(spark, lines), lambda frame, _: sink.write(frame), checkpoint)
+    assert written(servers, topic) == 0
+    for _ in range(2):
+        run(stream(spark, lines), lambda frame, n: sink.write(frame, token=f"micro-batch {n}"), checkpoint)
+        # As if the driver had been killed between EndTxn and Spark's own commit.
+        (checkpoint / "commits" / "0").unlink()
+        (checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
+    assert values(servers, topic) == sorted(lines.all)
+    assert sink.write(spark.range(1).selectExpr("'outside' AS value")) == 1, "no query calls it here"
 
 
 def test_a_transactional_id_has_one_sink_in_a_process(

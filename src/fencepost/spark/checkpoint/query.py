@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from fencepost.spark.checkpoint.files import CheckpointFiles, files_of, java_class
+from fencepost.spark.checkpoint.files import CheckpointFiles, files_of, has_gateway, java_class
 from fencepost.spark.checkpoint.offsets import BadCheckpoint, read_query_id
 from fencepost.spark.failures import SinkError
 
@@ -63,6 +63,20 @@ def running_query(session: Any, known: RunningQuery | None = None) -> RunningQue
         sources=tuple(sources.apply(i).toString() for i in range(sources.size())),
         kafka_servers=_kafka_servers(query),
     )
+
+
+def refuse_inside_foreach_batch(session: Any) -> None:
+    """For a frame without a token. Raises SinkError if a foreachBatch function writes it.
+
+    With Spark Connect there is nobody to ask.
+    """
+    if has_gateway(session) and running_query(session) is not None:
+        raise SinkError(
+            "a plain DataFrame without a token is not written exactly once inside foreachBatch: Spark may call the "
+            'function again for the same micro-batch\n\nhint: use writeStream.format("fencepost") instead of '
+            "foreachBatch, or foreachBatch with the sink itself, or with @sink.batch and transaction.write for several "
+            "outputs"
+        )
 
 
 def is_running(session: Any, query_id: str, run_id: str) -> bool:

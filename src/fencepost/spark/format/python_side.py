@@ -46,12 +46,6 @@ class PythonSide:
         if mode not in MODES:
             raise BadClientSetting(f"mode {mode.lower()} is none of append, errorifexists: Kafka topics only grow")
         options = parse_options(given, is_stream=False)
-        if options.token is None and running_query(frame.sparkSession) is not None:
-            raise SinkError(
-                'write.format("fencepost") inside foreachBatch is not exactly once: Spark may call the function again '
-                'for the same micro-batch\n\nhint: use writeStream.format("fencepost") instead of foreachBatch, or '
-                "foreachBatch with @sink.batch and transaction.write for several outputs"
-            )
         sink = _sink_of(options)
         try:
             sink.write(frame, token=options.token)
