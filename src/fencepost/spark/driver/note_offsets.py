@@ -3,6 +3,9 @@
 A note is the metadata of an offset, and its text alone counts. The offset is the end that the partition will have when
 the transaction is committed, so that end minus offset is 0. Earlier versions stored the number of the micro-batch
 there, which looked like a growing lag. Their notes are in the same place, and are read in the same way.
+
+The note of a token is written once, so it seems to lag by what is written to the partition later. Kafka has no place
+where it would not: an offset beyond the end makes a negative lag, and a partition that does not exist is refused.
 """
 
 from __future__ import annotations
