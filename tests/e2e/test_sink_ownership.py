@@ -436,6 +436,29 @@ def test_a_broken_frame_says_why_it_broke_though_what_spark_keeps_of_it_cannot_b
     assert "may still be used if the frame is written again: Spark cannot compute the frame anew" in caplog.text
 
 
+@pytest.mark.parametrize("minutes", [None, 1439, 1440])
+def test_the_first_token_of_a_sink_comes_with_a_warning_if_its_note_may_expire_within_a_day(
+    start_broker: StartBroker,
+    query: Query,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    minutes: int | None,
+) -> None:
+    broker = with_topics(start_broker(offsets_retention_minutes=str(minutes or 10_080)))
+    if minutes is None:
+        broker.faults.inject_error("DescribeConfigs", "CLUSTER_AUTHORIZATION_FAILED", times=None)
+    monkeypatch.setattr(
+        BatchTransaction, "write", lambda transaction, frame, topic=None: write_values(frame, transaction)
+    )
+    sink = sink_of(broker.bootstrap_servers, query.checkpoint)
+    with closing(sink):
+        sink.write(query.frame(["without a token"]))
+        assert "started again later" not in caplog.text
+        for day in ("monday", "tuesday"):
+            assert sink.write(query.frame([day]), token=day) == 1
+    assert caplog.text.count("started again later") == (0 if minutes == 1440 else 1)
+
+
 # --- another checkpoint -----------------------------------------------------------------------------------------
 
 

@@ -96,6 +96,22 @@ def decide_token(
     return None
 
 
+def warn_of_token_retention(retention_ms: int | None) -> str | None:
+    """Words for the log if brokers may forget a token within a day, or do not show when. None: there is no need."""
+    if retention_ms is not None and retention_ms >= DAY_MS:
+        return None
+    later = "a job that is started again later writes its frame again"
+    if retention_ms is None:
+        return (
+            f"the brokers do not show offsets.retention.minutes, for which they keep the note about a token: {later}"
+            "\n\nhint: set fencepost.offsets.retention.minutes, or allow DescribeConfigs on the cluster"
+        )
+    return (
+        f"brokers keep the note about a token for {_duration(retention_ms)} (offsets.retention.minutes): {later}"
+        "\n\nhint: raise it on the brokers: a week (10080) is Kafka's default"
+    )
+
+
 def refuse_another_query(
     note: CommitNote | UnreadableNote | None, query_id: str, adopt: str | bool | None
 ) -> Refuse | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from fencepost.client.admin.configs import setting_of_every_broker
 from fencepost.client.client import KafkaClient
+from fencepost.client.failures import ClientError
 from fencepost.spark.checkpoint.files import files_of, has_gateway
 from fencepost.spark.checkpoint.offsets import has_state, read_offsets
 from fencepost.spark.checkpoint.query import RunningQuery, connect_query, running_query
@@ -17,7 +19,15 @@ from fencepost.spark.driver.access import Access
 from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_ms
 from fencepost.spark.driver.batch_transaction import BatchTransaction
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote
-from fencepost.spark.driver.decision import SKIP, Refuse, decide, decide_token, known_retention_ms, refuse_another_query
+from fencepost.spark.driver.decision import (
+    SKIP,
+    Refuse,
+    decide,
+    decide_token,
+    known_retention_ms,
+    refuse_another_query,
+    warn_of_token_retention,
+)
 from fencepost.spark.driver.lag_group import LagGroup
 from fencepost.spark.driver.owner import TransactionOwner, glance_at_note
 from fencepost.spark.driver.permissions import to_commit, to_move_group, to_own, to_use_token, to_write
@@ -87,6 +97,7 @@ class MicroBatchRunner:
         self._query = query
         self._last_run: tuple[str, int] | None = None
         self._has_warned = False
+        self._has_checked_tokens = False
         _in_use.add(self._key)
 
     def _take_over(self) -> TransactionOwner:
@@ -162,6 +173,8 @@ class MicroBatchRunner:
         self._require(is_query=False, token=token)
         self.attempts.settle()
         note = None if token is None else TokenNote(token, topic or self._settings.topic)
+        if note is not None:
+            self._warn_of_token_retention()
 
         def write(frame: Any, transaction: BatchTransaction) -> object:
             return transaction.write(frame, topic)
@@ -193,8 +206,7 @@ class MicroBatchRunner:
         """How long the brokers keep offsets. Needed only if there is no commit note."""
         if self.owner.note is not None:
             return None
-        minutes = patiently(lambda: setting_of_every_broker(self._client, "offsets.retention.minutes"))
-        known_ms = known_retention_ms(minutes.values(), self._settings.retention_ms)
+        known_ms = patiently(self._ask_retention_ms)
         if known_ms is None and not self._has_warned:
             self._has_warned = True
             log.warning(
@@ -203,6 +215,19 @@ class MicroBatchRunner:
                 "fencepost.offsets.retention.minutes, or allow DescribeConfigs on the cluster"
             )
         return known_ms
+
+    def _warn_of_token_retention(self) -> None:
+        """At the first token of the sink. Never raises: a broker that does not answer now is no reason not to write."""
+        if self._has_checked_tokens:
+            return
+        self._has_checked_tokens = True
+        with suppress(ClientError):
+            if warning := warn_of_token_retention(self._ask_retention_ms()):
+                log.warning("%s", warning)
+
+    def _ask_retention_ms(self) -> int | None:
+        minutes = setting_of_every_broker(self._client, "offsets.retention.minutes")
+        return known_retention_ms(minutes.values(), self._settings.retention_ms)
 
     def _skip(self, work: Work) -> BatchProgress:
         if work.planned is not None and work.planned.is_stateful:

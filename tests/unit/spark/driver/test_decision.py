@@ -14,6 +14,7 @@ from fencepost.spark.driver.decision import (
     decide,
     decide_token,
     known_retention_ms,
+    warn_of_token_retention,
 )
 
 QUERY, OTHER = "085a50be-a657-4fc4-a889-73ccf4206911", "edda17f4-f356-4228-a42c-5847c4b3c4c4"
@@ -214,3 +215,24 @@ def test_the_users_answer_does_not_turn_a_clear_case_around() -> None:
     assert decide_for(CommitNote(QUERY, 7, DIGEST), 7, run_batch=7) is SKIP
     assert decide_for(CommitNote(QUERY, 6, DIGEST), 7, skip_batch=7) is RUN
     assert decide_for(None, 0, skip_batch=0) is RUN
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "said"),
+    [
+        (None, "the brokers do not show offsets.retention.minutes"),
+        (HOUR_MS, "brokers keep the note about a token for 60 minutes"),
+        (DAY_MS - 1, "brokers keep the note about a token for 24.0 hours"),
+        (DAY_MS, None),
+        (WEEK_MS, None),
+    ],
+)
+def test_a_job_is_warned_if_a_late_retry_of_its_token_may_write_the_frame_again(
+    retention_ms: int | None, said: str | None
+) -> None:
+    warning = warn_of_token_retention(retention_ms)
+    assert (warning is None) == (said is None)
+    if said is not None:
+        assert said in str(warning)
+        assert "a job that is started again later writes its frame again" in str(warning)
+        assert "\n\nhint: " in str(warning)
