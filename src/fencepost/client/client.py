@@ -122,6 +122,11 @@ class KafkaClient:
                 self._reached.add(node_id)
             return connection
 
+    @property
+    def has_reached_a_broker(self) -> bool:
+        """Has any broker answered at the address that the cluster gives for it?"""
+        return bool(self._reached)
+
     def _connect(self, node_id: int) -> BrokerConnection:
         address = self._addresses[node_id]
         until, failure = self._failed.get(address, (-math.inf, None))

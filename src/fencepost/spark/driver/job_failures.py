@@ -19,7 +19,7 @@ _NO_JAR = re.compile(
 _UNREACHABLE = re.compile(r"lease\.(?:client\.)?DriverUnreachable: ([^\n]*\n\nhint: [^\n]*)")
 # Rows of `compute_once` were on an executor that died.
 LOST_CHECKPOINT = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
-_EXCEPTION_LINE = re.compile(r"^[A-Za-z_][\w.]*: .*", re.MULTILINE)
+_EXCEPTION_LINE = re.compile(r"^(?!hint: )[A-Za-z_][\w.]*: .*", re.MULTILINE)
 _JAVA_TRACE = re.compile(r"JVM stacktrace|^\s+at [\w.$]+\(", re.MULTILINE)
 
 

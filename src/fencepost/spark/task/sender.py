@@ -20,6 +20,7 @@ from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.encode.record_batches import EncodedRecordBatch, finish_record_batch, halve_record_batch
 from fencepost.spark.lease.client import LeaseClient
 from fencepost.spark.lease.messages import Lease
+from fencepost.spark.task.first_contact import check_first_contact
 from fencepost.spark.task.plan import WritePlan
 from fencepost.spark.task.produce_answer import ProduceVerdict, judge
 from fencepost.spark.task.topics import PinnedTopic
@@ -58,15 +59,16 @@ class Sender:
         self._topics = topics
 
     def send(self, leased: list[Leased]) -> None:
-        """Returns when every record batch is acknowledged. Raises WriteFailed."""
+        """Returns when every record batch is acknowledged. Raises WriteFailed or NeverReached."""
         identity = self._plan.identity
         left = {one.where: finish_record_batch(one.record_batch, identity, one.lease.base_sequence) for one in leased}
         never_in_doubt = set(left)  # Every attempt so far was refused for certain: nothing of them is in the log.
-        deadline = time.monotonic() + min(one.lease.within_ms for one in leased) / 1000
+        began = time.monotonic()
+        deadline = began + min(one.lease.within_ms for one in leased) / 1000
         pause_s = PAUSE_S
         while left:
             again = ""
-            for where, (code, message) in self._produce(left).items():
+            for where, (code, message) in self._produce(left, began).items():
                 verdict = judge(code)
                 if verdict is ProduceVerdict.WRITTEN:
                     del left[where]
@@ -116,14 +118,18 @@ class Sender:
 
     # --- requests to each leader ----------------------------------------------------------------------------
 
-    def _produce(self, encoded: Mapping[TopicPartition, bytes]) -> dict[TopicPartition, tuple[int, str]]:
-        """The error code and message for each partition. A lost connection counts as NETWORK_EXCEPTION."""
+    def _produce(self, encoded: Mapping[TopicPartition, bytes], began: float) -> dict[TopicPartition, tuple[int, str]]:
+        """The error code and message for each partition. A lost connection counts as NETWORK_EXCEPTION.
+
+        began: when these record batches were sent first. Raises NeverReached.
+        """
         answers: dict[TopicPartition, tuple[int, str]] = {}
         by_leader: dict[BrokerConnection, dict[str, list[int]]] = {}
         for topic, partition in encoded:
             try:
                 leader = self._client.leader(topic, partition)
             except (BrokerError, Unreachable) as e:
+                check_first_contact(self._client, e, began)
                 answers[topic, partition] = self._lost(topic, e)
                 continue
             by_leader.setdefault(leader, {}).setdefault(topic, []).append(partition)

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from fencepost.client.client import KafkaClient, retry
-from fencepost.client.failures import BrokerError
+from fencepost.client.client import KafkaClient, TopicInfo, retry
+from fencepost.client.failures import BrokerError, Unreachable
 from fencepost.protocol import errors
+from fencepost.spark.task.first_contact import check_first_contact
 
 METADATA_DEADLINE_S = 60.0
 NEW_TOPIC_S = 3.0
@@ -25,11 +26,20 @@ class PinnedTopic(NamedTuple):
 
 def pin(client: KafkaClient, topic: str) -> PinnedTopic:
     """The topic as it is now. Waits for a topic that was created a moment ago and is not known to every broker yet."""
-    deadline = time.monotonic() + NEW_TOPIC_S
-    while True:
+    began = time.monotonic()
+    deadline = began + NEW_TOPIC_S
+
+    def ask() -> TopicInfo:
         try:
             # Fresh: a client lives longer than some topics, so its cache may hold a deleted one.
-            info = patiently(lambda: client.topic(topic, fresh=True))
+            return client.topic(topic, fresh=True)
+        except Unreachable as e:
+            check_first_contact(client, e, began)
+            raise
+
+    while True:
+        try:
+            info = patiently(ask)
             return PinnedTopic(info.topic_id, len(info.leaders))
         except BrokerError as e:
             if e.code != errors.UNKNOWN_TOPIC_OR_PARTITION or time.monotonic() > deadline:

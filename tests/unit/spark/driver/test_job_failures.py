@@ -38,6 +38,7 @@ class TestTextOfAWorker:
     def test_the_sentence_is_that_of_the_exception(self, text: str) -> None:
         said = "ValueError: line 7: not to my liking"
         assert sentence_of(failed(text, said)) == said
+        assert sentence_of(failed(text, f"{said}\n\nhint: another line")) == said
         assert setup_problem(failed(text, "ValueError: no")) is None
 
     @pytest.mark.parametrize("module", ["fencepost", "pyarrow", "crc32c", "numpy.core"])
