@@ -292,6 +292,20 @@ def test_a_stream_is_written_once_over_restarts_and_reruns(
     assert values(servers, topic) == sorted(lines.all)
 
 
+def test_a_checkpoint_that_hadoop_has_to_read_serves_every_micro_batch_and_restart(
+    spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    topic = create_topic(servers, unique("hadoop"))
+    sink = sinks(servers, unique("hadoop"), topic=topic)
+    for _ in range(2):
+        lines.add_batch()
+        lines.add_batch()
+        run(stream(spark, lines), sink, tmp_path / "check point%20")
+    assert [(batch, outcome) for batch, outcome, _ in outcomes(sink)] == [(n, "committed") for n in range(4)]
+    assert values(servers, topic) == sorted(lines.all)
+
+
 def test_a_batch_of_a_query_with_state_is_computed_even_if_it_is_not_written(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path
 ) -> None:

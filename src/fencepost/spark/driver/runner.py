@@ -12,7 +12,7 @@ from typing import Any
 from fencepost.client.admin.configs import setting_of_every_broker
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
-from fencepost.spark.checkpoint.files import files_of, has_gateway
+from fencepost.spark.checkpoint.files import CheckpointFiles, files_of, has_gateway
 from fencepost.spark.checkpoint.offsets import has_state, read_offsets
 from fencepost.spark.checkpoint.query import RunningQuery, connect_query, running_query
 from fencepost.spark.driver.access import Access
@@ -96,6 +96,7 @@ class MicroBatchRunner:
         self.attempts = Attempts(settings, self._client, self.owner, self.group, self._access)
         self._query = query
         self._last_run: tuple[str, int] | None = None
+        self._files: tuple[str, CheckpointFiles] | None = None
         self._has_warned = False
         self._has_checked_tokens = False
         _in_use.add(self._key)
@@ -152,7 +153,7 @@ class MicroBatchRunner:
         self.attempts.settle()
         if self.group is not None:
             self.group.check_sources(query.kafka_servers)
-        files = files_of(session, query.checkpoint)
+        files = self._files_of(session, query)
         offsets = read_offsets(files, batch_id, query.sources)
         self._require(is_query=True, source_topics={topic for topic, _ in offsets.consumed})
         consumed = offsets.consumed if self.group and not self.group.is_elsewhere else {}
@@ -167,6 +168,14 @@ class MicroBatchRunner:
         if self.group and self.group.is_elsewhere:
             self.group.commit_afterwards(offsets.consumed, batch_id)
         return progress
+
+    def _files_of(self, session: Any, query: RunningQuery) -> CheckpointFiles:
+        """The same for all micro-batches of a run: Spark would copy all its settings for Hadoop for each."""
+        run_id, files = self._files or (None, None)
+        if files is None or run_id != query.run_id:
+            files = files_of(session, query.checkpoint)
+            self._files = (query.run_id, files)
+        return files
 
     def write_frame(self, frame: Any, topic: str | None, token: str | None) -> BatchProgress:
         """A plain frame, in a transaction without a query: no commit note, no source offsets. With a token: once."""
