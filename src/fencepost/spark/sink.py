@@ -155,7 +155,7 @@ class ExactlyOnceSink:
         otherwise: where to start in a partition for which the group has no offset, earliest (as a new pipeline does)
         or latest. It is required if the group of a pipeline to adopt has no offsets at all.
         If `adopt` names the query of the last transaction, it takes the transactional.id over first, so that an older
-        driver cannot move the group any more. In a program that does not adopt that query, it fences nobody.
+        driver cannot move the group any more. In a program that does not adopt that query, it fences no driver.
         """
         topics = list(topics)
         if self._choices.adopt is True:

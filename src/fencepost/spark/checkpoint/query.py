@@ -68,7 +68,7 @@ def running_query(session: Any, known: RunningQuery | None = None) -> RunningQue
 def refuse_inside_foreach_batch(session: Any) -> None:
     """For a frame without a token. Raises SinkError if a foreachBatch function writes it.
 
-    With Spark Connect there is nobody to ask.
+    With Spark Connect the session does not show it.
     """
     if has_gateway(session) and running_query(session) is not None:
         raise SinkError(
