@@ -58,6 +58,7 @@ public final class Cluster implements AutoCloseable {
                 patienceMs = NEW_TOPIC_MS;
                 pauseMs = PAUSE_MS;
             } catch (Unreachable e) {
+                checkFirstContact(e, began);
                 problem = e;
                 patienceMs = METADATA_DEADLINE_MS;
             }
@@ -161,8 +162,14 @@ public final class Cluster implements AutoCloseable {
             }
             connection = new BrokerConnection(addresses.get(node), settings);
             connections.put(node, connection);
+            FirstContact.made(settings);
         }
         return connection;
+    }
+
+    /** Raises Unreachable if this JVM has reached no broker since it began to try, and should not try any longer. */
+    void checkFirstContact(Unreachable problem, long beganNanos) {
+        FirstContact.check(settings, problem, beganNanos);
     }
 
     /** Forgets a connection that failed. */

@@ -47,7 +47,8 @@ public final class Produce {
         this.topics = topics;
     }
 
-    public Map<TopicPartition, Answer> send(Map<TopicPartition, Payload> payloads) {
+    /** beganNanos: when these record batches were sent first. Raises Unreachable if no broker was ever reached. */
+    public Map<TopicPartition, Answer> send(Map<TopicPartition, Payload> payloads, long beganNanos) {
         Map<TopicPartition, Answer> answers = new HashMap<>();
         Map<BrokerConnection, List<TopicPartition>> byLeader = new LinkedHashMap<>();
         for (TopicPartition where : payloads.keySet()) {
@@ -56,6 +57,7 @@ public final class Produce {
             } catch (BrokerError e) {
                 answers.put(where, new Answer(e.code, e.getMessage()));
             } catch (Unreachable e) {
+                cluster.checkFirstContact(e, beganNanos);
                 answers.put(where, lost(e));
             }
         }

@@ -56,11 +56,12 @@ final class Delivery {
         }
         // Every attempt so far was refused for certain: nothing of them is in the log.
         Set<TopicPartition> neverInDoubt = new HashSet<>(left.keySet());
-        long deadline = System.nanoTime() + withinMs * 1_000_000;
+        long began = System.nanoTime();
+        long deadline = began + withinMs * 1_000_000;
         long pauseMs = PAUSE_MS;
         while (!left.isEmpty()) {
             String again = "";
-            for (Map.Entry<TopicPartition, Produce.Answer> entry : produce.send(payloads(left)).entrySet()) {
+            for (Map.Entry<TopicPartition, Produce.Answer> entry : produce.send(payloads(left), began).entrySet()) {
                 TopicPartition where = entry.getKey();
                 Produce.Answer answer = entry.getValue();
                 Verdict verdict = ErrorCode.of(answer.code()).verdict();

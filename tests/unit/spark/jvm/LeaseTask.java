@@ -17,11 +17,11 @@ import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * LeaseTask HOST PORT TOKEN writes|fails|killed|copy-of-ROWS: does what a task in Spark's JVM does with its driver, and
+ * LeaseTask HOST PORT TOKEN writes|fails|killed|task-of-ROWS: does what a task in Spark's JVM does with its driver, and
  * prints it.
  */
 public final class LeaseTask {
-    private static final String COPY = "copy-of-";
+    private static final String TASK = "task-of-";
 
     public static void main(String[] arguments) throws ReflectiveOperationException {
         LeaseAddress address =
@@ -33,7 +33,7 @@ public final class LeaseTask {
                 fail(address, 2, false);
             }
             case "killed" -> fail(address, 1, true);
-            default -> copy(address, Integer.parseInt(arguments[3].substring(COPY.length())));
+            default -> runTask(address, Integer.parseInt(arguments[3].substring(TASK.length())));
         }
     }
 
@@ -73,8 +73,8 @@ public final class LeaseTask {
         }
     }
 
-    /** A whole task, with so many rows, whose input partition another attempt has written. */
-    private static void copy(LeaseAddress address, int rows) throws ReflectiveOperationException {
+    /** A whole task, with so many rows. */
+    private static void runTask(LeaseAddress address, int rows) throws ReflectiveOperationException {
         // By reflection: the class is not public, and a program that is run from its source has another class loader.
         Class<?> type = Class.forName("fencepost.spark.TaskWriter");
         Constructor<?> constructor = type.getDeclaredConstructors()[0];

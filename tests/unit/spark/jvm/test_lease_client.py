@@ -100,7 +100,7 @@ def test_an_attempt_that_lost_rows_with_its_executor_does_not_dispute_the_result
 ) -> None:
     address = open_write(server)
     write_as_the_owner(address)
-    assert run_task(address, f"copy-of-{rows}") == ["3 records"]
+    assert run_task(address, f"task-of-{rows}") == ["3 records"]
     assert isinstance(server.finish([OWNED], {1: 1}), Finished)
 
 
@@ -108,6 +108,15 @@ def test_an_attempt_with_more_rows_than_the_owner_wrote_disputes_its_result(serv
     address = open_write(server)
     write_as_the_owner(address)
     reason = "an earlier attempt at input partition 0 wrote 3 records, but there are 4 rows"
-    assert run_task(address, "copy-of-4") == [reason]
+    assert run_task(address, "task-of-4") == [reason]
     assert server.broken is not None
     assert reason in server.broken.reason
+
+
+def test_a_task_whose_jvm_reaches_no_broker_gives_up_soon_and_names_the_command_to_try(server: LeaseServer) -> None:
+    """The lease would allow it to try for 27 s."""
+    said = run_task(open_write(server), "task-of-1")
+    assert " has reached no broker in 15 s: no broker can be reached: cannot connect to 127.0.0.1:9: " in said[0]
+    assert "hint: let executors connect to the brokers; `fencepost spark check` tries it" in said[-1]
+    assert server.broken is not None
+    assert not server.broken.is_fatal, "a broker may come back, so the driver tries again"
