@@ -85,7 +85,7 @@ def _settings_of_file(file: str | None) -> Iterator[tuple[str, str, str]]:
         ) from None
     if text.lstrip().startswith(("{", "[", "<")):
         raise BadSetting(
-            f"the settings in {file} look like JSON or XML\n\n"
+            f"the settings in {file} look like JSON, XML or INI\n\n"
             "hint: write one name=value per line, for example transaction.max.timeout.ms=60000"
         )
     for line, name, value in read_properties(text):

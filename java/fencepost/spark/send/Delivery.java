@@ -45,7 +45,7 @@ final class Delivery {
         this.produce = new Produce(cluster, identity.transactionalId(), plan.produceVersion(), topics);
     }
 
-    /** Returns when every record batch is acknowledged. Raises WriteFailed. */
+    /** Returns when every record batch is acknowledged. Raises WriteFailed, or Unreachable if no broker was ever reached. */
     void send(Collection<Leased> all) throws InterruptedException {
         Map<TopicPartition, Leased> left = new LinkedHashMap<>();
         long withinMs = Long.MAX_VALUE;

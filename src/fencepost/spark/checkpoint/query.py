@@ -49,8 +49,7 @@ def running_query(session: Any, known: RunningQuery | None = None) -> RunningQue
     if known is not None and context.getLocalProperty(RUN_ID_PROPERTY) == known.run_id:
         return known
     query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
-    batch_id = context.getLocalProperty(BATCH_ID_PROPERTY)
-    if not query_id or not batch_id:
+    if not query_id or not context.getLocalProperty(BATCH_ID_PROPERTY):
         return None
     query = _active_query(session, query_id)
     if query is None:

@@ -198,10 +198,7 @@ def find_unknown_job(seen: JobsSeen, job_ids: range) -> str | None:
     """The first of these jobs that Spark does not show. It may be one of ours."""
     for job_id in job_ids:
         if job_id not in seen.shown:
-            return (
-                f"Spark does not show job {job_id}, so it is not known whether it ran a stage of it again"
-                "\n\nhint: spark.ui.retainedJobs has to be larger than the number of jobs during one write"
-            )
+            return _forgotten_job(job_id)
     return None
 
 
@@ -232,7 +229,7 @@ def stages_that_ran_once(job_id: int, job: JobSeen | None, *, is_before: bool = 
 
 def _forgotten_job(job_id: int) -> str:
     return (
-        f"Spark does not show job {job_id} any more, so it is not known whether it ran a stage of it again"
+        f"Spark does not show job {job_id}, so it is not known whether it ran a stage of it again"
         "\n\nhint: spark.ui.retainedJobs has to be larger than the number of jobs of all queries during one micro-batch"
     )
 

@@ -119,8 +119,9 @@ class SparkStatus:
         levels, rdds = collect_plan_leaves(frame)
         lineage, _ = collect_lineage(rdds)
         persisted = self.context._jsc.getPersistentRDDs()
-        near_and_far = [persisted.get(id_).getStorageLevel() for id_ in persisted.keySet().toArray() if id_ in lineage]
-        return frozenset(CacheLevel(str(one.description()), bool(one.useDisk())) for one in (*levels, *near_and_far))
+        levels += [persisted.get(id_).getStorageLevel() for id_ in persisted.keySet().toArray() if id_ in lineage]
+        # Another thread may give a cache up meanwhile; then its level is none.
+        return frozenset(CacheLevel(str(one.description()), bool(one.useDisk())) for one in levels if one.isValid())
 
     def job_ids_of_group(self, group: str) -> list[int]:
         # As one text: a long-running query has as many jobs as Spark keeps, and each element would be a call.

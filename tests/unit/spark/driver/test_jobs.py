@@ -55,7 +55,7 @@ def test_a_stage_that_spark_has_forgotten_may_have_run_again() -> None:
 
 def test_a_job_that_spark_has_forgotten_may_have_run_a_stage_again() -> None:
     assert "Spark does not show job 3" in (find_unknown_job(seen(5, 4, job4=ended({6: 0})), range(3, 5)) or "")
-    assert "Spark does not show job 3 any more" in problem_of(None)
+    assert "Spark does not show job 3" in problem_of(None)
 
 
 def test_a_job_that_spark_shows_a_moment_later_is_waited_for_and_so_is_its_end() -> None:
@@ -293,7 +293,7 @@ def test_a_stage_of_an_earlier_micro_batch_may_be_forgotten() -> None:
 def test_a_job_that_spark_has_forgotten_since_it_planned_the_micro_batch_may_have_run_a_stage_again() -> None:
     forgotten = [ended({}), ended({5: 0}), WRITE]
     for first in (None, PLANNED_MS - 1):
-        with pytest.raises(BatchBroken, match="Spark does not show job 1 any more") as broken:
+        with pytest.raises(BatchBroken, match="Spark does not show job 1") as broken:
             check_batch(Session(forgotten, {}, [first, None, PLANNED_MS + 1]))
         assert "hint: spark.ui.retainedJobs" in str(broken.value)
 
