@@ -34,11 +34,17 @@ STREAMS_JARS = ROOT / ".tools" / "jars" / "kafka-streams-4.3.1"
 # --- transactional producers ------------------------------------------------------------------------------
 
 
+def has_no_answer(refused: Refused) -> bool:
+    """A node was paused, or has stopped."""
+    return "timeout" in str(refused) or "unable to dial" in str(refused)
+
+
 class Writer(threading.Thread):
     """Commits transactions of one record for each partition, until it is told to stop. Every third is aborted.
 
     A commit may stay unanswered: franz-go gives up then, and the application has to abort. `unknown` are the values of
-    such transactions. Java asks again by itself.
+    such transactions. If the commit was carried out and the coordinator has moved, the client is fenced, and the
+    application has to open the id again. Java asks again by itself.
     """
 
     def __init__(self, player: Player) -> None:
@@ -47,6 +53,7 @@ class Writer(threading.Thread):
         self._is_enough = threading.Event()
         self.committed: list[str] = []
         self.unknown: list[str] = []
+        self._is_in_doubt = False  # Since the last commit.
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -58,9 +65,22 @@ class Writer(threading.Thread):
         except BaseException as e:
             self.error = e
 
+    def open(self) -> None:
+        self._player.open(name="p", transactional_id="t", request_ms=REQUEST_MS)
+
+    def _begin(self) -> None:
+        try:
+            self._player.begin(name="p")
+        except Refused as refused:
+            if not (self._is_in_doubt and "PRODUCER_FENCED" in str(refused)):
+                raise
+            self.open()
+            self._player.begin(name="p")
+        self._is_in_doubt = False
+
     def _transact(self, number: int) -> None:
         value = f"{'aborted' if number % 3 == 2 else 'committed'}-{number}"
-        self._player.begin(name="p")
+        self._begin()
         for index in range(PARTITIONS):
             self._player.send(name="p", topic="orders", partition=index, values=[value])
         if value.startswith("aborted"):
@@ -68,9 +88,10 @@ class Writer(threading.Thread):
         try:
             self._player.commit(name="p")
         except Refused as refused:
-            if "timeout" not in str(refused):
+            if not has_no_answer(refused):
                 raise
             self.unknown.append(value)
+            self._is_in_doubt = True
             return self._abort()
         return self.committed.append(value)
 
@@ -79,7 +100,7 @@ class Writer(threading.Thread):
             try:
                 self._player.abort(name="p")
             except Refused as refused:
-                if "timeout" not in str(refused):
+                if not has_no_answer(refused):
                     raise
             else:
                 return
@@ -104,8 +125,8 @@ def test_the_transactions_of_a_producer_stay_whole_through_twenty_failovers(clie
         start_player(client, broker.bootstrap_servers) as player,
         reading(broker, "orders") as output,
     ):
-        player.open(name="p", transactional_id="t", request_ms=REQUEST_MS)
         writer = Writer(player)
+        writer.open()
         writer.start()
         failovers = Failovers(broker, "orders", "t")
         while failovers.count < FAILOVERS:
