@@ -16,27 +16,36 @@ LAST_WITH_TOPIC_NAMES = 9
 
 
 def committed_offsets(
-    client: KafkaClient, group_id: str, partitions: Iterable[TopicPartition], *, require_stable: bool = True
+    client: KafkaClient,
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    *,
+    require_stable: bool = True,
+    deadline_s: float = DEFAULT_DEADLINE_S,
 ) -> dict[TopicPartition, tuple[int, str]]:
     """Committed offsets of a group, as (offset, metadata).
 
     require_stable: wait for transactions that still change them to end.
     """
-    return _fetch_offsets(client, group_id, partitions, require_stable)
+    return _fetch_offsets(client, group_id, partitions, require_stable, deadline_s)
 
 
 def all_committed_offsets(
-    client: KafkaClient, group_id: str, *, require_stable: bool = True
+    client: KafkaClient, group_id: str, *, require_stable: bool = True, deadline_s: float = DEFAULT_DEADLINE_S
 ) -> dict[TopicPartition, tuple[int, str]]:
     """All committed offsets of a group, as (offset, metadata).
 
     require_stable: wait for transactions that still change them to end.
     """
-    return _fetch_offsets(client, group_id, None, require_stable)
+    return _fetch_offsets(client, group_id, None, require_stable, deadline_s)
 
 
 def _fetch_offsets(
-    client: KafkaClient, group_id: str, partitions: Iterable[TopicPartition] | None, require_stable: bool = True
+    client: KafkaClient,
+    group_id: str,
+    partitions: Iterable[TopicPartition] | None,
+    require_stable: bool,
+    deadline_s: float,
 ) -> dict[TopicPartition, tuple[int, str]]:
     def first_error(response: Any) -> int:
         answer = group_answers(response)[0]
@@ -50,6 +59,7 @@ def _fetch_offsets(
         first_error,
         at_most=LAST_WITH_TOPIC_NAMES,
         retry_also=frozenset({errors.UNSTABLE_OFFSET_COMMIT}),
+        deadline_s=deadline_s,
     )
     if (code := first_error(response)) != errors.NONE:
         raise BrokerError(code, f"offsets of group {group_id}")

@@ -12,14 +12,9 @@ from typing import NamedTuple
 
 from fencepost.client.admin.answers import NamedPartition
 from fencepost.client.admin.fetching import fetch_partitions
-from fencepost.client.admin.offsets import (
-    LAST_WITH_TOPIC_NAMES,
-    group_answers,
-    offset_fetch_request,
-    partition_answers,
-)
+from fencepost.client.admin.offsets import all_committed_offsets
 from fencepost.client.admin.partitions import EARLIEST, READ_COMMITTED, READ_UNCOMMITTED, list_offsets
-from fencepost.client.client import GROUP, KafkaClient
+from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.protocol import errors
 from fencepost.verify.history import Assign, Committed, Poll
@@ -69,20 +64,11 @@ def offsets_now(client: KafkaClient, group_id: str) -> list[tuple[str, int, int]
 
     The question does not wait for open transactions: a broker must answer with the offsets of committed ones.
     """
-    request = offset_fetch_request([group_id], None, require_stable=False)
     try:
-        response = client.ask_coordinator(
-            *(group_id, GROUP, request, lambda response: int(group_answers(response)[0].error_code)),
-            at_most=LAST_WITH_TOPIC_NAMES,
-            deadline_s=ASK_DEADLINE_S,
-        )
+        found = all_committed_offsets(client, group_id, require_stable=False, deadline_s=ASK_DEADLINE_S)
     except ClientError:
         return None
-    answer = group_answers(response)[0]
-    if answer.error_code:
-        return None
-    found = partition_answers(answer).items()
-    return sorted((*where, p.committed_offset) for where, p in found if not p.error_code and p.committed_offset >= 0)
+    return sorted((*where, offset) for where, (offset, _) in found.items())
 
 
 def _refresh(client: KafkaClient, topic: str) -> None:
@@ -119,7 +105,7 @@ class Follower:
             self._notes.note(Assign(now(), self._notes.by, self._isolation, topic, partition, offset))
         while not stop.is_set():
             if time.monotonic() >= self._asked_at_s + ASK_EVERY_S:
-                self._ask()
+                self._ask(stop)
             if not self.read_all_once():
                 stop.wait(PAUSE_S)
         self._client.close()
@@ -136,11 +122,15 @@ class Follower:
                 self._notes.note(Poll(now(), self._notes.by, topic, partition, found.records, found.next_offset))
         return has_read
 
-    def _ask(self) -> None:
-        """Note the offsets of the groups that have changed."""
-        self._asked_at_s = time.monotonic()
+    def _ask(self, stop: threading.Event) -> None:
+        """Note the offsets of the groups that have changed, up to the first group whose coordinator is silent."""
         for group_id, before in self._answers.items():
-            found = offsets_now(self._client, group_id)
-            if found is not None and found != before:
+            found = None if stop.is_set() else offsets_now(self._client, group_id)
+            if found is None:
+                # It is the last one to be asked next time, so that it does not hide the others.
+                self._answers[group_id] = self._answers.pop(group_id)
+                break
+            if found != before:
                 self._answers[group_id] = found
                 self._notes.note(Committed(now(), self._notes.by, group_id, found))
+        self._asked_at_s = time.monotonic()
