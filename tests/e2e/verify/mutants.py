@@ -24,12 +24,15 @@ from fencepost.machines.partition.partition import AppendResult, Partition  # no
 from fencepost.machines.partition.producers import SentBatch, decide_batch  # noqa: E402
 from fencepost.protocol import errors  # noqa: E402
 from fencepost.protocol.batch import decode_header  # noqa: E402
+from fencepost.protocol.records import iter_batches  # noqa: E402
 from fencepost.testing import Broker  # noqa: E402
 from tests.simulation import bugs  # noqa: E402
 from tests.simulation.patching import Patch, patched  # noqa: E402
 
 # How many markers, or record batches, pass between two that go wrong.
 EVERY = 20
+# The offset at which fetches end.
+EARLY_END = 4
 
 
 def marker_lost() -> list[Patch]:
@@ -132,6 +135,20 @@ def fetch_skips() -> list[Patch]:
     return [(Partition, "fetch", _every(fetch, skip))]
 
 
+def fetch_ends_early() -> list[Patch]:
+    """A fetch from partition 0 sends nothing beyond an offset below the high watermark, and no error."""
+    fetch = Partition.fetch
+
+    def end_early(self: Partition, offset: int, *rest: Any, **given: Any) -> Any:
+        found = fetch(self, offset, *rest, **given)
+        if self.topic.startswith("__") or self.index != 0 or not found.records:
+            return found
+        kept = [bytes(batch) for header, batch in iter_batches(bytes(found.records)) if header.base_offset < EARLY_END]
+        return found._replace(records=b"".join(kept))
+
+    return [(Partition, "fetch", end_early)]
+
+
 MUTANTS: dict[str, Callable[[], list[Patch]]] = {
     "marker-lost": marker_lost,
     "marker-before-data": marker_before_data,
@@ -144,6 +161,8 @@ MUTANTS: dict[str, Callable[[], list[Patch]]] = {
     "aborted-visible": aborted_visible,
     "fetch-skips": fetch_skips,
 }
+# The last reads of a run try again for a minute, so a whole run takes too long to be tested with every seed.
+SLOWLY_CAUGHT: dict[str, Callable[[], list[Patch]]] = {"fetch-ends-early": fetch_ends_early}
 
 
 class MutantBroker(Broker):
@@ -165,7 +184,7 @@ def main() -> int:
     from fencepost.cli import main as command_line
 
     mutant, *arguments = sys.argv[1:]
-    with patched(MUTANTS[mutant]()):
+    with patched((MUTANTS | SLOWLY_CAUGHT)[mutant]()):
         return command_line(arguments)
 
 

@@ -159,8 +159,8 @@ def cluster(
             raise
     if run.is_incomplete:
         raise Unanswered(
-            "the end of the run could not be read, so not every partition was judged",
-            "the cluster did not answer: run it again when it does",
+            "the end of the run could not be read whole: partitions that could not be read were not judged",
+            "the cluster did not answer, or answered with errors: run it again when it works",
         )
 
 

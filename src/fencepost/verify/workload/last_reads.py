@@ -1,12 +1,15 @@
 """The last reads of a run, when all is at rest: every log, its watermarks, what readers get, and groups' offsets.
 
-A partition is noted when it is read to its end, and else not at all: the checkers take what is noted for the whole.
+The checkers take what is noted of a partition for the whole. So a partition that the cluster does not answer for, or
+only with errors, is not noted at all. If the answers have no error and stop before the end, they are noted: the records
+that are missing then are lost.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from fencepost.client.admin.answers import NamedPartition
@@ -14,6 +17,7 @@ from fencepost.client.admin.offsets import committed_offsets
 from fencepost.client.admin.partitions import READ_COMMITTED, READ_UNCOMMITTED, list_offsets, read_batches
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
+from fencepost.counting import counted
 from fencepost.protocol.batch import decode_marker
 from fencepost.protocol.records import iter_records
 from fencepost.verify.history import Assign, Committed, Event, Poll, Watermarks, WholeLog
@@ -24,6 +28,9 @@ BY = "last-reader"
 ENTRIES_PER_EVENT = 1000
 # How long a cluster may not answer: a failover takes seconds, and a broker that starts again up to a minute.
 PATIENCE_S = 60.0
+# After a partition that could not be read: the cluster has had its time to come back.
+LATER_PATIENCE_S = 10.0
+GROUP_DEADLINE_S = 5.0
 # A read that does not get on for so long is begun again, from the watermarks on.
 STANDSTILL_S = 2.0
 AGAIN_AFTER_S = 0.5
@@ -54,6 +61,14 @@ def await_rest(
     return True
 
 
+class CutOff(ClientError):
+    """The answers of a partition have no error, and no records from an offset on that is below its end."""
+
+    def __init__(self, where: NamedPartition, offset: int, end: int, events: Sequence[Event]) -> None:
+        super().__init__(f"{where} has no records beyond offset {offset} of {end}")
+        self.events = events
+
+
 def last_reads(
     client: KafkaClient,
     topics: Mapping[str, int],
@@ -62,14 +77,40 @@ def last_reads(
     say: Say = lambda _: None,
     patience_s: float = PATIENCE_S,
 ) -> None:
-    """Raises ClientError if the cluster does not answer for `patience_s`. What was read until then is noted."""
-    for where in _partitions(topics):
-        for event in _patiently(lambda where=where: _read(client, where), str(where), say, patience_s):  # type: ignore[misc]
+    """Read and note everything that can be read.
+
+    Raises ClientError at the end if something was not answered for `patience_s`, or only with errors.
+    """
+    unread: dict[str, ClientError] = {}
+    for what, read in _all_reads(client, topics, groups):
+        try:
+            events = _patiently(read, what, say, min(patience_s, LATER_PATIENCE_S) if unread else patience_s)
+        except CutOff as e:
+            say(f"{e}, and no error: what is missing is judged as lost")
+            events = e.events
+        except ClientError as e:
+            unread[what] = e
+            continue
+        for event in events:
             note(event)
+    for what, error in unread.items():
+        others = f" and {counted(len(unread) - 1, 'other')}" if len(unread) > 1 else ""
+        raise ClientError(f"{what}{others}: {error}")
+
+
+def _all_reads(
+    client: KafkaClient, topics: Mapping[str, int], groups: Mapping[str, str]
+) -> Iterator[tuple[str, Callable[[], Sequence[Event]]]]:
+    for where in _partitions(topics):
+        yield str(where), partial(_read, client, where)
     for group_id, topic in groups.items():
-        wanted = [(topic, index) for index in range(topics[topic])]
-        found = committed_offsets(client, group_id, wanted)
-        note(Committed(now(), BY, group_id, [(*where, offset) for where, (offset, _) in sorted(found.items())]))
+        yield f"group {group_id}", partial(_read_offsets, client, group_id, topic, topics[topic])
+
+
+def _read_offsets(client: KafkaClient, group_id: str, topic: str, partitions: int) -> list[Event]:
+    wanted = [(topic, index) for index in range(partitions)]
+    found = committed_offsets(client, group_id, wanted, deadline_s=GROUP_DEADLINE_S)
+    return [Committed(now(), BY, group_id, [(*where, offset) for where, (offset, _) in sorted(found.items())])]
 
 
 def _partitions(topics: Mapping[str, int]) -> list[NamedPartition]:
@@ -103,51 +144,55 @@ def _watermarks(client: KafkaClient, places: Iterable[NamedPartition]) -> list[t
 
 
 def _read(client: KafkaClient, where: NamedPartition) -> list[Event]:
-    """One partition from its beginning to its end. Raises ClientError."""
+    """One partition from its beginning to its end. Raises CutOff and other ClientErrors."""
     [(lso, end)] = _watermarks(client, [where])
-    log = list(_log(client, where, end))
-    polls = list(_committed(client, where, lso))
-    return [
+    log, log_end = _log(client, where, end)
+    polls, polls_end = _committed(client, where, lso)
+    events = [
         Watermarks(now(), BY, *where, lso, end),
         *(WholeLog(now(), BY, *where, entries) for entries in _chunks(log)),
         Assign(now(), BY, "read_committed", *where, 0),
         *(Poll(now(), BY, *where, records) for records in polls),
     ]
+    for reached, wanted in ((log_end, end), (polls_end, lso)):
+        if reached < wanted:
+            raise CutOff(where, reached, wanted, events)
+    return events
 
 
-def _log(client: KafkaClient, where: NamedPartition, end: int) -> Iterator[Entry]:
+def _log(client: KafkaClient, where: NamedPartition, end: int) -> tuple[list[Entry], int]:
+    """The log, and the offset where the answers stop: errors are raised, so these answers have none."""
     start = following = start_of(client, *where)
+    entries: list[Entry] = []
     for header, batch in read_batches(client, where, start, end):
         following = header.last_offset + 1
         who = header.producer_id, header.producer_epoch
         if header.is_control:
             marker = decode_marker(batch)
             if marker is not None:
-                yield header.base_offset, "commit" if marker.commit else "abort", None, *who
+                entries.append((header.base_offset, "commit" if marker.commit else "abort", None, *who))
             continue
-        for record in iter_records(batch):
-            yield record.offset, "data", (record.value or b"").decode(), *who
-    if following < end:
-        raise _cut_off(where, following, end)
+        entries += [(r.offset, "data", (r.value or b"").decode(), *who) for r in iter_records(batch)]
+    return entries, following
 
 
 def _chunks(entries: list[Entry]) -> Iterator[list[Entry]]:
     return (entries[first : first + ENTRIES_PER_EVENT] for first in range(0, len(entries), ENTRIES_PER_EVENT))
 
 
-def _committed(client: KafkaClient, where: NamedPartition, end: int) -> Iterator[list[tuple[int, str]]]:
+def _committed(client: KafkaClient, where: NamedPartition, end: int) -> tuple[list[list[tuple[int, str]]], int]:
+    """What read_committed readers get, and the offset where the answers stop. Raises ClientError without an answer."""
+    polls: list[list[tuple[int, str]]] = []
     offset, moved_at_s = 0, time.monotonic()
     while offset < end:
         found = fetch_once(client, *where, offset, READ_COMMITTED)
-        if not found.has_answer or found.next_offset == offset:
-            if time.monotonic() > moved_at_s + STANDSTILL_S:
-                raise _cut_off(where, offset, end)
+        if found.has_answer and found.next_offset > offset:
+            polls += [list(found.records)] if found.records else []
+            offset, moved_at_s = found.next_offset, time.monotonic()
+        elif time.monotonic() <= moved_at_s + STANDSTILL_S:
             time.sleep(PAUSE_S)
-            continue
-        if found.records:
-            yield list(found.records)
-        offset, moved_at_s = found.next_offset, time.monotonic()
-
-
-def _cut_off(where: NamedPartition, offset: int, end: int) -> ClientError:
-    return ClientError(f"{where} could not be read beyond offset {offset} of {end}")
+        elif found.has_answer:
+            break
+        else:
+            raise ClientError(f"{where} could not be read beyond offset {offset} of {end}")
+    return polls, offset
