@@ -15,6 +15,10 @@ from fencepost.client.failures import ClientError
 USUAL_S = 75.0
 # A coordinator looks for transactions that have timed out every ten seconds.
 LATE_S = 15.0
+# No run waits for longer than this, whatever the timeout is.
+LONGEST_S = 15 * 60.0
+# Kafka: a transaction of a two-phase commit (KIP-939) has this timeout, and only its own producer ends it.
+NEVER_MS = 2**31 - 1
 
 
 class Patience(NamedTuple):
@@ -25,31 +29,43 @@ class Patience(NamedTuple):
 
 
 def patience_for(client: KafkaClient, partitions: Iterable[NamedPartition]) -> Patience:
-    """Until the last transaction that is open on the partitions has timed out, as far as the cluster tells."""
+    """Until the last transaction that is open on the partitions has timed out, as far as the cluster tells its timeout.
+
+    At most `LONGEST_S`.
+    """
     try:
-        return patience_of(_timeouts_s(client, list(partitions)))
+        return patience_of(_timeouts_ms(client, list(partitions)))
     except ClientError:
         return patience_of({})
 
 
-def patience_of(timeouts_s: Mapping[str, float]) -> Patience:
-    """`timeouts_s`: of each transactional id whose transaction is open."""
-    if not timeouts_s or max(timeouts_s.values()) + LATE_S <= USUAL_S:
+def patience_of(timeouts_ms: Mapping[str, int]) -> Patience:
+    """`timeouts_ms`: of each transactional id whose transaction is open."""
+    ending_s = {id_: timeout_ms / 1000 for id_, timeout_ms in timeouts_ms.items() if timeout_ms < NEVER_MS}
+    if not ending_s or max(ending_s.values()) + LATE_S <= USUAL_S:
+        endless = next((id_ for id_ in timeouts_ms if id_ not in ending_s), None)
+        if endless is not None:
+            why = f"the transaction of {endless} is still open, and no timeout ends it: {_waiting(USUAL_S)}"
+            return Patience(USUAL_S, why)
         return Patience(USUAL_S, "a transaction is still open: waiting until its timeout ends it")
-    longest = max(timeouts_s, key=timeouts_s.__getitem__)
-    timeout_s = timeouts_s[longest]
+    longest = max(ending_s, key=ending_s.__getitem__)
+    seconds = min(ending_s[longest] + LATE_S, LONGEST_S)
     return Patience(
-        timeout_s + LATE_S,
-        f"the transaction of {longest} is still open, and its timeout ends it after up to {timeout_s:g} s: waiting; "
-        "Ctrl-C judges what was seen",
+        seconds,
+        f"the transaction of {longest} is still open, and its timeout ends it after up to {ending_s[longest]:g} s: "
+        f"{_waiting(seconds)}",
     )
 
 
-def _timeouts_s(client: KafkaClient, partitions: list[NamedPartition]) -> dict[str, float]:
+def _waiting(seconds: float) -> str:
+    return f"waiting for up to {seconds:g} s; Ctrl-C judges what was seen"
+
+
+def _timeouts_ms(client: KafkaClient, partitions: list[NamedPartition]) -> dict[str, int]:
     producers = describe_producers(client, partitions).found.values()
     ids = {each.producer_id for found in producers for each in found if each.txn_start_offset >= 0}
     if not ids:
         return {}
     listed = list_transactions(client, producer_ids=ids).found
     described = describe_transactions(client, {name: txn.coordinator for name, txn in listed.items()}).found
-    return {name: txn.timeout_ms / 1000 for name, txn in described.items()}
+    return {name: txn.timeout_ms for name, txn in described.items()}
