@@ -8,6 +8,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from fencepost.client.producing import produce
 from fencepost.client.transaction import Transaction
 from fencepost.protocol.batch import encode_batch
 from fencepost.testing import Broker
+from fencepost.verify.pipeline.reader import CommittedReader
 from tests.command_line import run_fencepost, start_fencepost
 from tests.e2e.failovers import three_nodes
 from tests.gallery.running import accused_of, program
@@ -104,6 +106,48 @@ def test_a_program_that_never_connects_is_named(
     assert "hint: does the program use the address in {bootstrap}" in silent.stderr
 
 
+def await_outputs(client: KafkaClient, topic: str, count: int, timeout_s: float = 60.0) -> None:
+    """Wait until there is an output of so many inputs. The outputs of the gallery's programs have the inputs' keys."""
+    reader = CommittedReader(client, {(topic, 0): 0})
+    keys: set[bytes | None] = set()
+    deadline = time.monotonic() + timeout_s
+    while len(keys) < count:
+        assert time.monotonic() < deadline, f"{len(keys)} of {count} outputs after {timeout_s:g} s"
+        keys |= {record.key for _, records in reader.poll(max_wait_ms=100) for record in records}
+
+
+# It leaves out the first order that it reads, and all orders of others.
+CHOOSY = """
+from confluent_kafka import Consumer, Producer
+from tests.gallery.loop import BOOTSTRAP, CONSUMER, batches, pay
+
+producer = Producer(BOOTSTRAP)
+for number, messages in enumerate(batches(Consumer({**CONSUMER, "enable.auto.commit": True}))):
+    pay(producer, [message for message in messages if message.key() != b"other"][number == 0 :])
+"""
+
+
+def test_a_run_ends_although_another_program_writes_inputs_all_the_time(start_broker: Callable[..., Broker]) -> None:
+    servers = start_broker().bootstrap_servers
+    with KafkaClient({"bootstrap.servers": servers}) as client:
+        for topic in ("orders", "payments"):
+            create_topic(client, topic, 1, 1)
+        ran = start_fencepost(
+            *("verify", "pipeline", "--bootstrap", servers, "--input", "orders", "--output", "payments"),
+            *("--faults", "none", "--seconds", "1", "--settle", "2s", "--hung-after", "2s"),
+            *("--", sys.executable, "-c", CHOOSY, "orders", "payments"),
+        )
+        deadline = time.monotonic() + 60.0
+        while ran.poll() is None and time.monotonic() < deadline:
+            produce(client, "orders", 0, encode_batch([(b"other", b"v")], 1_000))
+            time.sleep(0.05)
+        has_ended = ran.poll() is not None
+        ran.send_signal(signal.SIGINT)
+        stdout, stderr = ran.communicate(timeout=60)
+    assert has_ended, stderr
+    assert (ran.returncode, "missing-output" in stdout) == (1, True), stdout + stderr
+
+
 def test_inputs_that_an_open_transaction_holds_back_are_processed_before_the_program_is_stopped(
     start_broker: Callable[..., Broker],
 ) -> None:
@@ -125,9 +169,10 @@ def test_inputs_that_an_open_transaction_holds_back_are_processed_before_the_pro
         holding.add_partitions([("orders", 0)])
         batch = encode_batch([(b"k", b"v")], 1_000, *holding.identity[1:], 0, transactional=True)
         produce(client, "orders", 0, batch, identity.transactional_id, holding.version)
-        while "inputs are written" not in ran.stderr.readline():
+        while "inputs are written" not in (line := ran.stderr.readline()):
             assert ran.poll() is None
-        time.sleep(2.0)  # The program has processed all that it can read.
+        [readable] = re.findall(r"(\d+) of them committed", line)
+        await_outputs(client, "payments", int(readable))
         holding.abort()
         stdout, stderr = ran.communicate(timeout=60)
     assert ran.returncode == 0, stdout + stderr

@@ -195,7 +195,8 @@ class PipelineRun:
         since, is_last_start = time.monotonic(), False
         while not self._is_complete():
             now = time.monotonic()
-            moved = (self._outputs.written, *(sum(each.positions.values()) for each in (self._inputs, self._outputs)))
+            # Only the run's own inputs count: others may be written to the topic for ever.
+            moved = (len(self._wanted), self._outputs.written, sum(self._outputs.positions.values()))
             if moved != state:
                 state, since = moved, now
             patience = self._patience_s()
