@@ -22,6 +22,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 FORMAT = 1
+# How long the clients of a run wait for an answer before they ask again. The checkers know late requests by it.
+CLIENT_PATIENCE_MS = 3000
 
 
 class TxnOutcome(StrEnum):

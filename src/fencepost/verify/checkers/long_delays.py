@@ -11,18 +11,16 @@ from collections.abc import Iterable
 
 from fencepost.faults.fault import DELAY, REQUEST, BadFault
 from fencepost.faults.parsing import parse_line
-from fencepost.verify.history import Fault
+from fencepost.verify.history import CLIENT_PATIENCE_MS, Fault
 
 END_TXN = 26  # Its API key.
-# How long the clients of `fencepost verify cluster` wait for an answer before they ask again.
-PATIENCE_MS = 3000
-PATIENCE_NS = PATIENCE_MS * 1_000_000
+PATIENCE_NS = CLIENT_PATIENCE_MS * 1_000_000
 
 
 def longest_delay_ns(faults: Iterable[Fault]) -> int:
     """For how long an EndTxn was held back at most; 0 if no client has given one up because of that."""
     longest_ms = max((_delay_ms(fault.what) for fault in faults), default=0)
-    return longest_ms * 1_000_000 if longest_ms >= PATIENCE_MS else 0
+    return longest_ms * 1_000_000 if longest_ms >= CLIENT_PATIENCE_MS else 0
 
 
 def _delay_ms(what: str) -> int:

@@ -8,19 +8,18 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from fencepost.verify.history import Acked, Init
+from fencepost.verify.history import CLIENT_PATIENCE_MS, Acked, Init
 from fencepost.verify.workload.logins import take_tokens
 from fencepost.verify.workload.notes import Notes, now
 from fencepost.verify.workload.producer import Abortable, Broken, InputPlace, key_of
 
-REQUEST_MS = 3000
 TXN_TIMEOUT_MS = 15_000
 PATIENCE_S = 20.0
 SETTINGS: dict[str, str | int | float | bool] = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 20,
-    "socket.timeout.ms": REQUEST_MS,
+    "socket.timeout.ms": CLIENT_PATIENCE_MS,
     # librdkafka forgets its only broker after a few refused connections, and then send_offsets_to_transaction may
     # wait for the forgotten one, past its timeout and for ever (librdkafka issues 5511 and 5456).
     "metadata.recovery.strategy": "none",

@@ -11,9 +11,9 @@ from typing import Any
 from fencepost.client.oauthbearer import TokenSource, token_source
 from fencepost.client.sasl import OAUTHBEARER
 from fencepost.client.settings import ClientSettings, parse_settings
+from fencepost.verify.history import CLIENT_PATIENCE_MS
 from fencepost.verify.workload.plan import JAVA, LIBRDKAFKA
 
-REQUEST_TIMEOUT_MS = 3000
 # Of a client that is not our own: the settings that its tokens are made with.
 TOKENS = "fencepost.tokens"
 _MODULES = "org.apache.kafka.common.security"
@@ -25,7 +25,7 @@ def client_settings(kind: str, given: Mapping[str, str], address: str, name: str
     reached = {"bootstrap.servers": address, "client.id": name, "security.protocol": _without_tls(parsed.protocol)}
     kept = {key: value for key, value in given.items() if not key.startswith("ssl.")} | reached
     if kind not in (LIBRDKAFKA, JAVA):
-        return kept | {"request.timeout.ms": str(REQUEST_TIMEOUT_MS)}
+        return kept | {"request.timeout.ms": str(CLIENT_PATIENCE_MS)}
     if parsed.sasl_mechanism is None:
         return dict(reached)
     login = {"sasl.mechanism": parsed.sasl_mechanism}

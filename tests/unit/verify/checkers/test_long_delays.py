@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
-from fencepost.verify.checkers.long_delays import PATIENCE_MS, longest_delay_ns
+from fencepost.verify.checkers.long_delays import longest_delay_ns
 from fencepost.verify.history import Fault
 from fencepost.verify.nemesis.schedule import FAULTS, schedule
-from fencepost.verify.workload.java import client as java
-from fencepost.verify.workload.logins import REQUEST_TIMEOUT_MS
-
-
-def test_the_patience_is_that_of_every_kind_of_client() -> None:
-    librdkafka = pytest.importorskip("fencepost.verify.workload.librdkafka")
-    assert {REQUEST_TIMEOUT_MS, java.REQUEST_MS, librdkafka.REQUEST_MS} == {PATIENCE_MS}
 
 
 def test_no_fault_of_a_schedule_makes_an_end_txn_late() -> None:

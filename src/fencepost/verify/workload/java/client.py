@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fencepost.verify.history import Acked, Init
+from fencepost.verify.history import CLIENT_PATIENCE_MS, Acked, Init
 from fencepost.verify.workload.java.tokens import keep_tokens
 from fencepost.verify.workload.logins import take_tokens
 from fencepost.verify.workload.notes import Notes, now
 from fencepost.verify.workload.producer import Abortable, Broken, InputPlace, key_of
 
-REQUEST_MS = 3000
 TXN_TIMEOUT_MS = 15_000
 BLOCK_MS = 15_000
 PATIENCE_S = 20.0
 POLL_RECORDS = 20
 COMMON = {
-    "request.timeout.ms": REQUEST_MS,
+    "request.timeout.ms": CLIENT_PATIENCE_MS,
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
     "retry.backoff.ms": 20,
