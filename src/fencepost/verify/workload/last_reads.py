@@ -148,7 +148,7 @@ def _read(client: KafkaClient, where: NamedPartition) -> list[Event]:
     [(lso, end)] = _watermarks(client, [where])
     log, log_end = _log(client, where, end)
     polls, polls_end = _committed(client, where, lso)
-    events = [
+    events: list[Event] = [
         Watermarks(now(), BY, *where, lso, end),
         *(WholeLog(now(), BY, *where, entries) for entries in _chunks(log)),
         Assign(now(), BY, "read_committed", *where, 0),
