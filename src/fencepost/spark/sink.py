@@ -134,8 +134,8 @@ class ExactlyOnceSink:
         the number of records of the first time. The transaction leaves a note about the token in Kafka, which brokers
         keep for offsets.retention.minutes, a week by default.
 
-        Without a token, calling it twice writes twice, so it is refused inside foreachBatch. Then it raises
-        OutcomeUnknown if the commit has no answer: there is no note that would tell.
+        Without a token, calling it twice writes twice, so it is refused inside foreachBatch. Without a token it also
+        raises OutcomeUnknown if the commit has no answer: there is no note that would tell.
         """
         if token is not None and not (isinstance(token, str) and 0 < len(token) <= MAX_TOKEN_CHARS):
             raise BadClientSetting(f"token={token!r} is not a text of 1 to {MAX_TOKEN_CHARS} characters")

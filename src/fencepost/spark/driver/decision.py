@@ -9,10 +9,10 @@ it:
     same query, this micro-batch, another digest   refuse
     same query, a later micro-batch                refuse
     another query                                  refuse, unless the user adopts that query by its id
-    none                                           run a micro-batch that is too young for its note to have expired
-                                                   (by one hour, or at all if this run of the driver planned it), one
-                                                   of this run where the retention is not known, and a micro-batch 0
-                                                   of unknown age; else refuse
+    none                                           run a micro-batch that is younger than the retention minus one
+                                                   hour (minus nothing if this run of the driver planned it), one of
+                                                   this run where the retention is not known, and a micro-batch 0 of
+                                                   unknown age; else refuse
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def warn_of_token_retention(retention_ms: int | None) -> str | None:
     """Words for the log if brokers may forget a token within a day, or do not show when. None: there is no need."""
     if retention_ms is not None and retention_ms >= DAY_MS:
         return None
-    later = "a job that is started again later writes its frame again"
+    later = "a job that is started again after that writes its frame again"
     if retention_ms is None:
         return (
             f"the brokers do not show offsets.retention.minutes, for which they keep the note about a token: {later}"

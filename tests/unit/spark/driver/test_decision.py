@@ -234,5 +234,5 @@ def test_a_job_is_warned_if_a_late_retry_of_its_token_may_write_the_frame_again(
     assert (warning is None) == (said is None)
     if said is not None:
         assert said in str(warning)
-        assert "a job that is started again later writes its frame again" in str(warning)
+        assert "a job that is started again after that writes its frame again" in str(warning)
         assert "\n\nhint: " in str(warning)
