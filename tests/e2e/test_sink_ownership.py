@@ -506,13 +506,57 @@ def test_a_program_that_asks_for_starting_offsets_and_adopts_another_query_or_no
             with pytest.raises(BatchRefused, match=f'set adopt="{query.query_id}"'):
                 scratch.run(mistaken, 0, ["scratch"])
         assert query.run(production, 2, ["c"]) == "committed", "nor afterwards"
-        successor = sink_of(elsewhere, scratch.checkpoint, adopt=query.query_id, group_id="lag")
+        anew = Query(tmp_path / "anew", start=3)
+        successor = sink_of(elsewhere, anew.checkpoint, adopt=query.query_id, group_id="lag")
         with closing(successor):
             assert json.loads(successor.starting_offsets(["in"])) == {"in": {"0": 3}}
             with pytest.raises(SinkFenced):
                 query.run(production, 3, ["too late"])
-            assert scratch.run(successor, 0, ["d"]) == "committed"
+            assert anew.run(successor, 0, ["d"]) == "committed"
     assert values(broker) == ["a", "b", "c", "d"]
+
+
+def test_a_checkpoint_that_was_used_before_its_query_adopted_the_pipeline_does_not_write_rows_twice(
+    broker: Broker, query: Query, tmp_path: Path
+) -> None:
+    """Spark keeps the offsets that it started with at first, and the old driver has gone on since."""
+    production = sink_of(broker.bootstrap_servers, query.checkpoint, group_id="lag")
+    elsewhere = broker.bootstrap_servers.replace("127.0.0.1", "localhost")  # As in another process.
+    with closing(production):
+        query.run(production, 0, ["a"])
+        early = sink_of(elsewhere, tmp_path / "early", group_id="lag")
+        with closing(early):
+            start = json.loads(early.starting_offsets(["in"]))["in"]["0"]
+            second = Query(tmp_path / "early", start=start)
+            with pytest.raises(BatchRefused, match=f'set adopt="{query.query_id}"'):
+                second.run(early, 0, ["b"])
+        assert query.run(production, 1, ["b"]) == "committed", "it was not fenced"
+    adopting = sink_of(elsewhere, second.checkpoint, adopt=query.query_id, group_id="lag")
+    with closing(adopting):
+        assert json.loads(adopting.starting_offsets(["in"])) == {"in": {"0": 2}}
+        with pytest.raises(BatchRefused, match=r"starts at offset 1 of partition 0 of in, but group lag is at 2 there"):
+            second.restart()
+            second.run(adopting, 0, ["b"])
+    assert values(broker) == ["a", "b"]
+    knowing = sink_of(elsewhere, second.checkpoint, adopt=query.query_id, run_batch=0, group_id="lag")
+    with closing(knowing):
+        assert second.elsewhere().run(knowing, 0, ["b"]) == "committed"
+    assert values(broker) == ["a", "b", "b"], "the user said so"
+
+
+def test_an_adopting_query_whose_first_micro_batches_wrote_nothing_goes_on(
+    broker: Broker, query: Query, tmp_path: Path
+) -> None:
+    """They left no note, but they moved the group."""
+    production = sink_of(broker.bootstrap_servers, query.checkpoint, group_id="lag")
+    with closing(production):
+        query.run(production, 0, ["a"])
+    anew = Query(tmp_path / "anew", start=1)
+    successor = sink_of(broker.bootstrap_servers, anew.checkpoint, adopt=query.query_id, group_id="lag")
+    with closing(successor):
+        for batch_id, rows in enumerate(([], [], ["b"], ["c"])):
+            assert anew.run(successor, batch_id, rows) == "committed"
+    assert values(broker) == ["a", "b", "c"]
 
 
 def test_a_restart_need_not_wait_for_the_open_transaction_of_a_dead_driver_to_learn_its_starting_offsets(

@@ -44,11 +44,12 @@ class Session:
 
 
 class Query:
-    """A query with one Kafka source, topic `in`. Each micro-batch takes one offset."""
+    """A query with one Kafka source, topic `in`, read from offset `start`. Each micro-batch takes one offset."""
 
-    def __init__(self, checkpoint: Path, query_id: str | None = None, topic: str = OUTPUT) -> None:
+    def __init__(self, checkpoint: Path, query_id: str | None = None, topic: str = OUTPUT, start: int = 0) -> None:
         self.checkpoint = checkpoint
         self.topic = topic
+        self.start = start
         self.query_id = query_id or str(uuid.uuid4())
         (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
         (checkpoint / "metadata").write_text(json.dumps({"id": self.query_id}))
@@ -59,7 +60,7 @@ class Query:
 
     def elsewhere(self) -> Query:
         """The same query in another driver."""
-        return Query(self.checkpoint, self.query_id, self.topic)
+        return Query(self.checkpoint, self.query_id, self.topic, self.start)
 
     def frame(self, values: list[str]) -> Any:
         """A frame as `write_values` takes it."""
@@ -72,7 +73,11 @@ class Query:
     def _plan(self, batch_id: int, planned_ms: int) -> None:
         metadata = {"batchTimestampMs": planned_ms}
         offsets = self.checkpoint / "offsets" / str(batch_id)
-        offsets.write_text(f"v1\n{json.dumps(metadata)}\n{json.dumps({'in': {'0': batch_id + 1}})}")
+        offsets.write_text(f"v1\n{json.dumps(metadata)}\n{json.dumps({'in': {'0': self.start + batch_id + 1}})}")
+        initial = self.checkpoint / "sources" / "0" / "0"
+        if not initial.exists():
+            initial.parent.mkdir(parents=True, exist_ok=True)
+            initial.write_text(f"\0v1\n{json.dumps({'in': {'0': self.start}})}")  # As Spark's Kafka source does.
 
     def run(
         self,
@@ -112,7 +117,13 @@ def write_values(frame: Any, transaction: BatchTransaction) -> None:
 
 
 def sink_of(
-    servers: str, checkpoint: Path, *, adopt: str | None = None, max_attempts: int = 3, **settings: object
+    servers: str,
+    checkpoint: Path,
+    *,
+    adopt: str | None = None,
+    run_batch: int | None = None,
+    max_attempts: int = 3,
+    **settings: object,
 ) -> ExactlyOnceSink:
     """`_` in a setting's name stands for `.`."""
     given = {
@@ -123,7 +134,7 @@ def sink_of(
         "fencepost.checkpoint.location": f"file:{checkpoint}",
     }
     given |= {name.replace("_", "."): str(value) for name, value in settings.items()}
-    return ExactlyOnceSink(given, adopt=adopt, max_attempts=max_attempts)
+    return ExactlyOnceSink(given, adopt=adopt, run_batch=run_batch, max_attempts=max_attempts)
 
 
 def use_transaction_version_1(broker: Broker) -> None:

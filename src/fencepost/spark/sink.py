@@ -151,7 +151,8 @@ class ExactlyOnceSink:
             spark.readStream.format("kafka").option("startingOffsets", sink.starting_offsets(["orders"]))
 
         Spark uses it only while there is no checkpoint, so the line may stay. The new query also needs
-        `adopt`, with the id of the old one.
+        `adopt`, with the id of the old one, and a checkpoint that no run has used: the sink refuses a first micro-batch
+        that starts at other offsets than the group's.
         otherwise: where to start in a partition for which the group has no offset, earliest (as a new pipeline does)
         or latest. It is required if the group of a pipeline to adopt has no offsets at all.
         If `adopt` names the query of the last transaction, it takes the transactional.id over first, so that an older

@@ -3,6 +3,9 @@
 `<checkpoint>/offsets/N` has a version, a line of metadata, and a line for each source. Version 1 lists the sources by
 position; version 2 (Spark 4.1) puts a name and a colon in front of each. `-` stands for a source without data so far.
 Spark writes the file once, before the micro-batch first runs, so every rerun finds the same file.
+
+`<checkpoint>/sources/NAME/0` of a Kafka source has the offsets at which micro-batch 0 starts: a zero byte, a version,
+and a line in the form of a line of `offsets/N`.
 """
 
 from __future__ import annotations
@@ -47,16 +50,8 @@ class MicroBatchOffsets:
 
     @property
     def consumed(self) -> dict[TopicPartition, int]:
-        """The offsets up to which all Kafka sources of the query have read: those a consumer group may commit.
-
-        Two sources may read one topic and be at different offsets. The lower one counts.
-        """
-        lowest: dict[TopicPartition, int] = {}
-        for ends in self.kafka_ends:
-            for topic, partitions in ends.items():
-                for partition, offset in partitions.items():
-                    lowest[topic, partition] = min(offset, lowest.get((topic, partition), offset))
-        return lowest
+        """The offsets up to which all Kafka sources of the query have read: those a consumer group may commit."""
+        return _lowest(self.kafka_ends)
 
 
 def read_offsets(files: CheckpointFiles, batch_id: int, descriptions: Sequence[str] | None = None) -> MicroBatchOffsets:
@@ -69,6 +64,22 @@ def read_offsets(files: CheckpointFiles, batch_id: int, descriptions: Sequence[s
         return parse_offsets(text, descriptions)
     except BadCheckpoint as e:
         raise BadCheckpoint(f"{path}: {e}") from e
+
+
+def read_start(
+    files: CheckpointFiles, batch_id: int, offsets: MicroBatchOffsets, descriptions: Sequence[str] | None = None
+) -> dict[TopicPartition, int]:
+    """Where a micro-batch starts in its Kafka sources; without the partitions for which the checkpoint does not say.
+
+    offsets: those of the micro-batch itself.
+    """
+    if batch_id > 0:
+        try:
+            return read_offsets(files, batch_id - 1, descriptions).consumed
+        except BadCheckpoint:
+            return {}
+    texts = [files.read(f"sources/{source.name}/0") for source in offsets.sources if source.kafka_ends is not None]
+    return _lowest(start for text in texts if text is not None and (start := parse_initial_offsets(text)) is not None)
 
 
 def read_query_id(files: CheckpointFiles) -> str:
@@ -134,6 +145,22 @@ def parse_kafka_ends(text: str) -> dict[str, dict[int, int]] | None:
             return None
         ends[topic] = {int(p): offset for p, offset in partitions.items()}
     return ends
+
+
+def parse_initial_offsets(text: str) -> dict[str, dict[int, int]] | None:
+    """The file in which Spark's Kafka source keeps the offsets it first started at; None if it is anything else."""
+    version, _, line = text.removeprefix("\0").partition("\n")
+    return parse_kafka_ends(line) if version == "v1" else None
+
+
+def _lowest(offsets: Iterable[Mapping[str, Mapping[int, int]]]) -> dict[TopicPartition, int]:
+    """Two sources may read one topic and be at different offsets. The lower one counts."""
+    lowest: dict[TopicPartition, int] = {}
+    for topics in offsets:
+        for topic, partitions in topics.items():
+            for partition, offset in partitions.items():
+                lowest[topic, partition] = min(offset, lowest.get((topic, partition), offset))
+    return lowest
 
 
 def _numbered(lines: Sequence[str]) -> list[tuple[str, str]]:

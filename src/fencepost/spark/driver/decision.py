@@ -8,7 +8,8 @@ it:
     same query, this micro-batch, same digest      skip
     same query, this micro-batch, another digest   refuse
     same query, a later micro-batch                refuse
-    another query                                  refuse, unless the user adopts that query by its id
+    another query                                  refuse, unless the user adopts that query by its id, and the
+                                                   micro-batch starts where that query's group stands
     none                                           run a micro-batch that is younger than the retention minus one
                                                    hour (minus nothing if this run of the driver planned it), one of
                                                    this run where the retention is not known, and a micro-batch 0 of
@@ -17,10 +18,11 @@ it:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -124,8 +126,40 @@ def refuse_another_query(
     return Refuse(
         f"the last transaction was micro-batch {note.batch_id} of query {note.query_id}, but this is query {query_id}"
         f"{named}: its checkpoint is new, or another query uses the same transactional.id"
-        "\n\nhint: restore the old checkpoint; or, if this query is to take over and its source offsets start where "
-        f'the old one\'s ended, set adopt="{note.query_id}"'
+        f'\n\nhint: restore the old checkpoint; or, if this query is to take over, set adopt="{note.query_id}" and '
+        "start it where the source offsets of the old one ended, with a checkpoint that no run has used"
+    )
+
+
+def refuse_another_start(
+    batch_id: int,
+    group_id: str,
+    start: Mapping[TopicPartition, int],
+    committed: Mapping[TopicPartition, int],
+    run_batch: int | None = None,
+) -> Refuse | None:
+    """The first micro-batch of a query that adopts another one does not start where the adopted query ended.
+
+    start: where the micro-batch starts in its Kafka sources. committed: the group's offsets, which moved with the
+    outputs of the adopted query. A partition that only one of them has is left out: nothing can be told of it.
+    """
+    differing = sorted(place for place in start.keys() & committed.keys() if start[place] != committed[place])
+    if not differing or run_batch == batch_id:
+        return None
+    topic, partition = differing[0]
+    first = f"offset {start[topic, partition]} of partition {partition} of {topic}"
+    more = len(differing) - 1
+    others = f" ({more} more partition{'s differ' if more > 1 else ' differs'})" if more else ""
+    dangers = (
+        "written twice" if any(start[place] < committed[place] for place in differing) else "",
+        "left out" if any(start[place] > committed[place] for place in differing) else "",
+    )
+    return Refuse(
+        f"micro-batch {batch_id} starts at {first}, but group {group_id} is at {committed[topic, partition]} there"
+        f"{others}: the rows in between would be {' or '.join(filter(None, dangers))}. The group shows where the query "
+        "to adopt ended; Spark takes startingOffsets only while there is no checkpoint"
+        "\n\nhint: start with a checkpoint that no run has used and the sink's starting_offsets; or set "
+        f"run_batch={batch_id} to write the micro-batch as it is"
     )
 
 

@@ -84,6 +84,11 @@ class LagGroup:
                 "\n\nhint: give the pipeline a group of its own"
             )
 
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The group's offsets, as far as it has any."""
+        found = committed_offsets(self._client, self.group_id, partitions)
+        return {place: offset for place, (offset, _) in found.items()}
+
     def commit_afterwards(self, consumed: Mapping[TopicPartition, int], batch_id: int) -> None:
         """For sources in another cluster. Never raises, because the micro-batch is committed."""
         if not consumed:

@@ -13,7 +13,7 @@ from fencepost.client.admin.configs import setting_of_every_broker
 from fencepost.client.client import KafkaClient
 from fencepost.client.failures import ClientError
 from fencepost.spark.checkpoint.files import CheckpointFiles, files_of, has_gateway
-from fencepost.spark.checkpoint.offsets import has_state, read_offsets
+from fencepost.spark.checkpoint.offsets import has_state, read_offsets, read_start
 from fencepost.spark.checkpoint.query import RunningQuery, connect_query, running_query
 from fencepost.spark.driver.access import Access
 from fencepost.spark.driver.attempt import Attempts, Planned, Work, Write, now_ms
@@ -26,6 +26,7 @@ from fencepost.spark.driver.decision import (
     decide_token,
     known_retention_ms,
     refuse_another_query,
+    refuse_another_start,
     warn_of_token_retention,
 )
 from fencepost.spark.driver.lag_group import LagGroup
@@ -193,7 +194,10 @@ class MicroBatchRunner:
     # --- skip or run ----------------------------------------------------------------------------------------
 
     def _is_committed(self, batch_id: int, planned: Planned) -> bool:
-        """By the commit note that is there now. Raises BatchRefused if the note does not say."""
+        """By the commit note that is there now. Raises BatchRefused if the note does not say.
+
+        Also raises it for a micro-batch of an adopting query that does not start where the adopted one ended.
+        """
         planned_ms = planned.offsets.timestamp_ms
         decision = decide(
             self.owner.note,
@@ -209,7 +213,26 @@ class MicroBatchRunner:
         )
         if isinstance(decision, Refuse):
             raise BatchRefused(decision.reason)
+        if isinstance(self.owner.note, CommitNote) and self.owner.note.query_id != planned.query_id:
+            self._check_start(batch_id, planned)
         return decision is SKIP
+
+    def _check_start(self, batch_id: int, planned: Planned) -> None:
+        """Raises BatchRefused if a query that adopts another one does not start where the group stands.
+
+        This driver owns the id, so the adopted query cannot move the group any more.
+        """
+        if self.group is None or self.group.is_elsewhere:
+            return  # In another cluster the group follows after the commit, so it does not tell.
+        assert self._files is not None, "the offsets of the micro-batch were read"
+        start = read_start(self._files[1], batch_id, planned.offsets, self._query.sources if self._query else None)
+        if not start:
+            return
+        with self._access.explained():
+            committed = self.group.committed(start)
+        refusal = refuse_another_start(batch_id, self.group.group_id, start, committed, self._choices.run_batch)
+        if refusal is not None:
+            raise BatchRefused(refusal.reason)
 
     def _retention_ms(self) -> int | None:
         """How long the brokers keep offsets. Needed only if there is no commit note."""

@@ -10,10 +10,12 @@ from fencepost.spark.checkpoint.files import LocalFiles
 from fencepost.spark.checkpoint.offsets import (
     BadCheckpoint,
     has_state,
+    parse_initial_offsets,
     parse_kafka_ends,
     parse_offsets,
     read_offsets,
     read_query_id,
+    read_start,
 )
 
 METADATA = (
@@ -162,3 +164,35 @@ def test_local_files_are_read_and_missing_ones_are_none(tmp_path: Path) -> None:
     assert files.read("offsets/1") is None
     assert files.exists("offsets")
     assert not files.exists("state")
+
+
+# --- where a micro-batch starts -----------------------------------------------------------------------------
+
+INITIAL = '\0v1\n{"untouched-5":{"0":0},"orders-3":{"0":5,"1":4}}'
+
+
+def test_the_initial_offsets_of_a_kafka_source_follow_a_zero_byte_and_a_version() -> None:
+    assert parse_initial_offsets(INITIAL) == {"untouched-5": {0: 0}, "orders-3": {0: 5, 1: 4}}
+
+
+@pytest.mark.parametrize("text", ["", "\0", "v1", 'v2\n{"in":{"0":1}}', 'v1\n{"path":"file:///in/1","batchId":0}'])
+def test_a_file_of_another_form_tells_no_initial_offsets(text: str) -> None:
+    assert parse_initial_offsets(text) is None
+
+
+def test_micro_batch_0_starts_at_the_initial_offsets_of_its_kafka_sources_and_the_lower_one_counts() -> None:
+    batch = parse_offsets(f'v2\n{V2_METADATA}\npayments:{{"in":{{"0":9}}}}\n1:{{"in":{{"0":9}}}}\n2:4')
+    initial = {"sources/payments/0": '\0v1\n{"in":{"0":5}}', "sources/1/0": '\0v1\n{"in":{"0":3,"1":2}}'}
+    assert read_start(Files({**initial, "sources/2/0": INITIAL}), 0, batch) == {("in", 0): 3, ("in", 1): 2}
+
+
+def test_a_later_micro_batch_starts_where_the_one_before_it_ended() -> None:
+    batch = parse_offsets(V1.replace("36", "40"))
+    start = {("in2", 0): 34, ("in1", 0): 36, ("in1", 1): 30}
+    assert read_start(Files({"offsets/6": V1, "sources/0/0": INITIAL}), 7, batch) == start
+
+
+@pytest.mark.parametrize("batch_id", [0, 7])
+def test_a_start_that_the_checkpoint_does_not_have_is_left_out(batch_id: int) -> None:
+    assert read_start(Files({"offsets/6": "v9\n", "sources/0/0": "?"}), batch_id, parse_offsets(V1)) == {}
+    assert read_start(Files({}), batch_id, parse_offsets(V1)) == {}

@@ -14,6 +14,7 @@ from fencepost.spark.driver.decision import (
     decide,
     decide_token,
     known_retention_ms,
+    refuse_another_start,
     warn_of_token_retention,
 )
 
@@ -192,6 +193,44 @@ def test_a_token_that_was_used_for_another_topic_is_refused_with_both() -> None:
 def test_a_note_that_is_not_that_of_the_token_is_refused() -> None:
     for note in (UnreadableNote("?"), TokenNote("yesterday", "refunds", 7)):
         assert isinstance(decide_token([note], "today", "refunds"), Refuse)
+
+
+def test_an_adopting_query_that_starts_where_the_group_stands_is_not_refused() -> None:
+    offsets = {("in", 0): 100, ("in", 1): 90}
+    assert refuse_another_start(0, "lag", offsets, offsets) is None
+
+
+@pytest.mark.parametrize(("start", "said"), [(100, "written twice"), (200, "left out")])
+def test_an_adopting_query_that_starts_elsewhere_is_refused_with_both_offsets_and_the_danger(
+    start: int, said: str
+) -> None:
+    refusal = refuse_another_start(3, "lag", {("in", 2): start}, {("in", 2): 150})
+    assert refusal is not None
+    assert f"micro-batch 3 starts at offset {start} of partition 2 of in, but group lag is at 150" in refusal.reason
+    assert f"would be {said}" in refusal.reason
+    assert "a checkpoint that no run has used" in refusal.reason
+    assert "run_batch=3" in refusal.reason
+
+
+def test_the_refusal_of_another_start_names_the_first_partition_and_counts_the_others() -> None:
+    start = {("in", 10): 1, ("in", 2): 1, ("in", 1): 7, ("early", 0): 5}
+    refusal = refuse_another_start(0, "lag", start, {("in", 10): 2, ("in", 2): 3, ("in", 1): 7, ("early", 0): 4})
+    assert refusal is not None
+    assert "partition 0 of early, but group lag is at 4 there (2 more partitions differ)" in refusal.reason
+    assert "left out" in refusal.reason
+    assert "written twice" in refusal.reason, "the others differ in the other direction"
+
+
+def test_a_partition_without_an_offset_in_the_group_or_without_a_known_start_is_not_compared() -> None:
+    assert refuse_another_start(0, "lag", {("in", 0): 5}, {("in", 1): 7}) is None
+    assert refuse_another_start(0, "lag", {}, {("in", 0): 7}) is None
+    assert refuse_another_start(0, "lag", {("in", 0): 5}, {}) is None
+
+
+def test_the_user_may_run_a_micro_batch_that_starts_elsewhere_and_only_that_one() -> None:
+    start, committed = {("in", 0): 5}, {("in", 0): 7}
+    assert refuse_another_start(0, "lag", start, committed, run_batch=0) is None
+    assert refuse_another_start(0, "lag", start, committed, run_batch=1) is not None
 
 
 def test_adopting_does_not_turn_the_other_rows_around() -> None:
