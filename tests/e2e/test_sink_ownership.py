@@ -559,6 +559,18 @@ def test_an_adopting_query_whose_first_micro_batches_wrote_nothing_goes_on(
     assert values(broker) == ["a", "b", "c"]
 
 
+def test_asking_for_starting_offsets_without_a_group_does_not_fence_the_pipeline(broker: Broker, query: Query) -> None:
+    production = sink_of(broker.bootstrap_servers, query.checkpoint)
+    elsewhere = broker.bootstrap_servers.replace("127.0.0.1", "localhost")  # As in another process.
+    with closing(production):
+        query.run(production, 0, ["a"])
+        groupless = sink_of(elsewhere, query.checkpoint)
+        with closing(groupless), pytest.raises(SinkError, match=r"hint: set group\.id"):
+            groupless.starting_offsets(["in"])
+        assert query.run(production, 1, ["b"]) == "committed", "it was not fenced"
+    assert values(broker) == ["a", "b"]
+
+
 def test_a_restart_need_not_wait_for_the_open_transaction_of_a_dead_driver_to_learn_its_starting_offsets(
     broker: Broker, query: Query
 ) -> None:

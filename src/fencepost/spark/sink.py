@@ -159,6 +159,8 @@ class ExactlyOnceSink:
         driver cannot move the group any more. In a program that does not adopt that query, it fences no driver.
         """
         topics = list(topics)
+        if self.settings.group_id is None:
+            raise SinkError("starting_offsets needs a group\n\nhint: set group.id to the pipeline's group")
         if self._choices.adopt is True:
             raise SinkError(describe_unnamed_adoption(self.settings))  # Before it takes the id over.
         if self._runner is None and self._fenced is None:
@@ -166,8 +168,7 @@ class ExactlyOnceSink:
             if offsets is not None:
                 return offsets
         with self._running() as runner:
-            if runner.group is None:
-                raise SinkError("starting_offsets needs a group\n\nhint: set group.id to the pipeline's group")
+            assert runner.group is not None, "group.id is set"
             return runner.group.starting_offsets(topics, otherwise, had_a_predecessor=bool(self._choices.adopt))
 
     def progress_of(self, query: Any) -> dict[str, Any] | None:

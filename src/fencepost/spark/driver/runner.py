@@ -356,9 +356,10 @@ def preview_starting_offsets(
     with KafkaClient(settings.client) as client, KafkaClient(settings.source_client or settings.client) as source:
         Access(client, settings.bootstrap_servers).require(to_own(settings.transactional_id))
         note = glance_at_note(client, settings.transactional_id)
-        group = _lag_group(settings, source)
-        if group is None or not isinstance(note, CommitNote) or note.query_id == adopt:
+        if not isinstance(note, CommitNote) or note.query_id == adopt:
             return None
+        group = _lag_group(settings, source)
+        assert group is not None, "the caller checks that group.id is set"
         return group.starting_offsets(topics, otherwise, had_a_predecessor=False, is_final=False)
 
 
