@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -30,11 +31,20 @@ def await_child(process: subprocess.Popen[bytes], words: str) -> list[psutil.Pro
     """All processes that it has started, once one of them has these words in its command."""
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
+        assert process.poll() is None, f"it ended with {process.returncode} before a process {words} was seen"
         found = psutil.Process(process.pid).children(recursive=True)
         if any(words in command_of(child) for child in found):
             return found
         time.sleep(0.02)
     raise TimeoutError(words)
+
+
+def python_that_starts_slowly(folder: Path) -> Path:
+    """For Spark's workers: on a busy machine, they may have come and gone between two looks at the processes."""
+    script = folder / "python"
+    script.write_text(f'#!/bin/sh\nsleep 5\nexec "{sys.executable}" "$@"\n')
+    script.chmod(0o755)
+    return script
 
 
 @pytest.mark.parametrize("moment", ["org.apache.spark.deploy.SparkSubmit", "pyspark.daemon"])
@@ -46,7 +56,7 @@ def test_ctrl_c_ends_the_check_and_its_jvm(broker: Broker, tmp_path: Path, momen
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            env=child_environment(),
+            env={**child_environment(), "PYSPARK_PYTHON": str(python_that_starts_slowly(tmp_path))},
             process_group=0,
         )
     started: list[psutil.Process] = []
