@@ -28,12 +28,15 @@ class CommittedReader:
     @property
     def is_at_end(self) -> bool:
         """All is read, and no transaction is open."""
-        return all(self.positions[where] >= end for where, end in self.high_watermarks.items())
+        return self.has_read(self.high_watermarks)
 
     @property
     def is_held_back(self) -> bool:
         """An open transaction keeps readers from what was written behind its first record."""
         return any(self.last_stable_offsets[where] < end for where, end in self.high_watermarks.items())
+
+    def has_read(self, ends: Mapping[TopicPartition, int]) -> bool:
+        return all(self.positions[where] >= end for where, end in ends.items())
 
     def poll(self, max_wait_ms: int = 0) -> Iterator[tuple[TopicPartition, list[Record]]]:
         """One fetch from each leader. A broker that cannot be reached now is asked next time. Raises BrokerError."""

@@ -191,12 +191,12 @@ class PipelineRun:
         """
         self._read_inputs()
         self._say(f"{self._feeder.fed} inputs are written, {len(self._wanted)} of them committed; waiting for outputs")
-        state: tuple[int, ...] = ()
+        state = (-1, -1)
         since, is_last_start = time.monotonic(), False
         while not self._is_complete():
             now = time.monotonic()
-            # Only the run's own inputs count: others may be written to the topic for ever.
-            moved = (len(self._wanted), self._outputs.written, sum(self._outputs.positions.values()))
+            # Only the run's own records count: others may be written to the topics for ever.
+            moved = (len(self._wanted), sum(counted.total() for counted in self.seen.by_topic.values()))
             if moved != state:
                 state, since = moved, now
             patience = self._patience_s()
@@ -226,12 +226,13 @@ class PipelineRun:
         try:
             for reader, read in self._readings():
                 read()
-                patience = Patience(USUAL_S, "")
+                # What others write meanwhile is not waited for.
+                ends, patience = dict(reader.high_watermarks), Patience(USUAL_S, "")
                 if reader.is_held_back:
                     patience = patience_for(self._client, (NamedPartition(*where) for where in reader.positions))
                     self._say(patience.why)
                 deadline = time.monotonic() + patience.seconds
-                while not reader.is_at_end and time.monotonic() < deadline:
+                while not reader.has_read(ends) and time.monotonic() < deadline:
                     time.sleep(STEP_S)
                     read()
         except KeyboardInterrupt:
@@ -357,16 +358,20 @@ class PipelineRun:
                 self._note(Poll(time.monotonic_ns(), OUTPUTS, topic, partition, found))
 
     def _read_inputs(self) -> None:
-        """What read_committed readers see of the inputs. Their keys are their ids."""
-        while True:
+        """What read_committed readers see of the inputs now. What others write meanwhile is read next time."""
+        self._poll_inputs()
+        ends, before = dict(self._inputs.last_stable_offsets), None
+        while self._inputs.positions != before and not self._inputs.has_read(ends):
             before = dict(self._inputs.positions)
-            for (topic, partition), records in self._inputs.poll():
-                found = [(r.offset, id_) for r in records for id_ in self._own.ids(r.key, None)]
-                self._wanted |= {id_ for _, id_ in found}
-                if found:
-                    self._note(Poll(time.monotonic_ns(), INPUTS, topic, partition, found))
-            if self._inputs.positions == before:
-                return
+            self._poll_inputs()
+
+    def _poll_inputs(self) -> None:
+        """One fetch. The keys of the inputs are their ids."""
+        for (topic, partition), records in self._inputs.poll():
+            found = [(r.offset, id_) for r in records for id_ in self._own.ids(r.key, None)]
+            self._wanted |= {id_ for _, id_ in found}
+            if found:
+                self._note(Poll(time.monotonic_ns(), INPUTS, topic, partition, found))
 
     def _is_complete(self) -> bool:
         return self._inputs.is_at_end and all(self._wanted <= counted.keys() for counted in self.seen.by_topic.values())
