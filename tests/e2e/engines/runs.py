@@ -37,8 +37,9 @@ ON_A_CLUSTER = {
 class Run:
     """One pipeline with its settlements, and a reader that watches its outputs."""
 
-    def __init__(self, pipeline: Pipeline, watcher: Watcher) -> None:
+    def __init__(self, pipeline: Pipeline, watcher: Watcher, plane: str) -> None:
         self.pipeline = pipeline
+        self._plane = plane
         self.outcomes: dict[int, str] = {}
         # The reasons for restarts of the query, each of which is a lost transaction.
         self.restarts: list[str] = []
@@ -46,7 +47,8 @@ class Run:
 
     def start(self, **where: Any) -> Driver:
         """The job, which waits inside micro-batch `wait_in_batch` at `wait_at`."""
-        return self.pipeline.start(max(self.pipeline.offsets() // BATCHES, 1), hear=self._hear, **where)
+        offsets_per_batch = max(self.pipeline.offsets() // BATCHES, 1)
+        return self.pipeline.start(offsets_per_batch, hear=self._hear, plane=self._plane, **where)
 
     def start_and_hold(self) -> Driver:
         """The job, which waits between the two writes of a micro-batch."""
@@ -103,8 +105,9 @@ def refunds(
     master: str = LOCAL_MASTER,
     conf: Mapping[str, str] | None = None,
     settlements: int = SETTLEMENTS,
+    plane: str = "auto",
 ) -> Iterator[Run]:
-    """A pipeline with topics and settlements of its own. `folder` is empty."""
+    """A pipeline with topics and settlements of its own. `folder` is empty. plane: where the tasks of the sink run."""
     java = java_home()
     assert java is not None
     engines = Engines(bootstrap_servers, java, master=master, conf=dict(conf or {}))
@@ -112,4 +115,4 @@ def refunds(
     pipeline.create_topics()
     pipeline.settle(settlements, random.Random(SEED))
     with pipeline.watch() as watcher:
-        yield Run(pipeline, watcher)
+        yield Run(pipeline, watcher, plane)

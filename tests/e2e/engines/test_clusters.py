@@ -27,9 +27,12 @@ from tests.txn_tools import producer_of
 pytestmark = pytest.mark.timeout(1200)  # One to three minutes on an idle machine.
 
 
-@pytest.fixture
-def run(kafka: ApacheKafkaCluster, spark: SparkCluster, tmp_path: Path) -> Iterator[Run]:
-    with refunds(kafka.bootstrap_servers, tmp_path, spark.master, ON_A_CLUSTER) as run:
+@pytest.fixture(params=["jvm", "python"])
+def run(
+    kafka: ApacheKafkaCluster, spark: SparkCluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Run]:
+    """With the tasks of the sink in Spark's JVM, and with tasks in Python workers."""
+    with refunds(kafka.bootstrap_servers, tmp_path, spark.master, ON_A_CLUSTER, plane=request.param) as run:
         yield run
 
 
