@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from fencepost.counting import counted
 from fencepost.protocol.topic_partition import TopicPartition
 from fencepost.spark.driver.commit_note import CommitNote, TokenNote, UnreadableNote
 
@@ -148,8 +149,7 @@ def refuse_another_start(
         return None
     topic, partition = differing[0]
     first = f"offset {start[topic, partition]} of partition {partition} of {topic}"
-    more = len(differing) - 1
-    others = f" ({more} more partition{'s differ' if more > 1 else ' differs'})" if more else ""
+    others = f" (they differ in {counted(len(differing) - 1, 'more partition')})" if len(differing) > 1 else ""
     dangers = (
         "written twice" if any(start[place] < committed[place] for place in differing) else "",
         "left out" if any(start[place] > committed[place] for place in differing) else "",

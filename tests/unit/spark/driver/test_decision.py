@@ -216,7 +216,7 @@ def test_the_refusal_of_another_start_names_the_first_partition_and_counts_the_o
     start = {("in", 10): 1, ("in", 2): 1, ("in", 1): 7, ("early", 0): 5}
     refusal = refuse_another_start(0, "lag", start, {("in", 10): 2, ("in", 2): 3, ("in", 1): 7, ("early", 0): 4})
     assert refusal is not None
-    assert "partition 0 of early, but group lag is at 4 there (2 more partitions differ)" in refusal.reason
+    assert "partition 0 of early, but group lag is at 4 there (they differ in 2 more partitions)" in refusal.reason
     assert "left out" in refusal.reason
     assert "written twice" in refusal.reason, "the others differ in the other direction"
 
