@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -353,7 +353,9 @@ def preview_starting_offsets(
     If the last transaction was of a query that is not to be adopted, no new query will start at these offsets: either
     that query itself continues with its checkpoint, or the sink refuses the new query. Neither has to fence now.
     """
-    with KafkaClient(settings.client) as client, KafkaClient(settings.source_client or settings.client) as source:
+    with ExitStack() as clients:
+        client = clients.enter_context(KafkaClient(settings.client))
+        source = clients.enter_context(KafkaClient(settings.source_client)) if settings.source_client else client
         Access(client, settings.bootstrap_servers).require(to_own(settings.transactional_id))
         note = glance_at_note(client, settings.transactional_id)
         if not isinstance(note, CommitNote) or note.query_id == adopt:
