@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -83,11 +83,15 @@ def values_in(broker: Broker, topic: str = "orders", isolation_level: str = "rea
     return [record.value for record in read_all(broker.bootstrap_servers, [topic], isolation_level)]
 
 
+def described(broker: Broker, transactional_id: str) -> Any:
+    with connect(broker.bootstrap_servers) as client:
+        return client.call(DescribeTransactionsRequest([transactional_id]), version=0).transaction_states[0]
+
+
 def state_of(broker: Broker, transactional_id: str = TXN_ID) -> str | int:
     """The transaction's state, or why there is none."""
-    with connect(broker.bootstrap_servers) as client:
-        found = client.call(DescribeTransactionsRequest([transactional_id]), version=0).transaction_states[0]
-        return str(found.transaction_state) if found.error_code == errors.NONE else int(found.error_code)
+    found = described(broker, transactional_id)
+    return str(found.transaction_state) if found.error_code == errors.NONE else int(found.error_code)
 
 
 def await_state(broker: Broker, wanted: str | int, transactional_id: str = TXN_ID) -> None:
@@ -440,23 +444,28 @@ def log_bytes(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
-def test_a_timeout_goes_on_while_the_broker_is_away(broker: Broker) -> None:
-    broker.settings |= IMPATIENT
-    with connect(broker.bootstrap_servers) as raw:
-        reply = raw.call(InitProducerIdRequest(TXN_ID, 1500), version=5)
-    client = Tv2Client(broker.bootstrap_servers, TXN_ID)
-    client.producer_id, client.producer_epoch = reply.producer_id, reply.producer_epoch
+def opened(broker: Broker, transactional_id: str, timeout_ms: int) -> Tv2Client:
+    """The producer of an open transaction."""
+    client = Tv2Client(broker.bootstrap_servers, transactional_id)
+    client.init(timeout_ms)
     assert client.produce({("orders", 0): ["late"]}) == errors.NONE
-    broker.kill()
-    broker.start()
-    assert state_of(broker) == "Ongoing"
+    return client
+
+
+def test_a_timeout_goes_on_while_the_broker_is_away(broker: Broker) -> None:
+    short, long = opened(broker, TXN_ID, 1500), opened(broker, "patient", 600_000)
+    started_ms = described(broker, "patient").transaction_start_time_ms
     broker.kill()
     time.sleep(1.6)
+    broker.settings |= IMPATIENT
     broker.start()
     await_state(broker, "CompleteAbort")
-    assert values_in(broker) == [], "and the LSO is free"
-    assert client.end(True) != errors.NONE, "its producer is fenced"
+    assert short.end(True) != errors.NONE, "its producer is fenced"
     assert f"transaction {TXN_ID} " in broker.log
+    still_open = described(broker, "patient")
+    assert (still_open.transaction_state, still_open.transaction_start_time_ms) == ("Ongoing", started_ms)
+    assert long.end(False) == errors.NONE
+    assert values_in(broker) == [], "and the LSO is free"
 
 
 def test_an_idle_id_expires_while_the_broker_is_away(broker: Broker) -> None:

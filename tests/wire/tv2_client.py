@@ -62,8 +62,8 @@ class Tv2Client:
             time.sleep(0.01)
         return reply
 
-    def init(self) -> None:
-        request = InitProducerIdRequest(self.transactional_id, 60_000)
+    def init(self, timeout_ms: int = 60_000) -> None:
+        request = InitProducerIdRequest(self.transactional_id, timeout_ms)
         reply = self.call_while_concurrent(request, 5, lambda reply: {reply.error_code})
         assert reply.error_code == errors.NONE, f"InitProducerId: error {reply.error_code}"
         self._begin(reply.producer_id, reply.producer_epoch)
