@@ -71,6 +71,8 @@ class ReorderedProducer(OwnProducer):
 class _Unheard(Notes):
     """The client has given up, and does not hear the answer."""
 
+    by = ""
+
     def __init__(self) -> None:
         pass
 
@@ -105,6 +107,13 @@ class Story:
         """The record is in the log afterwards."""
         self.producer.send(self.topic, partition, self.notes.send(txn, self.topic, partition, source))
         self.producer.flush()
+
+    def send_unheard(self, txn: int, partition: int) -> None:
+        """The record is in the log. Its client has no answer, and gives its sequence number to the next record."""
+        sequences = dict(self.producer._sequences)
+        self.producer._notes = _Unheard()
+        self.send(txn, partition)
+        self.producer._notes, self.producer._sequences = self.notes, sequences
 
     def end(self, txn: int, commit: bool) -> None:
         """A transaction that cannot be ended is over when the next producer is initialised."""

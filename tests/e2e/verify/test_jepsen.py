@@ -17,6 +17,7 @@ from fencepost.client.transaction import OffsetToCommit
 from fencepost.protocol.transaction_version import TV1, TV2, TransactionVersion
 from fencepost.verify.history import SendOffsets
 from fencepost.verify.workload.notes import now
+from fencepost.verify.workload.producer import Abortable
 from fencepost.verify.workload.reading import fetch_once
 from tests.e2e.conftest import StartBroker, Target
 from tests.e2e.verify.mutants import MutantBroker
@@ -124,6 +125,26 @@ def test_a_late_produce_stops_the_last_stable_offset_without_verification(
         late.reply()
         found = [anomaly.kind for anomaly in story.anomalies()]
     assert found == ([] if version is TV2 else ["stuck-LSO"])
+
+
+def test_a_sequence_number_that_is_used_twice_loses_a_record_of_version_1_on_apache_kafka_and_is_refused_here(
+    target: Target, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    """Not of a report: librdkafka 2.16 does this after an abort, if a Produce was not answered."""
+    with told_on(target.servers, tmp_path, unique("reused"), version_of(target)) as story:
+        story.send_unheard(first := story.begin(), 0)
+        story.end(first, commit=False)
+        story.send(second := story.begin(), 1)
+        refused = ""
+        try:
+            story.send(second, 0)
+        except Abortable as e:
+            refused = e.error
+        story.end(second, commit=not refused)
+        found = [anomaly.kind for anomaly in story.anomalies()]
+    refuses = target.name == "fencepost TV1"
+    assert refused == ("OUT_OF_ORDER_SEQUENCE_NUMBER" if refuses else "")
+    assert found == (["reused-sequence"] if target.name == "apache TV1" else [])
 
 
 @pytest.mark.parametrize("mutant", [None, "lso-too-far"])

@@ -29,10 +29,11 @@ from fencepost.verify.checkers.records import (
     check_precommitted_reads,
     check_torn,
 )
+from fencepost.verify.checkers.reused_sequences import check_reused_sequences
 
 CHECKERS: tuple[Callable[[Index], Iterable[Anomaly]], ...] = (
     *(check_lost, check_torn, check_aborted_reads, check_precommitted_reads, check_duplicates, check_invented),
-    *(check_compacted, check_retained, check_sources),
+    *(check_reused_sequences, check_compacted, check_retained, check_sources),
     *(check_send_order, check_output_order, check_offsets_agree, check_polls, check_offsets),
     *(check_epochs, check_fenced, check_last_stable_offsets, check_read_cycles, check_write_cycles),
 )

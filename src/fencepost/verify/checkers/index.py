@@ -149,8 +149,7 @@ class Index:
         """Whether the broker must keep a record that it acknowledged. A power loss excuses it before the commit."""
         if not self.power_losses:
             return True
-        send = self.sends.get(ack.value)
-        txn = self.txn_of(send) if send is not None else None
+        txn = self._txn_of(ack.value)
         return txn is not None and txn.outcome is TxnOutcome.COMMITTED
 
     def keeps_all(self, topic: str) -> bool:
@@ -168,13 +167,52 @@ class Index:
         found = {
             value: (ack.topic, ack.partition, ack.offset)
             for value, ack in self.acks.items()
-            if ack.offset >= 0 and self.is_binding(ack)
+            if ack.offset >= 0 and self.is_binding(ack) and value not in self.taken_for_duplicates
         }
         for value, (poll, offset) in self.seen.items():
             found[value] = (poll.topic, poll.partition, offset)
         for value, fate in self.fates.items():
             found.setdefault(value, (*fate.where, fate.offset))
         return found
+
+    @cached_property
+    def taken_for_duplicates(self) -> dict[str, tuple[str, Event]]:
+        """Acknowledged records that are nowhere: the record that is at their offset, and what shows it there."""
+        claimed: dict[Place, list[str]] = defaultdict(list)
+        for value, ack in self.acks.items():
+            if ack.offset >= 0 and value not in self.seen and value not in self.fates:
+                claimed[ack.topic, ack.partition, ack.offset].append(value)
+        return {
+            value: (other, event)
+            for place, other, event in (self._shown() if claimed else ())
+            for value in claimed.get(place, ())
+            if self._may_share_a_sequence(other, value)
+        }
+
+    def _shown(self) -> Iterator[tuple[Place, str, Event]]:
+        """All records that a reader got or a log has, with their places."""
+        for events in self.readings.values():
+            for poll in events:
+                if isinstance(poll, Poll):
+                    for offset, value in poll.records:
+                        yield (poll.topic, poll.partition, offset), value, poll
+        for where, logs in self.logs.items():
+            for log in logs:
+                for offset, kind, value, _, _ in log.entries:
+                    if kind == "data":
+                        yield (*where, offset), value, log
+
+    def _may_share_a_sequence(self, earlier: str, later: str) -> bool:
+        """Whether a producer of version 1 gave up a record, and can have given its sequence number to a later one."""
+        first, second = self._txn_of(earlier), self._txn_of(later)
+        if first is None or second is None or first.init is None or first.init.version > 1:
+            return False
+        is_given_up = earlier not in self.acks and first.outcome is not TxnOutcome.COMMITTED
+        return is_given_up and first.init is second.init and first.number < second.number
+
+    def _txn_of(self, value: str) -> HistoryTxn | None:
+        send = self.sends.get(value)
+        return self.txn_of(send) if send is not None else None
 
     @cached_property
     def fates(self) -> dict[str, RecordFate]:
@@ -239,6 +277,8 @@ class Index:
         """Whether every place where a record may be was read at rest, and it was not there."""
         if send.value in self.visible_at_rest or not self.keeps_all(send.topic):
             return False
+        if send.value in self.taken_for_duplicates:
+            return False  # Another checker's.
         place = self.places.get(send.value)
         if place is None:
             return self._are_read(send)

@@ -189,6 +189,16 @@ _KINDS = (
         "Use a cluster with transaction.version=2 (Apache Kafka 4.0 or later), and a client that supports it.",
     ),
     AnomalyKind(
+        "reused-sequence",
+        "reused sequence number",
+        "A client gave two records the same sequence number: one of an aborted transaction, whose Produce was not "
+        "answered, and one of a later transaction. The broker took the second one for a repeated request and "
+        "acknowledged it, so it is not in the log, even if its transaction was committed.",
+        "the client library's: librdkafka continues from the last answer that it got",
+        "Use a cluster with transaction.version=2 and a client that supports it; or, with librdkafka, make a new "
+        "producer after an abort in which `abort_transaction` timed out or a delivery failed.",
+    ),
+    AnomalyKind(
         "G0",
         "write cycle",
         "The records of two transactions that overlap are in different order in different partitions.",

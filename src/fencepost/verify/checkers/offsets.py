@@ -116,7 +116,9 @@ def _never_copied(index: Index) -> Iterator[Anomaly]:
             mine = attempts.get((target, (topic, partition, offset)), [])
             # An output that was confirmed and is missing is lost, and no fault of the offsets.
             is_done = any(
-                send.value in index.visible_at_rest or index.outcome_of(send.value) is TxnOutcome.COMMITTED
+                send.value in index.visible_at_rest
+                or send.value in index.taken_for_duplicates
+                or index.outcome_of(send.value) is TxnOutcome.COMMITTED
                 for send in mine
             )
             if offset < position and not is_done:

@@ -54,7 +54,8 @@ def check_offsets_agree(index: Index) -> Iterator[Anomaly]:
     passing = _passing_polls(index)
     for event in index.events:
         if isinstance(event, Acked):
-            if event.offset < 0 or not index.is_binding(event):  # Below 0, the client does not know it.
+            # Below 0, the client does not know it.
+            if event.offset < 0 or not index.is_binding(event) or event.value in index.taken_for_duplicates:
                 continue
             found = [(event.offset, event.value)]
         elif isinstance(event, Poll) and id(event) not in passing:
