@@ -607,10 +607,11 @@ def test_a_stop_while_clients_wait_is_clean_and_quick() -> None:
             sock.sendall(fetch_frame("orders", 60_000))
         slow = open_sockets.enter_context(connect(broker, receive_buffer=4096))
         slow.sendall(framed(encode_frame(MetadataRequest(None), 12)) * 1000)
-        time.sleep(0.2)
+        # The broker accepts connections in their order. One that it accepts while it stops is worth a warning.
+        assert select.select([slow], [], [], 60)[0], "no answer"
         start = time.monotonic()
         broker.stop()
-        assert time.monotonic() - start < 3
+        assert time.monotonic() - start < 20, "the stop does not wait for fetches of a minute"
         assert all(is_closed_by_peer(sock) for sock in waiting)
     assert broker.warnings == []
 
