@@ -2,8 +2,8 @@
 
 With version 1 the transactions of a producer have one producer epoch. An EndTxn that a network delayed, and that its
 client has repeated meanwhile, ends the transaction that the client is in by then. A late commit makes records visible
-that the client aborts later, or has not asked to commit yet; a late abort takes the first records of a transaction that
-is committed later. The broker does what the protocol demands.
+that the client aborts later, or has not asked to commit yet, and moves a group whose outputs are not there; a late
+abort takes the first records of a transaction that is committed later. The broker does what the protocol demands.
 
 The circumstances alone would excuse a broker that is broken, so this asks for proof: the log, the answer to the
 transaction's own EndTxn, or, where neither can show it, a fault of the run that made an EndTxn late at this time.
@@ -18,14 +18,15 @@ from fencepost.verify.checkers.index import HistoryTxn, Index, Where
 from fencepost.verify.checkers.kinds import title_of
 from fencepost.verify.checkers.long_delays import PATIENCE_NS, longest_delay_ns
 from fencepost.verify.checkers.slow_ends import SlowEnds, end_took_ns, slow_ends
-from fencepost.verify.history import Send, TxnOutcome
+from fencepost.verify.history import Send, SendOffsets, TxnOutcome
 
 # The answers to an EndTxn or Produce whose transaction was ended by another EndTxn: Kafka's, and what librdkafka makes
 # of them.
 REFUSED = {"INVALID_TXN_STATE", "TRANSACTION_ABORTABLE", "_FATAL", "_STATE"}
-# What a late EndTxn can lead to: records that must not be read, and records that are missing.
+# What a late EndTxn can lead to: records that must not be read, records that are missing, and groups that are ahead.
 READ = {"G1a", "precommitted-read"}
 MISSING = {"torn-transaction", "lost-write"}
+AHEAD = {"offsets-ahead"}
 
 
 def name_late_end_txns(index: Index, anomalies: Iterable[Anomaly]) -> Iterator[Anomaly]:
@@ -33,7 +34,7 @@ def name_late_end_txns(index: Index, anomalies: Iterable[Anomaly]) -> Iterator[A
     named: set[tuple[str, int]] = set()
     slow, delay_ns = slow_ends(index), longest_delay_ns(index.faults)
     for anomaly in anomalies:
-        txn = accused_txn(index, anomaly) if anomaly.kind in READ | MISSING else None
+        txn = accused_txn(index, anomaly) if anomaly.kind in READ | MISSING | AHEAD else None
         ended_by = _late_end(index, anomaly.kind, txn, slow[txn.by, txn.number], delay_ns) if txn is not None else None
         if txn is None or ended_by is None:
             yield anomaly
@@ -48,9 +49,9 @@ def name_late_end_txns(index: Index, anomalies: Iterable[Anomaly]) -> Iterator[A
 
 
 def accused_txn(index: Index, anomaly: Anomaly) -> HistoryTxn | None:
-    """The transaction of the first record in the proof."""
-    send = next((event for event in anomaly.proof if isinstance(event, Send)), None)
-    return index.txn_of(send) if send is not None else None
+    """The transaction of the first record in the proof, or of the first offsets."""
+    sent = next((event for event in anomaly.proof if isinstance(event, Send | SendOffsets)), None)
+    return index.txns[sent.by, sent.txn] if sent is not None and sent.txn is not None else None
 
 
 def _late_end(index: Index, kind: str, txn: HistoryTxn, slow: SlowEnds, delay_ns: int) -> tuple[HistoryTxn, str] | None:
@@ -62,6 +63,8 @@ def _late_end(index: Index, kind: str, txn: HistoryTxn, slow: SlowEnds, delay_ns
         if kind in READ and _does_commit_explain_reads(index, txn, _may_come_late(before, txn, delay_ns)):
             return before, "commit"
         if kind in MISSING and _does_commit_explain_missing(index, txn):
+            return before, "commit"
+        if kind in AHEAD and _does_commit_explain_offsets(index, txn, _may_come_late(before, txn, delay_ns)):
             return before, "commit"
     if slow.abort is not None and kind in MISSING and _does_abort_explain_missing(index, txn):
         return slow.abort.txn, "abort"
@@ -156,6 +159,20 @@ def _does_commit_explain_missing(index: Index, txn: HistoryTxn) -> bool:
     fates = [index.fates.get(send.value) for send in missing]
     is_aborted = all(fate is not None and fate.marker == "abort" for fate in fates)
     return behind is not None and is_aborted and all(send.at >= behind.at for send in missing)
+
+
+def _does_commit_explain_offsets(index: Index, txn: HistoryTxn, may_come_late: bool) -> bool:
+    """Whether a commit that the transaction had not asked for moved its group.
+
+    No log of a history has offsets. So the transaction's own requests must have been refused, and its records or a
+    fault of the run must show the commit.
+    """
+    if not txn.offsets:
+        return False
+    if txn.asked is not None and txn.outcome is not TxnOutcome.ABORTED:
+        return may_come_late  # Kafka answers the transaction's own commit with success.
+    fates = [index.fates[send.value] for send in txn.sends if send.value in index.fates]
+    return txn.error in REFUSED and (may_come_late or any(fate.own_marker == "commit" for fate in fates))
 
 
 # --- a late abort -----------------------------------------------------------------------------------------------

@@ -33,10 +33,11 @@ def _pending(index: Index, sent: dict[GroupWhere, list[tuple[int, HistoryTxn, Se
     """Answers with an offset whose transaction was not asked to commit it by then, or was aborted."""
     for answer in index.answers:
         for topic, partition, offset in answer.offsets:
-            mine = [txn for found, txn, _ in sent.get((answer.group, topic, partition), ()) if found == offset]
-            if mine and not any(_may_count(txn, answer) for txn in mine):
-                what = f"group {answer.group} was at {topic}-{partition} offset {offset}, which only {mine[-1]} sent"
-                yield Anomaly("offsets-ahead", what, (*mine[-1].proof, answer))
+            mine = [each[1:] for each in sent.get((answer.group, topic, partition), ()) if each[0] == offset]
+            if mine and not any(_may_count(txn, answer) for txn, _ in mine):
+                txn, event = next((each for each in reversed(mine) if each[0].error), mine[-1])
+                what = f"group {answer.group} was at {topic}-{partition} offset {offset}, which only {txn} sent"
+                yield Anomaly("offsets-ahead", what, (*txn.proof, event, answer))
 
 
 def _may_count(txn: HistoryTxn, answer: Committed) -> bool:
@@ -95,7 +96,7 @@ def _skipped_inputs(index: Index, writers: dict[GroupWhere, set[str]]) -> Iterat
             confirmed = any(index.outcome_of(send.value) is TxnOutcome.COMMITTED for send in mine)
             if mine and offset < position and not confirmed and all(index.is_missing(send) for send in mine):
                 what = f"group {group} is at {topic}-{partition} offset {position}, the input at {offset} has no output"
-                yield Anomaly("offsets-ahead", what, (*index.proof_of(mine[-1]), answer))
+                yield Anomaly("offsets-ahead", what, (*index.proof_of(_suspect(index, mine)), answer))
 
 
 def _never_copied(index: Index) -> Iterator[Anomaly]:
@@ -123,8 +124,17 @@ def _never_copied(index: Index) -> Iterator[Anomaly]:
             )
             if offset < position and not is_done:
                 what = f"group {group} is at {topic}-{partition} offset {position}, {value} at {offset} has no output"
-                proof = index.proof_of(mine[-1]) if mine else ()
+                proof = index.proof_of(_suspect(index, mine)) if mine else ()
                 yield Anomaly("offsets-ahead", what, (*_seen(index, value), *proof, answer))
+
+
+def _suspect(index: Index, sends: list[Send]) -> Send:
+    """The output whose transaction may have moved the group: the last one whose own requests were refused, or the last.
+
+    A transaction that its own request aborted has moved nothing.
+    """
+    refused = (send for send in reversed(sends) if (txn := index.txn_of(send)) is not None and txn.error)
+    return next(refused, sends[-1])
 
 
 def _is_known(index: Index, source: Where, target: str) -> bool:

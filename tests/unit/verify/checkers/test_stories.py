@@ -130,6 +130,21 @@ w acked c cup-0@2
 """
 
 # What the story has, the kinds of its anomalies, the story.
+# The late commit came after the offsets of the second transaction, and before its output.
+OFFSETS_OF_A_LATE_COMMIT = (
+    "g copies tea\n"
+    + AFTER_A_SLOW_COMMIT.replace("sends b to tea-0", "sends b to tea-0 of cup-0@0")
+    + """w offsets 2 g cup-0@1
+w aborts 2
+w ended 2 aborted TRANSACTION_ABORTABLE
+"""
+)
+AHEAD_AT_REST = """rest
+log tea-0: 0=a/1.0 1=commit/1.0
+log tea-1:
+r reads cup-0: 0=i
+g is cup-0@1
+"""
 # The Produce of the first record was not answered, and its transaction was aborted.
 A_REUSED_SEQUENCE = """
 w init t 1 0 1
@@ -439,6 +454,36 @@ ACCUSED = [
         .replace("acked b tea-0@2", "acked b tea-0@3")
         + "log tea-0: 0=c/1.0 1=abort/1.0 2=a/1.0 3=b/1.0 4=commit/1.0",
     ),
+    (
+        "a commit that came late and moved a group, while its transaction was open",
+        "late-EndTxn",
+        OFFSETS_OF_A_LATE_COMMIT.replace("w aborts 2", "g is cup-0@1\nw aborts 2"),
+    ),
+    (
+        "a commit that came late and moved a group past an input without an output",
+        "late-EndTxn",
+        OFFSETS_OF_A_LATE_COMMIT + AHEAD_AT_REST,
+    ),
+    (
+        "the same, and the input was tried again in vain",
+        "late-EndTxn",
+        OFFSETS_OF_A_LATE_COMMIT
+        + "w begin 3\nw sends c to tea-0 of cup-0@0\nw aborts 3\nw ended 3 aborted\n"
+        + AHEAD_AT_REST,
+    ),
+    (
+        "a commit that came late and moved a group with the outputs, as the log shows",
+        "late-EndTxn",
+        OFFSETS_OF_A_LATE_COMMIT.replace(A_LONG_DELAY, "").replace("w aborts 2", "g is cup-0@1\nw aborts 2")
+        + AHEAD_AT_REST.replace("1=commit/1.0", "1=commit/1.0 2=b/1.0 3=commit/1.0"),
+    ),
+    (
+        "a commit that came late and moved a group before its transaction was asked to commit",
+        "late-EndTxn",
+        OFFSETS_OF_A_LATE_COMMIT.replace("w aborts 2", "g is cup-0@1\nw commits 2").replace(
+            "aborted TRANSACTION_ABORTABLE", "committed"
+        ),
+    ),
     # A sequence number that a client used twice.
     ("a record that was taken for an aborted one", "reused-sequence", A_REUSED_SEQUENCE),
     (
@@ -745,6 +790,26 @@ NOT_EXCUSED = [
         "the record came late, with version 2",
         "G1a",
         A_LATE_PRODUCE.replace("1 0 1", "1 0 2") + "log tea-0: 0=abort/1.0 1=a/1.0 2=b/1.0 3=commit/1.0",
+    ),
+    (
+        "a group is ahead of a transaction that its own abort ended",
+        "offsets-ahead",
+        OFFSETS_OF_A_LATE_COMMIT.replace(" TRANSACTION_ABORTABLE", "") + AHEAD_AT_REST,
+    ),
+    (
+        "a group is ahead, and no fault of the run made an EndTxn late",
+        "offsets-ahead",
+        OFFSETS_OF_A_LATE_COMMIT.replace(A_LONG_DELAY, "") + AHEAD_AT_REST,
+    ),
+    (
+        "a group is ahead of a transaction that began too late for the request",
+        "offsets-ahead",
+        OFFSETS_OF_A_LATE_COMMIT.replace("w begin 2", "5s pass\nw begin 2") + AHEAD_AT_REST,
+    ),
+    (
+        "a group is ahead, with version 2",
+        "offsets-ahead",
+        OFFSETS_OF_A_LATE_COMMIT.replace("1 0 1", "1 0 2") + AHEAD_AT_REST,
     ),
     (
         "the record at the offset was acknowledged, so its sequence number was not free",
