@@ -129,7 +129,6 @@ w sends c to cup-0
 w acked c cup-0@2
 """
 
-# What the story has, the kinds of its anomalies, the story.
 # The late commit came after the offsets of the second transaction, and before its output.
 OFFSETS_OF_A_LATE_COMMIT = (
     "g copies tea\n"
@@ -145,14 +144,14 @@ log tea-1:
 r reads cup-0: 0=i
 g is cup-0@1
 """
-# The Produce of the first record was not answered, and its transaction was aborted.
-A_REUSED_SEQUENCE = """
+AN_UNANSWERED_ABORT = """
 w init t 1 0 1
 w begin 1
 w sends a to tea-0
 w aborts 1
 w ended 1 aborted
-w begin 2
+"""
+TAKEN_FOR_A_DUPLICATE = """w begin 2
 w sends b to tea-0
 w acked b tea-0@0
 w sends c to tea-1
@@ -163,7 +162,9 @@ rest
 log tea-0: 0=a/1.0 1=abort/1.0 2=commit/1.0
 log tea-1: 0=c/1.0 1=commit/1.0
 """
+A_REUSED_SEQUENCE = AN_UNANSWERED_ABORT + TAKEN_FOR_A_DUPLICATE
 
+# What the story has, the kinds of its anomalies, the story.
 ACCUSED = [
     # Records.
     ("a commit of which nothing is there", "lost-write", A_COMMIT + "rest\nr reads tea-0:\nr reads tea-1:"),
@@ -819,13 +820,7 @@ NOT_EXCUSED = [
     (
         "the record at the offset is of another writer",
         "inconsistent-offsets torn-transaction",
-        A_REUSED_SEQUENCE.replace("w begin 2", "v init u 2 0 1\nv begin 2")
-        .replace("w sends b", "v sends b")
-        .replace("w acked b", "v acked b")
-        .replace("w sends c", "v sends c")
-        .replace("w acked c", "v acked c")
-        .replace("w commits 2", "v commits 2")
-        .replace("w ended 2", "v ended 2"),
+        AN_UNANSWERED_ABORT + "v init u 2 0 1\n" + TAKEN_FOR_A_DUPLICATE.replace("w ", "v "),
     ),
     (
         "the record at the offset is of a later transaction",
