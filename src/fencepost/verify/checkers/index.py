@@ -176,31 +176,18 @@ class Index:
         return found
 
     @cached_property
-    def taken_for_duplicates(self) -> dict[str, tuple[str, Event]]:
-        """Acknowledged records that are nowhere: the record that is at their offset, and what shows it there."""
+    def taken_for_duplicates(self) -> dict[str, str]:
+        """Acknowledged records that are nowhere, and the record that the log has at their offset."""
         claimed: dict[Place, list[str]] = defaultdict(list)
         for value, ack in self.acks.items():
-            if ack.offset >= 0 and value not in self.seen and value not in self.fates:
+            if value not in self.seen and value not in self.fates and self.is_binding(ack):
                 claimed[ack.topic, ack.partition, ack.offset].append(value)
         return {
-            value: (other, event)
-            for place, other, event in (self._shown() if claimed else ())
-            for value in claimed.get(place, ())
+            value: other
+            for other, fate in (self.fates.items() if claimed else ())
+            for value in claimed.get((*fate.where, fate.offset), ())
             if self._may_share_a_sequence(other, value)
         }
-
-    def _shown(self) -> Iterator[tuple[Place, str, Event]]:
-        """All records that a reader got or a log has, with their places."""
-        for events in self.readings.values():
-            for poll in events:
-                if isinstance(poll, Poll):
-                    for offset, value in poll.records:
-                        yield (poll.topic, poll.partition, offset), value, poll
-        for where, logs in self.logs.items():
-            for log in logs:
-                for offset, kind, value, _, _ in log.entries:
-                    if kind == "data":
-                        yield (*where, offset), value, log
 
     def _may_share_a_sequence(self, earlier: str, later: str) -> bool:
         """Whether a producer of version 1 gave up a record, and can have given its sequence number to a later one."""

@@ -18,13 +18,14 @@ from fencepost.verify.checkers.index import Index
 
 
 def check_reused_sequences(index: Index) -> Iterator[Anomaly]:
-    for value, (earlier, event) in index.taken_for_duplicates.items():
+    for value, earlier in index.taken_for_duplicates.items():
         send, ack = index.sends[value], index.acks[value]
         what = (
             f"{value} was acknowledged at {ack.topic}-{ack.partition} offset {ack.offset}, which has {earlier} of an "
             f"earlier transaction: the client gave both the same sequence number, so {index.txn_of(send)} has no "
             f"{value}"
         )
-        yield Anomaly(
-            "reused-sequence", what, (*index.proof_of(index.sends[earlier]), *index.proof_of(send), ack, event)
-        )
+        logs = index.logs[ack.topic, ack.partition]
+        log = next(log for log in logs if any(entry[0] == ack.offset for entry in log.entries))
+        proof = (*index.proof_of(index.sends[earlier]), *index.proof_of(send), ack, log)
+        yield Anomaly("reused-sequence", what, proof)

@@ -575,6 +575,12 @@ NOT_ACCUSED = [
         "v ended 1 committed\nr reads tea-0: 0=c",
     ),
     (
+        "an offset of a record that was given up, and that a power loss took, as the next record at it",
+        AN_UNANSWERED_ABORT.replace("w aborts 1", "u assign tea-0@0 read_uncommitted\nu reads tea-0: 0=a\nw aborts 1")
+        + "power loss\nw begin 2\nw sends b to tea-0\nw acked b tea-0@0\npower loss\nw aborts 2\n"
+        "w ended 2 aborted\nrest\nlog tea-0:",
+    ),
+    (
         "a record that only a read_uncommitted reader got before a power loss",
         AN_ABORT + "u assign tea-0@0 read_uncommitted\nu reads tea-0: 0=a\npower loss\nv begin 1\nv sends c to tea-0\n"
         "v commits 1\nv ended 1 committed\nu assign tea-0@0 read_uncommitted\nu reads tea-0: 1=c",
@@ -829,6 +835,13 @@ NOT_EXCUSED = [
             "w init t 1 0 1\nw begin 1\nw sends b to tea-0\nw acked b tea-0@0\nw commits 1\nw ended 1 committed\n"
             "w begin 2\nw sends a to tea-0\nw aborts 2\nw ended 2 aborted\nrest\nlog tea-0: 0=a/1.0 1=abort/1.0"
         ),
+    ),
+    (
+        "the record at the offset is not in the log any more",
+        "inconsistent-offsets torn-transaction",
+        A_REUSED_SEQUENCE.replace(
+            "w aborts 1", "u assign tea-0@0 read_uncommitted\nu reads tea-0: 0=a\nw aborts 1"
+        ).replace("0=a/1.0 1=abort/1.0 2=commit/1.0", "1=abort/1.0 2=commit/1.0"),
     ),
     (
         "the acknowledged record is elsewhere in the log",
