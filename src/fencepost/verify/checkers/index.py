@@ -129,8 +129,8 @@ class Index:
         self.committed: dict[GroupWhere, tuple[int, Committed]] = {}
         self.last_polls: dict[Where, list[Poll]] = {}
 
-    def txn_of(self, send: Send) -> HistoryTxn | None:
-        return self.txns[send.by, send.txn] if send.txn is not None else None
+    def txn_of(self, sent: Send | SendOffsets) -> HistoryTxn | None:
+        return self.txns[sent.by, sent.txn] if sent.txn is not None else None
 
     def proof_of(self, send: Send) -> tuple[Event, ...]:
         """How the transaction of a record began and ended, if it has one, and the record."""

@@ -51,7 +51,7 @@ def name_late_end_txns(index: Index, anomalies: Iterable[Anomaly]) -> Iterator[A
 def accused_txn(index: Index, anomaly: Anomaly) -> HistoryTxn | None:
     """The transaction of the first record in the proof, or of the first offsets."""
     sent = next((event for event in anomaly.proof if isinstance(event, Send | SendOffsets)), None)
-    return index.txns[sent.by, sent.txn] if sent is not None and sent.txn is not None else None
+    return index.txn_of(sent) if sent is not None else None
 
 
 def _late_end(index: Index, kind: str, txn: HistoryTxn, slow: SlowEnds, delay_ns: int) -> tuple[HistoryTxn, str] | None:

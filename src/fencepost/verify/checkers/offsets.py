@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import TypeVar
 
 from fencepost.verify.checkers.anomaly import Anomaly
 from fencepost.verify.checkers.index import GroupWhere, HistoryTxn, Index, Place, Where
 from fencepost.verify.history import Committed, Event, Send, SendOffsets, TxnOutcome
+
+Sent = TypeVar("Sent", Send, SendOffsets)
 
 
 def check_offsets(index: Index) -> Iterator[Anomaly]:
@@ -35,7 +38,8 @@ def _pending(index: Index, sent: dict[GroupWhere, list[tuple[int, HistoryTxn, Se
         for topic, partition, offset in answer.offsets:
             mine = [each[1:] for each in sent.get((answer.group, topic, partition), ()) if each[0] == offset]
             if mine and not any(_may_count(txn, answer) for txn, _ in mine):
-                txn, event = next((each for each in reversed(mine) if each[0].error), mine[-1])
+                event = _suspect(index, [event for _, event in mine])
+                txn = index.txns[event.by, event.txn]
                 what = f"group {answer.group} was at {topic}-{partition} offset {offset}, which only {txn} sent"
                 yield Anomaly("offsets-ahead", what, (*txn.proof, event, answer))
 
@@ -128,13 +132,13 @@ def _never_copied(index: Index) -> Iterator[Anomaly]:
                 yield Anomaly("offsets-ahead", what, (*_seen(index, value), *proof, answer))
 
 
-def _suspect(index: Index, sends: list[Send]) -> Send:
-    """The output whose transaction may have moved the group: the last one whose own requests were refused, or the last.
+def _suspect(index: Index, sent: list[Sent]) -> Sent:
+    """What was sent in the transaction that may have moved the group: in the last one that was refused, or the last.
 
     A transaction that its own request aborted has moved nothing.
     """
-    refused = (send for send in reversed(sends) if (txn := index.txn_of(send)) is not None and txn.error)
-    return next(refused, sends[-1])
+    refused = (each for each in reversed(sent) if (txn := index.txn_of(each)) is not None and txn.error)
+    return next(refused, sent[-1])
 
 
 def _is_known(index: Index, source: Where, target: str) -> bool:
