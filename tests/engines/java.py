@@ -7,6 +7,7 @@ Apache Kafka are there for `make test-engines` only, which fetches them.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -106,14 +107,49 @@ def java_command(
     return command + [str(argument) for argument in arguments]
 
 
+def compiled(source: Path, class_path: str) -> Path:
+    """The folder with the classes of one `.java` file, compiled once: Java would compile the file for every run."""
+    if reason := why_no_compiler():
+        pytest.skip(reason)
+    home = java_home()
+    assert home is not None
+    digest = hashlib.sha256("\0".join([str(home), class_path, source.read_text()]).encode()).hexdigest()[:12]
+    classes = ROOT / ".tools" / f"java-{source.stem}-{digest}"
+    if not classes.exists():
+        incoming = classes.with_name(f"{classes.name}.incoming-{os.getpid()}")
+        command = [str(home / "bin" / "javac"), "-J-XX:TieredStopAtLevel=1", "-cp", class_path, "-d", str(incoming)]
+        done = subprocess.run([*command, str(source)], capture_output=True, text=True, timeout=90, check=False)
+        assert done.returncode == 0, f"{source.name} does not compile\n{done.stderr}"
+        appear_whole(incoming, classes)
+    return classes
+
+
+def appear_whole(incoming: Path, folder: Path) -> None:
+    """Rename a finished folder. Another process may have been faster, with the same."""
+    try:
+        incoming.rename(folder)
+    except OSError:
+        if not folder.exists():
+            raise
+        shutil.rmtree(incoming, ignore_errors=True)
+
+
+def program_command(
+    source: Path, *arguments: str | Path, options: Sequence[str] = (), class_path: str | None = None
+) -> list[str]:
+    """The command line of the program in one `.java` file, as one that lives for seconds. Skips without Java."""
+    jars = class_path or str(kafka_jars() / "*")
+    # The jars first, as the archive of classes has them.
+    whole_path = os.pathsep.join([jars, str(compiled(source, jars))])
+    return java_command(source.stem, *arguments, options=quick_start([*SHORT_LIVED, *options]), class_path=whole_path)
+
+
 def start_java(
     source: Path, *arguments: str, options: Sequence[str] = (), class_path: str | None = None
 ) -> subprocess.Popen[str]:
     """Start the program in one `.java` file; its stdout and stderr are pipes. The caller ends it."""
-    if reason := why_no_compiler():
-        pytest.skip(reason)
     return subprocess.Popen(
-        java_command(source, *arguments, options=quick_start([*SHORT_LIVED, *options]), class_path=class_path),
+        program_command(source, *arguments, options=options, class_path=class_path),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

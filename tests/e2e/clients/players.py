@@ -38,7 +38,7 @@ from typing import Any, Self
 
 import pytest
 
-from tests.engines.java import ROOT, SHORT_LIVED, java_command, java_home, kafka_jars, why_no_compiler
+from tests.engines.java import ROOT, appear_whole, program_command
 
 HERE = Path(__file__).parent
 TOOLS = ROOT / ".tools"
@@ -140,10 +140,7 @@ def python_player(module: str, servers: str) -> list[str]:
 
 
 def java_player(servers: str) -> list[str]:
-    classes = java_classes()
-    command = java_command("Player", servers, options=SHORT_LIVED)
-    path = command.index("-cp") + 1
-    return [*command[:path], f"{classes}{os.pathsep}{command[path]}", *command[path + 1 :]]
+    return program_command(HERE / "java" / "Player.java", servers)
 
 
 def franz_go_player(servers: str) -> list[str]:
@@ -181,23 +178,6 @@ def why_no_franz_go() -> str | None:
     """Why the program cannot be had, or None if it is there."""
     program = franz_go_program()
     return None if program.exists() else _set_up_once("go", _build_franz_go, program)
-
-
-def java_classes() -> Path:
-    """The folder with the compiled program: it starts twice as fast as from its source."""
-    source = HERE / "java" / "Player.java"
-    if reason := why_no_compiler():
-        pytest.skip(reason)
-    classes = TOOLS / f"java-player-{_digest([source])}"
-    if not classes.exists():
-        home = java_home()
-        assert home is not None
-        incoming = classes.with_name(f"{classes.name}.incoming-{os.getpid()}")
-        compiler = [str(home / "bin" / "javac"), "-cp", str(kafka_jars() / "*"), "-d", str(incoming), str(source)]
-        reason = _run(compiler, HERE, {})
-        assert reason is None, f"Player.java does not compile: {reason}"
-        _install(incoming, classes)
-    return classes
 
 
 def kafkajs() -> Path:
@@ -256,20 +236,10 @@ def _install_kafkajs(home: Path) -> str | None:
         command += ["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-timeout=20000"]
         if reason := _run(command, incoming, {}, telling_line=0):
             return f"kafkajs cannot be installed: {reason}"
-        _install(incoming, home)
+        appear_whole(incoming, home)
     finally:
         shutil.rmtree(incoming, ignore_errors=True)
     return None
-
-
-def _install(incoming: Path, home: Path) -> None:
-    """It appears whole or not at all. Another process may have been faster, with the same."""
-    try:
-        incoming.rename(home)
-    except OSError:
-        if not home.exists():
-            raise
-        shutil.rmtree(incoming, ignore_errors=True)
 
 
 def _run(command: Sequence[str], cwd: Path, env: dict[str, str], telling_line: int = -1) -> str | None:

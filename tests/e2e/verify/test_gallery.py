@@ -12,7 +12,7 @@ import pytest
 
 from fencepost.testing import Broker
 from tests.engines.apache_kafka import apache_kafka
-from tests.engines.java import ROOT, SHORT_LIVED, java_command, java_home, kafka_jars, quick_start, why_no_compiler
+from tests.engines.java import ROOT, java_home, kafka_jars, program_command
 from tests.gallery.running import INPUT, OUTPUTS, accused_of, program
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
@@ -59,14 +59,10 @@ def test_a_wrong_program_gets_its_verdict(
 def test_kafka_streams_is_exactly_once_if_it_is_told_to(
     guarantee: str, is_right: bool, start_broker: Callable[..., Broker], tmp_path: Path
 ) -> None:
-    if reason := why_no_compiler():
-        pytest.skip(reason)
     if not STREAMS_JARS.is_dir():
         pytest.skip(f"no Kafka Streams in {STREAMS_JARS}; `make test-engines` fetches it")
     class_path = f"{kafka_jars() / '*'}{os.pathsep}{STREAMS_JARS / '*'}"
-    source = GALLERY / "Copying.java"
-    options = quick_start(SHORT_LIVED)
-    command = java_command(source, guarantee, tmp_path, INPUT, *OUTPUTS, options=options, class_path=class_path)
+    command = program_command(GALLERY / "Copying.java", guarantee, tmp_path, INPUT, *OUTPUTS, class_path=class_path)
     found = accused_of(start_broker().bootstrap_servers, command, *GROUP, "--seconds", "40", "--faults", "kill,cut")
     if is_right:
         assert found == {}
