@@ -32,7 +32,11 @@ public final class LeaseTask {
                 fail(address, 1, false);
                 fail(address, 2, false);
             }
-            case "killed" -> fail(address, 1, true);
+            case "killed" -> {
+                long began = System.nanoTime();
+                fail(address, 1, true);
+                System.out.println("after " + (System.nanoTime() - began) / 1_000_000 + " ms");
+            }
             default -> runTask(address, Integer.parseInt(arguments[3].substring(TASK.length())));
         }
     }
@@ -75,7 +79,7 @@ public final class LeaseTask {
 
     /** A whole task, with so many rows. */
     private static void runTask(LeaseAddress address, int rows) throws ReflectiveOperationException {
-        // By reflection: the class is not public, and a program that is run from its source has another class loader.
+        // By reflection: the class is not public.
         Class<?> type = Class.forName("fencepost.spark.TaskWriter");
         Constructor<?> constructor = type.getDeclaredConstructors()[0];
         constructor.setAccessible(true);
