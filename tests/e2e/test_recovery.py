@@ -536,20 +536,13 @@ def test_a_clean_stop_leaves_nothing_to_recover(broker: Broker) -> None:
         client.init()
         for _ in range(50):
             transact(client, [f"{number}"])
-    began = time.monotonic()
     broker.stop()
-    stopped_s = time.monotonic() - began
     files = snapshot_of(folder(broker))
-    began = time.monotonic()
     broker.start()
-    started_s = time.monotonic() - began
-    print(f"clean stop {stopped_s:.2f} s, start {started_s:.2f} s")
     assert broker.warnings == []
     broker.stop()
     assert broker.warnings == []
     assert snapshot_of(folder(broker)) == files, "a start and a stop change no log"
-    assert stopped_s < 5
-    assert started_s < 5
 
 
 def snapshot_of(data: Path) -> dict[str, bytes]:
