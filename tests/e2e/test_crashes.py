@@ -274,6 +274,16 @@ def start_again(broker: Broker) -> None:
     broker.start()
 
 
+@contextmanager
+def load_on_dying(broker: Broker, folder: Path) -> Iterator[Workload]:
+    """The clients at work on a broker that dies, maybe before all of them have begun, and has been started again."""
+    with ThreadPoolExecutor(1) as pool:
+        again = pool.submit(start_again, broker)
+        with started(Workload(broker, folder, SEED)) as workload:
+            again.result(TIMEOUT_S)
+            yield workload
+
+
 def read_values(broker: Broker) -> list[tuple[str, str]]:
     """What a reader of committed data gets. It reads to the high watermark, so it also says that the LSO is there."""
     return sorted((record.topic, record.value) for record in read_all(broker.bootstrap_servers, ["orders", "payments"]))
@@ -450,10 +460,9 @@ def test_files_that_were_half_written_do_no_harm(point: str, nth: int, tmp_path:
     """Small segments under load: the process dies in the middle of the Nth new segment, index, snapshot, document."""
     settings = {"log.segment.bytes": "4096", "transaction.state.log.segment.bytes": "4096"}
     with crashing_at(f"{point}:{nth}", tmp_path / "data", **settings) as broker:
-        with started(Workload(broker, tmp_path, SEED)) as workload:
-            if point == "metadata.save":
-                threading.Thread(target=make_more_topics, args=[broker.bootstrap_servers, nth], daemon=True).start()
-            start_again(broker)
+        if point == "metadata.save":
+            threading.Thread(target=make_more_topics, args=[broker.bootstrap_servers, nth], daemon=True).start()
+        with load_on_dying(broker, tmp_path) as workload:
             time.sleep(0.3)
             workload.rest()
         broker.stop()

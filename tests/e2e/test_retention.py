@@ -22,9 +22,8 @@ from fencepost.diagnose.tail.starting import Start, StartKind
 from fencepost.protocol import errors
 from fencepost.protocol.messages import ListOffsetsRequest
 from fencepost.testing import Broker
-from tests.crash.workload import Workload, started
 from tests.e2e.conftest import StartBroker
-from tests.e2e.test_crashes import SEED, crashing_at, start_again
+from tests.e2e.test_crashes import crashing_at, load_on_dying
 from tests.engines.apache_kafka import run_tool
 from tests.engines.java import why_no_java
 from tests.readers.reading import IMPATIENT, TIMEOUT_S, connect, end_offsets
@@ -292,13 +291,20 @@ def test_dump_log_reads_a_folder_that_was_cleaned(start_broker: StartBroker) -> 
 POINTS = ["clean.swap.before", "clean.swap.after", "clean.install"]
 
 
-@pytest.mark.parametrize("point", [*POINTS, "clean.install:4"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "clean.swap.before",
+        pytest.param("clean.swap.after", marks=pytest.mark.engines),
+        pytest.param("clean.install", marks=pytest.mark.engines),
+        "clean.install:4",
+    ],
+)
 def test_a_kill_while_the_state_is_cleaned_loses_nothing(point: str, tmp_path: Path) -> None:
     """Writers and copiers at work, the coordinators' logs cleaned all the time, and a death in the middle of it."""
     sizes = {"fencepost_state_clean_bytes": "2048", "log_segment_bytes": "65536"}
     with crashing_at(point, tmp_path / "data", **OFTEN, **sizes) as broker:
-        with started(Workload(broker, tmp_path, SEED)) as workload:
-            start_again(broker)
+        with load_on_dying(broker, tmp_path) as workload:
             time.sleep(0.5)  # So that there is cleaning after the restart, too.
             workload.rest()
         broker.stop()
