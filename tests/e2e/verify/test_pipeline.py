@@ -145,6 +145,7 @@ def test_a_run_ends_although_another_program_writes_to_a_topic_all_the_time(
         deadline = time.monotonic() + 60.0
         while ran.poll() is None and time.monotonic() < deadline:
             produce(client, written, 0, encode_batch([(b"other", b"v")], 1_000))
+            time.sleep(0.01)  # Much less than --settle, and the processor is left to the others.
         has_ended = ran.poll() is not None
         ran.send_signal(signal.SIGINT)
         stdout, stderr = ran.communicate(timeout=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_the_end_of_the_server_leaves_no_broker_and_no_folder_also_in_the_middle
             browsers.submit(server.post, "/learn/playground", {"action": "click", "confirm": True, **given})
             browsers.submit(server.post, "/learn/playground", {"action": "open", "confirm": True})
             while len(list(tmp_path.iterdir())) < 3:
-                pass
+                time.sleep(0.01)
             brokers = psutil.Process(server.process.pid).children(recursive=True)
             for _ in range(3):
                 server.process.send_signal(number)
