@@ -143,7 +143,7 @@ def test_the_playground_shows_a_commit_and_a_fenced_zombie(page: Page, learning:
     expect(page.get_by_role("button", name="Open a playground")).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, pytest.param(1280, marks=pytest.mark.engines)])
 def test_the_answer_is_in_sight_of_the_button_that_was_pressed(page: Page, learning: WebServer, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 800})
     open_playground(page, learning)

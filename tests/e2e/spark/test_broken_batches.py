@@ -348,7 +348,15 @@ def test_a_cached_frame_is_computed_anew_when_it_is_written_again(
     assert values(servers, topic) == numbers(300)
 
 
-@pytest.mark.parametrize("first", ["a write", "a job before the sink", "a thread", "a thread before the sink"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        "a write",
+        pytest.param("a job before the sink", marks=pytest.mark.engines),
+        pytest.param("a thread", marks=pytest.mark.engines),
+        "a thread before the sink",
+    ],
+)
 def test_a_shuffle_that_a_later_job_computes_again_in_part_breaks_the_batch(
     spark: Any, broker: Broker, unique: Unique, sinks: MakeSink, lines: Lines, tmp_path: Path, first: str
 ) -> None:
@@ -853,7 +861,14 @@ def test_a_topic_that_grows_between_the_tasks_of_a_write_breaks_the_batch_so_tha
     assert is_soon_free(servers, topic)
 
 
-@pytest.mark.parametrize("point", ["txn.prepare.before", "txn.prepare.after", "txn.marker.after:2"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("txn.prepare.before", marks=pytest.mark.engines),
+        "txn.prepare.after",
+        pytest.param("txn.marker.after:2", marks=pytest.mark.engines),
+    ],
+)
 def test_a_broker_that_dies_while_it_commits_has_committed_once_when_it_is_back(
     spark: Any, start_broker: StartBroker, sinks: MakeSink, lines: Lines, tmp_path: Path, point: str
 ) -> None:

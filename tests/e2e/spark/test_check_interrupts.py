@@ -49,7 +49,9 @@ def python_that_starts_slowly(folder: Path) -> Path:
     return script
 
 
-@pytest.mark.parametrize("moment", ["org.apache.spark.deploy.SparkSubmit", "pyspark.daemon"])
+@pytest.mark.parametrize(
+    "moment", [pytest.param("org.apache.spark.deploy.SparkSubmit", marks=pytest.mark.engines), "pyspark.daemon"]
+)
 def test_ctrl_c_ends_the_check_and_its_jvm(broker: Broker, tmp_path: Path, moment: str) -> None:
     command = ["spark", "check", "--id", "refunds-1", "--bootstrap", broker.bootstrap_servers]
     with open(tmp_path / "said", "w+b") as said, heeded_signals():

@@ -17,7 +17,10 @@ pytestmark = pytest.mark.java
 PARTITIONS, ROWS = 6, 24_000
 
 
-@pytest.mark.parametrize(("executed", "answered"), [(1, 0), (1, 1), (2, 0), (2, 1)])
+@pytest.mark.parametrize(
+    ("executed", "answered"),
+    [pytest.param(1, 0, marks=pytest.mark.engines), (1, 1), (2, 0), pytest.param(2, 1, marks=pytest.mark.engines)],
+)
 def test_each_of_several_requests_on_a_connection_that_ends_takes_effect_once(
     spark: Any, target: Target, unique: Callable[[str], str], sinks: MakeSink, executed: int, answered: int
 ) -> None:

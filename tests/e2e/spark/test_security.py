@@ -46,7 +46,7 @@ def is_known(kafka: ApacheKafka, transactional_id: str) -> bool:
     ("protocol", "mechanism"),
     [
         ("SASL_PLAINTEXT", "PLAIN"),
-        ("SASL_PLAINTEXT", "SCRAM-SHA-256"),
+        pytest.param("SASL_PLAINTEXT", "SCRAM-SHA-256", marks=pytest.mark.engines),
         ("SASL_SSL", "SCRAM-SHA-512"),
     ],
 )

@@ -187,7 +187,7 @@ def test_a_python_worker_that_dies_in_a_batch_costs_an_attempt(
         sink.close()
 
 
-@pytest.mark.parametrize("transaction_version", ["2", "1"])
+@pytest.mark.parametrize("transaction_version", ["2", pytest.param("1", marks=pytest.mark.engines)])
 def test_a_broker_that_dies_in_a_batch_and_comes_back_costs_no_row_and_doubles_none(
     spark: Any,
     start_broker: StartBroker,

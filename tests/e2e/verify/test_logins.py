@@ -76,7 +76,10 @@ def login_settings(login: str, provider: OidcProvider, password: str = PASSWORD)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("login", LOGINS)
+@pytest.mark.parametrize(
+    "login",
+    ["none", "OAUTHBEARER", *(pytest.param(each, marks=pytest.mark.engines) for each in ("PLAIN", "SCRAM-SHA-256"))],
+)
 def test_all_clients_work_on_a_cluster_with_tls_and_logins(
     guarded: Broker, authority: Authority, provider: OidcProvider, login: str, tmp_path: Path
 ) -> None:
@@ -99,8 +102,15 @@ def test_a_wrong_password_is_reported_and_not_shown(
     assert "battery staple" not in done.stderr
 
 
-@pytest.mark.parametrize("login", ["PLAIN", "OAUTHBEARER"])
-@pytest.mark.parametrize("is_tls", [False, True], ids=["plain-tap", "tls-tap"])
+@pytest.mark.parametrize(
+    ("login", "is_tls"),
+    [
+        ("PLAIN", False),
+        ("OAUTHBEARER", True),
+        pytest.param("PLAIN", True, marks=pytest.mark.engines),
+        pytest.param("OAUTHBEARER", False, marks=pytest.mark.engines),
+    ],
+)
 @pytest.mark.slow
 def test_a_program_works_behind_the_tap_of_a_cluster_with_tls_and_logins(
     guarded: Broker,
