@@ -54,12 +54,12 @@ run: spark ## set up and run the main job: refunds on Spark, exactly once while 
 # Cheap questions first: a typo is reported in seconds. Tests with sockets wait more than they compute, so there are more
 # of them at a time than cores; which of them may run side by side is in tests/conftest.py.
 test: setup lint fast-tests ## set up and pass the tests (twelve minutes at most on two cores)
-	@$(MAKE) sim START=1 JOBS=2 SECONDS=20
+	@$(MAKE) sim START=1 JOBS=2 SECONDS=10
 	@$(BIN)/python -m tests.engines.class_archive
 	@$(PYTEST) -n 5 --dist loadfile -m "not engines" $(SOCKET_TESTS)
 
 check: $(STAMPS)/env lint ## lint, types and the fast tests
-	@$(PYTEST) -n 2 -m "not slow and not java" $(FAST_TESTS)
+	@$(PYTEST) -n 2 --dist loadfile -m "not slow and not java" $(FAST_TESTS)
 
 lint: $(STAMPS)/env ## ruff, its format, mypy, and the schema of the GitHub workflows
 	@$(BIN)/ruff check --quiet .
@@ -69,7 +69,7 @@ lint: $(STAMPS)/env ## ruff, its format, mypy, and the schema of the GitHub work
 	  docs/guides/continuous-integration/*.yml
 
 fast-tests: $(STAMPS)/env
-	@$(PYTEST) -n 2 $(FAST_TESTS)
+	@$(PYTEST) -n 2 --dist loadfile $(FAST_TESTS)
 
 bench: setup ## side by side with Apache Kafka, and with Spark's own sink
 	@$(BIN)/python -m benchmarks --results docs/benchmarks.json

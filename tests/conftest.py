@@ -2,7 +2,7 @@
 
 The tests of a file share what it starts, and some files share more:
 
-- The tests of the sink share two Sparks. The refunds demo starts its own and runs beside them.
+- The tests of the sink share two Sparks. Those that start their own run beside them.
 - Most questions to Apache Kafka share one broker, the fixture `oracle`.
 - The tests of the workbench share one browser.
 
@@ -25,8 +25,10 @@ settings.register_profile("repeatable", timeless, derandomize=True)
 settings.register_profile("search", timeless, derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
 
+OWN_SPARKS = ("tests/e2e/spark/test_check_interrupts.py", "tests/e2e/spark/test_cluster.py")
 TOGETHER = {
-    "broken batches": ("tests/e2e/spark/test_broken_batches.py", "tests/e2e/spark/test_cluster.py"),
+    "second spark": tuple(f"tests/e2e/spark/test_{name}.py" for name in ("broken_batches", "format", "sink_failures")),
+    **{file: (file,) for file in OWN_SPARKS},
     "spark": ("tests/e2e/spark/",),
     "operating": ("tests/e2e/operating/",),
     "browser": ("tests/browser/",),
@@ -37,18 +39,24 @@ TOGETHER = {
 }
 LONGEST_FIRST = (
     "spark",
-    "broken batches",
-    "tests/e2e/test_crashes.py",
+    "second spark",
     "tests/conformance/test_against_apache_kafka.py",
+    "tests/e2e/test_crashes.py",
+    "tests/e2e/test_refunds.py",
+    "browser",
+    "tests/e2e/test_recovery.py",
+    "operating",
+    "tests/e2e/test_guides.py",
     "tests/e2e/test_demos.py",
     "tests/e2e/clients/test_transactions.py",
-    "tests/e2e/test_recovery.py",
-    "tests/e2e/test_refunds.py",
     "oracle",
     "tests/e2e/clients/test_java.py",
-    "tests/e2e/test_guides.py",
-    "operating",
-    "browser",
+    *OWN_SPARKS,
+    # Of the fast tests.
+    "tests/simulation/test_simulation.py",
+    "tests/properties/test_messages.py",
+    "tests/unit/spark/jvm/test_lease_client.py",
+    "tests/unit/test_docs.py",
 )
 
 
