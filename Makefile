@@ -3,6 +3,8 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
+# Where it is set, each of the many processes of the tests would compile all of its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 STAMPS := .venv/stamps

@@ -3,7 +3,8 @@
 The tests of a file share what it starts, and some files share more:
 
 - The tests of the sink share two Sparks. Those that start their own run beside them.
-- Most questions to Apache Kafka share one broker, the fixture `oracle`.
+- Most questions to Apache Kafka share one broker, the fixture `oracle`; what has to work on every Kafka shares another,
+  the fixture `apache`. An idle broker takes a thirtieth of a core.
 - The tests of the workbench share one browser.
 
 What takes longest begins first, so that no worker is left with a long file when the others are done.
@@ -31,6 +32,16 @@ TOGETHER = {
     **{file: (file,) for file in OWN_SPARKS},
     "spark": ("tests/e2e/spark/",),
     "operating": ("tests/e2e/operating/",),
+    "apache": (
+        "tests/e2e/test_client.py",
+        "tests/e2e/test_client_security.py",
+        "tests/e2e/test_encoded_batches.py",
+        "tests/e2e/test_late_end_txn.py",
+        "tests/e2e/test_salvage.py",
+        "tests/e2e/test_sink_note_lag.py",
+        "tests/e2e/verify/test_jepsen.py",
+        "tests/e2e/web/test_txn_page.py",
+    ),
     "browser": ("tests/browser/",),
     "oracle": tuple(
         f"tests/conformance/test_{name}.py"
@@ -49,6 +60,7 @@ LONGEST_FIRST = (
     "tests/e2e/test_guides.py",
     "tests/e2e/test_demos.py",
     "tests/e2e/clients/test_transactions.py",
+    "apache",
     "oracle",
     "tests/e2e/clients/test_java.py",
     *OWN_SPARKS,

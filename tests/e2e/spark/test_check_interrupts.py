@@ -37,7 +37,7 @@ def await_child(process: subprocess.Popen[bytes], words: str) -> list[psutil.Pro
         found = psutil.Process(process.pid).children(recursive=True)
         if any(words in command_of(child) for child in found):
             return found
-        time.sleep(0.02)
+        time.sleep(0.1)  # A look at all processes takes a while.
     raise TimeoutError(words)
 
 
