@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -q
 FAST_TESTS = $(wildcard tests/unit tests/transcripts tests/properties tests/simulation)
 SOCKET_TESTS = $(wildcard tests/conformance tests/e2e tests/browser)
 
-.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim search wheel compat pictures fast-tests java jars chromium spark spark-jar other-engines
+.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim search wheel compat pictures fast-tests short-sim class-archives java jars chromium spark spark-jar other-engines
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -56,9 +56,15 @@ run: spark ## set up and run the main job: refunds on Spark, exactly once while 
 # Cheap questions first: a typo is reported in seconds. Tests with sockets wait more than they compute, so there are more
 # of them at a time than cores; which of them may run side by side is in tests/conftest.py.
 test: setup lint fast-tests ## set up and pass the tests (twelve minutes at most on two cores)
-	@$(MAKE) sim START=1 JOBS=2 SECONDS=10
-	@$(BIN)/python -m tests.engines.class_archive
+	@$(MAKE) -j2 short-sim class-archives
 	@$(PYTEST) -n 5 --dist loadfile -m "not engines" $(SOCKET_TESTS)
+
+# Side by side: either keeps one core busy.
+short-sim: $(STAMPS)/env
+	@$(MAKE) sim START=1 SECONDS=25
+
+class-archives: setup
+	@$(BIN)/python -m tests.engines.class_archive
 
 check: $(STAMPS)/env lint ## lint, types and the fast tests
 	@$(PYTEST) -n 2 --dist loadfile -m "not slow and not java" $(FAST_TESTS)
@@ -91,8 +97,7 @@ other-engines: setup
 	@[ ! -s .tools/java-home ] || { $(BIN)/python -m scripts.setup_jars kafka-older avro streams; \
 	python=$$(scripts/find-python) && "$$python" -m scripts.setup_python pyspark 4.3.0; }
 
-test-engines: other-engines ## the long tests: clusters of Apache Kafka and Spark with failing machines, other versions, Spark Connect
-	@$(BIN)/python -m tests.engines.class_archive
+test-engines: other-engines class-archives ## the long tests: clusters of Apache Kafka and Spark with failing machines, other versions, Spark Connect
 	@$(MAKE) search ROUNDS=1
 	@$(MAKE) sim JOBS=2 SECONDS=120
 	@$(BIN)/python -m pytest -v -n 1 -m engines $(SOCKET_TESTS)

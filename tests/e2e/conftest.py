@@ -19,6 +19,7 @@ import pytest
 
 from fencepost.testing import Broker
 from tests.engines.apache_kafka import ApacheKafka, apache_kafka
+from tests.engines.java import start_spark_quickly
 
 # Kafka looks for timed-out transactions every ten seconds, and wants sessions of six: too long to wait for.
 IMPATIENT = {
@@ -46,6 +47,11 @@ class Target(NamedTuple):
 
 class StartBroker(Protocol):
     def __call__(self, **settings: str) -> Broker: ...
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_spark() -> None:
+    start_spark_quickly()
 
 
 @pytest.fixture(scope="session")

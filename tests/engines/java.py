@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -80,6 +81,20 @@ def why_no_compiler() -> str | None:
 def class_archive(version: str = KAFKA_VERSION) -> Path:
     """The archive of Kafka's classes that `class_archive.py` makes, whether it is there or not."""
     return ROOT / ".tools" / f"kafka-{version}.jsa"
+
+
+def spark_archive() -> Path:
+    """The archive of Spark's classes that `class_archive.py` makes, whether it is there or not."""
+    return ROOT / ".tools" / "spark.jsa"
+
+
+def start_spark_quickly() -> None:
+    """Spark drivers of this process and its children use the archive of Spark's classes, if there is one."""
+    archive = spark_archive()
+    if archive.exists() and " " not in str(archive):
+        # Options that come before those that a program gives itself.
+        options = f"spark.driver.defaultJavaOptions=-XX:SharedArchiveFile={archive} -Xlog:disable"
+        os.environ.setdefault("PYSPARK_SUBMIT_ARGS", shlex.join(["--conf", options, "pyspark-shell"]))
 
 
 def quick_start(options: Sequence[str], version: str = KAFKA_VERSION) -> list[str]:
