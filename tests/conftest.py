@@ -28,7 +28,11 @@ settings.load_profile("repeatable")
 
 OWN_SPARKS = ("tests/e2e/spark/test_check_interrupts.py", "tests/e2e/spark/test_cluster.py")
 TOGETHER = {
-    "second spark": tuple(f"tests/e2e/spark/test_{name}.py" for name in ("broken_batches", "format", "sink_failures")),
+    # Those that need no Apache Kafka.
+    "second spark": tuple(
+        f"tests/e2e/spark/test_{name}.py"
+        for name in ("broken_batches", "check", "checkpoint", "cut_connections", "guide", "sink_failures", "status")
+    ),
     **{file: (file,) for file in OWN_SPARKS},
     "spark": ("tests/e2e/spark/",),
     "operating": ("tests/e2e/operating/",),
@@ -51,7 +55,6 @@ TOGETHER = {
 LONGEST_FIRST = (
     "spark",
     "second spark",
-    "tests/conformance/test_against_apache_kafka.py",
     "tests/e2e/test_crashes.py",
     "tests/e2e/test_refunds.py",
     "browser",

@@ -1,7 +1,8 @@
 """The transcripts, on a real Apache Kafka: what it answers is what we have to answer.
 
 Transcripts with the same settings share a broker, and each has names of its own there. `~ REPLY` in a transcript is
-where we differ on purpose.
+where we differ on purpose. `make test` plays those that need no broker of their own, `make test-engines` the others:
+run it after a change to one of those.
 """
 
 from __future__ import annotations
@@ -152,7 +153,16 @@ def oracles() -> Iterator[Oracles]:
     found.close()
 
 
-@pytest.mark.parametrize("transcript", transcripts(), ids=lambda t: t.name)
+def is_quick(transcript: Transcript) -> bool:
+    """Whether it fits into `make test`: on the broker of the others, and with a restart only where it is the point."""
+    has_restart = any(step.command == "restart" for step in transcript.steps)
+    return kafka_settings(transcript) == QUICK and (not has_restart or transcript.name == "restart_prepared")
+
+
+@pytest.mark.parametrize(
+    "transcript",
+    [pytest.param(t, id=t.name, marks=() if is_quick(t) else pytest.mark.engines) for t in transcripts()],
+)
 def test_apache_kafka_answers_and_writes_as_we_do(transcript: Transcript, oracles: Oracles) -> None:
     prefix = f"{transcript.name}."
     theirs = run(transcript, oracles.target(kafka_settings(transcript)), prefix)

@@ -19,16 +19,14 @@ from tests.engines.java import OLDEST_JAVA, java_home
 
 HERE = Path(__file__).resolve().parent
 
-# What is tried on every Kafka in `make test`. The others are tried on this broker there, and on every Kafka in
-# `make test-engines`.
-ON_EVERY_KAFKA = {
-    "test_a_stream_is_written_once_over_restarts_and_reruns",
+# What is tried on Apache Kafka too in `make test`, and the first also with version 1. The others are tried on this
+# broker there, and on every Kafka in `make test-engines`.
+ON_EVERY_KAFKA = "test_a_stream_is_written_once_over_restarts_and_reruns"
+ON_APACHE_KAFKA = {
+    ON_EVERY_KAFKA,
     "test_several_outputs_are_in_one_transaction",
     "test_the_group_moves_with_every_batch_and_only_with_it",
-    "test_a_sink_whose_id_was_taken_by_another_process_says_who_has_it_and_does_not_take_it_back",
-    "test_a_batch_that_outlives_its_transaction_is_run_again_where_the_broker_tells_a_timeout_from_a_fence",
     "test_a_commit_of_unclear_outcome_is_looked_up_and_neither_repeated_nor_lost",
-    "test_a_driver_that_sleeps_or_is_killed_at_any_point_has_a_successor_that_writes_every_batch_once",
 }
 
 # What is tried on both planes in `make test`, on this broker. The others are tried there with tasks in Spark's JVM, and
@@ -53,7 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         is_apache = target is not None and target.startswith("apache")
         if given.get("plane") == "python" and (is_apache or name not in ON_BOTH_PLANES):
             item.add_marker(pytest.mark.engines)
-        if target not in (None, "fencepost TV2") and not (is_apache and name in ON_EVERY_KAFKA):
+        is_tried = name == ON_EVERY_KAFKA or (name in ON_APACHE_KAFKA and target == "apache TV2")
+        if target not in (None, "fencepost TV2") and not (is_apache and is_tried):
             item.add_marker(pytest.mark.engines)
 
 

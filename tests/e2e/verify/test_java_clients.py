@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.timeout(TIMEOUT_S), pytest.mark.java]
 SEED = 11
 
 
-@pytest.mark.slow
+@pytest.mark.engines
 def test_java_clients_work_among_faults_and_accuse_no_correct_broker(
     start_broker: StartBroker, java_clients: str, tmp_path: Path
 ) -> None:
