@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -q
 FAST_TESTS = $(wildcard tests/unit tests/transcripts tests/properties tests/simulation)
 SOCKET_TESTS = $(wildcard tests/conformance tests/e2e tests/browser)
 
-.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim search wheel compat pictures fast-tests short-sim class-archives java jars chromium spark spark-jar other-engines
+.PHONY: help setup run test check lint bench dev clean test-engines crash crash-spark sim search wheel compat pictures fast-tests java pyspark jars spark-archive kafka-archive chromium spark spark-jar other-engines
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -31,9 +31,18 @@ java: | $(STAMPS)/env
 	@[ -s .tools/java-home ] && [ -x "$$(cat .tools/java-home)/bin/java" ] || $(BIN)/python -m scripts.setup_java
 
 # PySpark and the jars are of no use without Java, so they are not fetched then.
-jars: java
-	@[ ! -s .tools/java-home ] || { $(MAKE) $(STAMPS)/engines -s && $(BIN)/python -m scripts.setup_jars \
-	  && $(BIN)/python -m scripts.build_jar; }
+pyspark: java
+	@[ ! -s .tools/java-home ] || $(MAKE) $(STAMPS)/engines -s
+
+jars: pyspark
+	@[ ! -s .tools/java-home ] || { $(BIN)/python -m scripts.setup_jars && $(BIN)/python -m scripts.build_jar; }
+
+# For the tests: Spark starts in half the time. It is made while the jars are fetched.
+spark-archive: pyspark
+	@[ ! -s .tools/java-home ] || $(BIN)/python -m tests.engines.class_archive spark
+
+kafka-archive: jars
+	@[ ! -s .tools/java-home ] || $(BIN)/python -m tests.engines.class_archive kafka
 
 # For the tests of the workbench in a browser.
 chromium: | $(STAMPS)/env
@@ -53,18 +62,15 @@ spark: spark-jar
 run: spark ## set up and run the main job: refunds on Spark, exactly once while driver and broker are killed
 	@JAVA_HOME="$$(cat .tools/java-home)" $(BIN)/fencepost demo refunds
 
-# Cheap questions first: a typo is reported in seconds. Tests with sockets wait more than they compute, so there are more
-# of them at a time than cores; which of them may run side by side is in tests/conftest.py.
-test: setup lint fast-tests ## set up and pass the tests (twelve minutes at most on two cores)
-	@$(MAKE) -j2 short-sim class-archives
+# Lint and the archive run while the jars are fetched. Then cheap questions first. Tests with sockets wait more than they
+# compute, so there are more of them at a time than cores; which of them may run side by side is in tests/conftest.py.
+test: ## set up and pass the tests (twelve minutes on two cores, after the first set-up)
+	@$(MAKE) pyspark
+	@$(MAKE) -j2 setup spark-archive lint
+	@$(MAKE) fast-tests
+	@$(MAKE) sim START=1 JOBS=2 SECONDS=10
+	@$(MAKE) kafka-archive
 	@$(PYTEST) -n 5 --dist loadfile -m "not engines" $(SOCKET_TESTS)
-
-# Side by side: either keeps one core busy.
-short-sim: $(STAMPS)/env
-	@$(MAKE) sim START=1 SECONDS=25
-
-class-archives: setup
-	@$(BIN)/python -m tests.engines.class_archive
 
 check: $(STAMPS)/env lint ## lint, types and the fast tests
 	@$(PYTEST) -n 2 --dist loadfile -m "not slow and not java" $(FAST_TESTS)
@@ -97,7 +103,7 @@ other-engines: setup
 	@[ ! -s .tools/java-home ] || { $(BIN)/python -m scripts.setup_jars kafka-older avro streams; \
 	python=$$(scripts/find-python) && "$$python" -m scripts.setup_python pyspark 4.3.0; }
 
-test-engines: other-engines class-archives ## the long tests: clusters of Apache Kafka and Spark with failing machines, other versions, Spark Connect
+test-engines: other-engines kafka-archive spark-archive ## the long tests: clusters of Apache Kafka and Spark with failing machines, other versions, Spark Connect
 	@$(MAKE) search ROUNDS=1
 	@$(MAKE) sim JOBS=2 SECONDS=120
 	@$(BIN)/python -m pytest -v -n 1 -m engines $(SOCKET_TESTS)

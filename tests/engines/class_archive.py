@@ -1,16 +1,17 @@
 """Archives the classes that Apache Kafka and Spark load, so that a broker, a tool or a driver starts in half the time.
 
-    python -m tests.engines.class_archive
+    python -m tests.engines.class_archive kafka|spark
 
-`make test` starts more than a hundred of them. Does nothing where an archive is there already, or Java is not.
+`make test` starts more than a hundred of them. Does nothing where the archive is there already, or what it is made from
+is not.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 from tests.engines.apache_kafka import IMPATIENT_JVM, apache_kafka
@@ -18,15 +19,12 @@ from tests.engines.java import class_archive, java_home, kafka_jars, spark_archi
 
 
 def main() -> None:
-    if why_no_java():
-        return
-    if not is_up_to_date(class_archive(), kafka_jars()):
-        archive_kafka(class_archive())
-    pyspark = importlib.util.find_spec("pyspark")
-    if pyspark is not None and pyspark.origin is not None:
-        jars = Path(pyspark.origin).with_name("jars")
-        if not is_up_to_date(spark_archive(), jars):
+    if sys.argv[1:] == ["spark"]:
+        pyspark = find_spec("pyspark")
+        if pyspark is not None and not is_up_to_date(spark_archive(), Path(str(pyspark.origin)).with_name("jars")):
             archive_spark(spark_archive())
+    elif why_no_java() is None and not is_up_to_date(class_archive(), kafka_jars()):
+        archive_kafka(class_archive())
 
 
 def archive_kafka(archive: Path) -> None:

@@ -89,12 +89,13 @@ def spark_archive() -> Path:
 
 
 def start_spark_quickly() -> None:
-    """Spark drivers of this process and its children use the archive of Spark's classes, if there is one."""
+    """Sparks of this process and its children use the archive of Spark's classes, if there is one."""
     archive = spark_archive()
     if archive.exists() and " " not in str(archive):
-        # Options that come before those that a program gives itself.
-        options = f"spark.driver.defaultJavaOptions=-XX:SharedArchiveFile={archive} -Xlog:disable"
-        os.environ.setdefault("PYSPARK_SUBMIT_ARGS", shlex.join(["--conf", options, "pyspark-shell"]))
+        # These come before the options that a program gives itself.
+        options = f"defaultJavaOptions=-XX:SharedArchiveFile={archive} -Xlog:disable"
+        settings = [f"--conf=spark.{process}.{options}" for process in ("driver", "executor")]
+        os.environ.setdefault("PYSPARK_SUBMIT_ARGS", shlex.join([*settings, "pyspark-shell"]))
 
 
 def quick_start(options: Sequence[str], version: str = KAFKA_VERSION) -> list[str]:
