@@ -129,8 +129,11 @@ def compiled(source: Path, class_path: str) -> Path:
         pytest.skip(reason)
     home = java_home()
     assert home is not None
-    digest = hashlib.sha256("\0".join([str(home), class_path, source.read_text()]).encode()).hexdigest()[:12]
-    classes = ROOT / ".tools" / f"java-{source.stem}-{digest}"
+    digest = hashlib.sha256(f"{home}\0{class_path}\0".encode())
+    # Our own jar changes; Kafka's and Spark's, in folders, do not.
+    for file in (source, *(Path(entry) for entry in class_path.split(os.pathsep) if Path(entry).is_file())):
+        digest.update(file.read_bytes())
+    classes = ROOT / ".tools" / f"java-{source.stem}-{digest.hexdigest()[:12]}"
     if not classes.exists():
         incoming = classes.with_name(f"{classes.name}.incoming-{os.getpid()}")
         command = [str(home / "bin" / "javac"), "-J-XX:TieredStopAtLevel=1", "-cp", class_path, "-d", str(incoming)]
