@@ -12,7 +12,7 @@ import time
 
 from fencepost.demo.refunds.job import Cues, JobPlan, run_job
 
-PAUSE_S = 0.7
+PAUSE_S = 2.0
 
 
 class SlowCues(Cues):
