@@ -280,10 +280,13 @@ class _Drawing:
         return max(earliest, min(batch.header.max_timestamp, latest))
 
     def _last_open_record(self, added: int, at_ms: int) -> int:
-        """The last record before the decision that was written before this moment."""
+        """The last record before the decision that was written before this moment.
+
+        Of two in the same millisecond, the write comes first: its producer added the next partition afterwards.
+        """
         found = added
         for n, (_, transition, *_) in enumerate(self._round.records):
-            if n > added and transition.state == ONGOING.kafka_name and transition.at_ms <= at_ms:
+            if n > added and transition.state == ONGOING.kafka_name and transition.at_ms < at_ms:
                 found = n
         return found
 

@@ -116,6 +116,14 @@ def test_a_commit_is_told_from_the_registration_to_the_readers() -> None:
     ]
 
 
+def test_a_write_in_the_millisecond_of_the_next_registration_is_told_before_it() -> None:
+    batches = {**BATCHES, ORDERS: (data(40, -750, 3), marker(43, -695))}
+    for requests in [(), (rpc("Produce", 750, duration_us=200),)]:
+        found = timeline(*COMMIT, batches=batches, rpcs=requests)
+        names = [step.name for step in found.steps]
+        assert names[:5] == ["Empty", "Ongoing", "3 records", "Ongoing", "1 offset"]
+
+
 def test_every_step_opens_to_the_record_batch_or_marker_behind_it() -> None:
     found = timeline(*COMMIT, batches=BATCHES)
     opened = {step.name: step.sources[0] for step in found.steps if step.sources}
