@@ -189,13 +189,15 @@ def framed_api_versions() -> bytes:
     return len(frame).to_bytes(4, "big") + frame
 
 
-def test_the_broker_command_imports_nothing_of_the_demos() -> None:
+def test_the_broker_command_imports_no_other_command_and_nothing_of_the_demos() -> None:
     code = """
 import sys
-from fencepost.cli import main
+from fencepost.cli import COMMANDS, main
 main(["broker", "--memory", "--listen", "127.0.0.1:99999"])
 import fencepost.server.app, fencepost.server.startup
-print([name for name in ("rich", "confluent_kafka", "fencepost.demo", "fencepost.testing") if name in sys.modules])
+others = {place.partition(":")[0] for place in COMMANDS.data.values()} - {"fencepost.cli.broker"}
+unwanted = {*others, "rich", "confluent_kafka", "fencepost.demo", "fencepost.diagnose", "fencepost.testing"}
+print(sorted(unwanted & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=child_environment())
     assert done.stdout == "[]\n"

@@ -1,7 +1,7 @@
 """The command line: `fencepost COMMAND …`. One file or room per group of commands.
 
-Data goes to stdout, everything else to stderr; `options.py` has the exit codes. Commands import the packages that they
-need when they are called, so that packages for the demos do not delay the start of a broker.
+Data goes to stdout, everything else to stderr; `options.py` has the exit codes. A command is imported when it is
+called, and with it the packages that it needs, so that those of the demos do not delay the start of a broker.
 """
 
 from __future__ import annotations
@@ -11,29 +11,35 @@ from collections.abc import Sequence
 import click
 
 from fencepost import __version__
-from fencepost.cli.broker import broker
-from fencepost.cli.cluster import cluster
-from fencepost.cli.consumer_groups import group
-from fencepost.cli.demo import demo
-from fencepost.cli.doctor import doctor
-from fencepost.cli.error import error
 from fencepost.cli.errors import Failure
-from fencepost.cli.exporter import exporter
-from fencepost.cli.groups import ReaderGone, RootGroup
-from fencepost.cli.salvage import salvage
-from fencepost.cli.spark import spark, spark_jar
+from fencepost.cli.groups import CommandsOnDemand, ReaderGone, RootGroup
 from fencepost.cli.streams import say, watched_stdout
-from fencepost.cli.tail import tail
-from fencepost.cli.tap import tap
-from fencepost.cli.topic import topic
-from fencepost.cli.txn import txn
-from fencepost.cli.user import user
-from fencepost.cli.verify import verify
-from fencepost.cli.web import web
 from fencepost.interrupts import INTERRUPTED
 
+COMMANDS = CommandsOnDemand(
+    {
+        "broker": "fencepost.cli.broker:broker",
+        "cluster": "fencepost.cli.cluster:cluster",
+        "demo": "fencepost.cli.demo:demo",
+        "doctor": "fencepost.cli.doctor:doctor",
+        "error": "fencepost.cli.error:error",
+        "exporter": "fencepost.cli.exporter:exporter",
+        "group": "fencepost.cli.consumer_groups:group",
+        "salvage": "fencepost.cli.salvage:salvage",
+        "spark": "fencepost.cli.spark:spark",
+        "spark-jar": "fencepost.cli.spark:spark_jar",
+        "tail": "fencepost.cli.tail:tail",
+        "tap": "fencepost.cli.tap:tap",
+        "topic": "fencepost.cli.topic:topic",
+        "txn": "fencepost.cli.txn:txn",
+        "user": "fencepost.cli.user:user",
+        "verify": "fencepost.cli.verify:verify",
+        "web": "fencepost.cli.web:web",
+    }
+)
 
-@click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(cls=RootGroup, commands=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="fencepost", message="%(prog)s %(version)s")
 def fencepost() -> None:
     """Exactly once, for Kafka, from Python and Spark
@@ -44,25 +50,6 @@ def fencepost() -> None:
         fencepost demo brew
         fencepost broker --data ./brew-data
     """
-
-
-fencepost.add_command(broker)
-fencepost.add_command(cluster)
-fencepost.add_command(demo)
-fencepost.add_command(txn)
-fencepost.add_command(error)
-fencepost.add_command(salvage)
-fencepost.add_command(group)
-fencepost.add_command(topic)
-fencepost.add_command(user)
-fencepost.add_command(tail)
-fencepost.add_command(tap)
-fencepost.add_command(verify)
-fencepost.add_command(doctor)
-fencepost.add_command(exporter)
-fencepost.add_command(web)
-fencepost.add_command(spark)
-fencepost.add_command(spark_jar)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import click
+
+from fencepost.interrupts import EndsAtOnce
+
+
+class CommandsOnDemand(UserDict[str, Any]):
+    """Commands by their names. Each is given as `module:name`, and imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        module, _, attribute = super().__getitem__(name).partition(":")
+        with EndsAtOnce():
+            command: click.Command = getattr(import_module(module), attribute)
+        return command
 
 
 class HelpfulGroup(click.Group):
