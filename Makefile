@@ -83,7 +83,7 @@ lint: $(STAMPS)/env ## ruff, its format, mypy, and the schema of the GitHub work
 	  docs/guides/continuous-integration/*.yml
 
 fast-tests: $(STAMPS)/env
-	@$(PYTEST) -n 2 --dist loadfile $(FAST_TESTS)
+	@$(PYTEST) -n 3 --dist loadfile $(FAST_TESTS)
 
 bench: setup ## side by side with Apache Kafka, and with Spark's own sink
 	@$(BIN)/python -m benchmarks --results docs/benchmarks.json

@@ -72,6 +72,9 @@ LONGEST_FIRST = (
     "tests/properties/test_messages.py",
     "tests/unit/spark/jvm/test_lease_client.py",
     "tests/unit/test_docs.py",
+    "tests/properties/test_txn_rules.py",
+    "tests/unit/spark/jvm/test_jar.py",
+    "tests/properties/test_frames.py",
 )
 
 

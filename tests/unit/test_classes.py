@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -18,12 +19,37 @@ REASON = f"More than {MOST_METHODS} methods:"
 # Where the modules of a package are.
 FOLDERS = {"fencepost": PROJECT / "src", "tests": PROJECT}
 
-Place = tuple[ast.ClassDef, Path]
+
+class SourceClass(NamedTuple):
+    """What is left of a class when its syntax tree is dropped: trees of all files would slow down later tests."""
+
+    name: str
+    line: int
+    bases: tuple[str, ...]
+    methods: frozenset[str]
+    has_reason: bool
+
+
+class SourceImport(NamedTuple):
+    module: str
+    names: dict[str, str]  # By the names that the file uses.
+
+
+Place = tuple[SourceClass, Path]
 
 
 @cache
-def classes_and_imports(path: Path) -> list[ast.ClassDef | ast.ImportFrom]:
-    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef | ast.ImportFrom)]
+def classes_and_imports(path: Path) -> list[SourceClass | SourceImport]:
+    found: list[SourceClass | SourceImport] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef):
+            bases = tuple(base.id for base in node.bases if isinstance(base, ast.Name))
+            methods = (part.name for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef))
+            has_reason = REASON in (ast.get_docstring(node) or "")
+            found.append(SourceClass(node.name, node.lineno, bases, frozenset(methods), has_reason))
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.append(SourceImport(node.module, {alias.asname or alias.name: alias.name for alias in node.names}))
+    return found
 
 
 def file_of(module: str) -> Path | None:
@@ -37,45 +63,36 @@ def file_of(module: str) -> Path | None:
 
 def find_class(name: str, path: Path) -> Place | None:
     """The class that has this name in a file, which may import it; None if it is not of this project."""
-    for node in classes_and_imports(path):
-        if isinstance(node, ast.ClassDef):
-            if node.name == name:
-                return node, path
-        elif node.module:
-            imported = [alias.name for alias in node.names if (alias.asname or alias.name) == name]
-            file = file_of(node.module) if imported else None
+    for each in classes_and_imports(path):
+        if isinstance(each, SourceClass):
+            if each.name == name:
+                return each, path
+        elif name in each.names:
+            file = file_of(each.module)
             if file is not None:
-                return find_class(imported[0], file)
+                return find_class(each.names[name], file)
     return None
 
 
-def with_bases(node: ast.ClassDef, path: Path) -> Iterator[ast.ClassDef]:
+def with_bases(each: SourceClass, path: Path) -> Iterator[SourceClass]:
     """The class, and all classes of this project that it inherits from."""
-    yield node
-    for base in node.bases:
-        found = find_class(base.id, path) if isinstance(base, ast.Name) else None
+    yield each
+    for base in each.bases:
+        found = find_class(base, path)
         if found is not None:
             yield from with_bases(*found)
 
 
-def methods_of(node: ast.ClassDef) -> set[str]:
-    return {part.name for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
-
-
-def has_reason(node: ast.ClassDef) -> bool:
-    return REASON in (ast.get_docstring(node) or "")
-
-
 def wrong_classes(path: Path) -> Iterator[str]:
     """The classes with too many methods and no reason for it, and those with a reason that they do not need."""
-    for node in classes_and_imports(path):
-        if isinstance(node, ast.ClassDef):
-            family = list(with_bases(node, path))
-            count = len(set().union(*map(methods_of, family)))
-            if count > MOST_METHODS and not any(map(has_reason, family)):
-                yield f"line {node.lineno}: {node.name} has {count} methods"
-            if count <= MOST_METHODS and has_reason(node):
-                yield f"line {node.lineno}: {node.name} gives a reason for its {count} methods, and needs none"
+    for each in classes_and_imports(path):
+        if isinstance(each, SourceClass):
+            family = list(with_bases(each, path))
+            count = len(frozenset[str]().union(*(one.methods for one in family)))
+            if count > MOST_METHODS and not any(one.has_reason for one in family):
+                yield f"line {each.line}: {each.name} has {count} methods"
+            if count <= MOST_METHODS and each.has_reason:
+                yield f"line {each.line}: {each.name} gives a reason for its {count} methods, and needs none"
 
 
 FILES = [*sorted((PROJECT / "src").rglob("*.py")), *sorted((PROJECT / "tests").rglob("*.py"))]

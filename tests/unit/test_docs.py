@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import pytest
@@ -90,10 +90,39 @@ def folders() -> frozenset[str]:
     return frozenset(str(parent) for file in files() for parent in Path(file).parents)
 
 
+class SourceClass(NamedTuple):
+    name: str
+    bases: tuple[str, ...]
+    members: frozenset[str]
+
+
+class SourceFile(NamedTuple):
+    """What is left of a file when its syntax tree is dropped: trees of all files would slow down later tests."""
+
+    defined: frozenset[str]
+    classes: tuple[SourceClass, ...]
+
+
 @cache
-def sources() -> dict[str, ast.Module]:
+def sources() -> dict[str, SourceFile]:
     wanted = (ROOT / "src", ROOT / "tests", ROOT / "scripts", ROOT / "benchmarks")
-    return {relative(path): ast.parse(path.read_text()) for folder in wanted for path in folder.rglob("*.py")}
+    return {relative(path): source_file(path.read_text()) for folder in wanted for path in folder.rglob("*.py")}
+
+
+def source_file(text: str) -> SourceFile:
+    tree = ast.parse(text)
+    return SourceFile(
+        frozenset(names_in(tree)),
+        tuple(
+            SourceClass(
+                node.name,
+                tuple(base.id for base in node.bases if isinstance(base, ast.Name)),
+                frozenset(names_in(node)),
+            )
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+        ),
+    )
 
 
 def names_in(tree: ast.AST) -> Iterator[str]:
@@ -110,30 +139,20 @@ def names_in(tree: ast.AST) -> Iterator[str]:
 
 
 @cache
-def defined() -> dict[str, frozenset[str]]:
-    """The names that each file defines."""
-    return {path: frozenset(names_in(tree)) for path, tree in sources().items()}
-
-
-@cache
-def classes() -> dict[str, list[ast.ClassDef]]:
-    found: dict[str, list[ast.ClassDef]] = {}
-    for tree in sources().values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, []).append(node)
+def classes() -> dict[str, list[SourceClass]]:
+    found: dict[str, list[SourceClass]] = {}
+    for source in sources().values():
+        for each in source.classes:
+            found.setdefault(each.name, []).append(each)
     return found
 
 
 def has_member(class_name: str, member: str) -> bool:
     """Whether a class, or one that it inherits from, has this method, field or attribute."""
-    for node in classes().get(class_name, []):
-        if member in set(names_in(node)):
-            return True
-        bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
-        if any(has_member(base, member) for base in bases if base != class_name):
-            return True
-    return False
+    return any(
+        member in each.members or any(has_member(base, member) for base in each.bases if base != class_name)
+        for each in classes().get(class_name, [])
+    )
 
 
 def matching_files(name: str) -> list[str]:
@@ -188,7 +207,7 @@ def problem_of(span: str) -> str | None:
     if match := re.fullmatch(r"([a-z_][\w.]*)\.(\w+)(?:\(.*\))?", span):
         return problem_of_dotted(*match.groups())
     if match := re.fullmatch(r"(\w+)(?:\(.*\))?", span):
-        known = any(match[1] in names for names in defined().values())
+        known = any(match[1] in source.defined for source in sources().values())
         known = known or hasattr(builtins, match[1]) or match[1] in sys.stdlib_module_names
         is_module = any(Path(file).stem == match[1] for file in sources()) or is_folder(match[1])
         return None if known or is_module or match[1].isdigit() else f"{span}: nothing has this name"
@@ -199,7 +218,7 @@ def problem_of_name_in_file(path: str, name: str, member: str | None) -> str | N
     candidates = matching_files(path)
     if not candidates:
         return f"{path}: no such file"
-    if not any(name in defined()[file] for file in candidates):
+    if not any(name in sources()[file].defined for file in candidates):
         return f"{path} defines no {name}"
     return None if member is None or has_member(name, member) else f"{path}: {name} has no {member}"
 
@@ -210,7 +229,9 @@ def problem_of_dotted(first: str, last: str) -> str | None:
         return None
     stem = first.rpartition(".")[2]
     modules = [file for file in sources() if Path(file).stem == stem or Path(file).parent.name == stem]
-    if any(last in defined()[file] or Path(file).stem == last or Path(file).parent.name == last for file in modules):
+    if any(
+        last in sources()[file].defined or Path(file).stem == last or Path(file).parent.name == last for file in modules
+    ):
         return None
     return f"{first}.{last}: no module {stem} has {last}"
 
@@ -255,7 +276,7 @@ def problems_in(text: str) -> list[str]:
 def defined_below(path: str) -> set[str]:
     """The names that the files at or below a path define."""
     wanted = path.strip("/")
-    return {name for file, names in defined().items() if f"/{wanted}/" in f"/{file}/" for name in names}
+    return {name for file, source in sources().items() if f"/{wanted}/" in f"/{file}/" for name in source.defined}
 
 
 @pytest.mark.parametrize("document", CHECKED, ids=relative)
@@ -390,7 +411,7 @@ def test_the_index_names_every_document() -> None:
 def test_every_test_that_is_named_as_evidence_exists() -> None:
     documents = [DOCS / "reliability.md", *(DOCS / "internals").glob("*.md")]
     named = {name for document in documents for name in re.findall(r"\btest_\w+", document.read_text())}
-    there = {Path(file).stem for file in sources()} | {name for names in defined().values() for name in names}
+    there = {Path(file).stem for file in sources()}.union(*(source.defined for source in sources().values()))
     assert sorted(named - there) == []
 
 
@@ -582,18 +603,17 @@ SHARED_NAMES = {
 NOT_NAMES = {"bumps", "client_version", "server_version", "tv2"}
 
 
-def source_trees() -> list[ast.Module]:
-    return [tree for path, tree in sources().items() if path.startswith("src/")]
+def sources_of_the_product() -> list[SourceFile]:
+    return [source for path, source in sources().items() if path.startswith("src/")]
 
 
 def test_a_class_name_is_used_once() -> None:
-    nodes = (node for tree in source_trees() for node in ast.walk(tree))
-    names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    names = Counter(each.name for source in sources_of_the_product() for each in source.classes)
     assert {name for name, count in names.items() if count > 1} == SHARED_NAMES
 
 
 def test_a_transaction_version_has_one_name() -> None:
-    names = {name for tree in source_trees() for name in names_in(tree)}
+    names = frozenset[str]().union(*(source.defined for source in sources_of_the_product()))
     assert NOT_NAMES & names == set()
 
 
