@@ -62,14 +62,13 @@ spark: spark-jar
 run: spark ## set up and run the main job: refunds on Spark, exactly once while driver and broker are killed
 	@JAVA_HOME="$$(cat .tools/java-home)" $(BIN)/fencepost demo refunds
 
-# Lint and the archive run while the jars are fetched. Then cheap questions first. Tests with sockets wait more than they
-# compute, so there are more of them at a time than cores; which of them may run side by side is in tests/conftest.py.
+# Lint and the archives run while jars are fetched. Then cheap questions first. Tests wait as well as compute, so there are
+# more of them at a time than cores; which of them may run side by side is in tests/conftest.py.
 test: ## set up and pass the tests (twelve minutes on two cores, after the first set-up)
 	@$(MAKE) pyspark
-	@$(MAKE) -j2 setup spark-archive lint
+	@$(MAKE) -j3 setup spark-archive kafka-archive lint
 	@$(MAKE) fast-tests
 	@$(MAKE) sim START=1 JOBS=2 SECONDS=10
-	@$(MAKE) kafka-archive
 	@$(PYTEST) -n 5 --dist loadfile -m "not engines" $(SOCKET_TESTS)
 
 check: $(STAMPS)/env lint ## lint, types and the fast tests

@@ -67,6 +67,13 @@ LONGEST_FIRST = (
     "oracle",
     "tests/e2e/clients/test_java.py",
     *OWN_SPARKS,
+    "tests/e2e/test_sink_ownership.py",
+    "tests/e2e/verify/test_pipeline.py",
+    "tests/e2e/test_txn_tools.py",
+    "tests/e2e/verify/test_java_clients.py",
+    "tests/e2e/verify/test_cluster.py",
+    "tests/e2e/test_retention.py",
+    "tests/e2e/verify/test_logins.py",
     # Of the fast tests.
     "tests/simulation/test_simulation.py",
     "tests/properties/test_messages.py",

@@ -33,7 +33,7 @@ def open_producer(workbench: Workbench) -> Producer:
     return producer
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.engines)])
 @pytest.mark.usefixtures("open_producer")
 def test_the_overview_shows_what_is_open_on_every_screen(page: Page, workbench: Workbench, scheme: str) -> None:
     page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")

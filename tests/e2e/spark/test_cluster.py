@@ -21,6 +21,7 @@ from tests.e2e.spark.streams import PLANE, create_topic, is_free, read, wait_for
 from tests.engines.spark_cluster import spark_cluster
 
 pytestmark = [
+    pytest.mark.engines,
     pytest.mark.java,
     pytest.mark.slow,
     pytest.mark.timeout(300),
@@ -95,7 +96,6 @@ def assert_exactly_once(broker: Broker, topic: str) -> None:
     assert is_free(broker.bootstrap_servers, topic)
 
 
-@pytest.mark.engines
 def test_copies_of_slow_tasks_wait_or_take_over_and_nothing_is_doubled(
     job: Job, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -106,7 +106,6 @@ def test_copies_of_slow_tasks_wait_or_take_over_and_nothing_is_doubled(
     assert_exactly_once(broker, topic)
 
 
-@pytest.mark.engines
 def test_an_executor_that_dies_before_its_task_wrote_costs_no_attempt(
     job: Job, broker: Broker, topic: str, tmp_path: Path
 ) -> None:
@@ -126,7 +125,6 @@ def test_an_executor_that_dies_after_its_task_wrote_costs_an_attempt(
     assert_exactly_once(broker, topic)
 
 
-@pytest.mark.engines
 def test_two_outputs_come_from_one_computation_though_an_executor_dies_between_them(
     job: Job, broker: Broker, topic: str, unique: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -78,7 +78,7 @@ def login_settings(login: str, provider: OidcProvider, password: str = PASSWORD)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "login",
-    ["none", "OAUTHBEARER", *(pytest.param(each, marks=pytest.mark.engines) for each in ("PLAIN", "SCRAM-SHA-256"))],
+    ["OAUTHBEARER", *(pytest.param(each, marks=pytest.mark.engines) for each in ("none", "PLAIN", "SCRAM-SHA-256"))],
 )
 def test_all_clients_work_on_a_cluster_with_tls_and_logins(
     guarded: Broker, authority: Authority, provider: OidcProvider, login: str, tmp_path: Path
