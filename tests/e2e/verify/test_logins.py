@@ -88,7 +88,7 @@ def test_all_clients_work_on_a_cluster_with_tls_and_logins(
 
 
 def assert_all_work(settings: Mapping[str, str], folder: Path, *kinds: str, options: Sequence[str] = ()) -> None:
-    """A writer and a copier of each kind of client commit, and nobody is accused."""
+    """A writer and a copier of each kind of client commit, and the cluster is not accused."""
     clients = ("--clients", ",".join(f"{kind}=1" for kind in kinds), *options, *options_of(settings))
     for seconds in SECONDS:
         history = folder / f"{seconds}.jsonl"
