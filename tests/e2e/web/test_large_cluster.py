@@ -21,7 +21,7 @@ from tests.command_line import start_fencepost
 from tests.large_cluster import GROUPS, IDS, PARTITIONS_PER_TOPIC, TOPICS, large_cluster, run_transaction
 from tests.readers.reading import connect
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
 PAGES = (
     "/",
